@@ -1,0 +1,42 @@
+"""Element types: the one place that knows their sizes, kinds and NumPy names.
+
+Input: a name such as "f32".  Output: a frozen `DType`.  Standard library only, so that kernel
+generation can run where NumPy is missing; NumPy code uses `DType.numpy` as a string.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["float", "int", "uint", "bool"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type: `size` in bytes, `numpy` = NumPy name, `code` = struct code."""
+
+    name: str
+    size: int
+    kind: Kind
+    numpy: str
+    code: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+
+F32 = DType("f32", 4, "float", "float32", "f")
+F64 = DType("f64", 8, "float", "float64", "d")
+I8 = DType("i8", 1, "int", "int8", "b")
+U8 = DType("u8", 1, "uint", "uint8", "B")
+I32 = DType("i32", 4, "int", "int32", "i")
+I64 = DType("i64", 8, "int", "int64", "q")
+BOOL = DType("bool", 1, "bool", "bool", "B")
+
+DTYPES: dict[str, DType] = {d.name: d for d in (F32, F64, I8, U8, I32, I64, BOOL)}
+BY_NUMPY: dict[str, DType] = {d.numpy: d for d in DTYPES.values()}

@@ -1,0 +1,136 @@
+"""Typed errors: every failure a user can meet has a class, a stable code, facts and a way out.
+
+Input: a message, a hint and facts (node, op, opset, dtype, shape, limit).  Output: an exception
+whose text names them all and which turns into JSON.  The browser engine uses the same codes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TilewrightError(Exception):
+    """Base of all errors that Tilewright raises on purpose.
+
+    `code` is stable and machine readable, `hint` says what to do, `facts` holds what is known of
+    the place (node, op, opset, dtype, shape, limit, path, ...).
+    """
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
+        self.message = message
+        self.hint = hint
+        self.facts = {k: v for k, v in facts.items() if v is not None}
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        """The whole text: message, facts in brackets, hint."""
+        facts = ", ".join(f"{k}={v}" for k, v in self.facts.items())
+        text = self.message + (f" [{facts}]" if facts else "")
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain data, for `--json` and for the browser."""
+        facts = {k: _plain(v) for k, v in self.facts.items()}
+        return {"code": self.code, "message": self.message, "hint": self.hint, "facts": facts}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return str(value)
+
+
+class InvalidModel(TilewrightError):
+    """The file is no readable ONNX model: wrong format, truncated, or data is missing."""
+
+    code = "invalid-model"
+    exit_code = 3
+
+
+class UnsupportedOp(TilewrightError):
+    """The model uses an operator, domain, opset or attribute that has no rule yet."""
+
+    code = "unsupported-op"
+    exit_code = 4
+
+
+class UnsupportedDType(TilewrightError):
+    """An element type that the operator or the target does not have."""
+
+    code = "unsupported-dtype"
+    exit_code = 4
+
+
+class ShapeError(TilewrightError):
+    """Shapes that do not fit each other, or a dimension without a value."""
+
+    code = "shape"
+    exit_code = 4
+
+
+class InputError(TilewrightError):
+    """An input of a run is missing, unknown, or has the wrong dtype, rank or size."""
+
+    code = "input"
+    exit_code = 5
+
+
+class UsageError(TilewrightError):
+    """A command line option that makes no sense."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class BundleCorrupt(TilewrightError):
+    """A bundle file is missing or its bytes do not match their digest."""
+
+    code = "bundle-corrupt"
+    exit_code = 6
+
+
+class BundleVersion(TilewrightError):
+    """The bundle was written in a format version that this program does not read."""
+
+    code = "bundle-version"
+    exit_code = 6
+
+
+class MemoryLimit(TilewrightError):
+    """The model needs more memory than the target or the device allows."""
+
+    code = "memory-limit"
+    exit_code = 7
+
+
+class HostError(TilewrightError):
+    """A host (browser, wasmtime) is missing, failed to start, or died while it worked."""
+
+    code = "host"
+    exit_code = 8
+
+
+class KernelTrap(TilewrightError):
+    """A kernel stopped: for example a gather index outside its table."""
+
+    code = "kernel-trap"
+    exit_code = 8
+
+
+class PortInUse(TilewrightError):
+    """The server's port is taken."""
+
+    code = "port-in-use"
+    exit_code = 9
+
+
+class CompilerBug(TilewrightError):
+    """An invariant inside the compiler does not hold; never the user's fault."""
+
+    code = "compiler-bug"
+    exit_code = 70
