@@ -1,0 +1,260 @@
+"""Builds loop nests: nested scopes in which index values are named where they first can be.
+
+Input: calls that open loops and add statements.  Output: statement tuples of the loop IR.
+What does not change inside a loop is bound before it (`Let`), so that the innermost loop holds
+only an induction variable and constants; gathered indices are read once, as far out as possible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tilewright.kernel.expr import (
+    Acc,
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    IndexValue,
+    Load,
+    Reg,
+    dtype_of,
+    rewrite,
+    walk,
+)
+from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
+from tilewright.kernel.loops import For, If, Let, LetGather, LetMin, Set, Stmt, Store, TileFn
+from tilewright.kernel.spec import Kernel
+
+
+@dataclass
+class _Frame:
+    bound: set[Var]
+    stmts: list[Stmt] = field(default_factory=list)
+    named: dict[object, Var] = field(default_factory=dict)
+    conditional: bool = False
+
+
+class Builder:
+    """One loop nest under construction.  Frame 0 runs once per call, frame 1 once per tile."""
+
+    def __init__(self, scalars: dict[Var, int], tiles: int) -> None:
+        self._scalars = scalars
+        self._tile = Var("tile", tiles)
+        self._frames = [_Frame(set(scalars)), _Frame({self._tile})]
+        self._count = 0
+
+    @property
+    def tile(self) -> Index:
+        """The number of the tile to compute."""
+        return index(self._tile)
+
+    def finish(self, kernel: Kernel) -> TileFn:
+        prologue, body = (tuple(frame.stmts) for frame in self._frames)
+        scalars, values = tuple(self._scalars), tuple(self._scalars.values())
+        tile = self._tile
+        return TileFn(
+            kernel.name, kernel.buffers, scalars, (), tile, prologue, body, tile.extent, values
+        )
+
+    def fresh(self, stem: str, extent: int) -> Var:
+        self._count += 1
+        return Var(f"{stem}{self._count}", extent)
+
+    def add(self, stmt: Stmt) -> None:
+        self._frames[-1].stmts.append(stmt)
+
+    def set(self, name: str, value: Expr) -> None:
+        self.add(Set(name, self.resolve(value)))
+
+    def store(self, buffer: int, at: Index, value: Expr, valid: int = 0) -> None:
+        resolved = self._share(self.resolve(value))
+        self.add(Store(buffer, self.address(at), resolved, valid))
+
+    def hoist(self, e: Expr, moving: frozenset[Var], evaluate: Callable[[Expr], Expr]) -> Expr:
+        """Compute now, once, the largest parts of `e` that no variable in `moving` changes.
+
+        a[row, c] - r0 / 384   ->   t1 := r0 / 384;  a[row, c] - t1
+        """
+        if isinstance(e, (Const, Acc, Reg, Guard)):
+            return e
+        if not any(moving & _variables(node) for node in walk(e)):
+            self._count += 1
+            name = f"t{self._count}"
+            self.set(name, evaluate(e))
+            return Reg(name, dtype_of(e))
+        if isinstance(e, Call):
+            parts = tuple(self.hoist(a, moving, evaluate) for a in e.operands)
+            return Call(e.fn, parts, e.dtype, e.lanes)
+        return e
+
+    def _share(self, e: Expr) -> Expr:
+        """Compute equal calls inside one expression once.
+
+        erf(x + b) * (x + b)   ->   u0 := x + b;  erf(u0) * u0
+        """
+        seen = Counter(_calls(e))
+        if all(times == 1 for times in seen.values()):
+            return e
+        named: dict[Expr, Expr] = {}
+
+        def visit(node: Expr) -> Expr:
+            if not isinstance(node, Call):
+                return node
+            if node in named:
+                return named[node]
+            call = Call(node.fn, tuple(map(visit, node.operands)), node.dtype, node.lanes)
+            if seen[node] == 1:
+                return call
+            name = f"u{len(named)}{node.dtype}x{node.lanes}"
+            self.add(Set(name, call))
+            named[node] = Reg(name, node.dtype, node.lanes)
+            return named[node]
+
+        return visit(e)
+
+    @contextmanager
+    def loop(
+        self, stem: str, begin: Index, end: Index, step: int = 1, extent: int | None = None
+    ) -> Iterator[Index]:
+        """Open a loop and give its variable; nothing is emitted if it cannot run."""
+        top = extent if extent is not None else end.bounds[1]
+        var = self.fresh(stem, max(top, 1))
+        self._frames.append(_Frame({var}))
+        yield index(var)
+        frame = self._frames.pop()
+        certain = begin.bounds[1] < end.bounds[0]
+        if begin.is_const and end.is_const and not certain:
+            return
+        self.add(For(var, begin, end, step, tuple(frame.stmts), certain))
+
+    @contextmanager
+    def branch(self) -> Iterator[_Frame]:
+        """Collect statements for one arm of an `If`."""
+        frame = _Frame(set(), conditional=True)
+        self._frames.append(frame)
+        yield frame
+        self._frames.pop()
+
+    def choose(self, bounds: tuple[Bound, ...], then: _Frame, orelse: _Frame | None = None) -> None:
+        tail = tuple(orelse.stmts) if orelse is not None else ()
+        self.add(If(tuple(self._bound(b) for b in bounds), tuple(then.stmts), tail))
+
+    def let(self, value: Index, stem: str = "i") -> Index:
+        """Name an index value, in the outermost scope that knows all its variables."""
+        if value.is_const or (len(value.terms) == 1 and _is_plain(value)):
+            return value
+        value = self._atoms(value)
+        frame = self._frames[self._depth(value.variables)]
+        key = (value.terms, value.const)
+        if key not in frame.named:
+            var = self.fresh(stem, value.bounds[1] + 1)
+            frame.stmts.append(Let(var, value))
+            frame.named[key] = var
+            frame.bound.add(var)
+        return Index(((frame.named[key], 1),))
+
+    def let_min(self, a: Index, b: Index, stem: str = "e") -> Index:
+        var = self.fresh(stem, min(a.bounds[1], b.bounds[1]) + 1)
+        self._frames[-1].stmts.append(LetMin(var, a, b))
+        self._frames[-1].bound.add(var)
+        return index(var) if var.extent > 1 else Index()
+
+    def address(self, at: Index) -> Index:
+        """Split an index: what the innermost loop does not change is named outside it."""
+        at = self._atoms(at)
+        inner = self._frames[-1].bound
+        fixed = Index(tuple((a, c) for a, c in at.terms if a not in inner))
+        moving = Index(tuple((a, c) for a, c in at.terms if a in inner))
+        rest = at.const
+        if fixed.bounds[0] < 0:  # a flipped axis: its constant makes the sum positive again
+            fixed, rest = fixed + rest, 0
+        if not fixed.terms or fixed.bounds[0] < 0:
+            return at
+        return self.let(fixed, "p") + moving + rest
+
+    def resolve(self, e: Expr) -> Expr:
+        """The expression with every index named and every gathered index read."""
+
+        def change(node: Expr) -> Expr:
+            if isinstance(node, Load):
+                return replace(node, index=self.address(node.index))
+            if isinstance(node, IndexValue):
+                return IndexValue(self.address(node.index), node.dtype)
+            if isinstance(node, Guard):
+                return Guard(tuple(map(self._bound, node.bounds)), node.value, node.default)
+            return node
+
+        return rewrite(e, change)
+
+    def _bound(self, b: Bound) -> Bound:
+        return Bound(self.address(b.index), b.extent)
+
+    def _atoms(self, value: Index) -> Index:
+        """Gathered indices are read into variables; the inside of a division is named."""
+        total = Index((), value.const)
+        for atom, c in value.terms:
+            total = total + self._atom(atom) * c
+        return total
+
+    def _atom(self, atom: Var | Div | Mod | Gathered) -> Index:
+        if isinstance(atom, (Div, Mod)):
+            inner = self._atoms(atom.value)
+            return inner // atom.by if isinstance(atom, Div) else inner % atom.by
+        if not isinstance(atom, Gathered):
+            return Index(((atom, 1),))
+        assert isinstance(atom.value, Expr)
+        needed: frozenset[Var] = frozenset()
+        for node in walk(atom.value):
+            if isinstance(node, (Load, IndexValue)):
+                needed |= node.index.variables
+        depth = max(self._depth(needed), self._last_condition())
+        frame = self._frames[depth]
+        if atom not in frame.named:
+            var = self.fresh("g", atom.extent)
+            inner_frames = self._frames[depth + 1 :]
+            del self._frames[depth + 1 :]
+            value = self.resolve(atom.value)
+            frame.stmts.append(LetGather(var, value))
+            self._frames += inner_frames
+            frame.named[atom] = var
+            frame.bound.add(var)
+        return Index(((frame.named[atom], 1),))
+
+    def _last_condition(self) -> int:
+        """A read may not move out of the branch that protects it."""
+        depths = [i for i, f in enumerate(self._frames) if f.conditional]
+        return depths[-1] if depths else 0
+
+    def _depth(self, variables: frozenset[Var]) -> int:
+        depth = 0
+        for i, frame in enumerate(self._frames):
+            if variables & frame.bound:
+                depth = i
+        return depth
+
+
+def _variables(e: Expr) -> frozenset[Var]:
+    """The variables of this node's own indices."""
+    if isinstance(e, (Load, IndexValue)):
+        return e.index.variables
+    if isinstance(e, Guard):
+        return frozenset().union(*(b.index.variables for b in e.bounds))
+    return frozenset()
+
+
+def _calls(e: Expr) -> Iterator[Call]:
+    """The calls of an expression that are certainly evaluated (none below a guard)."""
+    if isinstance(e, Call):
+        yield e
+        for arg in e.operands:
+            yield from _calls(arg)
+
+
+def _is_plain(value: Index) -> bool:
+    atom, c = value.terms[0]
+    return isinstance(atom, Var) and c == 1

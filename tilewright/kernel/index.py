@@ -1,0 +1,252 @@
+"""Index algebra: integer sums of variables, floor divisions and remainders, kept in normal form.
+
+Input: variables with known ranges and the operators + * // %.  Output: an `Index` whose equal
+values compare equal, so that views (reshape, transpose, slice) fold into plain strides.
+Not a general solver: what the ranges cannot simplify stays as a division or remainder.
+
+    (b*128 + s) // 128 -> b          with 0 <= s < 128
+    (h*64 + d) % 64    -> d          with 0 <= d < 64
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, order=True)
+class Var:
+    """An integer variable in [0, extent)."""
+
+    name: str
+    extent: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Div:
+    """floor(value / by)."""
+
+    value: Index
+    by: int
+
+    @property
+    def extent(self) -> int:
+        return self.value.bounds[1] // self.by + 1
+
+    def __str__(self) -> str:
+        return f"({self.value})//{self.by}"
+
+
+@dataclass(frozen=True)
+class Mod:
+    """value mod by, in [0, by)."""
+
+    value: Index
+    by: int
+
+    @property
+    def extent(self) -> int:
+        return min(self.by, self.value.bounds[1] + 1)
+
+    def __str__(self) -> str:
+        return f"({self.value})%{self.by}"
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """An index read from memory: an integer expression whose value must lie in [0, extent).
+
+    A kernel that meets a value outside traps; it never reads past the table.
+    """
+
+    value: object
+    extent: int
+
+    def __str__(self) -> str:
+        return f"gather({self.value})"
+
+
+Atom = Var | Div | Mod | Gathered
+
+
+@dataclass(frozen=True)
+class Index:
+    """`sum(coefficient * atom) + const`, atoms distinct and in a fixed order, no zero terms."""
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    const: int = 0
+
+    @cached_property
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value (both inclusive) over the atoms' ranges."""
+        lo = hi = self.const
+        for atom, c in self.terms:
+            top = c * (atom.extent - 1)
+            lo, hi = lo + min(top, 0), hi + max(top, 0)
+        return lo, hi
+
+    @cached_property
+    def variables(self) -> frozenset[Var]:
+        """Every variable that the value depends on (not those inside a gathered load)."""
+        found: set[Var] = set()
+        for atom, _ in self.terms:
+            if isinstance(atom, Var):
+                found.add(atom)
+            elif isinstance(atom, (Div, Mod)):
+                found |= atom.value.variables
+        return frozenset(found)
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms
+
+    @property
+    def is_affine(self) -> bool:
+        """True if the value is a plain sum of variables: no division, remainder or gather."""
+        return all(isinstance(atom, Var) for atom, _ in self.terms)
+
+    def coefficient(self, var: Var) -> int:
+        return next((c for atom, c in self.terms if atom == var), 0)
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.terms, self.const + other) if other else self
+        return _sum((*self.terms, *other.terms), self.const + other.const)
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + other * -1
+
+    def __mul__(self, factor: int) -> Index:
+        if factor == 0:
+            return Index()
+        return Index(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+
+    def __floordiv__(self, by: int) -> Index:
+        """Simplify `value // by`: whole multiples leave, what fits below `by` vanishes."""
+        if by == 1:
+            return self
+        whole, rest = self._split(by)
+        lo, hi = rest.bounds
+        if lo // by == hi // by:
+            return whole + lo // by
+        common = math.gcd(by, *(c for _, c in rest.terms))
+        if common > 1:  # (g*a + c) // (g*b) = (a + c//g) // b
+            smaller = Index(tuple((a, c // common) for a, c in rest.terms), rest.const // common)
+            return whole + smaller // (by // common)
+        if rest.const // by:
+            whole, rest = whole + rest.const // by, Index(rest.terms, rest.const % by)
+        if len(rest.terms) == 1 and rest.const == 0 and rest.terms[0][1] == 1:
+            atom = rest.terms[0][0]
+            if isinstance(atom, Div):  # (a // b) // c = a // (b*c)
+                return whole + atom.value // (atom.by * by)
+        return whole + Index(((Div(rest, by), 1),))
+
+    def __mod__(self, by: int) -> Index:
+        """Simplify `value % by`: whole multiples of `by` vanish, what fits below stays."""
+        if by == 1:
+            return Index()
+        _, rest = self._split(by)
+        rest = Index(rest.terms, rest.const % by)
+        lo, hi = rest.bounds
+        if lo >= 0 and hi < by:
+            return rest
+        common = math.gcd(by, *(c for _, c in rest.terms))
+        if common > 1:  # (g*a + c) % (g*b) = g*((a + c//g) % b) + c%g
+            smaller = Index(tuple((a, c // common) for a, c in rest.terms), rest.const // common)
+            return (smaller % (by // common)) * common + rest.const % common
+        if len(rest.terms) == 1 and rest.const == 0 and rest.terms[0][1] == 1:
+            atom = rest.terms[0][0]
+            if isinstance(atom, Mod) and atom.by % by == 0:  # (a % bc) % c = a % c
+                return atom.value % by
+        return Index(((Mod(rest, by), 1),))
+
+    def _split(self, by: int) -> tuple[Index, Index]:
+        """value = by * whole + rest, where rest keeps the terms that `by` does not divide."""
+        whole = tuple((a, c // by) for a, c in self.terms if c % by == 0)
+        rest = tuple((a, c) for a, c in self.terms if c % by)
+        return Index(whole), Index(rest, self.const)
+
+    def substitute(self, values: Mapping[Var, Index]) -> Index:
+        """The index with variables replaced, simplified again."""
+        if not values or not (self.variables & values.keys() or self._gathers):
+            return self
+        total = Index((), self.const)
+        for atom, c in self.terms:
+            total = total + _substitute(atom, values) * c
+        return total
+
+    @cached_property
+    def _gathers(self) -> bool:
+        return any(
+            isinstance(a, Gathered) or (isinstance(a, (Div, Mod)) and a.value._gathers)
+            for a, _ in self.terms
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{a}" if c == 1 else f"{a}*{c}" for a, c in self.terms]
+        if self.const or not parts:
+            parts.append(str(self.const))
+        return " + ".join(parts)
+
+
+def _substitute(atom: Atom, values: Mapping[Var, Index]) -> Index:
+    if isinstance(atom, Var):
+        return values.get(atom, Index(((atom, 1),)))
+    if isinstance(atom, Div):
+        return atom.value.substitute(values) // atom.by
+    if isinstance(atom, Mod):
+        return atom.value.substitute(values) % atom.by
+    replace = getattr(atom.value, "substitute", None)
+    inner = replace(values) if replace is not None else atom.value
+    return Index(((Gathered(inner, atom.extent), 1),))
+
+
+def _order(term: tuple[Atom, int]) -> tuple[int, str]:
+    return (-abs(term[1]), str(term[0]))
+
+
+def _sum(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
+    merged: dict[Atom, int] = {}
+    for atom, c in terms:
+        merged[atom] = merged.get(atom, 0) + c
+    # b*(x//b) + x%b = x: undo a split whose two halves meet again
+    for atom in list(merged):
+        if not isinstance(atom, Mod) or atom not in merged:
+            continue
+        div, c = Div(atom.value, atom.by), merged[atom]
+        if c and merged.get(div, 0) == c * atom.by:
+            del merged[atom], merged[div]
+            return _sum(merged.items(), const) + atom.value * c
+    kept = [(a, c) for a, c in merged.items() if c and (a.extent > 1 or isinstance(a, Gathered))]
+    return Index(tuple(sorted(kept, key=_order)), const)
+
+
+def index(value: int | Var | Index) -> Index:
+    """An `Index` from an int, a variable or an index.  A variable of extent 1 is the constant 0."""
+    if isinstance(value, Index):
+        return value
+    if isinstance(value, int):
+        return Index((), value)
+    return Index(((value, 1),)) if value.extent > 1 else Index()
+
+
+def flatten(indices: Iterable[Index], shape: Iterable[int]) -> Index:
+    """Row-major offset of a multi-index in `shape`."""
+    total = Index()
+    for i, extent in zip(indices, shape, strict=True):
+        total = total * extent + i
+    return total
+
+
+def unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
+    """The multi-index in `shape` of a row-major offset that is known to lie inside."""
+    result: list[Index] = []
+    for extent in reversed(shape):
+        result.append(flat % extent)
+        flat = flat // extent
+    return tuple(reversed(result))

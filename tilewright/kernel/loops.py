@@ -1,0 +1,181 @@
+"""The loop IR: an imperative nest that computes one tile of a kernel.
+
+Input: statements over registers, buffers and index variables.  Output: `TileFn`, which a target
+turns into code and `kernel/interp.py` runs; that interpreter is the meaning of this IR.
+Vectors are explicit (lanes on expressions); addresses are element indices, never bytes.
+
+A `TileFn` stands for  kernel(args, first, last):  for tile in [first, last): body.
+`args` is a block of i32: the address of each buffer, then the value of each scalar.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import DType
+from tilewright.kernel.expr import Bound, Expr, lanes_of
+from tilewright.kernel.index import Index, Var
+from tilewright.kernel.spec import Buffer
+
+
+@dataclass(frozen=True)
+class Stmt:
+    """Base of all statements."""
+
+
+@dataclass(frozen=True)
+class Let(Stmt):
+    """Name an index value.  `var.extent` bounds it; a name may be bound again on a later pass."""
+
+    var: Var
+    value: Index
+
+
+@dataclass(frozen=True)
+class LetMin(Stmt):
+    """Name the smaller of two index values."""
+
+    var: Var
+    a: Index
+    b: Index
+
+
+@dataclass(frozen=True)
+class LetGather(Stmt):
+    """Name an integer read from memory; trap unless 0 <= value < var.extent."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Set(Stmt):
+    """Write a register: (name, dtype, lanes) must be the same at every write of one name."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Store(Stmt):
+    """Write the lanes of `value` to buffer elements [index, index + lanes).
+
+    Only the first `valid` lanes are written (0 means all).
+    """
+
+    buffer: int
+    index: Index
+    value: Expr
+    valid: int = 0
+
+
+@dataclass(frozen=True)
+class For(Stmt):
+    """for var in range(begin, end, step), zero or more times.
+
+    `at_least_once` promises begin < end, so that a target may test at the bottom only.
+    """
+
+    var: Var
+    begin: Index
+    end: Index
+    step: int
+    body: tuple[Stmt, ...]
+    at_least_once: bool = True
+
+
+@dataclass(frozen=True)
+class If(Stmt):
+    """`then` where all bounds hold, else `orelse`."""
+
+    bounds: tuple[Bound, ...]
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True)
+class Barrier(Stmt):
+    """All threads of the tile's group arrive before one goes on; nothing if one does all."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Staging memory of one tile ("cache read"), numbered after the kernel's buffers.
+
+    Its contents do not outlive the tile.  Wasm: the worker's own scratch area; WGSL and CUDA:
+    workgroup or shared memory.
+    """
+
+    dtype: DType
+    size: int
+
+
+@dataclass(frozen=True)
+class TileFn:
+    """One kernel as loops over one tile.
+
+    buffers:  as in the kernel (0 is the output)
+    scalars:  run-time numbers of the argument block, after the buffer addresses; shape facts only
+    scratch:  staging buffers, numbered from len(buffers)
+    tile:     the tile's number, in [0, tiles)
+    prologue: statements that depend on no tile; run once per call
+    body:     statements that compute one tile
+    tiles:    how many tiles the kernel's shape has
+    values:   the value of each scalar for this shape
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    scalars: tuple[Var, ...]
+    scratch: tuple[Scratch, ...]
+    tile: Var
+    prologue: tuple[Stmt, ...]
+    body: tuple[Stmt, ...]
+    tiles: int
+    values: tuple[int, ...]
+
+
+def render(fn: TileFn) -> str:
+    """The loop nest as readable text."""
+    lines = [f"tile {fn.name}({fn.tile}) of {fn.tiles}"]
+    lines += [f"  b{i}: {b.dtype}[{b.size}]" for i, b in enumerate(fn.buffers)]
+    lines += [f"  {s} = {v}" for s, v in zip(fn.scalars, fn.values, strict=True)]
+    for i, s in enumerate(fn.scratch):
+        lines.append(f"  b{len(fn.buffers) + i}: scratch {s.dtype}[{s.size}]")
+    for title, stmts in (("prologue", fn.prologue), ("body", fn.body)):
+        if stmts:
+            lines.append(f"  {title}:")
+            lines += _render(stmts, "    ")
+    return "\n".join(lines)
+
+
+def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
+    lines: list[str] = []
+    for s in stmts:
+        match s:
+            case Let(var, value):
+                lines.append(f"{pad}{var} = {value}")
+            case LetMin(var, a, b):
+                lines.append(f"{pad}{var} = min({a}, {b})")
+            case LetGather(var, value):
+                lines.append(f"{pad}{var} = gather {value} < {var.extent}")
+            case Set(name, value):
+                lanes = lanes_of(value)
+                lines.append(f"{pad}{name}{f'x{lanes}' if lanes > 1 else ''} := {value}")
+            case Store(buffer, at, value, valid):
+                first = f" first {valid}" if valid else ""
+                lines.append(f"{pad}b{buffer}[{at}{first}] = {value}")
+            case For(var, begin, end, step, body, _):
+                lines.append(f"{pad}for {var} in {begin} .. {end} step {step}:")
+                lines += _render(body, pad + "  ")
+            case If(bounds, then, orelse):
+                lines.append(f"{pad}if {' and '.join(map(str, bounds))}:")
+                lines += _render(then, pad + "  ")
+                if orelse:
+                    lines.append(f"{pad}else:")
+                    lines += _render(orelse, pad + "  ")
+            case Barrier():
+                lines.append(f"{pad}barrier")
+            case _:
+                raise AssertionError(f"unknown statement {s}")
+    return lines

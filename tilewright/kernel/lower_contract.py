@@ -1,0 +1,217 @@
+"""Contractions: matmul, batched matmul and convolution as one register-tiled loop nest.
+
+Input: a kernel that sums products of two loads.  Output: a `TileFn`.  One operand (the "row"
+operand) is read as splats, the other (the "column" operand) as vectors; a tile keeps x0 * y0 sums
+in registers.  Which of the two is a weight, and how it is packed, is only in its index.
+
+Rows are split evenly: 128 rows in register tiles of at most 6 become 18 tiles of 6 and 4 of 5, so
+that no tile is left with one lonely row.  At most two bodies exist per kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Bound, Call, Const, Load, Reg, Splat
+from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.reduction import Values, nest
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.vectorize import storable, stride, vector
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The roles of a contraction's loads and axes.
+
+    `row`: read as splats, does not depend on `n`.  `col`: read as vectors along `n`.
+    `m`: the row axis (extent 1 if there is none).  `outer`: all other output axes.
+    """
+
+    row: Load
+    col: Load
+    m: Var
+    n: Var
+    outer: tuple[Var, ...]
+
+
+def operands(kernel: Kernel) -> Operands | None:
+    """The roles, or None if the kernel is no contraction that register tiles suit."""
+    if kernel.product is None or kernel.dtype != F32 or not kernel.axes:
+        return None
+    n = kernel.axes[-1]
+    a, b = kernel.product
+    if a.dtype != F32 or b.dtype != F32 or not storable(kernel.dtype):
+        return None
+    dependent = [n in load.index.variables for load in (a, b)]
+    if dependent == [True, False]:
+        a, b = b, a
+    if sum(dependent) != 1 or stride(kernel.store, n) != 1:
+        return None
+    m = next(
+        (v for v in reversed(kernel.axes[:-1]) if v in a.index.variables - b.index.variables),
+        Var("one", 1),
+    )
+    return Operands(a, b, m, n, tuple(v for v in kernel.axes[:-1] if v != m))
+
+
+def lower_contraction(kernel: Kernel, schedule: Schedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0."""
+    ops = operands(kernel)
+    assert ops is not None
+    outer_extents = tuple(v.extent for v in ops.outer)
+    rows, cols = ops.m.extent, ops.n.extent
+    x0, y0 = min(schedule.x0, rows), schedule.y0
+    row_tiles, panels = -(-rows // x0), -(-cols // y0)
+    group = max(1, schedule.x1 // x0)
+    span = max(1, min(schedule.y1 // y0, panels))
+    col_tiles, row_groups = -(-panels // span), -(-row_tiles // group)
+    count = Var("rows", rows + 1)
+    grid = (*outer_extents, row_groups, col_tiles)
+    b = Builder({count: rows}, prod(grid))
+    all_row_tiles = b.let((index(count) + (x0 - 1)) // x0, "row_tiles")
+    *outer_at, group_at, col_at = (b.let(i) for i in unflatten(b.tile, grid))
+    values = dict(zip(ops.outer, outer_at, strict=True))
+    first_row, first_panel = b.let(group_at * group), b.let(col_at * span)
+    end_row = b.let_min(first_row + group, all_row_tiles)
+    end_panel = b.let_min(first_panel + span, index(panels))
+    micro = _Micro(b, kernel, ops, schedule, x0, y0, count, all_row_tiles)
+    rows_of = _Span(first_row, end_row, row_tiles)
+    cols_of = _Span(first_panel, end_panel, panels)
+    with _walk(b, schedule.order, rows_of, cols_of) as (row_tile, panel):
+        micro.emit(row_tile, panel, values)
+    return b.finish(kernel)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Register tiles from `first` to `end`, of `count` in the whole kernel."""
+
+    first: Index
+    end: Index
+    count: int
+
+
+@contextmanager
+def _walk(b: Builder, order: str, rows: _Span, cols: _Span) -> Iterator[tuple[Index, Index]]:
+    """The two loops over register tiles, in the schedule's order (outer first)."""
+    with ExitStack() as loops:
+
+        def walk(stem: str, span: _Span) -> Index:
+            loop = b.loop(stem, span.first, span.end, extent=span.count)
+            return loops.enter_context(loop)
+
+        if order == "nm":
+            panel = walk("nt", cols)
+            yield walk("mt", rows), panel
+        else:
+            row = walk("mt", rows)
+            yield row, walk("nt", cols)
+
+
+@dataclass
+class _Micro:
+    """Emits register tiles: sums in registers over the whole reduction, then the store."""
+
+    b: Builder
+    kernel: Kernel
+    ops: Operands
+    schedule: Schedule
+    x0: int
+    y0: int
+    count: Var
+    row_tiles: Index
+
+    def emit(self, row_tile: Index, panel: Index, values: Values) -> None:
+        """The register tile number (row_tile, panel), with as many rows as its even share."""
+        rows = self.ops.m.extent
+        tiles = -(-rows // self.x0)
+        small, larger = divmod(rows, tiles)
+        if not larger:
+            self._columns(row_tile * small, small, panel, values)
+            return
+        # the first `larger` tiles have one row more
+        more = self.b.let(Index(((self.count, 1),)) - self.row_tiles * small, "larger")
+        is_larger = Bound(more - row_tile - 1, larger + 1)
+        with self.b.branch() as then:
+            self._columns(row_tile * (small + 1), small + 1, panel, values)
+        with self.b.branch() as orelse:
+            self._columns(row_tile * small + more, small, panel, values)
+        self.b.choose((is_larger,), then, orelse)
+
+    def _columns(self, first: Index, rows: int, panel: Index, values: Values) -> None:
+        """All columns of the panel; the last panel may hold fewer."""
+        base = self.b.let(first, "m")
+        cols = self.ops.n.extent
+        panels, rest = -(-cols // self.y0), cols % self.y0
+        if not rest or panels == 1:
+            self._tile(base, rows, panel, values, rest or self.y0)
+            return
+        with self.b.branch() as full:
+            self._tile(base, rows, panel, values, self.y0)
+        with self.b.branch() as edge:
+            self._tile(base, rows, index(panels - 1), values, rest)
+        self.b.choose((Bound(panel, panels - 1),), full, edge)
+
+    def _tile(self, base: Index, rows: int, panel: Index, values: Values, cols: int) -> None:
+        """Sums, epilogue and store of `rows` rows and the first `cols` columns of a panel."""
+        lanes = self.schedule.lanes
+        vectors = [(j, min(cols - j * lanes, lanes) % lanes) for j in range(-(-cols // lanes))]
+        for i in range(rows):
+            for j, _ in vectors:
+                self.b.set(self._sum(i, j).name, Const(0.0, F32, lanes))
+        *outer, inner = self.kernel.stages[0].axes or (Var("one", 1),)
+        unroll = max(1, min(self.schedule.r0, inner.extent))
+        passes, rest = divmod(inner.extent, unroll)
+        with nest(self.b, tuple(outer), values) as inside:
+            with self.b.loop("k", Index(), index(passes)) as k:
+                for u in range(unroll):
+                    self._step(base, rows, panel, vectors, {**inside, inner: k * unroll + u})
+            for u in range(rest):
+                at = {**inside, inner: index(passes * unroll + u)}
+                self._step(base, rows, panel, vectors, at)
+        for i in range(rows):
+            for j, valid in vectors:
+                self._store(base + i, panel * self.y0 + j * lanes, values, self._sum(i, j), valid)
+
+    def _sum(self, row: int, vec: int) -> Reg:
+        return Reg(f"s{row}_{vec}", F32, self.schedule.lanes)
+
+    def _step(
+        self, base: Index, rows: int, panel: Index, vectors: list[tuple[int, int]], values: Values
+    ) -> None:
+        """One reduction step: every row's splat times every vector of columns."""
+        lanes = self.schedule.lanes
+        cols = [
+            vector(
+                self.ops.col, self.ops.n, panel * self.y0 + j * lanes, lanes, values, {},
+                valid if self._overruns(j, valid) else 0,
+            )
+            for j, valid in vectors
+        ]  # fmt: skip
+        for i in range(rows):
+            row = self.ops.row.substitute({**values, self.ops.m: base + i})
+            for (j, _), col in zip(vectors, cols, strict=True):
+                acc = self._sum(i, j)
+                self.b.set(acc.name, Call("fma", (Splat(row, lanes), col, acc), F32, lanes))
+
+    def _overruns(self, vec: int, valid: int) -> bool:
+        """True if a whole vector at the last columns would read past the buffer (no padding)."""
+        if not valid:
+            return False
+        start = self.ops.n.extent // self.y0 * self.y0 + vec * self.schedule.lanes
+        last = self.ops.col.index.substitute({self.ops.n: index(start + self.schedule.lanes - 1)})
+        return last.bounds[1] >= self.kernel.buffers[self.ops.col.buffer].size
+
+    def _store(self, row: Index, col: Index, values: Values, acc: Reg, valid: int) -> None:
+        """Epilogue and store of one vector (its first `valid` columns)."""
+        at = {**values, self.ops.m: row}
+        lanes = self.schedule.lanes
+        value = vector(self.kernel.value, self.ops.n, col, lanes, at, {0: acc}, valid)
+        self.b.store(0, self.kernel.store.substitute({**at, self.ops.n: col}), value, valid)

@@ -1,0 +1,94 @@
+"""Schedules: the choices of how one kernel runs, as a small frozen record.
+
+Input: a kernel and the numbers of a machine.  Output: a `Schedule`: hashable, printable, comparable.
+The same kernel with another schedule is another candidate; results may differ only in rounding.
+Names follow nnJIT: x = rows, y = columns, r = reduction; 0 = per register tile, 1 = per tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from tilewright.kernel.spec import Kernel
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a schedule must fit: f32 lanes of a vector, usable vector registers, bytes of L1."""
+
+    lanes: int = 4
+    registers: int = 15
+    l1: int = 32768
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Schedule primitives.  A field that a kernel's lowering does not use has no effect on it.
+
+    x0, y0: rows and columns of the register tile of a contraction (y0 a multiple of `lanes`)
+    r0:     reduction steps per pass of the innermost loop ("unroll"); elsewhere the number of
+            independent partial results of a row reduction
+    x1, y1: rows and columns (or elements) of one tile
+    order:  "nm" walks the rows of a tile inside its columns, "mn" the other way ("reorder")
+    lanes:  elements per vector ("vectorize"); 1 = scalar code
+    """
+
+    x0: int = 1
+    y0: int = 4
+    r0: int = 1
+    x1: int = 1
+    y1: int = 4096
+    order: str = "nm"
+    lanes: int = 4
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Schedule:
+        return cls(**data)
+
+    def __str__(self) -> str:
+        return " ".join(f"{k}={v}" for k, v in asdict(self).items())
+
+
+#: Multiply-accumulates that make one tile of a contraction worth a ticket (some 10 microseconds).
+TILE_WORK = 1 << 17
+
+#: Elements that make one tile of an elementwise or row-wise kernel worth a ticket.
+TILE_ELEMENTS = 4096
+
+
+def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
+    """A good first choice, from arithmetic alone; tuning starts here."""
+    if kernel.anchor == "contract":
+        return _contraction(kernel, machine)
+    row = prod(v.extent for v in kernel.axes[len(kernel.axes) - max(kernel.cols, 1) :])
+    reduced = max((prod(v.extent for v in s.axes) for s in kernel.stages), default=1)
+    per_row = max(row, reduced) if kernel.stages else row
+    rows = max(1, TILE_ELEMENTS // max(per_row, 1))
+    return Schedule(x1=rows, y1=TILE_ELEMENTS, r0=2, lanes=machine.lanes)
+
+
+def _contraction(kernel: Kernel, machine: Machine) -> Schedule:
+    rows = kernel.axes[-2].extent if len(kernel.axes) > 1 else 1
+    cols = kernel.axes[-1].extent
+    depth = prod(v.extent for v in kernel.stages[0].axes)
+    x0, y0 = register_tile(rows, machine)
+    x1 = x0 * max(1, min(-(-rows // x0), 8))
+    y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
+    return Schedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, lanes=machine.lanes)
+
+
+def register_tile(rows: int, machine: Machine) -> tuple[int, int]:
+    """Rows and columns of the register tile: as many sums as registers allow, few rows first.
+
+    A tile of x0 rows and v vectors of columns needs x0*v sums, v columns and one splat row value.
+    """
+    for x0, vectors in ((6, 2), (4, 2), (3, 4), (2, 4), (1, 8)):
+        fits = x0 * vectors + vectors + 1 <= max(machine.registers, 15)
+        if rows >= x0 and fits:
+            return x0, vectors * machine.lanes
+    return 1, 2 * machine.lanes

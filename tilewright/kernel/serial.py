@@ -1,0 +1,114 @@
+"""Kernels as plain data and back, so that tuners and other hosts can regenerate code from a bundle.
+
+Input: a `Kernel` or the JSON-like data of one.  Output: the other.  The data is canonical: equal
+kernels give equal data, so its digest names a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.dtypes import DTYPES
+from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load
+from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
+from tilewright.kernel.spec import Buffer, Kernel, Stage
+
+Data = Any
+
+
+def kernel_to_data(k: Kernel) -> dict[str, Data]:
+    return {
+        "name": k.name,
+        "axes": [_var(v) for v in k.axes],
+        "cols": k.cols,
+        "stages": [[s.op, [_var(v) for v in s.axes], _expr(s.value)] for s in k.stages],
+        "value": _expr(k.value),
+        "store": _index(k.store),
+        "buffers": [[b.dtype.name, b.size] for b in k.buffers],
+    }
+
+
+def kernel_from_data(data: dict[str, Data]) -> Kernel:
+    return Kernel(
+        data["name"],
+        tuple(Var(*v) for v in data["axes"]),
+        tuple(
+            Stage(op, tuple(Var(*v) for v in axes), _to_expr(value))
+            for op, axes, value in data["stages"]
+        ),
+        _to_expr(data["value"]),
+        _to_index(data["store"]),
+        tuple(Buffer(DTYPES[name], size) for name, size in data["buffers"]),
+        data["cols"],
+    )
+
+
+def _var(v: Var) -> Data:
+    return [v.name, v.extent]
+
+
+def _index(i: Index) -> Data:
+    return [i.const, *([c, *_atom(a)] for a, c in i.terms)]
+
+
+def _atom(a: Atom) -> Data:
+    match a:
+        case Var(name, extent):
+            return ["var", name, extent]
+        case Div(value, by):
+            return ["div", _index(value), by]
+        case Mod(value, by):
+            return ["mod", _index(value), by]
+        case Gathered(value, extent):
+            assert isinstance(value, Expr)
+            return ["gather", _expr(value), extent]
+
+
+def _to_index(data: Data) -> Index:
+    const, *terms = data
+    return Index(tuple((_to_atom(*atom), c) for c, *atom in terms), const)
+
+
+def _to_atom(kind: str, what: Data, number: int) -> Atom:
+    if kind == "var":
+        return Var(what, number)
+    if kind == "gather":
+        return Gathered(_to_expr(what), number)
+    return (Div if kind == "div" else Mod)(_to_index(what), number)
+
+
+def _expr(e: Expr) -> Data:
+    match e:
+        case Const(value, dtype, _):
+            # JSON has no infinities and no NaN
+            return ["const", dtype.name, value if abs(value) < float("inf") else str(value)]
+        case Load(buffer, at, dtype, _, _):
+            return ["load", dtype.name, buffer, _index(at)]
+        case Call(fn, operands, dtype, _):
+            return ["call", dtype.name, fn, [_expr(a) for a in operands]]
+        case IndexValue(at, dtype, _):
+            return ["index", dtype.name, _index(at)]
+        case Guard(bounds, value, default):
+            conditions = [[_index(b.index), b.extent] for b in bounds]
+            return ["guard", conditions, _expr(value), _expr(default)]
+        case Acc(stage, dtype, _):
+            return ["acc", dtype.name, stage]
+    raise AssertionError(f"not part of a specification: {e}")
+
+
+def _to_expr(data: Data) -> Expr:
+    match data:
+        case ["const", dtype, value]:
+            return Const(float(value) if isinstance(value, str) else value, DTYPES[dtype])
+        case ["load", dtype, buffer, at]:
+            return Load(buffer, _to_index(at), DTYPES[dtype])
+        case ["call", dtype, fn, operands]:
+            return Call(fn, tuple(_to_expr(a) for a in operands), DTYPES[dtype])
+        case ["index", dtype, at]:
+            return IndexValue(_to_index(at), DTYPES[dtype])
+        case ["guard", conditions, value, default]:
+            bounds = tuple(Bound(_to_index(i), extent) for i, extent in conditions)
+            return Guard(bounds, _to_expr(value), _to_expr(default))
+        case ["acc", dtype, stage]:
+            return Acc(stage, DTYPES[dtype])
+    raise AssertionError(f"unknown expression {data}")

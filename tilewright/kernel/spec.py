@@ -1,0 +1,139 @@
+"""The tile kernel: a pure statement of what one kernel computes, before any choice of how.
+
+Input: an output domain, reductions over further axes, one scalar expression.  Output: `Kernel`,
+hashable and serialisable.  It names no tile size, no loop order and no target.
+
+    matmul + bias:  axes (m, n), stage r0 = sum over k of b1[m*K + k] * b2[k*N + n],
+                    value r0 + b3[n]
+    softmax row:    axes (row | col), r0 = max over j, r1 = sum over j of exp(x - r0),
+                    value exp(x[row, col] - r0) / r1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tilewright.base.dtypes import DType
+from tilewright.kernel.expr import Call, Expr, Load, dtype_of, walk
+from tilewright.kernel.index import Index, Var
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A region of memory that a kernel reads or writes: element type and number of elements."""
+
+    dtype: DType
+    size: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One reduction: `op` ("sum", "max", "min", "prod") over `axes` of `value`.
+
+    `value` may use the results of earlier stages (`Acc`).
+    """
+
+    op: str
+    axes: tuple[Var, ...]
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel.
+
+    axes:    the output domain; every point of it is written exactly once
+    cols:    how many trailing axes the stages do not depend on (the "row" of softmax); 0 otherwise
+    stages:  reductions, evaluated for each point of the leading axes
+    value:   the stored scalar, over axes and stage results
+    store:   element offset in the output, over axes
+    buffers: number 0 is the output, then the inputs in the order of `Load.buffer`
+    """
+
+    name: str
+    axes: tuple[Var, ...]
+    stages: tuple[Stage, ...]
+    value: Expr
+    store: Index
+    buffers: tuple[Buffer, ...]
+    cols: int = 0
+
+    @property
+    def rows(self) -> tuple[Var, ...]:
+        return self.axes[: len(self.axes) - self.cols]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffers[0].dtype
+
+    @cached_property
+    def product(self) -> tuple[Load, Load] | None:
+        """The two factors, if the only stage is a sum of products of two loads."""
+        if len(self.stages) != 1 or self.stages[0].op != "sum" or self.cols:
+            return None
+        value = self.stages[0].value
+        if isinstance(value, Call) and value.fn == "mul":
+            a, b = value.operands
+            if isinstance(a, Load) and isinstance(b, Load):
+                return a, b
+        return None
+
+    @property
+    def anchor(self) -> str:
+        """"contract", "rowwise", "reduce" or "map": which lowering serves the kernel."""
+        if not self.stages:
+            return "map"
+        if self.product is not None:
+            return "contract"
+        return "rowwise" if self.cols or len(self.stages) > 1 else "reduce"
+
+    @property
+    def flops(self) -> int:
+        """Scalar function calls per run; a multiply-accumulate counts as 2."""
+        points = prod(v.extent for v in self.axes)
+        rows = prod(v.extent for v in self.rows)
+        total = points * _calls(self.value)
+        for stage in self.stages:
+            total += rows * prod(v.extent for v in stage.axes) * (_calls(stage.value) + 1)
+        return total
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all buffers together: the least memory traffic."""
+        return sum(b.size * b.dtype.size for b in self.buffers)
+
+
+def _calls(e: Expr) -> int:
+    return sum(isinstance(x, Call) for x in walk(e))
+
+
+def check(kernel: Kernel) -> None:
+    """Assert the invariants: buffers exist, dtypes fit, stages come before use."""
+    exprs = [s.value for s in kernel.stages] + [kernel.value]
+    for position, e in enumerate(exprs):
+        for node in walk(e):
+            if isinstance(node, Load):
+                assert 0 < node.buffer < len(kernel.buffers), f"{kernel.name}: {node}"
+                assert node.dtype == kernel.buffers[node.buffer].dtype, f"{kernel.name}: {node}"
+            stage = getattr(node, "stage", None)
+            assert stage is None or stage < position, f"{kernel.name}: {node} before it exists"
+    assert dtype_of(kernel.value) == kernel.dtype, f"{kernel.name}: stores {kernel.value}"
+
+
+def render(kernel: Kernel) -> str:
+    """The kernel as readable text; equal kernels give equal text."""
+
+    def domain(axes: tuple[Var, ...]) -> str:
+        return " ".join(f"{v.name}<{v.extent}" for v in axes)
+
+    split = domain(kernel.rows)
+    if kernel.cols:
+        split += " | " + domain(kernel.axes[len(kernel.axes) - kernel.cols :])
+    lines = [f"kernel {kernel.name} ({kernel.anchor})  {split}".rstrip()]
+    lines += [f"  b{i}: {b.dtype}[{b.size}]" for i, b in enumerate(kernel.buffers)]
+    for i, s in enumerate(kernel.stages):
+        lines.append(f"  r{i} = {s.op} over {domain(s.axes)} of {s.value}")
+    lines.append(f"  b0[{kernel.store}] = {kernel.value}")
+    return "\n".join(lines)

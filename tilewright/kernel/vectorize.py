@@ -1,0 +1,123 @@
+"""Turns scalar expressions into vector ones along one axis.
+
+Input: an expression over variables, the axis as a base index.  Output: an expression on lanes:
+neighbouring elements become vector loads, constant ones splats, all others one scalar per lane.
+It picks no axis and no width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.base.dtypes import BOOL, F32, I32, DType
+from tilewright.kernel.expr import (
+    Acc,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    Lanes,
+    Load,
+    Reg,
+    Splat,
+    dtype_of,
+    rewrite,
+    walk,
+)
+from tilewright.kernel.index import Index, Var
+
+#: Element types that vectors hold; comparisons give BOOL lanes, which never reach memory as such.
+VECTOR_DTYPES = (F32, I32)
+
+Values = Mapping[Var, Index]
+Registers = Mapping[int, Expr]
+
+
+def stride(at: Index, axis: Var) -> int | None:
+    """How far the index moves per step of `axis`; None if that is not constant."""
+    if axis not in at.variables:
+        return 0
+    if not all(isinstance(a, Var) or axis not in _inside(a) for a, _ in at.terms):
+        return None
+    return at.coefficient(axis)
+
+
+def _inside(atom: object) -> frozenset[Var]:
+    inner = getattr(atom, "value", None)
+    return inner.variables if isinstance(inner, Index) else frozenset()
+
+
+def storable(dtype: DType) -> bool:
+    """True if vectors of this element type can be stored."""
+    return dtype in VECTOR_DTYPES
+
+
+def scalar(e: Expr, values: Values, accs: Registers) -> Expr:
+    """The expression at one point, with reduction results read from registers."""
+    return _accs(e.substitute(values), accs)
+
+
+def _accs(e: Expr, accs: Registers) -> Expr:
+    return rewrite(e, lambda n: accs[n.stage] if isinstance(n, Acc) else n) if accs else e
+
+
+def vector(
+    e: Expr, axis: Var, base: Index, lanes: int, values: Values, accs: Registers, valid: int = 0
+) -> Expr:
+    """`lanes` neighbouring points of `axis` from `base` on, of which the first `valid` exist."""
+    if isinstance(e, Const):
+        return Const(e.value, e.dtype, lanes)
+    if isinstance(e, Acc):
+        reg = accs[e.stage]
+        return reg if getattr(reg, "lanes", 1) == lanes else Splat(reg, lanes)
+    if isinstance(e, Reg):
+        return Splat(e, lanes)
+    if isinstance(e, Call) and all(map(_fits, (e, *e.operands))):
+        args = tuple(vector(a, axis, base, lanes, values, accs, valid) for a in e.operands)
+        return Call(e.fn, args, e.dtype, lanes)
+    if isinstance(e, Load):
+        return _load(e, axis, base, lanes, values, valid)
+    if isinstance(e, Guard) and _fits(e) and not _moves(e, axis):
+        bounds = tuple(b.substitute(values) for b in e.bounds)
+        parts = (vector(a, axis, base, lanes, values, accs, valid) for a in e.args)
+        return Guard(bounds, *parts)
+    return _each(e, axis, base, lanes, values, accs, valid)
+
+
+def _fits(e: Expr) -> bool:
+    return dtype_of(e) in (*VECTOR_DTYPES, BOOL) and not (
+        isinstance(e, (Load, Guard)) and dtype_of(e) == BOOL
+    )
+
+
+def _moves(e: Guard, axis: Var) -> bool:
+    return any(axis in b.index.variables for b in e.bounds)
+
+
+def _load(e: Load, axis: Var, base: Index, lanes: int, values: Values, valid: int) -> Expr:
+    ats = [e.index.substitute({**values, axis: base + lane}) for lane in range(lanes)]
+    steps = [at - ats[0] for at in ats[: valid or lanes]]
+    if all(s.is_const and s.const == lane for lane, s in enumerate(steps)) and _fits(e):
+        # a single valid lane moves like a splat, but must not be read as four elements
+        return Load(e.buffer, ats[0], e.dtype, lanes, valid)
+    if all(s.is_const and s.const == 0 for s in steps) and _fits(e):
+        return Splat(Load(e.buffer, ats[0], e.dtype), lanes)
+    return _each(e, axis, base, lanes, values, {}, valid)
+
+
+def _each(
+    e: Expr, axis: Var, base: Index, lanes: int, values: Values, accs: Registers, valid: int
+) -> Expr:
+    count = valid or lanes
+    points = [_scalar_lane(e, {**values, axis: base + lane}, accs) for lane in range(count)]
+    if len(set(points)) == 1:
+        return Splat(points[0], lanes)
+    empty = Const(0, dtype_of(e))
+    return Lanes(tuple(points) + (empty,) * (lanes - count))
+
+
+def _scalar_lane(e: Expr, values: Values, accs: Registers) -> Expr:
+    for node in walk(e):
+        if isinstance(node, Acc) and getattr(accs[node.stage], "lanes", 1) > 1:
+            raise AssertionError("a vector sum cannot be used one lane at a time")
+    return scalar(e, values, accs)
