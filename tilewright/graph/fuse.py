@@ -1,0 +1,142 @@
+"""Fusion: which nodes share a kernel, and so which tensors exist in memory at all.
+
+Input: a packed `Graph`.  Output: the nodes to store, in execution order; every other node is
+computed inside the kernel of the stored node that uses it.
+
+* A contraction takes the elementwise chain that follows it into its store (bias, GELU, residual).
+* A reduction grows into a row kernel: everything elementwise over the same rows, and further
+  reductions over the same axes (softmax, layer norm), up to the one tensor that leaves the group.
+* Elementwise producers fold into the loads of their only user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node, is_constant, toposort
+
+#: Functions that cost more than a load; they are not computed twice.
+EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
+
+Users = dict[Node, tuple[Node, ...]]
+
+
+def fuse(graph: Graph) -> tuple[Node, ...]:
+    """The nodes that get a buffer of their own (inputs and constants not counted)."""
+    nodes = [n for n in graph.nodes() if not is_constant(n)]
+    users = _users(nodes)
+    outputs = {n for _, n in graph.outputs}
+    stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
+    for n in nodes:
+        if isinstance(n.op, ops.Contract):
+            stored |= {root for root in map(_root, n.inputs) if not is_constant(root)}
+    taken: set[Node] = set()
+    for n in nodes:
+        if isinstance(n.op, (ops.Contract, ops.Reduce)) and n not in taken:
+            region, leaving = _grow(n, users, stored, taken)
+            taken |= region
+            stored.add(leaving)
+    _store_shared(nodes, users, stored, taken)
+    leaves = (ops.Input, ops.Weight, ops.Constant)
+    return tuple(n for n in nodes if n in stored and not isinstance(n.op, leaves))
+
+
+def _users(nodes: list[Node]) -> Users:
+    users: dict[Node, list[Node]] = {n: [] for n in nodes}
+    for n in nodes:
+        for i in dict.fromkeys(n.inputs):
+            if i in users:
+                users[i].append(n)
+    return {n: tuple(u) for n, u in users.items()}
+
+
+def _root(x: Node) -> Node:
+    while isinstance(x.op, ops.VIEWS):
+        x = x.inputs[0]
+    return x
+
+
+def _grow(
+    anchor: Node, users: Users, stored: set[Node], taken: set[Node]
+) -> tuple[set[Node], Node]:
+    """(nodes of the anchor's kernel, the one whose value leaves it): as large as possible.
+
+    A group is sound if exactly one node's value is used outside it.
+    """
+    member = _epilogue(anchor) if isinstance(anchor.op, ops.Contract) else _row(anchor)
+    group: dict[Node, None] = {anchor: None}
+    best, leaving = {anchor}, anchor
+    frontier = list(users[anchor])
+    order = {n: i for i, n in enumerate(users)}
+    while frontier:
+        frontier.sort(key=order.__getitem__, reverse=True)
+        n = frontier.pop()
+        if n in group or n in taken or not member(n):
+            continue
+        group[n] = None
+        frontier += [u for u in users[n] if u not in group]
+        open_ends = [m for m in group if m in stored or any(u not in group for u in users[m])]
+        if open_ends == [n] and not isinstance(n.op, ops.Broadcast):
+            best, leaving = set(group), n
+        elif n in stored:
+            break
+    return best, leaving
+
+
+def _epilogue(anchor: Node) -> Callable[[Node], bool]:
+    """Elementwise nodes over exactly the contraction's output."""
+    return lambda n: isinstance(n.op, ops.Elementwise) and n.shape == anchor.shape
+
+
+def _row(anchor: Node) -> Callable[[Node], bool]:
+    """Nodes over the reduction's rows, or over rows and reduced axes."""
+    assert isinstance(anchor.op, ops.Reduce)
+    axes, rows, full = anchor.op.axes, anchor.shape, anchor.inputs[0].shape
+
+    def member(n: Node) -> bool:
+        match n.op:
+            case ops.Elementwise():
+                return n.shape in (rows, full)
+            case ops.Broadcast():
+                return n.shape == full and n.inputs[0].shape == rows
+            case ops.Reduce(_, over):
+                return over == axes and n.inputs[0].shape == full
+        return False
+
+    return member
+
+
+def _store_shared(nodes: list[Node], users: Users, stored: set[Node], taken: set[Node]) -> None:
+    """Store what several kernels would compute, and what one kernel would compute many times."""
+    kernels: dict[Node, set[Node]] = {}
+    repeated: dict[Node, bool] = {}
+    for n in reversed(nodes):
+        kernels[n] = set()
+        repeated[n] = False
+        for u in users[n]:
+            kernels[n] |= {u} if u in stored else kernels[u]
+            repeated[n] |= _repeats(u) or (u not in stored and repeated[u])
+        if n in stored or n in taken or isinstance(n.op, (*ops.VIEWS, ops.Input)):
+            continue
+        costly = repeated[n] and _costs(n)
+        if len(kernels[n]) > 1 or costly:
+            stored.add(n)
+
+
+def _repeats(user: Node) -> bool:
+    """True if this user reads elements of its operand more than once."""
+    if isinstance(user.op, (ops.Broadcast, ops.Unfold, ops.Reduce)):
+        return True
+    return isinstance(user.op, ops.Gather)
+
+
+def _costs(n: Node) -> bool:
+    """True if computing an element again costs more than loading it."""
+    below = toposort([n])
+    return any(
+        isinstance(m.op, ops.Elementwise)
+        and (m.op.fn in EXPENSIVE or not m.dtype.is_float or not m.inputs[0].dtype.is_float)
+        for m in below
+        if not is_constant(m)
+    )

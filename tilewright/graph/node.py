@@ -1,0 +1,277 @@
+"""Graph nodes and the functions that build them: shapes known, constants folded as they appear.
+
+Input: operand nodes and attributes.  Output: immutable `Node`s (compared by identity) in a `Graph`.
+Small constants fold at once, so shape arithmetic of an exporter is gone before any rewrite runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ShapeError
+from tilewright.graph import ops
+from tilewright.graph.ops import Array, Op, Shape
+
+#: Constants with more elements stay a graph and are computed when the weights are written.
+FOLD_LIMIT = 4096
+
+_SOURCE: ContextVar[str] = ContextVar("source", default="")
+
+
+@contextmanager
+def sourced(name: str) -> Iterator[None]:
+    """Nodes made inside say that they come from the model's node `name`."""
+    token = _SOURCE.set(name)
+    try:
+        yield
+    finally:
+        _SOURCE.reset(token)
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One tensor: its op, operands, shape and dtype; `source` names the ONNX node it came from."""
+
+    op: Op
+    inputs: tuple[Node, ...]
+    shape: Shape
+    dtype: DType
+    source: str = ""
+    constant: bool = False  # nothing below depends on a run-time input
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def value(self) -> Array | None:
+        """The tensor's value if it is a small constant (repeated or not), else None."""
+        if isinstance(self.op, ops.Constant):
+            return self.op.value
+        if isinstance(self.op, ops.Broadcast) and self.size <= FOLD_LIMIT:
+            inner = self.inputs[0].value
+            return None if inner is None else np.broadcast_to(inner, self.shape)
+        return None
+
+    def __repr__(self) -> str:
+        return f"<{type(self.op).__name__} {self.dtype}{list(self.shape)}>"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model: named inputs and outputs.  Nodes are reached from the outputs."""
+
+    name: str
+    inputs: tuple[tuple[str, Node], ...]
+    outputs: tuple[tuple[str, Node], ...]
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that an output needs, operands first."""
+        return toposort(node for _, node in self.outputs)
+
+
+def toposort(roots: Iterable[Node]) -> tuple[Node, ...]:
+    """All nodes below `roots`, each once, operands before users."""
+    done: dict[Node, None] = {}
+    stack: list[tuple[Node, Iterator[Node]]] = []
+    for root in roots:
+        if root in done:
+            continue
+        stack.append((root, iter(root.inputs)))
+        while stack:
+            node, rest = stack[-1]
+            below = next((n for n in rest if n not in done), None)
+            if below is not None:
+                stack.append((below, iter(below.inputs)))
+            else:
+                done[node] = None
+                stack.pop()
+    return tuple(done)
+
+
+def node(op: Op, *inputs: Node, source: str = "") -> Node:
+    """A node with shape and dtype from the op table; folded if all operands are small constants."""
+    rule = ops.RULES[type(op)]
+    if rule.arity is not None and rule.arity != len(inputs):
+        raise ShapeError(f"{op} takes {rule.arity} operands, not {len(inputs)}")
+    shape = tuple(int(n) for n in rule.shape(op, [n.shape for n in inputs]))
+    dtype = rule.dtype(op, [n.dtype for n in inputs])
+    source = source or _SOURCE.get()
+    fixed = all(n.constant for n in inputs) and not isinstance(op, ops.Input)
+    made = Node(op, inputs, shape, dtype, source, fixed)
+    values = [n.value for n in inputs]
+    # A repeated constant stays a Broadcast: kernels then see one number instead of a tensor.
+    foldable = (
+        bool(inputs)
+        and not isinstance(op, ops.Broadcast)
+        and made.size <= FOLD_LIMIT
+        and all(v is not None for v in values)
+    )
+    if foldable or (isinstance(op, ops.Iota) and made.size <= FOLD_LIMIT):
+        result = np.asarray(rule.numpy(op, *values)).astype(dtype.numpy, copy=False)
+        return Node(ops.Constant(result), (), shape, dtype, source, True)
+    return made
+
+
+def graph_input(name: str, shape: Shape, dtype: DType) -> Node:
+    return node(ops.Input(name, shape, dtype))
+
+
+def constant(value: object, dtype: DType | None = None) -> Node:
+    """A small constant from a Python number, list or array."""
+    array = np.asarray(value, dtype=dtype.numpy if dtype else None)
+    return node(ops.Constant(array))
+
+
+def iota(shape: Shape, axis: int) -> Node:
+    return node(ops.Iota(shape, axis % len(shape)))
+
+
+def elementwise(fn: str, *args: Node, source: str = "") -> Node:
+    """A scalar function on operands that are broadcast to each other first (NumPy rules)."""
+    shape = broadcast_shape([a.shape for a in args])
+    return node(ops.Elementwise(fn), *(broadcast(a, shape) for a in args), source=source)
+
+
+def cast(x: Node, dtype: DType) -> Node:
+    return x if x.dtype == dtype else node(ops.Elementwise("cast", dtype), x)
+
+
+def scalar_like(value: float | int | bool, x: Node) -> Node:
+    """A rank-0 constant of x's dtype."""
+    return constant(value, x.dtype)
+
+
+def reduce(fn: str, x: Node, axes: Sequence[int]) -> Node:
+    """Reduce over `axes` (negative ones count from the end); they stay with extent 1."""
+    chosen = tuple(sorted({a % x.rank for a in axes}))
+    return node(ops.Reduce(fn, chosen), x) if chosen else x
+
+
+def contract(spec: str, a: Node, b: Node, source: str = "") -> Node:
+    """An einsum of two operands, for example contract("mk,kn->mn", a, b)."""
+    operands, out = spec.replace(" ", "").split("->")
+    left, right = operands.split(",")
+    return node(ops.Contract(left, right, out), a, b, source=source)
+
+
+def reshape(x: Node, shape: Sequence[int]) -> Node:
+    """Reshape; one entry may be -1."""
+    known = prod(n for n in shape if n != -1)
+    full = tuple(x.size // max(known, 1) if n == -1 else int(n) for n in shape)
+    return x if full == x.shape else node(ops.Reshape(full), x)
+
+
+def transpose(x: Node, perm: Sequence[int]) -> Node:
+    order = tuple(p % x.rank for p in perm)
+    return x if order == tuple(range(x.rank)) else node(ops.Transpose(order), x)
+
+
+def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise ShapeError("operands do not broadcast to each other", shape=list(shapes)) from None
+
+
+def broadcast(x: Node, shape: Shape) -> Node:
+    """NumPy broadcasting: new leading axes, then extent 1 repeated."""
+    if x.shape == shape:
+        return x
+    x = reshape(x, (1,) * (len(shape) - x.rank) + x.shape)
+    return x if x.shape == shape else node(ops.Broadcast(shape), x)
+
+
+def slice_(
+    x: Node, starts: Sequence[int], shape: Sequence[int], steps: Sequence[int] | None = None
+) -> Node:
+    """`shape` elements of each axis from `starts` on, every `steps`-th."""
+    by = tuple(steps) if steps is not None else (1,) * x.rank
+    whole = not any(starts) and tuple(shape) == x.shape and all(s == 1 for s in by)
+    return x if whole else node(ops.Slice(tuple(starts), by, tuple(shape)), x)
+
+
+def pad(
+    x: Node, before: Sequence[int], after: Sequence[int], value: float | int | bool = 0
+) -> Node:
+    if not any(before) and not any(after):
+        return x
+    return node(ops.Pad(tuple(before), tuple(after), value), x)
+
+
+def flip(x: Node, axes: Sequence[int]) -> Node:
+    return node(ops.Flip(tuple(sorted(a % x.rank for a in axes))), x) if axes else x
+
+
+def concat(parts: Sequence[Node], axis: int) -> Node:
+    kept = [p for p in parts if p.size] or list(parts[:1])
+    return kept[0] if len(kept) == 1 else node(ops.Concat(axis % kept[0].rank), *kept)
+
+
+def unfold(x: Node, axis: int, size: int, stride: int = 1, dilation: int = 1) -> Node:
+    """Windows of `size` along `axis`; the window becomes the last axis."""
+    return node(ops.Unfold(axis % x.rank, size, stride, dilation), x)
+
+
+def gather(x: Node, indices: Node, axis: int, source: str = "") -> Node:
+    """x[.., indices, ..]; every index must lie in [0, extent)."""
+    return node(ops.Gather(axis % x.rank), x, indices, source=source)
+
+
+def is_constant(x: Node) -> bool:
+    """True if nothing below depends on a run-time input."""
+    return x.constant
+
+
+def evaluate(roots: Sequence[Node], inputs: dict[str, Any] | None = None) -> list[Array]:
+    """The graph interpreter: the value of each root by the NumPy meaning of the op table."""
+    values: dict[Node, Array] = {}
+    for n in toposort(roots):
+        if isinstance(n.op, ops.Input):
+            values[n] = np.asarray((inputs or {})[n.op.name])
+        else:
+            rule = ops.RULES[type(n.op)]
+            result = rule.numpy(n.op, *(values[i] for i in n.inputs))
+            values[n] = np.asarray(result).astype(n.dtype.numpy, copy=False)
+        assert values[n].shape == n.shape, (n, values[n].shape)
+    return [values[r] for r in roots]
+
+
+def render(graph: Graph) -> str:
+    """The graph as readable text, one node per line."""
+    names: dict[Node, str] = {}
+    lines = [f"graph {graph.name}"]
+    for i, n in enumerate(graph.nodes()):
+        names[n] = f"%{i}"
+        args = ", ".join(names[a] for a in n.inputs)
+        tail = f"   ; {n.source}" if n.source else ""
+        lines.append(f"  {names[n]} = {_describe(n.op)}({args}) {n.dtype}{list(n.shape)}{tail}")
+    lines += [f"  output {name} = {names[n]}" for name, n in graph.outputs]
+    return "\n".join(lines)
+
+
+def _describe(op: Op) -> str:
+    match op:
+        case ops.Input(name, _, _) | ops.Weight(name, _, _, _):
+            return f"{type(op).__name__.lower()} {name}"
+        case ops.Constant(value):
+            return f"constant {value.item()}" if value.size == 1 else "constant"
+        case ops.Elementwise(fn, _):
+            return fn
+        case ops.Contract(a, b, out):
+            return f"contract {a},{b}->{out}"
+        case _:
+            fields = ", ".join(f"{k}={v}" for k, v in vars(op).items())
+            return f"{type(op).__name__.lower()} {fields}".strip()

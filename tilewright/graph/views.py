@@ -1,0 +1,59 @@
+"""Movement ops as index algebra: where an element of a view lies in the tensor that it views.
+
+Input: a node and an index for each of its axes.  Output: the node below its views and the indices
+there.  No view ever costs memory or time unless something asks for a copy (`Realize`).
+
+    transpose(x)[i, j] -> x[j, i];   slice(x)[i] -> x[start + i*step];   reshape by // and %
+"""
+
+from __future__ import annotations
+
+from tilewright.graph import ops
+from tilewright.graph.node import Node
+from tilewright.kernel.index import Index, flatten, unflatten
+
+Indices = tuple[Index, ...]
+
+
+def through_views(x: Node, at: Indices) -> tuple[Node, Indices]:
+    """The first node below `x` that is no view, and the indices of the same element in it."""
+    while isinstance(x.op, ops.VIEWS):
+        at = below(x, at)
+        x = x.inputs[0]
+    return x, at
+
+
+def below(x: Node, at: Indices) -> Indices:
+    """Indices into the operand of the view `x`."""
+    shape = x.inputs[0].shape
+    match x.op:
+        case ops.Reshape():
+            return _reshape(at, x.shape, shape)
+        case ops.Transpose(perm):
+            moved = dict(zip(perm, at, strict=True))
+            return tuple(moved[axis] for axis in range(len(shape)))
+        case ops.Broadcast():
+            return tuple(Index() if n == 1 else i for i, n in zip(at, shape, strict=True))
+        case ops.Slice(starts, steps, _):
+            return tuple(
+                i * step + start for i, start, step in zip(at, starts, steps, strict=True)
+            )
+        case ops.Flip(axes):
+            return tuple(
+                i * -1 + (n - 1) if axis in axes else i
+                for axis, (i, n) in enumerate(zip(at, shape, strict=True))
+            )
+        case ops.Unfold(axis, _, stride, dilation):
+            *rest, window = at
+            rest[axis] = rest[axis] * stride + window * dilation
+            return tuple(rest)
+    raise AssertionError(f"{x} is no view")
+
+
+def _reshape(at: Indices, new: ops.Shape, old: ops.Shape) -> Indices:
+    """Leading axes that both shapes share keep their indices; the rest goes through the offset."""
+    shared = 0
+    while shared < min(len(new), len(old)) and new[shared] == old[shared]:
+        shared += 1
+    flat = flatten(at[shared:], new[shared:])
+    return (*at[:shared], *unflatten(flat, old[shared:]))
