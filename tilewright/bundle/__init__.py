@@ -1,0 +1,48 @@
+"""The bundle: what the compiler hands to a host.  The format is documented in docs/bundle.md.
+
+Input: a manifest and bytes (`Contents`, `write`).  Output: a folder, and from a folder a verified
+`Bundle` (`open_bundle`).  It knows nothing of models, kernels or browsers.
+"""
+
+from tilewright.bundle.format import (
+    FORMAT,
+    POINTER,
+    Asset,
+    Code,
+    FileRef,
+    Image,
+    Manifest,
+    Memory,
+    Placed,
+    Plan,
+    Pointer,
+    Step,
+    TensorInfo,
+    Weights,
+)
+from tilewright.bundle.reader import Bundle, is_bundle, open_bundle
+from tilewright.bundle.writer import SHARD_BYTES, Contents, add, write
+
+__all__ = [
+    "FORMAT",
+    "POINTER",
+    "SHARD_BYTES",
+    "Asset",
+    "Bundle",
+    "Code",
+    "Contents",
+    "FileRef",
+    "Image",
+    "Manifest",
+    "Memory",
+    "Placed",
+    "Plan",
+    "Pointer",
+    "Step",
+    "TensorInfo",
+    "Weights",
+    "add",
+    "is_bundle",
+    "open_bundle",
+    "write",
+]

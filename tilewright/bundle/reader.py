@@ -1,0 +1,107 @@
+"""Opens a bundle and reads its files, each one checked against its digest.
+
+Input: a folder (or its bundle.json).  Output: `Bundle` with the manifest and verified bytes.  It
+reads a blob only when asked, and it never repairs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.base.errors import BundleCorrupt
+from tilewright.bundle.format import (
+    POINTER,
+    REBUILD,
+    FileRef,
+    Manifest,
+    Pointer,
+    decode,
+    digest,
+    is_blob_name,
+)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An open bundle.  Blobs are read on demand."""
+
+    folder: Path
+    pointer: Pointer
+    manifest: Manifest
+
+    def read(self, ref: FileRef) -> bytes:
+        """The bytes of a file of this bundle, checked against size and digest."""
+        return _read(self.folder, ref)
+
+    def weights(self) -> Iterator[bytes]:
+        """The weight region, shard by shard."""
+        for ref in self.manifest.weights.shards:
+            yield self.read(ref)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files that a host may load."""
+        files = (self.pointer.manifest, *self.manifest.files())
+        return sum(ref.bytes for ref in files)
+
+    def verify(self) -> None:
+        """Reads every file once; raises `BundleCorrupt` at the first one that is damaged."""
+        for ref in self.manifest.files():
+            self.read(ref)
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether the path looks like a bundle, so that a command can tell it from a model."""
+    return path.name == POINTER or (path / POINTER).is_file()
+
+
+def open_bundle(path: Path) -> Bundle:
+    """Opens the bundle in a folder; `path` may also name its bundle.json."""
+    folder = path.parent if path.name == POINTER else path
+    place = folder / POINTER
+    if not place.is_file():
+        raise BundleCorrupt(
+            f"{path} is no bundle" if path.exists() else f"{path} does not exist",
+            hint=f"A bundle is a folder with a {POINTER}; `tilewright build` makes one",
+            path=str(path),
+        )
+    pointer = decode(place.read_bytes(), Pointer, str(place))
+    ref = pointer.manifest
+    return Bundle(folder, pointer, decode(_read(folder, ref), Manifest, str(folder / ref.file)))
+
+
+def _read(folder: Path, ref: FileRef) -> bytes:
+    _check_name(folder, ref)
+    path = folder / ref.file
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise BundleCorrupt(
+            f"The bundle lacks the file {ref.file}", hint=REBUILD, path=str(path)
+        ) from error
+    found = digest(data)
+    if found != ref.digest or len(data) != ref.bytes:
+        raise BundleCorrupt(
+            f"The bundle file {ref.file} is damaged",
+            hint=REBUILD,
+            path=str(path),
+            expected=ref.digest,
+            found=found,
+            expected_bytes=ref.bytes,
+            found_bytes=len(data),
+        )
+    return data
+
+
+def _check_name(folder: Path, ref: FileRef) -> None:
+    """A blob is named by its digest; anything else could point out of the folder."""
+    if not is_blob_name(ref.file, ref.digest):
+        raise BundleCorrupt(
+            f"The bundle names a file that is no blob: {ref.file}",
+            hint=REBUILD,
+            path=str(folder),
+            file=ref.file,
+        )
+
