@@ -1,0 +1,85 @@
+"""The import table of the design is law, and kernel generation needs the standard library only."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "tilewright"
+
+ALLOWED: dict[str, set[str]] = {
+    "base": set(),
+    "kernel": {"base"},
+    "graph": {"base", "kernel"},
+    "frontend": {"base", "graph"},
+    "targets": {"base", "kernel"},
+    "bundle": {"base"},
+    "compiler": {"base", "frontend", "graph", "kernel", "targets", "bundle", "assembly"},
+    "assembly": {"base", "graph", "kernel", "targets", "bundle"},
+    "hosts": {"base", "bundle"},
+    "hosts/reference": {"base", "bundle", "hosts", "kernel"},
+    "hosts/browser": {"base", "bundle", "hosts", "server"},
+    "server": {"base", "bundle"},
+}
+ANYTHING = {"cli", "bench"}
+
+
+def folder_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    if parts[0] == "hosts" and len(parts) > 1:
+        for special in ("reference", "browser"):
+            if parts[1].startswith(special):
+                return f"hosts/{special}"
+    return parts[0]
+
+
+def imports(path: Path) -> set[str]:
+    """Top-level folders of the package that the file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{a.name}" for a in node.names]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "tilewright" and len(parts) > 1 and parts[1] != "__version__":
+                found.add(parts[1])
+    return found
+
+
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        folder = folder_of(path)
+        if folder in ANYTHING or folder == "__init__":
+            continue
+        assert folder in ALLOWED, f"{path} is in no row of the import table"
+        allowed = ALLOWED[folder] | {folder.split("/")[0]}
+        wrong += [f"{path}: {name}" for name in imports(path) if name not in allowed]
+    assert not wrong
+
+
+def test_web_engine_names_no_python() -> None:
+    assert not list((PACKAGE / "web").rglob("*.py"))
+
+
+@pytest.mark.parametrize("module", ["kernel.lower", "kernel.interp", "kernel.serial", "targets.wasm"])
+def test_kernel_generation_needs_only_the_standard_library(module: str) -> None:
+    blocked = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        top = name.split('.')[0]
+        if top not in sys.stdlib_module_names and top != 'tilewright':
+            raise ImportError(f'{name} is not in the standard library')
+sys.meta_path.insert(0, Block())
+"""
+    code = f"{blocked}\nimport tilewright.{module}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

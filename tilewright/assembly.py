@@ -1,0 +1,334 @@
+"""The last stage: plans, kernels and code become the contents of a bundle.
+
+Input: fused graphs with their kernels, schedules, loops and linked modules.  Output: `Contents` as
+docs/bundle.md describes them: memory map, plan images, manifest, and weights as a stream that is
+computed only while it is written.  Only compiler.py calls this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tilewright import __version__
+from tilewright.base.errors import MemoryLimit
+from tilewright.bundle import (
+    Asset,
+    Code,
+    Contents,
+    Image,
+    Manifest,
+    Memory,
+    Placed,
+    Plan,
+    TensorInfo,
+    Weights,
+    add,
+)
+from tilewright.bundle import Step as StepInfo
+from tilewright.bundle.image import CONTROL_BYTES, Call, align, image, image_bytes
+from tilewright.graph.constants import constant_key
+from tilewright.graph.memory import Life, place
+from tilewright.graph.node import Graph, Node, evaluate
+from tilewright.graph.specs import Step
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.serial import kernel_to_data
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import wasm
+
+#: The largest wasm32 memory.
+MEMORY_LIMIT = 1 << 32
+
+Blobs = dict[str, bytes | bytearray | memoryview]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the manifest says that no stage computes."""
+
+    name: str
+    buckets: Mapping[str, Sequence[int]]
+    variants: tuple[str, ...]
+    assets: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One combination of buckets on its way through the stages."""
+
+    dims: dict[str, int]
+    graph: Graph
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One distinct kernel: its schedule, loops, code slot, and bytes of scratch memory."""
+
+    kernel: Kernel
+    schedule: Schedule
+    loops: TileFn
+    slot: int
+    scratch: int
+
+
+def contents_of(
+    facts: Facts,
+    plans: Sequence[Planned],
+    entries: Mapping[Kernel, Entry],
+    modules: Mapping[str, bytes],
+) -> Contents:
+    """The whole bundle; weights are not read yet."""
+    blobs: Blobs = {}
+    weights = _weights(plans)
+    stored = list(weights.values())
+    weight_bytes = sum(align(w.bytes) for w in stored)
+    memory, arenas, images = _memory(plans, entries, weight_bytes)
+    specs = {kernel: number for number, kernel in enumerate(entries)}
+    made = tuple(
+        _plan(plan, arena, at, memory, entries, specs, weights, blobs)
+        for plan, arena, at in zip(plans, arenas, images, strict=True)
+    )
+    targets = [wasm.TARGETS[v] for v in facts.variants]
+    slots = 1 + max((e.slot for e in entries.values()), default=0)
+    manifest = Manifest(
+        tool=f"tilewright {__version__}",
+        name=facts.name,
+        dims={k: tuple(sorted(v)) for k, v in facts.buckets.items()},
+        inputs=_infos(plans, facts, lambda g: g.inputs),
+        outputs=_infos(plans, facts, lambda g: g.outputs),
+        memory=memory,
+        weights=Weights(bytes=weight_bytes),
+        driver=add(blobs, wasm.driver(slots), "wasm"),
+        code=tuple(
+            Code(
+                features=tuple(sorted(t.features)),
+                **msgspec.structs.asdict(add(blobs, modules[t.name], "wasm")),
+            )
+            for t in targets
+        ),
+        slots=slots,
+        kernels=add(blobs, _kernels_json(entries, targets[0].name), "json"),
+        plans=made,
+        assets=tuple(_asset(path, blobs) for path in facts.assets),
+    )
+    return Contents(manifest, blobs, lambda: _weight_stream(stored))
+
+
+@dataclass(frozen=True)
+class _Arena:
+    """Offsets of a plan's buffers in the arena."""
+
+    offsets: dict[Node, int]
+    bytes: int
+
+
+def _arena(plan: Planned) -> _Arena:
+    """Lives: inputs from before the first step, outputs to after the last."""
+    first: dict[Node, int] = {n: -1 for _, n in plan.graph.inputs}
+    last = dict(first)
+    for number, step in enumerate(plan.steps):
+        first[step.output] = number
+        last[step.output] = number
+        for n in step.inputs:
+            if n in first:
+                last[n] = number
+    for _, n in plan.graph.outputs:
+        last[n] = len(plan.steps)
+    nodes = list(first)
+    lives = [Life(n.size * n.dtype.size, first[n], last[n]) for n in nodes]
+    offsets, total = place(lives)
+    return _Arena(dict(zip(nodes, offsets, strict=True)), total)
+
+
+def _memory(
+    plans: Sequence[Planned], entries: Mapping[Kernel, Entry], weight_bytes: int
+) -> tuple[Memory, list[_Arena], list[int]]:
+    """The memory map, each plan's arena, and the address of each plan image."""
+    arenas = [_arena(plan) for plan in plans]
+    at = align(CONTROL_BYTES) + weight_bytes
+    images = []
+    for plan in plans:
+        images.append(at)
+        calls = [_call(s, entries[s.kernel], {}, {}, 0, 0) for s in plan.steps]
+        at += align(image_bytes(calls))
+    arena_bytes = max(a.bytes for a in arenas)
+    scratch = at + arena_bytes
+    scratch_bytes = max((e.scratch for e in entries.values()), default=0)
+    total = align(scratch + scratch_bytes)
+    if total > MEMORY_LIMIT:
+        raise MemoryLimit(
+            "the model does not fit into a wasm32 memory",
+            hint="Use smaller buckets or a smaller model",
+            bytes=total,
+            weights=weight_bytes,
+            arena=arena_bytes,
+            limit=MEMORY_LIMIT,
+        )
+    memory = Memory(
+        bytes=total,
+        control=0,
+        weights=align(CONTROL_BYTES),
+        arena=at,
+        arena_bytes=arena_bytes,
+        scratch=scratch,
+        scratch_bytes=scratch_bytes,
+    )
+    return memory, arenas, images
+
+
+def _call(
+    step: Step,
+    entry: Entry,
+    offsets: Mapping[Node, int],
+    weights: Mapping[object, _Weight],
+    arena: int,
+    weight_base: int,
+) -> Call:
+    """The step as numbers; without offsets only its length counts."""
+
+    def address(n: Node) -> int:
+        if n in offsets:
+            return arena + offsets[n]
+        return weight_base + weights[constant_key(n)].offset if weights else 0
+
+    nodes = (step.output, *step.inputs)
+    return Call(entry.slot, tuple(map(address, nodes)), entry.loops.values, entry.loops.tiles)
+
+
+def _plan(
+    plan: Planned,
+    arena: _Arena,
+    at: int,
+    memory: Memory,
+    entries: Mapping[Kernel, Entry],
+    specs: Mapping[Kernel, int],
+    weights: Mapping[object, _Weight],
+    blobs: Blobs,
+) -> Plan:
+    calls = [
+        _call(s, entries[s.kernel], arena.offsets, weights, memory.arena, memory.weights)
+        for s in plan.steps
+    ]
+    ref = add(blobs, image(calls, at), "bin")
+
+    def placed(pairs: Sequence[tuple[str, Node]]) -> tuple[Placed, ...]:
+        return tuple(
+            Placed(
+                name=name,
+                dtype=n.dtype.name,  # type: ignore[arg-type]
+                shape=n.shape,
+                address=memory.arena + arena.offsets[n],
+                bytes=n.size * n.dtype.size,
+            )
+            for name, n in pairs
+        )
+
+    return Plan(
+        dims=plan.dims,
+        image=Image(address=at, **msgspec.structs.asdict(ref)),
+        inputs=placed(plan.graph.inputs),
+        outputs=placed(plan.graph.outputs),
+        arena_bytes=arena.bytes,
+        steps=tuple(
+            StepInfo(
+                slot=call.slot,
+                spec=specs[s.kernel],
+                kernel=s.kernel.name,
+                node=s.source,
+                tiles=call.tiles,
+                flops=s.kernel.flops,
+                bytes=s.kernel.bytes,
+            )
+            for s, call in zip(plan.steps, calls, strict=True)
+        ),
+    )
+
+
+def _infos(
+    plans: Sequence[Planned],
+    facts: Facts,
+    pick: Callable[[Graph], tuple[tuple[str, Node], ...]],
+) -> tuple[TensorInfo, ...]:
+    """Names, dtypes and shapes; an axis that follows a named dimension in every plan is named."""
+    infos = []
+    for position, (name, n) in enumerate(pick(plans[0].graph)):
+        shapes = [pick(plan.graph)[position][1].shape for plan in plans]
+        axes: list[int | str] = []
+        for axis, extent in enumerate(n.shape):
+            named = [
+                d
+                for d in facts.buckets
+                if len(facts.buckets[d]) > 1
+                and all(s[axis] == p.dims[d] for s, p in zip(shapes, plans, strict=True))
+            ]
+            axes.append(named[0] if named else extent)
+        infos.append(TensorInfo(name=name, dtype=n.dtype.name, shape=tuple(axes)))  # type: ignore[arg-type]
+    return tuple(infos)
+
+
+def _kernels_json(entries: Mapping[Kernel, Entry], target: str) -> bytes:
+    listed = []
+    for kernel, entry in entries.items():
+        spec, schedule = kernel_to_data(kernel), entry.schedule.to_json()
+        identity = msgspec.json.encode([spec, schedule, target, __version__], order="sorted")
+        listed.append(
+            {
+                "name": kernel.name,
+                "slot": entry.slot,
+                "digest": hashlib.sha256(identity).hexdigest(),
+                "spec": spec,
+                "schedule": schedule,
+            }
+        )
+    return msgspec.json.encode(listed)
+
+
+def _asset(path: Path, blobs: Blobs) -> Asset:
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    ref = add(blobs, path.read_bytes(), path.suffix.lstrip(".") or "bin")
+    return Asset(name=path.name, type=kind, **msgspec.structs.asdict(ref))
+
+
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A constant that kernels load: how to compute it, and its place in the weight region."""
+
+    node: Node
+    offset: int
+
+    @property
+    def bytes(self) -> int:
+        return self.node.size * self.node.dtype.size
+
+
+def _weights(plans: Sequence[Planned]) -> dict[object, _Weight]:
+    """Every stored constant of all plans once, by what it computes."""
+    found: dict[object, _Weight] = {}
+    at = 0
+    for plan in plans:
+        for step in plan.steps:
+            for n in step.inputs:
+                if n.constant and constant_key(n) not in found:
+                    weight = _Weight(n, at)
+                    found[constant_key(n)] = weight
+                    at += align(weight.bytes)
+    return found
+
+
+def _weight_stream(weights: Sequence[_Weight]) -> Iterator[bytes]:
+    """The weight region: each constant computed when its turn comes, then padding."""
+    for w in weights:
+        value = evaluate([w.node])[0]
+        data = np.ascontiguousarray(value).tobytes()
+        yield data
+        yield bytes(align(len(data)) - len(data))

@@ -1,0 +1,117 @@
+"""One-kernel bundles for measuring: a matmul, and the register-only multiply-add peak.
+
+Input: sizes, and the choices whose effect is measured.  Output: `Subject`: bundle contents with the
+number of floating point operations of one run.  It measures nothing; hosts and commands do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from tilewright import __version__
+from tilewright.assembly import Planned
+from tilewright.base.dtypes import F32
+from tilewright.bundle import (
+    Code,
+    Contents,
+    Image,
+    Manifest,
+    Memory,
+    Placed,
+    Plan,
+    Step,
+    TensorInfo,
+    Weights,
+    add,
+)
+from tilewright.bundle.image import CONTROL_BYTES, Call, align, image, image_bytes
+from tilewright.compiler import Compiled, Options, assemble
+from tilewright.graph import ops
+from tilewright.graph.fuse import fuse
+from tilewright.graph.node import Graph, contract, graph_input, node
+from tilewright.graph.pack import pack
+from tilewright.graph.rewrite import rewrite
+from tilewright.graph.specs import kernel_steps
+from tilewright.targets import wasm
+
+#: Tiles of the peak kernel per run: some 10 milliseconds on a machine of today.
+PEAK_TILES = 2048
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something to time: a bundle whose plan does `flops` floating point operations."""
+
+    name: str
+    contents: Contents
+    flops: int
+
+
+def matmul(m: int, k: int, n: int, options: Options | None = None) -> Subject:
+    """x[m, k] times a weight [k, n], random data, in f32."""
+    compiled = compile_matmul(m, k, n, options)
+    return Subject(f"matmul_{m}x{k}x{n}", compiled.contents, 2 * m * k * n)
+
+
+def compile_matmul(m: int, k: int, n: int, options: Options | None = None) -> Compiled:
+    weight = np.random.default_rng(0).standard_normal((k, n), np.float32)
+    x = graph_input("x", (m, k), F32)
+    w = node(ops.Weight("w", (k, n), F32, lambda: weight))
+    return compile_graph(Graph("matmul", (("x", x),), (("y", contract("mk,kn->mn", x, w)),)), options)
+
+
+def compile_graph(graph: Graph, options: Options | None = None) -> Compiled:
+    """A graph that was built by hand, through the pipeline from its rewrites on."""
+    packed = pack(rewrite(graph))
+    plan = Planned({}, packed, kernel_steps(packed, fuse(packed)))
+    return assemble(graph.name, [plan], options or Options())
+
+
+def peak(tiles: int = PEAK_TILES) -> Subject:
+    """The kernel that only multiplies and adds in registers, as a bundle of one step."""
+    flops = tiles * wasm.FLOPS_PER_TILE
+    base = align(CONTROL_BYTES)
+    call = Call(0, (0,), (), tiles)
+    arena = base + align(image_bytes([call]))
+    call = replace(call, addresses=(arena,))
+    blobs: dict[str, bytes | bytearray | memoryview] = {}
+    ref = add(blobs, image([call], base), "bin")
+    out = {"name": "y", "dtype": "f32"}
+    step = Step(
+        slot=0, spec=0, kernel="peak", node="peak", tiles=tiles, flops=flops, bytes=F32.size * 4
+    )
+    plan = Plan(
+        dims={},
+        image=Image(address=base, **msgspec.structs.asdict(ref)),
+        inputs=(),
+        outputs=(Placed(**out, shape=(4,), address=arena, bytes=16),),  # type: ignore[arg-type]
+        arena_bytes=64,
+        steps=(step,),
+    )
+    total = arena + 64
+    manifest = Manifest(
+        tool=f"tilewright {__version__}",
+        name="peak",
+        dims={},
+        inputs=(),
+        outputs=(TensorInfo(**out, shape=(4,)),),  # type: ignore[arg-type]
+        memory=Memory(
+            bytes=total, control=0, weights=base, arena=arena, arena_bytes=64,
+            scratch=total, scratch_bytes=0,
+        ),
+        weights=Weights(bytes=0),
+        driver=add(blobs, wasm.driver(1), "wasm"),
+        code=tuple(_peak_code(blobs, wasm.TARGETS[name]) for name in Options().variants),
+        slots=1,
+        kernels=add(blobs, b"[]", "json"),
+        plans=(plan,),
+    )  # fmt: skip
+    return Subject("peak", Contents(manifest, blobs), flops)
+
+
+def _peak_code(blobs: dict[str, bytes | bytearray | memoryview], target: wasm.WasmTarget) -> Code:
+    ref = add(blobs, wasm.link([wasm.peak(target)], target, 1), "wasm")
+    return Code(features=tuple(sorted(target.features)), **msgspec.structs.asdict(ref))
