@@ -1,0 +1,91 @@
+"""What every benchmark shares: the facts of the machine, writing results, medians and spread.
+
+Input: measurements as plain data.  Output: JSON in benchmarks/results/, with machine, versions and
+commit, from which report.py makes tables and charts.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright import __version__
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
+
+
+def machine() -> dict[str, Any]:
+    """CPU, cores, system; no names of hosts or users."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"
+
+
+def versions() -> dict[str, str]:
+    found = {"tilewright": __version__}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str:
+    """The commit that was measured; "+changes" if the tree differs from it."""
+    root = Path(__file__).parents[1]
+
+    def git(*args: str) -> str:
+        result = subprocess.run(
+            ["git", "-C", str(root), *args], capture_output=True, text=True, check=False
+        )
+        return result.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "tilewright")
+    return (git("rev-parse", "--short=12", "HEAD") or "none") + ("+changes" if changed else "")
+
+
+def save(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
+    """Write `rows` to results/NAME.json with everything needed to read them later."""
+    record = {
+        "name": name,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": commit(),
+        "machine": machine(),
+        "versions": versions(),
+        **facts,
+        "rows": rows,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1) + "\n")
+    part.replace(path)
+    return path
+
+
+def spread(values: Sequence[float]) -> float:
+    """Distance of the quartiles as a share of the median."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return (high - low) / statistics.median(values)
