@@ -1,0 +1,125 @@
+// The bundle format, version 1, as types and as a check: the JavaScript side of docs/bundle.md.
+// Input: parsed JSON of bundle.json or of a manifest.  Output: the same value, typed, or an EngineError.
+// No file is fetched here, and digests are checked by files.js.
+
+import { EngineError } from './errors.js';
+
+export const FORMAT = 1;
+
+/**
+ * @typedef {'f32' | 'f64' | 'i8' | 'u8' | 'i32' | 'i64' | 'bool'} DType
+ * @typedef {{file: string, digest: string, bytes: number}} FileRef
+ * @typedef {FileRef & {features: string[]}} Code
+ * @typedef {FileRef & {name: string, type: string}} Asset
+ * @typedef {Record<string, number>} Sizes sizes of named dimensions
+ * @typedef {{name: string, dtype: DType, shape: (number | string)[]}} TensorInfo
+ * @typedef {{name: string, dtype: DType, shape: number[], address: number, bytes: number}} Placed
+ * @typedef {{slot: number, kernel: string, node: string, tiles: number, flops: number, bytes: number}} Step
+ * @typedef {{dims: Sizes, image: FileRef & {address: number}, inputs: Placed[], outputs: Placed[],
+ *   arena_bytes: number, steps: Step[]}} Plan
+ * @typedef {{bytes: number, control: number, weights: number, arena: number, arena_bytes: number,
+ *   scratch: number, scratch_bytes: number}} MemoryMap
+ * @typedef {{format: number, tool: string, manifest: FileRef}} Pointer
+ * @typedef {{format: number, tool: string, name: string, dims: Record<string, number[]>,
+ *   inputs: TensorInfo[], outputs: TensorInfo[], memory: MemoryMap,
+ *   weights: {bytes: number, shards: FileRef[]}, driver: FileRef, code: Code[], slots: number,
+ *   kernels: FileRef, plans: Plan[], assets: Asset[]}} Manifest
+ */
+
+const REBUILD = 'Build the bundle again';
+
+/**
+ * @param {Uint8Array} bytes
+ * @param {string} place the file's name, for errors
+ * @returns {Pointer}
+ */
+export function readPointer(bytes, place) {
+  const value = parse(bytes, place);
+  requireKeys(value, { tool: 'string', manifest: 'object' }, place);
+  requireKeys(value.manifest, { file: 'string', digest: 'string', bytes: 'number' }, place);
+  return value;
+}
+
+/**
+ * @param {Uint8Array} bytes
+ * @param {string} place the file's name, for errors
+ * @returns {Manifest}
+ */
+export function readManifest(bytes, place) {
+  const value = parse(bytes, place);
+  requireKeys(
+    value,
+    {
+      name: 'string', dims: 'object', inputs: 'object', outputs: 'object', memory: 'object',
+      weights: 'object', driver: 'object', code: 'object', slots: 'number', plans: 'object',
+      assets: 'object',
+    },
+    place,
+  );
+  return value;
+}
+
+/**
+ * The files that a load needs, each content once, whichever code variant is taken.
+ * @param {Manifest} manifest
+ * @param {Code} code
+ * @returns {FileRef[]}
+ */
+export function neededFiles(manifest, code) {
+  const images = manifest.plans.map((plan) => plan.image);
+  const files = [manifest.driver, code, ...images, ...manifest.weights.shards];
+  return [...new Map(files.map((ref) => [ref.file, ref])).values()];
+}
+
+/**
+ * @param {Uint8Array} bytes
+ * @param {string} place
+ * @returns {any}
+ */
+function parse(bytes, place) {
+  let value;
+  try {
+    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+  } catch (error) {
+    throw new EngineError(
+      'bundle-corrupt',
+      `${place} is no JSON: ${error instanceof Error ? error.message : error}`,
+      'Check that the URL names a bundle and that the server does not answer with a page',
+      { path: place },
+    );
+  }
+  // The version comes first: nothing else of another version's file may be relied on.
+  const found = value?.format;
+  if (!Number.isInteger(found)) {
+    throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
+  }
+  if (found !== FORMAT) {
+    const older = found < FORMAT;
+    throw new EngineError(
+      'bundle-version',
+      `The bundle is ${older ? 'older' : 'newer'} than this engine: it has format ${found}, the engine reads ${FORMAT}`,
+      older ? `${REBUILD} with this version of Tilewright` : 'Update the engine, or reload the page without its cache',
+      { path: place, found, expected: FORMAT, tool: value.tool },
+    );
+  }
+  return value;
+}
+
+/**
+ * @param {any} value
+ * @param {Record<string, 'string' | 'number' | 'object'>} kinds
+ * @param {string} place
+ */
+function requireKeys(value, kinds, place) {
+  for (const [key, kind] of Object.entries(kinds)) {
+    const found = value[key] === null ? 'null' : typeof value[key];
+    if (found !== kind) {
+      throw new EngineError(
+        'bundle-corrupt',
+        `${place} does not follow the bundle format: '${key}' must be a ${kind}, found ${found}`,
+        REBUILD,
+        { path: place, key },
+      );
+    }
+  }
+}

@@ -1,0 +1,170 @@
+// Loads a bundle inside the worker: pointer, manifest, then code and weights side by side.
+// Input: a URL, options, a progress callback.  Output: a ready Machine, facts for `engine.info`, assets.
+// What cannot run here is refused before the weights are downloaded.
+
+import { neededFiles, readManifest, readPointer } from './bundle.js';
+import { EngineError } from './errors.js';
+import { pickVariant, probeHost, requireHost, whatIsLost } from './features.js';
+import { BundleFiles } from './files.js';
+import { Machine } from './machine.js';
+import { Meter } from './progress.js';
+import { Store } from './store.js';
+
+/**
+ * @typedef {import('./bundle.js').Manifest} Manifest
+ * @typedef {import('./bundle.js').FileRef} FileRef
+ * @typedef {{memoryLimit?: number, features?: string[]}} LoadLimits
+ */
+
+const PAGE = 65536;
+const WASM32_PAGES = 65536;
+const PARALLEL = 4;
+const POINTER = 'bundle.json';
+
+/**
+ * @param {string} url
+ * @param {LoadLimits} limits
+ * @param {(progress: import('./progress.js').Progress) => void} report
+ */
+export async function loadBundle(url, limits, report) {
+  const start = performance.now();
+  const host = probeHost();
+  requireHost(host);
+  // One failure ends the other downloads of this load too.
+  const stop = new AbortController();
+  const meter = new Meter(report);
+  const { manifest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal);
+  const variant = pickVariant(manifest.code, host, limits.features);
+  meter.total = neededFiles(manifest, variant).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
+
+  const memory = makeMemory(manifest, limits.memoryLimit);
+  try {
+    meter.enter('code');
+    const compiling = Promise.all([files.module(manifest.driver), files.module(variant)]);
+    const filling = fillMemory(manifest, memory, files);
+    compiling.then(() => meter.enter('weights'), () => {});
+    const [[driver, kernels]] = await Promise.all([compiling, filling]);
+    const run = await instantiate(manifest, memory, driver, kernels);
+    meter.enter('ready');
+    const info = {
+      name: manifest.name,
+      tool: manifest.tool,
+      url: base.href,
+      bytes: meter.total,
+      memoryBytes: memory.buffer.byteLength,
+      inputs: manifest.inputs,
+      outputs: manifest.outputs,
+      dims: manifest.dims,
+      plans: manifest.plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),
+      features: host,
+      variant: variant.features,
+      assets: manifest.assets.map((asset) => asset.name),
+      cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.downloaded, problem: store.problem },
+      loadMilliseconds: performance.now() - start,
+      lost: whatIsLost(host, variant, manifest.code, store.problem),
+    };
+    return { machine: new Machine(manifest, memory, run, host.isolated), manifest, files, info };
+  } catch (error) {
+    stop.abort();
+    throw error;
+  }
+}
+
+/**
+ * Pointer and manifest: enough to say what a bundle is.
+ * @param {string} url of the folder or of its bundle.json
+ * @param {Meter} meter
+ * @param {AbortSignal} signal
+ */
+async function openBundle(url, meter, signal) {
+  const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
+  const store = await Store.open();
+  const files = new BundleFiles(base, store, meter, signal);
+  meter.enter('manifest');
+  const pointer = readPointer(await files.pointer(POINTER), POINTER);
+  const manifest = readManifest(await files.bytes(pointer.manifest), pointer.manifest.file);
+  return { manifest, manifestBytes: pointer.manifest.bytes, files, store, base };
+}
+
+/**
+ * The manifest of a bundle, verified, without loading it.
+ * @param {string} url
+ */
+export async function readManifestOf(url) {
+  requireHost(probeHost());
+  const { manifest } = await openBundle(url, new Meter(() => {}), new AbortController().signal);
+  return manifest;
+}
+
+/**
+ * @param {Manifest} manifest
+ * @param {number | undefined} limit
+ */
+function makeMemory(manifest, limit) {
+  const { bytes } = manifest.memory;
+  const pages = Math.ceil(bytes / PAGE);
+  const refuse = (/** @type {string} */ why, /** @type {number} */ most) => new EngineError(
+    'memory-limit',
+    `The model needs ${mebibytes(bytes)} of memory, ${why}`,
+    'Close other tabs, or build the bundle with smaller buckets or a smaller model',
+    { estimate: bytes, limit: most },
+  );
+  if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
+  if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
+  try {
+    return new WebAssembly.Memory({ initial: pages, maximum: pages });
+  } catch {
+    throw refuse('more than this browser gives to the page', 0);
+  }
+}
+
+/** @param {number} bytes */
+const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+
+/**
+ * Weight shards and plan images, each read straight to its address, a few at a time.
+ * @param {Manifest} manifest
+ * @param {WebAssembly.Memory} memory
+ * @param {BundleFiles} files
+ */
+async function fillMemory(manifest, memory, files) {
+  let address = manifest.memory.weights;
+  const shards = manifest.weights.shards.map((ref) => {
+    const place = { ref, address };
+    address += ref.bytes;
+    return place;
+  });
+  const images = manifest.plans.map(({ image }) => ({ ref: image, address: image.address }));
+  const queue = [...images, ...shards].values();
+  await Promise.all(Array.from({ length: PARALLEL }, async () => {
+    for (const { ref, address: at } of queue) await files.into(ref, new Uint8Array(memory.buffer, at, ref.bytes));
+  }));
+}
+
+/**
+ * @param {Manifest} manifest
+ * @param {WebAssembly.Memory} memory
+ * @param {WebAssembly.Module} driver
+ * @param {WebAssembly.Module} kernels
+ */
+async function instantiate(manifest, memory, driver, kernels) {
+  const table = new WebAssembly.Table({ element: 'anyfunc', initial: manifest.slots });
+  const scratch = new WebAssembly.Global({ value: 'i32', mutable: false }, manifest.memory.scratch);
+  const imports = { env: { memory, table, scratch } };
+  await WebAssembly.instantiate(kernels, imports);
+  const { exports } = await WebAssembly.instantiate(driver, imports);
+  return /** @type {import('./machine.js').DriverRun} */ (exports.run);
+}
+
+/**
+ * @param {Manifest} manifest
+ * @param {BundleFiles} files
+ * @param {string} name
+ */
+export async function readAsset(manifest, files, name) {
+  const asset = manifest.assets.find((entry) => entry.name === name);
+  if (asset) return (await files.bytes(asset)).buffer;
+  const known = manifest.assets.map((entry) => entry.name);
+  throw new EngineError('input', `The bundle has no asset '${name}'`,
+    known.length ? `Its assets are ${known.join(', ')}` : 'It has no assets at all', { asset: name, known });
+}

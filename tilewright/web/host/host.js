@@ -1,0 +1,74 @@
+// The host page's main loop: lets Python drive the engine in this browser, over one WebSocket.
+// Input: messages of docs/host-protocol.md.  Output: answers in the same protocol.
+// The methods themselves are in methods.js; nothing here knows a kernel or a bundle.
+
+import { EngineError, probeHost } from '../engine/engine.js';
+import { FrameReader, sendMessage } from './frames.js';
+import { Methods } from './methods.js';
+
+const PROTOCOL = 1;
+const NOT_JSON = 1003;
+const NOT_DESCRIBED = 1008;
+const DONE = 1000;
+
+/** @param {string} state */
+function show(state) {
+  document.title = `tilewright host: ${state}`;
+  /** @type {HTMLOutputElement} */ (document.getElementById('state')).value = state;
+}
+
+/** @param {string} token */
+function serve(token) {
+  const url = new URL(`/_host/socket?token=${encodeURIComponent(token)}`, location.href);
+  url.protocol = url.protocol.replace('http', 'ws');
+  const socket = new WebSocket(url);
+  socket.binaryType = 'arraybuffer';
+  const methods = new Methods((progress) => sendMessage(socket, { progress }, []));
+  const frames = new FrameReader();
+  socket.addEventListener('open', () => {
+    show('open');
+    sendMessage(socket, { hello: { protocol: PROTOCOL, userAgent: navigator.userAgent, features: probeHost() } }, []);
+  });
+  socket.addEventListener('message', ({ data }) => {
+    let request;
+    try {
+      request = frames.take(data);
+    } catch (error) {
+      socket.close(typeof data === 'string' ? NOT_JSON : NOT_DESCRIBED, String(error).slice(0, 120));
+      return;
+    }
+    if (request) answer(socket, methods, request);
+  });
+  socket.addEventListener('close', () => {
+    methods.disposeAll();
+    show('closed');
+  });
+}
+
+/**
+ * @param {WebSocket} socket
+ * @param {Methods} methods
+ * @param {import('./frames.js').Request} request
+ */
+async function answer(socket, methods, request) {
+  const { id, method } = request;
+  try {
+    const { result, parts } = await methods.call(request);
+    sendMessage(socket, { id, result }, parts);
+  } catch (error) {
+    sendMessage(socket, { id, error: plain(error) }, []);
+  }
+  if (method === 'close') socket.close(DONE);
+}
+
+/** @param {unknown} error */
+function plain(error) {
+  if (error instanceof EngineError) return error.toJSON();
+  const { name, message } = error instanceof Error ? error : { name: 'Error', message: String(error) };
+  if (name === 'AbortError') return { code: 'aborted', message, hint: '', facts: {} };
+  return { code: 'usage', message, hint: 'See docs/host-protocol.md', facts: {} };
+}
+
+const token = new URLSearchParams(location.search).get('token');
+if (token) serve(token);
+else show('no token in the URL');

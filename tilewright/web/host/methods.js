@@ -1,0 +1,140 @@
+// The methods of the host protocol, each one a call of the engine.
+// Input: a request with its binary parts.  Output: a JSON result with its binary parts.
+// Sockets and frames are the business of host.js and frames.js.
+
+import { cachedBytes, clearCache, EngineError, load } from '../engine/engine.js';
+import { viewOf } from '../engine/tensors.js';
+
+/**
+ * @typedef {import('../engine/engine.js').Engine} Engine
+ * @typedef {import('./frames.js').Request} Request
+ * @typedef {import('./frames.js').Description} Description
+ * @typedef {{result: object, parts: ArrayBuffer[]}} Answer
+ */
+
+export class Methods {
+  /** @type {Map<number, Engine>} */
+  #engines = new Map();
+  #nextHandle = 1;
+  /** @type {Map<number, AbortController>} */
+  #running = new Map();
+  #onProgress;
+
+  /** @param {(progress: object) => void} onProgress */
+  constructor(onProgress) {
+    this.#onProgress = onProgress;
+  }
+
+  /**
+   * @param {Request} request
+   * @returns {Promise<Answer>}
+   */
+  async call(request) {
+    const stop = new AbortController();
+    this.#running.set(request.id, stop);
+    try {
+      return await this.#dispatch(request, stop.signal);
+    } finally {
+      this.#running.delete(request.id);
+    }
+  }
+
+  disposeAll() {
+    for (const stop of this.#running.values()) stop.abort();
+    for (const engine of this.#engines.values()) engine.dispose();
+  }
+
+  /**
+   * @param {Request} request
+   * @param {AbortSignal} signal
+   * @returns {Promise<Answer>}
+   */
+  async #dispatch({ id, method, params, parts }, signal) {
+    switch (method) {
+      case 'load': return json(await this.#load(id, params, signal));
+      case 'run': return this.#run(params, parts, signal);
+      case 'time': return json(await this.#engine(params).time(params));
+      case 'profile': return json(await this.#engine(params).profile(params));
+      case 'asset': return this.#asset(params);
+      case 'info': return json({ info: this.#engine(params).info });
+      case 'dispose': return json(this.#dispose(params));
+      case 'abort': return json({ aborted: this.#abort(params.request) });
+      case 'cached_bytes': return json({ bytes: await cachedBytes() });
+      case 'clear_cache': return json({ bytes: await clearCache() });
+      case 'close': {
+        this.#engines.forEach((engine) => engine.dispose());
+        return json({});
+      }
+      default: throw new Error(`The host has no method '${method}'`);
+    }
+  }
+
+  /**
+   * @param {number} id
+   * @param {{url: string, options?: {memoryLimit?: number, features?: string[]}}} params
+   * @param {AbortSignal} signal
+   */
+  async #load(id, { url, options = {} }, signal) {
+    const onProgress = (/** @type {object} */ progress) => this.#onProgress({ id, ...progress });
+    const engine = await load(url, { ...options, signal, onProgress });
+    const handle = this.#nextHandle++;
+    this.#engines.set(handle, engine);
+    return { handle, info: engine.info };
+  }
+
+  /**
+   * @param {{handle: number, inputs: Description[]}} params
+   * @param {ArrayBuffer[]} parts
+   * @param {AbortSignal} signal
+   * @returns {Promise<Answer>}
+   */
+  async #run(params, parts, signal) {
+    const engine = this.#engine(params);
+    const inputs = params.inputs.map(({ name, dtype, shape }, at) => [name, { data: viewOf(dtype, parts[at]), shape }]);
+    const { outputs, ...facts } = await engine.run(Object.fromEntries(inputs), { signal });
+    const tensors = Object.entries(outputs);
+    return {
+      result: {
+        outputs: tensors.map(([name, { dtype, shape, data }]) => ({ name, dtype, shape, bytes: data.byteLength })),
+        ...facts,
+      },
+      parts: tensors.map(([, { data }]) => data.buffer),
+    };
+  }
+
+  /**
+   * @param {{handle: number, name: string}} params
+   * @returns {Promise<Answer>}
+   */
+  async #asset(params) {
+    const bytes = await this.#engine(params).asset(params.name);
+    const asset = { name: params.name, dtype: 'u8', shape: [bytes.byteLength], bytes: bytes.byteLength };
+    return { result: { asset }, parts: [bytes] };
+  }
+
+  /** @param {{handle: number}} params */
+  #dispose({ handle }) {
+    this.#engines.get(handle)?.dispose();
+    return {};
+  }
+
+  /** @param {number} request */
+  #abort(request) {
+    const stop = this.#running.get(request);
+    stop?.abort();
+    return stop !== undefined;
+  }
+
+  /** @param {{handle: number}} params */
+  #engine({ handle }) {
+    const engine = this.#engines.get(handle);
+    if (engine) return engine;
+    throw new EngineError('disposed', `No engine has the handle ${handle}`, 'Load a bundle first', { handle });
+  }
+}
+
+/**
+ * @param {object} result
+ * @returns {Answer}
+ */
+const json = (result) => ({ result, parts: [] });

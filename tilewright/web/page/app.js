@@ -1,0 +1,173 @@
+// The demo page's story: find a bundle, load it, embed a collection, answer queries as they are typed.
+// Input: the person's typing and clicks.  Output: calls of the model and of the views.
+// Each view and the model live in their own files; here is only what happens when.
+
+import { clearCache } from '../engine/engine.js';
+import { findSentenceBundle } from './catalogue.js';
+import { collectionFromText, exampleCollection, MOST_ENTRIES } from './collection.js';
+import { showBucket, showDevice, showProfile } from './device_view.js';
+import { element, make } from './elements.js';
+import { LatencyView } from './latency_view.js';
+import { SentenceModel } from './model.js';
+import { showRanking } from './ranking_view.js';
+import { showCollection, showError, showLoading, showStatus } from './status_view.js';
+import { countText, sizeText, timeText } from './words.js';
+
+/** @typedef {import('./collection.js').Collection} Collection */
+
+const EXAMPLES = ['something warm for a cold evening', 'how do plants get their energy', 'machines that changed history', 'being kind to strangers'];
+const SHOWN_HITS = 12;
+const DEBOUNCE = 90;
+
+const latency = new LatencyView();
+/** @type {SentenceModel | null} */
+let model = null;
+/** @type {Collection | null} */
+let collection = null;
+let loading = new AbortController();
+let embedding = new AbortController();
+/** @type {Record<string, number>} */
+let lastBucket = {};
+
+async function start() {
+  loading = new AbortController();
+  showStatus('loading', 'Looking for a model', { share: 0 });
+  try {
+    const url = await findSentenceBundle();
+    loading.signal.throwIfAborted();
+    model = await SentenceModel.load(url, { signal: loading.signal, onProgress: showLoading, onRun: noteRun });
+    showDevice(model.info);
+    await search(await exampleCollection());
+  } catch (error) {
+    fail(error);
+  }
+}
+
+/** @param {unknown} error */
+function fail(error) {
+  if (loading.signal.aborted) {
+    showStatus('cancelled', 'Cancelled. Files that were finished are kept');
+    return;
+  }
+  // The views must not offer a model that may be dead.
+  model?.dispose();
+  model = null;
+  showError(error);
+}
+
+/** @param {import('./model.js').Run} run */
+function noteRun(run) {
+  latency.add(run);
+  lastBucket = run.bucket;
+  if (run.purpose === 'query' || !queryText()) showBucket(run.bucket);
+}
+
+/** @param {Collection} next */
+async function search(next) {
+  if (!model) return;
+  const using = model;
+  embedding.abort();
+  embedding = new AbortController();
+  const { signal } = embedding;
+  collection = next;
+  showCollection(next, using.maxTokens);
+  answerQuery();
+  await next.embed(using, () => showCollection(next, using.maxTokens), signal);
+  if (!signal.aborted) answerQuery();
+}
+
+// Queries: the newest wins; one that was overtaken while the model ran is not shown.
+
+const queryText = () => element('query').value.trim();
+let asked = 0;
+
+async function answerQuery() {
+  const query = queryText();
+  const number = ++asked;
+  if (!query || !model || !collection) {
+    showRanking('', []);
+    element('summary').textContent = '';
+    return;
+  }
+  try {
+    const start = performance.now();
+    const { vector, truncated } = await model.embed(query, 'query');
+    if (number !== asked) return;
+    showRanking(query, collection.rank(vector, SHOWN_HITS));
+    const cut = truncated ? `, cut to ${model.maxTokens} tokens` : '';
+    element('summary').textContent = `${countText(collection.embedded, 'sentence')} compared in ${timeText(performance.now() - start)}${cut}`;
+  } catch (error) {
+    fail(error);
+  }
+}
+
+let timer = 0;
+element('query').addEventListener('input', () => {
+  clearTimeout(timer);
+  timer = window.setTimeout(answerQuery, DEBOUNCE);
+});
+
+element('examples').append(...EXAMPLES.map((text) => {
+  const chip = make('button', { type: 'button', textContent: text });
+  chip.addEventListener('click', () => {
+    element('query').value = text;
+    answerQuery();
+  });
+  return chip;
+}));
+
+// Collections of one's own
+
+/**
+ * @param {string} name
+ * @param {string} text
+ */
+function useText(name, text) {
+  const own = collectionFromText(name, text);
+  const { length } = own.entries;
+  if (!model || length === 0 || length > MOST_ENTRIES) {
+    const why = !model ? 'Wait until the model is loaded' : length === 0 ? 'There is no sentence in this text' : `That is ${countText(length, 'sentence')}: at most ${MOST_ENTRIES} fit`;
+    element('collection-text').textContent = why;
+    return;
+  }
+  element('restore').hidden = false;
+  search(own).catch(fail);
+}
+
+element('collection').addEventListener('submit', (/** @type {Event} */ event) => {
+  event.preventDefault();
+  useText('Your text', element('text').value);
+});
+element('file').addEventListener('change', async () => {
+  const [file] = element('file').files;
+  if (file) useText(file.name, await file.text());
+  // So that the same file can be opened again after a change.
+  element('file').value = '';
+});
+element('restore').addEventListener('click', async () => {
+  element('restore').hidden = true;
+  await exampleCollection().then(search).catch(fail);
+});
+
+// Buttons and panels
+
+element('cancel').addEventListener('click', () => loading.abort());
+element('retry').addEventListener('click', start);
+element('forget').addEventListener('click', async () => {
+  const bytes = await clearCache();
+  element('forget').hidden = true;
+  element('fact-bytes').textContent = `${sizeText(bytes)} forgotten; the next visit downloads again`;
+});
+element('profile').addEventListener('toggle', async () => {
+  if (!model || !element('profile').open) return;
+  element('profile-text').textContent = 'Measuring';
+  try {
+    showProfile(await model.profile({ bucket: lastBucket }));
+  } catch (error) {
+    fail(error);
+  }
+});
+
+// Without it the page still works, just not offline.
+navigator.serviceWorker?.register('/sw.js').catch(() => {});
+start();

@@ -1,0 +1,53 @@
+// Finds the bundle that this page can use.
+// Input: the server's bundle list.  Output: the URL of the first bundle that embeds sentences.
+// It reads manifests only; nothing large is downloaded.
+
+import { EngineError, inspect } from '../engine/engine.js';
+import { countText } from './words.js';
+
+const LIST = '/api/bundles';
+export const EMBEDDING = 'sentence_embedding';
+export const TOKENIZER = 'tokenizer.json';
+
+/** @returns {Promise<string>} */
+export async function findSentenceBundle() {
+  const entries = await bundleList();
+  /** @type {unknown} */
+  let problem = null;
+  for (const { url } of entries) {
+    try {
+      if (embedsSentences(await inspect(url))) return url;
+    } catch (error) {
+      // A broken bundle must not hide a good one behind it, but it is the best answer if there is none.
+      problem ??= error;
+    }
+  }
+  if (problem) throw problem;
+  throw new EngineError(
+    'input',
+    `No bundle of this server embeds sentences (it has ${countText(entries.length, 'bundle')})`,
+    `Serve a bundle with the output ${EMBEDDING} and the asset ${TOKENIZER}`,
+    { bundles: entries.map((entry) => entry.name) },
+  );
+}
+
+/** @returns {Promise<{name: string, url: string}[]>} */
+async function bundleList() {
+  try {
+    const response = await fetch(LIST, { cache: 'no-cache' });
+    if (response.ok) return await response.json();
+    throw new Error(`the server answered ${response.status}`);
+  } catch (error) {
+    throw new EngineError(
+      'network',
+      `The list of bundles could not be read: ${error instanceof Error ? error.message : error}`,
+      'Check that the server is running, then try again',
+      { url: LIST },
+    );
+  }
+}
+
+/** @param {import('../engine/bundle.js').Manifest} manifest */
+function embedsSentences({ outputs, assets }) {
+  return outputs.some(({ name }) => name === EMBEDDING) && assets.some(({ name }) => name === TOKENIZER);
+}

@@ -1,0 +1,42 @@
+// Shows what was loaded, where it runs and what is lost; and, on demand, where the time goes.
+// Input: engine.info, buckets of runs, a profile.  Output: texts in the side panels.
+
+import { element, make } from './elements.js';
+import { bucketText, countText, sizeText, timeText } from './words.js';
+
+const LISTED_STEPS = 12;
+
+/** @param {import('../engine/engine.js').Info} info */
+export function showDevice(info) {
+  const { features, cache } = info;
+  const has = [
+    features.simd && 'SIMD', features.relaxed_simd && 'relaxed SIMD', features.isolated && 'isolated',
+    countText(features.threads, 'thread'),
+  ];
+  element('fact-model').textContent = `${info.name} (${info.tool})`;
+  element('fact-variant').textContent = info.variant.length ? info.variant.join(', ') : 'baseline SIMD';
+  element('fact-features').textContent = has.filter(Boolean).join(', ');
+  element('fact-memory').textContent = sizeText(info.memoryBytes);
+  element('fact-load').textContent = timeText(info.loadMilliseconds);
+  element('fact-bytes').textContent = `${sizeText(cache.downloadedBytes)} downloaded, ${sizeText(cache.hitBytes)} from cache`;
+  element('lost').replaceChildren(...info.lost.map((text) => make('li', { textContent: text })));
+  element('forget').hidden = cache.state !== 'on';
+}
+
+/** @param {Record<string, number>} bucket */
+export function showBucket(bucket) {
+  const fact = element('fact-bucket');
+  fact.textContent = bucketText(bucket);
+  fact.dataset.bucket = JSON.stringify(bucket);
+}
+
+/** @param {Awaited<ReturnType<import('./model.js').SentenceModel['profile']>>} profile */
+export function showProfile({ steps, bucket }) {
+  const total = steps.reduce((sum, { milliseconds }) => sum + milliseconds, 0);
+  const slowest = steps.toSorted((a, b) => b.milliseconds - a.milliseconds).slice(0, LISTED_STEPS);
+  const shown = slowest.length < steps.length ? `; the ${slowest.length} slowest` : '';
+  element('profile-text').textContent = `${countText(steps.length, 'step')}, ${timeText(total)} (${bucketText(bucket)})${shown}:`;
+  element('profile-steps').replaceChildren(...slowest.map(({ kernel, node, milliseconds }) => make('li', {},
+    make('span', { textContent: `${kernel} · ${node}` }),
+    make('span', { textContent: `${timeText(milliseconds)} · ${Math.round((milliseconds / total) * 100 || 0)} %` }))));
+}

@@ -1,0 +1,43 @@
+// The page's service worker: keeps the page and the engine, so that a reload works offline.
+// Input: requests of the page.  Output: the server's answer, or the kept one when there is none.
+// Bundles are none of its business: the engine verifies and keeps those itself.
+
+const CACHE = 'tilewright-page-v1';
+
+const FILES = [
+  '/', '/style.css', '/icon.svg', '/sentences.json', '/api/bundles',
+  ...['app', 'catalogue', 'collection', 'device_view', 'elements', 'latency_view', 'model', 'ranking_view', 'status_view', 'words']
+    .map((name) => `/${name}.js`),
+  ...['bundle', 'engine', 'errors', 'features', 'files', 'link', 'loader', 'machine', 'progress', 'store', 'tensors', 'worker']
+    .map((name) => `/engine/${name}.js`),
+  '/vendor/tokenizers/tokenizers.min.mjs',
+];
+
+const scope = /** @type {any} */ (self);
+
+scope.addEventListener('install', (/** @type {any} */ event) => {
+  event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(FILES)).then(() => scope.skipWaiting()));
+});
+
+scope.addEventListener('activate', (/** @type {any} */ event) => {
+  event.waitUntil(scope.clients.claim());
+});
+
+scope.addEventListener('fetch', (/** @type {any} */ event) => {
+  const { pathname, origin } = new URL(event.request.url);
+  if (origin === location.origin && FILES.includes(pathname)) event.respondWith(newest(event.request));
+});
+
+/** @param {Request} request */
+async function newest(request) {
+  const cache = await caches.open(CACHE);
+  try {
+    const response = await fetch(request);
+    if (response.ok) await cache.put(request, response.clone());
+    return response;
+  } catch (error) {
+    const kept = await cache.match(request, { ignoreSearch: true });
+    if (kept) return kept;
+    throw error;
+  }
+}
