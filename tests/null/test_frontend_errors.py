@@ -1,0 +1,289 @@
+"""Bad input to the frontend: each kind gets a typed error with its facts and a way out.
+
+Input: damaged files, models with missing parts, shapes that do not fit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from frontend_factory import MODELS, model, relu, run
+from onnx import TensorProto, helper
+
+from tilewright.base.errors import (
+    InvalidModel,
+    ShapeError,
+    TilewrightError,
+    UnsupportedDType,
+    UnsupportedOp,
+    UsageError,
+)
+from tilewright.frontend import check, import_model, load, parse_buckets, parse_shapes
+
+GOOD = MODELS / "resnet-tiny-dynamo.onnx"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no graph with outputs"),
+        (b"hello, I am text\n", "no ONNX model"),
+        (bytes(range(255, 0, -1)) * 9, "no ONNX model"),
+        (b"<!DOCTYPE html><title>404</title>", "web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
+        (GOOD.read_bytes()[:50_000], "cut short"),
+        (relu().SerializeToString()[:-9], "cut short"),
+    ],
+)
+def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(InvalidModel, match=says) as caught:
+        load(path)
+    assert caught.value.hint
+
+
+def test_every_cut_of_a_model_is_refused(tmp_path: Path) -> None:
+    whole = relu().SerializeToString()
+    path = tmp_path / "m.onnx"
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        with pytest.raises(TilewrightError):
+            import_model(path, {"n": 4})
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.onnx", tmp_path):
+        with pytest.raises(InvalidModel, match="cannot read") as caught:
+            load(path)
+        assert caught.value.facts["path"] == str(path)
+
+
+def external(folder: Path) -> Path:
+    """y = x * w with w in a file of its own."""
+    weight = np.arange(600, dtype=np.float32)
+    proto = model([helper.make_node("Mul", ["x", "w"], ["y"])], {"x": [600]}, ["y"], {"w": weight})
+    path = folder / "m.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    return path
+
+
+def test_external_data_is_read_when_it_is_needed(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    graph = import_model(path)
+    (y,) = run(graph, {"x": np.ones(600, np.float32)})
+    np.testing.assert_array_equal(y, np.arange(600, dtype=np.float32))
+
+
+def test_external_data_that_is_missing(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(InvalidModel, match="is missing") as caught:
+        load(path)
+    assert "w.bin" in str(caught.value.facts["path"])
+
+
+def test_external_data_that_is_cut_short(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    data = tmp_path / "w.bin"
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(InvalidModel, match="cut short") as caught:
+        load(path)
+    assert caught.value.facts["wanted_bytes"] == 2400
+    assert caught.value.facts["found_bytes"] == 100
+
+
+def test_external_data_may_not_leave_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    path = external(folder)
+    (folder / "w.bin").rename(tmp_path / "w.bin")
+    proto = onnx.load(path, load_external_data=False)
+    for entry in proto.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = "../w.bin"
+    onnx.save(proto, path)
+    with pytest.raises(InvalidModel, match="outside"):
+        load(path)
+
+
+def test_external_data_without_a_folder(tmp_path: Path) -> None:
+    proto = onnx.load(external(tmp_path), load_external_data=False)
+    with pytest.raises(InvalidModel, match="without a folder"):
+        load(proto)
+
+
+def test_a_weight_with_too_few_elements() -> None:
+    proto = model([helper.make_node("Mul", ["x", "w"], ["y"])], {"x": [9]}, ["y"])
+    proto.graph.initializer.append(TensorProto(name="w", dims=[9], data_type=1, raw_data=b"1234"))
+    with pytest.raises(InvalidModel, match="fewer elements"):
+        load(proto)
+
+
+def test_an_unknown_operator_names_the_node() -> None:
+    proto = model([helper.make_node("Det", ["x"], ["y"], name="d")], {"x": [2, 2]}, ["y"])
+    with pytest.raises(UnsupportedOp, match="Det") as caught:
+        import_model(proto)
+    facts = caught.value.facts
+    assert (facts["node"], facts["op"], facts["opset"]) == ("d", "Det", 17)
+    assert (facts["dtype"], facts["shape"]) == (["f32"], [[2, 2]])
+
+
+def test_an_unknown_domain_names_it() -> None:
+    node = helper.make_node("Magic", ["x"], ["y"], domain="com.example")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    proto = model([node], {"x": [2]}, ["y"], opset_imports=opsets)
+    with pytest.raises(UnsupportedOp, match="Magic") as caught:
+        import_model(proto)
+    assert caught.value.facts["domain"] == "com.example"
+
+
+@pytest.mark.parametrize("opset", [7, 12, 99])
+def test_an_opset_out_of_range(opset: int) -> None:
+    with pytest.raises(UnsupportedOp, match=f"opset {opset}") as caught:
+        import_model(relu(opset=opset), {"n": 4})
+    assert "supported are 13 to" in caught.value.hint
+
+
+def test_an_operator_newer_than_the_models_opset() -> None:
+    proto = model([helper.make_node("Gelu", ["x"], ["y"])], {"x": [2]}, ["y"], opset=17)
+    with pytest.raises(UnsupportedOp, match="Gelu"):
+        import_model(proto)
+
+
+def test_an_unsupported_element_type() -> None:
+    proto = relu({"x": [2]})
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT16
+    with pytest.raises(UnsupportedDType, match="UINT16"):
+        import_model(proto)
+
+
+def test_operands_of_different_dtypes() -> None:
+    weight = np.arange(2, dtype=np.int64)
+    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [2]}, ["y"], {"w": weight})
+    with pytest.raises(InvalidModel, match="different dtypes") as caught:
+        import_model(proto)
+    assert caught.value.facts["dtype"] == ["f32", "i64"]
+
+
+def test_shapes_that_do_not_fit() -> None:
+    proto = model([helper.make_node("Add", ["x", "z"], ["y"])], {"x": [2], "z": [3]}, ["y"])
+    with pytest.raises(ShapeError, match="broadcast") as caught:
+        import_model(proto)
+    assert caught.value.facts["op"] == "Add"
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (helper.make_node("Relu", ["nothing"], ["y"]), "nothing before makes it"),
+        (helper.make_node("Relu", [], ["y"]), "wrong number of operands"),
+        (helper.make_node("Relu", ["x", "x"], ["y"]), "wrong number of operands"),
+        (helper.make_node("Conv", ["x", ""], ["y"]), "wrong number of operands"),
+        (helper.make_node("Concat", ["x"], ["y"]), "do not fit each other"),
+        (helper.make_node("Gelu", ["x"], ["y"], approximate="other"), "no approximation"),
+    ],
+)
+def test_a_malformed_node(node: onnx.NodeProto, says: str) -> None:
+    with pytest.raises(InvalidModel, match=says):
+        import_model(model([node], {"x": [2]}, ["y"], opset=20))
+
+
+def test_an_unknown_attribute_is_never_ignored() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], secret=1)
+    with pytest.raises(UnsupportedOp, match="attribute secret"):
+        import_model(model([node], {"x": [2]}, ["y"]))
+
+
+def test_a_shape_that_depends_on_data() -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["s"], to=TensorProto.INT64),
+        helper.make_node("ConstantOfShape", ["s"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedOp, match="at run time") as caught:
+        import_model(model(nodes, {"x": [2]}, ["y"]))
+    assert caught.value.facts["op"] == "ConstantOfShape"
+
+
+@pytest.mark.parametrize("name", ["If", "Loop"])
+def test_control_flow_on_data(name: str) -> None:
+    inner = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["b"])],
+        "inner",
+        [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
+    )
+    branches = {"then_branch": inner, "else_branch": inner} if name == "If" else {"body": inner}
+    nodes = [
+        helper.make_node("Cast", ["x"], ["c"], to=TensorProto.BOOL),
+        helper.make_node(name, ["c"], ["y"], **branches),
+    ]
+    with pytest.raises(UnsupportedOp):
+        import_model(model(nodes, {"x": [1]}, ["y"]))
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_control_flow_on_a_constant_is_resolved(taken: bool) -> None:
+    def branch(op: str) -> onnx.GraphProto:
+        out = [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)]
+        return helper.make_graph([helper.make_node(op, ["x"], ["b"])], op, [], out)
+
+    node = helper.make_node(
+        "If", ["c"], ["y"], then_branch=branch("Relu"), else_branch=branch("Neg")
+    )
+    proto = model([node], {"x": [2]}, ["y"], {"c": np.array(taken)})
+    (y,) = run(import_model(proto), {"x": np.array([-1.0, 2.0], np.float32)})
+    assert y.tolist() == ([0.0, 2.0] if taken else [1.0, -2.0])
+
+
+def test_a_dynamic_dimension_without_a_value_names_the_way_out() -> None:
+    with pytest.raises(ShapeError, match="dimension 1 'n' of input 'x'") as caught:
+        import_model(relu())
+    assert caught.value.facts == {"input": "x", "dim": "n"}
+    assert "--shape x=1xN" in caught.value.hint
+    assert "--buckets n=" in caught.value.hint
+
+
+def test_a_dynamic_dimension_without_a_name() -> None:
+    with pytest.raises(ShapeError, match="dimension 0 of input 'x'") as caught:
+        import_model(relu({"x": [None, 4]}))
+    assert "--shape x=Nx4" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("dims", "shapes", "says"),
+    [
+        ({"m": 3}, {}, "no dynamic dimension 'm'"),
+        ({"n": 0}, {}, "at least 1"),
+        ({}, {"z": (1, 2)}, "no input 'z'"),
+        ({}, {"x": (2, 2)}, "does not fit the model"),
+        ({}, {"x": (1, 2, 3)}, "does not fit the model"),
+        ({"n": 5}, {"x": (1, 4)}, "at once"),
+    ],
+)
+def test_values_that_do_not_fit_the_model(
+    dims: dict[str, int], shapes: dict[str, tuple[int, ...]], says: str
+) -> None:
+    with pytest.raises(ShapeError, match=says):
+        import_model(relu(), dims, shapes)
+
+
+@pytest.mark.parametrize("text", ["x", "=1x2", "x=1xx2", "x=1x"])
+def test_a_shape_option_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(UsageError, match="--shape"):
+        parse_shapes([text])
+
+
+@pytest.mark.parametrize("text", ["n", "n=", "n=1,x", "=4", "n=0"])
+def test_a_bucket_option_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(UsageError, match="--buckets"):
+        parse_buckets([text])
+
+
+def test_bad_files_fail_the_report_too(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"not a model")
+    with pytest.raises(InvalidModel):
+        check(tmp_path / "m.onnx")

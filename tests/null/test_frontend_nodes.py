@@ -1,0 +1,151 @@
+"""The node tests that come with ONNX, on the graph interpreter.
+
+Input: `onnx.backend.test` cases, in memory.  Every case passes or is refused with a typed error;
+none gives a wrong result.  The number that passes may only grow.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from frontend_factory import Array, run
+from onnx import numpy_helper
+
+from tilewright.base.errors import TilewrightError, UnsupportedOp
+from tilewright.frontend import import_model
+from tilewright.frontend.table import supported
+from tilewright.graph.node import Graph
+
+#: Measured with onnx 1.23.2 (1884 cases).  Raise it when more operators get a rule.
+FLOOR = 1239
+
+#: Operators whose every case of an opset and dtype that we have must pass.
+COMPLETE = """
+    Add And ArgMax ArgMin AveragePool BatchNormalization Clip Concat Conv ConvTranspose CumSum
+    DepthToSpace Div Einsum Elu Equal Erf Exp Expand Flatten Gather GatherElements GatherND Gelu
+    Gemm GlobalAveragePool GroupNormalization HardSigmoid HardSwish InstanceNormalization LRN
+    LayerNormalization LeakyRelu Less Log LogSoftmax MatMul Max Mean Min Mish Mod Mul Neg Not
+    OneHot PRelu Pad Pow RMSNormalization Range ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin
+    ReduceProd ReduceSum Relu Reshape Shape Sigmoid Sign Slice Softmax Softplus SpaceToDepth
+    Split Sqrt Squeeze Sub Sum Tanh Tile Transpose Trilu Unsqueeze Where Xor
+""".split()  # noqa: SIM905
+
+HALF = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one case: "passed", an error's code, or "wrong"."""
+
+    name: str
+    ops: tuple[str, ...]
+    result: str
+    reason: str = ""
+
+
+def array(value: Any) -> Array:
+    return (
+        numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+    )
+
+
+def widened(value: Array) -> Array:
+    return value.astype(np.float32) if value.dtype.name in HALF else value
+
+
+def frozen(proto: onnx.ModelProto, values: Sequence[Array]) -> onnx.ModelProto:
+    """Operands that decide shapes as weights, as they come in real models."""
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    del made.graph.input[:]
+    for i, (info, value) in enumerate(zip(proto.graph.input, values, strict=True)):
+        if value.dtype.kind in "iub" or (value.size <= 16 and (i or not value.ndim)):
+            made.graph.initializer.append(numpy_helper.from_array(value, info.name))
+        else:
+            made.graph.input.append(info)
+    return made
+
+
+def imported(proto: onnx.ModelProto, values: Sequence[Array]) -> Graph:
+    def graph_of(model: onnx.ModelProto) -> Graph:
+        names = {i.name for i in model.graph.input}
+        every = zip(proto.graph.input, values, strict=True)
+        return import_model(model, shapes={i.name: v.shape for i, v in every if i.name in names})
+
+    try:
+        return graph_of(proto)
+    except UnsupportedOp as error:
+        if "at run time" not in error.message:
+            raise
+        return graph_of(frozen(proto, values))
+
+
+def agrees(ours: Array, theirs: Array, case: Any) -> bool:
+    half = theirs.dtype.name in HALF
+    rtol, atol = (1e-2, 1e-3) if half else (case.rtol, case.atol)
+    close = np.allclose(
+        ours.astype(np.float64), theirs.astype(np.float64), rtol=rtol, atol=atol, equal_nan=True
+    )
+    return ours.shape == theirs.shape and (half or ours.dtype == theirs.dtype) and bool(close)
+
+
+def outcome(case: Any) -> Outcome:
+    ops = tuple(sorted({n.op_type for n in case.model.graph.node}))
+    given, wanted = case.data_sets[0]
+    if any(isinstance(v, (list, tuple)) or v is None for v in (*given, *wanted)):
+        return Outcome(case.name, ops, "unsupported-op", "sequences and optional values")
+    values = [array(v) for v in given]
+    try:
+        graph = imported(case.model, values)
+    except TilewrightError as error:
+        return Outcome(case.name, ops, error.code, error.message)
+    inputs = {i.name: widened(v) for i, v in zip(case.model.graph.input, values, strict=True)}
+    pairs = zip(run(graph, inputs), wanted, strict=True)
+    good = all(agrees(ours, array(theirs), case) for ours, theirs in pairs)
+    return Outcome(case.name, ops, "passed" if good else "wrong")
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ONNX computes some expected values with overflow
+        from onnx.backend.test.case.node import collect_testcases
+
+        return [outcome(case) for case in collect_testcases(None)]
+
+
+def test_no_case_gives_a_wrong_result(outcomes: list[Outcome]) -> None:
+    assert [o.name for o in outcomes if o.result == "wrong"] == []
+
+
+def test_the_number_of_passing_cases_only_grows(outcomes: list[Outcome]) -> None:
+    """The reasons of the rest are printed: `pytest -rP` shows them."""
+    results = Counter(o.result for o in outcomes)
+    print(dict(results), "of", len(outcomes))
+    for (result, reason), count in Counter((o.result, o.reason) for o in outcomes).most_common():
+        if result != "passed":
+            print(f"{count:4d}  {result}: {reason}")
+    assert results["passed"] >= FLOOR
+    assert set(results) <= {"passed", "unsupported-op", "unsupported-dtype", "invalid-model"}
+
+
+def test_common_operators_pass_every_case(outcomes: list[Outcome]) -> None:
+    known = set(supported())
+    assert set(COMPLETE) <= known
+    missed = [
+        (o.name, o.reason)
+        for o in outcomes
+        if len(o.ops) == 1
+        and o.ops[0] in COMPLETE
+        and o.result not in ("passed", "unsupported-dtype")
+        and "opset" not in o.reason
+        and "training mode" not in o.reason
+    ]
+    assert missed == []

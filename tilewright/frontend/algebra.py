@@ -1,0 +1,201 @@
+"""Arithmetic on graph nodes as operator functions write it: numbers become constants.
+
+Input: nodes and Python numbers.  Output: nodes.  Shorthand over graph/node.py for formulas; it adds
+no op and knows no ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan, prod
+
+import numpy as np
+
+from tilewright.base.dtypes import I64, DType
+from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
+from tilewright.graph.node import (
+    Node,
+    broadcast,
+    constant,
+    elementwise,
+    evaluate,
+    is_constant,
+    reduce,
+    reshape,
+    scalar_like,
+    slice_,
+    transpose,
+)
+from tilewright.graph.ops import Array, Shape
+
+Number = float | int | bool
+Term = Node | Number
+
+
+def apply(fn: str, *terms: Term) -> Node:
+    """A scalar function on nodes and numbers; a number takes the dtype of the last node."""
+    last = [t for t in terms if isinstance(t, Node)][-1]
+    nodes = [t if isinstance(t, Node) else scalar_like(t, last) for t in terms]
+    return elementwise(fn, *nodes)
+
+
+def add(a: Term, b: Term) -> Node:
+    return apply("add", a, b)
+
+
+def sub(a: Term, b: Term) -> Node:
+    return apply("sub", a, b)
+
+
+def mul(a: Term, b: Term) -> Node:
+    return apply("mul", a, b)
+
+
+def div(a: Term, b: Term) -> Node:
+    return apply("div", a, b)
+
+
+def less(a: Term, b: Term) -> Node:
+    return apply("lt", a, b)
+
+
+def equal(a: Term, b: Term) -> Node:
+    return apply("eq", a, b)
+
+
+def where(condition: Node, a: Term, b: Term) -> Node:
+    """`a` where the condition holds, else `b`; one of the two is a node."""
+    like = a if isinstance(a, Node) else b
+    assert isinstance(like, Node)
+    left, right = (t if isinstance(t, Node) else scalar_like(t, like) for t in (a, b))
+    return elementwise("where", condition, left, right)
+
+
+def sqrt(x: Node) -> Node:
+    return apply("sqrt", x)
+
+
+def exp(x: Node) -> Node:
+    return apply("exp", x)
+
+
+def log(x: Node) -> Node:
+    return apply("log", x)
+
+
+def square(x: Node) -> Node:
+    return mul(x, x)
+
+
+def total(x: Node, axes: Sequence[int]) -> Node:
+    return reduce("sum", x, axes)
+
+
+def mean(x: Node, axes: Sequence[int]) -> Node:
+    """The mean over `axes`, which stay with extent 1."""
+    count = prod(x.shape[a] for a in axes)
+    if not x.dtype.is_float:
+        return div(total(x, axes), count)
+    return mul(total(x, axes), 1.0 / count if count else nan)
+
+
+def full(value: Number, shape: Shape, dtype: DType) -> Node:
+    return broadcast(constant(value, dtype), shape)
+
+
+def lowest(dtype: DType) -> Number:
+    """The value that a maximum ignores."""
+    return _limit(dtype, -inf, "min")
+
+
+def highest(dtype: DType) -> Number:
+    """The value that a minimum ignores."""
+    return _limit(dtype, inf, "max")
+
+
+def _limit(dtype: DType, infinite: float, end: str) -> Number:
+    if dtype.is_float:
+        return infinite
+    if dtype.kind == "bool":
+        return end == "max"
+    return int(getattr(np.iinfo(dtype.numpy), end))
+
+
+def squeeze(x: Node, axes: Sequence[int]) -> Node:
+    """Without `axes`, which must have extent 1."""
+    gone = {axis_of(a, x.rank) for a in axes}
+    if any(x.shape[a] != 1 for a in gone):
+        raise ShapeError(f"cannot squeeze axes {sorted(gone)}", shape=x.shape)
+    return reshape(x, [n for i, n in enumerate(x.shape) if i not in gone])
+
+
+def unsqueeze(x: Node, axes: Sequence[int]) -> Node:
+    """With new axes of extent 1 at positions `axes` of the result."""
+    rank = x.rank + len(axes)
+    new = {axis_of(a, rank) for a in axes}
+    rest = iter(x.shape)
+    return reshape(x, [1 if i in new else next(rest) for i in range(rank)])
+
+
+def channels_last(x: Node) -> Node:
+    """N, C, spatial... -> N, spatial..., C."""
+    return transpose(x, (0, *range(2, x.rank), 1))
+
+
+def channels_first(x: Node) -> Node:
+    """N, spatial..., C -> N, C, spatial..."""
+    return transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def per_channel(x: Node, rank: int) -> Node:
+    """A vector over the channels, as an operand of N, C, spatial... of `rank` axes."""
+    return reshape(x, (x.size, *[1] * (rank - 2)))
+
+
+def take(x: Node, axis: int, start: int, count: int, step: int = 1) -> Node:
+    """`count` elements along one axis."""
+    starts, shape, steps = [0] * x.rank, list(x.shape), [1] * x.rank
+    starts[axis], shape[axis], steps[axis] = start, count, step
+    return slice_(x, starts, shape, steps)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """The axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis {axis} does not exist in a tensor of rank {rank}")
+    return axis % rank
+
+
+def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(axis_of(a, rank) for a in axes)
+
+
+def known(x: Node, what: str) -> Array:
+    """The value of an operand that decides shapes, so it cannot wait for run time."""
+    if x.value is not None:
+        return x.value
+    if is_constant(x):
+        return evaluate([x])[0]
+    raise UnsupportedOp(
+        f"{what} is computed from the model's inputs at run time",
+        hint="Tilewright needs it while it compiles: export the model with a fixed value",
+        shape=x.shape,
+    )
+
+
+def known_ints(x: Node, what: str) -> tuple[int, ...]:
+    return tuple(int(v) for v in known(x, what).reshape(-1))
+
+
+def known_number(x: Node, what: str) -> Number:
+    value = known(x, what)
+    if value.size != 1:
+        raise InvalidModel(f"{what} must be a single number", shape=x.shape)
+    number = value.reshape(()).item()
+    assert isinstance(number, (bool, int, float))
+    return number
+
+
+def ints(values: Sequence[int] | Array) -> Node:
+    """A constant i64 vector: a shape, for example."""
+    return constant(np.asarray(values, dtype=np.int64).reshape(-1), I64)

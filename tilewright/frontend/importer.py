@@ -1,0 +1,151 @@
+"""ONNX nodes to graph nodes: every operator is looked up in the table and applied.
+
+Input: a model and values for its dynamic dimensions.  Output: a `Graph` with static shapes.  Errors
+name the node, operator and opset.  It reads no weights and compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnx import AttributeProto, ModelProto, NodeProto
+
+from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
+from tilewright.frontend import algebra as al
+from tilewright.frontend.read import Model, load
+from tilewright.frontend.shapes import Shapes, resolve
+from tilewright.frontend.table import Results, find
+from tilewright.frontend.tensors import check_bytes, tensor_node
+from tilewright.graph.node import Graph, Node, graph_input, sourced
+
+Values = dict[str, Node]
+
+
+def import_model(
+    source: str | Path | ModelProto | Model,
+    dims: Mapping[str, int] | None = None,
+    shapes: Shapes | None = None,
+) -> Graph:
+    """The model as a graph; `dims` and `shapes` as in shapes.resolve."""
+    model = load(source)
+    values = initial_values(model, resolve(model, dims, shapes))
+    run(model, model.nodes, values)
+    inputs = tuple((i.name, values[i.name]) for i in model.inputs)
+    return Graph(model.name, inputs, tuple((o, value_of(values, o)) for o in model.outputs))
+
+
+def initial_values(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Values:
+    """What is there before the first node: inputs and weights."""
+    values = {i.name: graph_input(i.name, shapes[i.name], i.dtype) for i in model.inputs}
+    for name, tensor in model.weights.items():
+        values[name] = tensor_node(tensor, model.folder)
+    return values
+
+
+def run(model: Model, nodes: Sequence[NodeProto], values: Values) -> None:
+    """Apply every node in order and name its results."""
+    for node in nodes:
+        step(model, node, values)
+
+
+def step(model: Model, node: NodeProto, values: Values) -> None:
+    """Apply one node; any error tells where it happened."""
+    operands = []
+    try:
+        operands = [value_of(values, name) if name else None for name in node.input]
+        with sourced(describe(node)):
+            results = _results(model, node, operands, values)
+    except TilewrightError as error:
+        raise _located(error, model, node, operands) from error
+    for name, result in zip(node.output, results, strict=False):
+        if name:
+            values[name] = result
+
+
+def value_of(values: Values, name: str) -> Node:
+    if name not in values:
+        raise InvalidModel(f"tensor {name!r} is read and nothing before makes it")
+    return values[name]
+
+
+def describe(node: NodeProto) -> str:
+    """The node's name, or its first output's."""
+    return node.name or next((o for o in node.output if o), node.op_type)
+
+
+def _results(model: Model, node: NodeProto, operands: list[Node | None], values: Values) -> Results:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if not domain and node.op_type == "If":
+        return _branch(model, node, operands, values)
+    if domain not in model.opsets:
+        raise InvalidModel(f"the model uses domain {domain!r} and imports no opset of it")
+    rule = find(domain, node.op_type, model.opsets[domain])
+    if rule is None:
+        raise UnsupportedOp(
+            f"operator {node.op_type} has no rule",
+            hint="see docs on adding an operator, or export the model without it",
+            domain=domain or None,
+        )
+    while operands and operands[-1] is None:
+        operands.pop()
+    attributes = {a.name: _attribute(a, model, node) for a in node.attribute}
+    used = max((i + 1 for i, name in enumerate(node.output) if name), default=0)
+    return rule.apply(operands, attributes, max(used, 1))
+
+
+def _branch(
+    model: Model, node: NodeProto, operands: Sequence[Node | None], values: Values
+) -> Results:
+    """The branch that a known condition takes, as if it stood there alone."""
+    condition = operands[0] if operands else None
+    if condition is None:
+        raise InvalidModel("If needs a condition")
+    taken = "then_branch" if al.known_number(condition, "the condition") else "else_branch"
+    graph = next((a.g for a in node.attribute if a.name == taken), None)
+    if graph is None:
+        raise InvalidModel(f"If has no {taken}")
+    inner = dict(values)
+    for tensor in graph.initializer:
+        check_bytes(tensor, model.folder)
+        inner[tensor.name] = tensor_node(tensor, model.folder)
+    run(model, graph.node, inner)
+    return tuple(value_of(inner, o.name) for o in graph.output)
+
+
+def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> Any:
+    """A Python value: number, text, tuple or (for a tensor) a node."""
+    match attribute.type:
+        case AttributeProto.INT:
+            return int(attribute.i)
+        case AttributeProto.FLOAT:
+            return float(attribute.f)
+        case AttributeProto.STRING:
+            return attribute.s.decode("utf-8", "replace")
+        case AttributeProto.INTS:
+            return tuple(attribute.ints)
+        case AttributeProto.FLOATS:
+            return tuple(attribute.floats)
+        case AttributeProto.TENSOR:
+            check_bytes(attribute.t, model.folder)
+            return tensor_node(attribute.t, model.folder, name=node.output[0])
+    kind = AttributeProto.AttributeType.Name(attribute.type)
+    raise UnsupportedOp(f"attribute {attribute.name} of kind {kind} is not supported")
+
+
+def _located(
+    error: TilewrightError, model: Model, node: NodeProto, operands: Sequence[Node | None]
+) -> TilewrightError:
+    """The same error with the place where it happened."""
+    if "node" in error.facts:
+        return error  # from inside a branch: the innermost place says more
+    given = [x for x in operands if x is not None]
+    facts: dict[str, object] = {
+        "node": describe(node),
+        "op": node.op_type,
+        "opset": model.opsets.get(node.domain if node.domain != "ai.onnx" else ""),
+        "dtype": [x.dtype.name for x in given],
+        "shape": [list(x.shape) for x in given],
+    }
+    return type(error)(error.message, hint=error.hint, **(facts | error.facts))

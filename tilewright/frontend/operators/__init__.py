@@ -1,0 +1,29 @@
+"""The ONNX operators, by kind: importing this package fills the operator table."""
+
+from tilewright.frontend.operators import (
+    activation,
+    convolution,
+    elementwise,
+    indexing,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+    resize,
+    shape,
+)
+
+__all__ = [
+    "activation",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "matmul",
+    "movement",
+    "normalization",
+    "pooling",
+    "reduction",
+    "resize",
+    "shape",
+]

@@ -1,0 +1,130 @@
+"""ONNX activation functions, softmax and its kin as compositions.
+
+Input: operand nodes and attributes.  Output: nodes.
+"""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+
+from tilewright.base.errors import InvalidModel
+from tilewright.frontend import algebra as al
+from tilewright.frontend.operators.elementwise import floats_only
+from tilewright.frontend.operators.reduction import first_extreme
+from tilewright.frontend.table import operator
+from tilewright.graph.node import Node, cast, iota, reduce
+
+
+@operator("Relu")
+def relu(x: Node) -> Node:
+    return al.apply("max", x, 0)
+
+
+@operator("LeakyRelu")
+def leaky_relu(x: Node, *, alpha: float = 0.01) -> Node:
+    return al.where(al.less(x, 0), al.mul(x, alpha), x)
+
+
+@operator("PRelu")
+def prelu(x: Node, slope: Node) -> Node:
+    return al.where(al.less(x, 0), al.mul(x, slope), x)
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(x: Node, *, alpha: float = 1.0) -> Node:
+    return al.where(al.less(alpha, x), x, 0)
+
+
+@operator("Sigmoid")
+def sigmoid(x: Node) -> Node:
+    return al.div(1.0, al.add(al.exp(al.apply("neg", x)), 1.0))
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(x: Node, *, alpha: float = 0.2, beta: float = 0.5) -> Node:
+    return al.apply("min", al.apply("max", al.add(al.mul(x, alpha), beta), 0.0), 1.0)
+
+
+@operator("HardSwish", since=14)
+def hard_swish(x: Node) -> Node:
+    return al.mul(x, hard_sigmoid(x, alpha=1 / 6, beta=0.5))
+
+
+@operator("Swish", since=24)
+def swish(x: Node, *, alpha: float = 1.0) -> Node:
+    return al.mul(x, sigmoid(al.mul(x, alpha)))
+
+
+@operator("Gelu", since=20)
+def gelu(x: Node, *, approximate: str = "none") -> Node:
+    """x * Φ(x), by erf or by the tanh formula."""
+    if approximate == "tanh":
+        cubic = al.add(x, al.mul(al.mul(al.square(x), x), 0.044715))
+        return al.mul(al.mul(x, 0.5), al.add(al.apply("tanh", al.mul(cubic, sqrt(2 / pi))), 1.0))
+    if approximate != "none":
+        raise InvalidModel(f"Gelu has no approximation {approximate!r}")
+    return al.mul(al.mul(x, 0.5), al.add(al.apply("erf", al.mul(x, sqrt(0.5))), 1.0))
+
+
+@operator("Elu")
+def elu(x: Node, *, alpha: float = 1.0) -> Node:
+    return al.where(al.less(x, 0), al.mul(al.sub(al.exp(x), 1.0), alpha), x)
+
+
+@operator("Celu")
+def celu(x: Node, *, alpha: float = 1.0) -> Node:
+    low = al.mul(al.sub(al.exp(al.mul(x, 1.0 / alpha)), 1.0), alpha)
+    return al.where(al.less(x, 0), low, x)
+
+
+@operator("Selu")
+def selu(
+    x: Node, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
+) -> Node:
+    return al.mul(elu(x, alpha=alpha), gamma)
+
+
+@operator("Softplus")
+def softplus(x: Node) -> Node:
+    """log(1 + exp(x)), written so that exp cannot overflow."""
+    tail = al.exp(al.apply("neg", al.apply("abs", x)))
+    return al.add(al.apply("max", x, 0.0), al.log(al.add(tail, 1.0)))
+
+
+@operator("Mish", since=18)
+def mish(x: Node) -> Node:
+    return al.mul(x, al.apply("tanh", softplus(x)))
+
+
+@operator("Softsign")
+def softsign(x: Node) -> Node:
+    return al.div(x, al.add(al.apply("abs", x), 1.0))
+
+
+@operator("Shrink")
+def shrink(x: Node, *, bias: float = 0.0, lambd: float = 0.5) -> Node:
+    low = al.where(al.less(x, -lambd), al.add(x, bias), 0)
+    return al.where(al.less(lambd, x), al.sub(x, bias), low)
+
+
+@operator("Softmax", since=13)
+def softmax(x: Node, *, axis: int = -1) -> Node:
+    floats_only(x)
+    axes = (al.axis_of(axis, x.rank),)
+    powers = al.exp(al.sub(x, reduce("max", x, axes)))
+    return al.div(powers, al.total(powers, axes))
+
+
+@operator("LogSoftmax", since=13)
+def log_softmax(x: Node, *, axis: int = -1) -> Node:
+    floats_only(x)
+    axes = (al.axis_of(axis, x.rank),)
+    centred = al.sub(x, reduce("max", x, axes))
+    return al.sub(centred, al.log(al.total(al.exp(centred), axes)))
+
+
+@operator("Hardmax", since=13)
+def hardmax(x: Node, *, axis: int = -1) -> Node:
+    """1 at the first maximum, else 0."""
+    where = first_extreme(x, al.axis_of(axis, x.rank), "max")
+    return cast(al.equal(where, iota(x.shape, axis)), x.dtype)

@@ -1,0 +1,126 @@
+"""ONNX normalisations as compositions of means and elementwise steps.
+
+Input: operand nodes and attributes.  Output: nodes.  Per-channel factors stay small graphs over the
+weights: they are computed when the weights are written, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base.errors import UnsupportedOp
+from tilewright.frontend import algebra as al
+from tilewright.frontend.table import operator
+from tilewright.graph.node import Node, pad, reshape, unfold
+
+
+@operator("BatchNormalization", ignore=("momentum",))
+def batch_norm(
+    x: Node,
+    gamma: Node,
+    beta: Node,
+    center: Node,
+    variance: Node,
+    *,
+    epsilon: float = 1e-5,
+    training_mode: int = 0,
+) -> Node:
+    """x * scale + shift, with both from the stored statistics."""
+    if training_mode:
+        raise UnsupportedOp(
+            "BatchNormalization in training mode is not supported",
+            hint="export the model in eval mode",
+        )
+    scale = al.div(gamma, al.sqrt(al.add(variance, epsilon)))
+    shift = al.sub(beta, al.mul(center, scale))
+    wide = (al.per_channel(v, max(x.rank, 2)) for v in (scale, shift))
+    return _affine(x, *wide)
+
+
+def _affine(x: Node, scale: Node | None, shift: Node | None) -> Node:
+    scaled = x if scale is None else al.mul(x, scale)
+    return scaled if shift is None else al.add(scaled, shift)
+
+
+def _standard(x: Node, axes: Sequence[int], epsilon: float) -> tuple[Node, Node, Node]:
+    """(x - mean) / deviation over `axes`, the mean, and 1 / deviation."""
+    center = al.mean(x, axes)
+    centred = al.sub(x, center)
+    inverse = al.div(1.0, al.sqrt(al.add(al.mean(al.square(centred), axes), epsilon)))
+    return al.mul(centred, inverse), center, inverse
+
+
+@operator("LayerNormalization", since=17, ignore=("stash_type",))
+def layer_norm(
+    x: Node,
+    scale: Node,
+    bias: Node | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+) -> tuple[Node, Node, Node]:
+    axes = range(al.axis_of(axis, x.rank), x.rank)
+    normal, center, inverse = _standard(x, axes, epsilon)
+    return _affine(normal, scale, bias), center, inverse
+
+
+@operator("RMSNormalization", since=23, ignore=("stash_type",))
+def rms_norm(x: Node, scale: Node, *, axis: int = -1, epsilon: float = 1e-5) -> Node:
+    axes = range(al.axis_of(axis, x.rank), x.rank)
+    power = al.mean(al.square(x), axes)
+    return al.mul(al.mul(x, al.div(1.0, al.sqrt(al.add(power, epsilon)))), scale)
+
+
+@operator("InstanceNormalization")
+def instance_norm(x: Node, scale: Node, bias: Node, *, epsilon: float = 1e-5) -> Node:
+    normal = _standard(x, range(2, x.rank), epsilon)[0]
+    return _affine(normal, al.per_channel(scale, x.rank), al.per_channel(bias, x.rank))
+
+
+@operator("GroupNormalization", since=18)
+def group_norm_by_group(
+    x: Node, scale: Node, bias: Node, *, num_groups: int, epsilon: float = 1e-5
+) -> Node:
+    """Opset 18 scales each group, later ones each channel."""
+    normal = _group_standard(x, num_groups, epsilon)
+    wide = (reshape(v, (num_groups, *[1] * (normal.rank - 2))) for v in (scale, bias))
+    return reshape(_affine(normal, *wide), x.shape)
+
+
+@operator("GroupNormalization", since=21, ignore=("stash_type",))
+def group_norm(x: Node, scale: Node, bias: Node, *, num_groups: int, epsilon: float = 1e-5) -> Node:
+    normal = reshape(_group_standard(x, num_groups, epsilon), x.shape)
+    return _affine(normal, al.per_channel(scale, x.rank), al.per_channel(bias, x.rank))
+
+
+def _group_standard(x: Node, groups: int, epsilon: float) -> Node:
+    n, c, *rest = x.shape
+    split = reshape(x, (n, groups, c // groups, *rest))
+    return _standard(split, range(2, split.rank), epsilon)[0]
+
+
+@operator("MeanVarianceNormalization")
+def mean_variance_norm(x: Node, *, axes: Sequence[int] = (0, 2, 3)) -> Node:
+    return _standard(x, al.axes_of(axes, x.rank), 1e-9)[0]
+
+
+@operator("LpNormalization")
+def lp_norm(x: Node, *, axis: int = -1, p: int = 2) -> Node:
+    """x divided by its norm, and zero where the norm is zero."""
+    axes = (al.axis_of(axis, x.rank),)
+    size = al.total(al.square(x) if p == 2 else al.apply("abs", x), axes)
+    norm = al.sqrt(size) if p == 2 else size
+    return al.where(al.equal(norm, 0), 0.0, al.div(x, norm))
+
+
+@operator("LRN")
+def local_response_norm(
+    x: Node, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Node:
+    """x divided by a power of the squares summed over `size` neighbouring channels."""
+    before, after = [0] * x.rank, [0] * x.rank
+    before[1], after[1] = (size - 1) // 2, size // 2
+    windows = unfold(pad(al.square(x), before, after), 1, size)
+    sums = al.squeeze(al.total(windows, (-1,)), (-1,))
+    base = al.add(al.mul(sums, alpha / size), bias)
+    return al.div(x, al.apply("pow", base, beta))

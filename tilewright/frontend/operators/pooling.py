@@ -1,0 +1,133 @@
+"""ONNX pooling: pad, unfold the windows, reduce, all in channels-last order.
+
+Input: operand nodes and attributes.  Output: nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce as fold
+
+import numpy as np
+
+from tilewright.base.errors import UnsupportedOp
+from tilewright.frontend import algebra as al
+from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
+from tilewright.frontend.table import operator
+from tilewright.graph.node import Node, constant, reduce
+from tilewright.graph.ops import Array
+
+
+def _ceiled(span: Span, ceil_mode: int) -> tuple[Span, Span]:
+    """The windows as given, and with the padding that an incomplete last window needs."""
+    if not ceil_mode:
+        return span, span
+    room = span.before + span.extent + span.after - span.reach
+    count = -(-room // span.stride) + 1
+    if (count - 1) * span.stride >= span.extent + span.before:
+        count -= 1  # a window may not begin behind the operand
+    missing = max((count - 1) * span.stride - room, 0)
+    return span, replace(span, after=span.after + missing)
+
+
+def _pooled(x: Node, axes: Sequence[Span], fn: str, outside: al.Number) -> Node:
+    """Channels-last reduction of every window."""
+    windows = unfolded(padded(al.channels_last(x), axes, outside), axes)
+    taps = range(x.rank, x.rank + window_axes(axes))
+    return al.squeeze(reduce(fn, windows, taps), taps)
+
+
+@operator("MaxPool", ignore=("storage_order",))
+def max_pool(
+    x: Node,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Node:
+    axes = [
+        _ceiled(s, ceil_mode)[1]
+        for s in spans(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    ]
+    return al.channels_first(_pooled(x, axes, "max", al.lowest(x.dtype)))
+
+
+@operator("AveragePool")
+def average_pool(
+    x: Node,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Node:
+    given = spans(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    both = [_ceiled(s, ceil_mode) for s in given]
+    sums = _pooled(x, [grown for _, grown in both], "sum", 0)
+    counts = fold(np.multiply.outer, [_counts(*b, bool(count_include_pad)) for b in both])
+    if counts.min() == counts.max():
+        return al.channels_first(al.mul(sums, 1.0 / counts.flat[0]))
+    shares = constant((1.0 / counts)[..., None], x.dtype)
+    return al.channels_first(al.mul(sums, shares))
+
+
+def _counts(span: Span, grown: Span, include: bool) -> Array:
+    """Elements per window; padding that only completes the last window never counts."""
+    first, last = (-span.before, span.extent + span.after) if include else (0, span.extent)
+    starts = np.arange(grown.count) * grown.stride - grown.before
+    places = starts[:, None] + np.arange(grown.size)[None, :] * grown.dilation
+    return np.asarray(((places >= first) & (places < last)).sum(axis=1))
+
+
+@operator("LpPool")
+def lp_pool(
+    x: Node,
+    *,
+    kernel_shape: Sequence[int],
+    p: int = 2,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Node:
+    given = spans(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
+    axes = [_ceiled(s, ceil_mode)[1] for s in given]
+    return al.channels_first(_root(_pooled(_powered(x, p), axes, "sum", 0), p))
+
+
+def _powered(x: Node, p: int) -> Node:
+    if p not in (1, 2):
+        raise UnsupportedOp(f"the norm with p={p} is not supported", hint="p may be 1 or 2")
+    return al.square(x) if p == 2 else al.apply("abs", x)
+
+
+def _root(x: Node, p: int) -> Node:
+    return al.sqrt(x) if p == 2 else x
+
+
+def _spatial(x: Node) -> tuple[int, ...]:
+    return tuple(range(1, x.rank - 1))
+
+
+@operator("GlobalAveragePool")
+def global_average_pool(x: Node) -> Node:
+    return al.channels_first(al.mean(al.channels_last(x), _spatial(x)))
+
+
+@operator("GlobalMaxPool")
+def global_max_pool(x: Node) -> Node:
+    return al.channels_first(reduce("max", al.channels_last(x), _spatial(x)))
+
+
+@operator("GlobalLpPool")
+def global_lp_pool(x: Node, *, p: int = 2) -> Node:
+    sums = al.total(al.channels_last(_powered(x, p)), _spatial(x))
+    return al.channels_first(_root(sums, p))

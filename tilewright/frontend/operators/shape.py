@@ -1,0 +1,95 @@
+"""ONNX operators that make tensors from shapes and numbers.
+
+Input: operand nodes and attributes.  Output: nodes, nearly always constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+
+from tilewright.base.dtypes import I64
+from tilewright.base.errors import InvalidModel, UnsupportedOp
+from tilewright.frontend import algebra as al
+from tilewright.frontend.table import operator
+from tilewright.frontend.tensors import dtype_of
+from tilewright.graph.node import Node, broadcast, cast, constant, iota, reshape
+
+
+@operator("Constant")
+def constant_value(
+    *,
+    value: Node | None = None,
+    value_float: float | None = None,
+    value_floats: Sequence[float] | None = None,
+    value_int: int | None = None,
+    value_ints: Sequence[int] | None = None,
+) -> Node:
+    """One of the attributes; a tensor comes as a node already."""
+    if value is not None:
+        return value
+    for number, name in ((value_float, "float32"), (value_floats, "float32"),
+                         (value_int, "int64"), (value_ints, "int64")):  # fmt: skip
+        if number is not None:
+            return constant(np.asarray(number, dtype=name))
+    raise UnsupportedOp("a constant without a numeric value is not supported")
+
+
+@operator("Shape", since=1)
+def shape_of(x: Node, *, start: int = 0, end: int | None = None) -> Node:
+    return al.ints(x.shape[slice(start, end)])
+
+
+@operator("Size")
+def size_of(x: Node) -> Node:
+    return constant(x.size, I64)
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(shape: Node, *, value: Node | None = None) -> Node:
+    like = reshape(value, ()) if value is not None else constant(np.float32(0))
+    return broadcast(like, al.known_ints(shape, "the shape"))
+
+
+@operator("Range")
+def value_range(start: Node, limit: Node, delta: Node) -> Node:
+    first, last, step = (al.known_number(n, "a bound") for n in (start, limit, delta))
+    if step == 0:
+        raise InvalidModel("a range with step 0 has no end")
+    count = max(ceil((last - first) / step), 0)
+    line = cast(iota((count,), 0), start.dtype)
+    return al.add(al.mul(line, step), first)
+
+
+@operator("EyeLike")
+def eye_like(x: Node, *, dtype: int | None = None, k: int = 0) -> Node:
+    rows, columns = iota(x.shape, 0), iota(x.shape, 1)
+    return cast(al.equal(al.sub(columns, rows), k), dtype_of(dtype) if dtype else x.dtype)
+
+
+@operator("Trilu", since=14)
+def trilu(x: Node, k: Node | None = None, *, upper: int = 1) -> Node:
+    """The upper or lower triangle, zero elsewhere."""
+    offset = 0 if k is None else int(al.known_number(k, "k"))
+    rows, columns = (iota(x.shape[-2:], axis) for axis in (0, 1))
+    distance = al.sub(columns, rows)
+    keep = al.apply("le", offset, distance) if upper else al.apply("le", distance, offset)
+    return al.where(keep, x, 0)
+
+
+@operator("OneHot")
+def one_hot(indices: Node, depth: Node, values: Node, *, axis: int = -1) -> Node:
+    """values[1] where the new axis' position is the index, values[0] elsewhere."""
+    count = int(al.known_number(depth, "the depth"))
+    place = al.axis_of(axis, indices.rank + 1)
+    wanted = cast(indices, I64)
+    wanted = al.where(al.less(wanted, 0), al.add(wanted, count), wanted)
+    hit = al.equal(al.unsqueeze(wanted, (place,)), _line(count, indices.rank + 1, place))
+    off, on = (reshape(al.take(values, 0, i, 1), ()) for i in (0, 1))
+    return al.where(hit, on, off)
+
+
+def _line(count: int, rank: int, axis: int) -> Node:
+    return reshape(iota((count,), 0), [count if i == axis else 1 for i in range(rank)])

@@ -1,0 +1,237 @@
+"""Reading a model file: what it declares, without its weights.
+
+Input: a path or an `onnx.ModelProto`.  Output: a `Model` whose functions are inlined, or
+InvalidModel saying what is wrong with the file.  It gives no dimension a value (see shapes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InvalidModel, UnsupportedOp
+from tilewright.frontend import operators  # noqa: F401  fills the table that `find` reads
+from tilewright.frontend.table import find
+from tilewright.frontend.tensors import WIDENED, check_bytes, dtype_of, is_external
+
+OLDEST_OPSET = 13
+
+Dim = int | str | None
+
+
+@dataclass(frozen=True)
+class TensorDecl:
+    """An input or output as the file declares it; `dims` None = not even the rank is known.
+
+    A dimension is a number, a name, or None if it is dynamic and has no name.
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[Dim, ...] | None
+    widened_from: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that was read once; graphs of any shape are made from it."""
+
+    name: str
+    inputs: tuple[TensorDecl, ...]
+    outputs: tuple[str, ...]
+    nodes: Sequence[NodeProto]
+    weights: Mapping[str, TensorProto]
+    opsets: Mapping[str, int]
+    folder: Path | None
+    skeleton: ModelProto
+
+    @property
+    def dim_names(self) -> tuple[str, ...]:
+        """The named dynamic dimensions of all inputs, in order."""
+        names = (d for i in self.inputs for d in i.dims or () if isinstance(d, str))
+        return tuple(dict.fromkeys(names))
+
+
+def load(source: str | Path | ModelProto | Model) -> Model:
+    """Read and check a model; its weights stay where they are."""
+    if isinstance(source, Model):
+        return source
+    if isinstance(source, ModelProto):
+        return _model(source, None, source.graph.name)
+    path = Path(source)
+    return _model(_parse(path), path.parent, path.stem)
+
+
+def _parse(path: Path) -> ModelProto:
+    try:
+        data = path.read_bytes()
+    except OSError as cause:
+        raise InvalidModel(
+            f"cannot read the model file: {cause.strerror}", path=str(path)
+        ) from cause
+    try:
+        proto = ModelProto()
+        proto.ParseFromString(data)
+    except DecodeError as cause:
+        message, hint = _diagnosis(data)
+        raise InvalidModel(message, hint=hint, path=str(path), bytes=len(data)) from cause
+    return proto
+
+
+def _diagnosis(data: bytes) -> tuple[str, str]:
+    """What a file that is no model seems to be."""
+    head = data[:512].lstrip().lower()
+    if head.startswith(b"<"):
+        return "this is a web page, not an ONNX model", "the download got an error page"
+    if head.startswith(b"version https://git-lfs"):
+        return "this is a Git LFS pointer, not the model", "run `git lfs pull`"
+    if data.startswith(b"\x08") and len(data) > 2:
+        return "the ONNX file is cut short or damaged", "fetch it again and compare its size"
+    return "this is no ONNX model", "give a file with the protobuf of an ONNX ModelProto"
+
+
+def _model(proto: ModelProto, folder: Path | None, name: str) -> Model:
+    _check_declared(proto)
+    opsets = _opsets(proto)
+    weights = {t.name: t for t in proto.graph.initializer}
+    for tensor in weights.values():
+        check_bytes(tensor, folder)
+    skeleton = _inlined(_skeleton(proto))
+    opsets |= {k: v for k, v in _opsets(skeleton).items() if k not in opsets}
+    return Model(
+        name=name or "model",
+        inputs=tuple(_decl(v) for v in proto.graph.input if v.name not in weights),
+        outputs=tuple(v.name for v in proto.graph.output),
+        nodes=tuple(skeleton.graph.node),
+        weights=weights,
+        opsets=opsets,
+        folder=folder,
+        skeleton=skeleton,
+    )
+
+
+def _check_declared(proto: ModelProto) -> None:
+    if not proto.HasField("graph") or not proto.graph.output:
+        raise InvalidModel(
+            "the model has no graph with outputs",
+            hint="the file is empty, cut short, or no ONNX model",
+        )
+    if proto.graph.sparse_initializer:
+        raise UnsupportedOp("sparse weights are not supported", hint="store them densely")
+
+
+def _opsets(proto: ModelProto) -> dict[str, int]:
+    """The opset of each domain; ours and the file's must overlap."""
+    opsets = {_domain(entry.domain): int(entry.version) for entry in proto.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    version = opsets.get("", 0)
+    if not version:
+        raise InvalidModel("the model names no opset of the default domain")
+    if not OLDEST_OPSET <= version <= newest:
+        way = (
+            "convert it with onnx.version_converter, or export it again"
+            if version < OLDEST_OPSET
+            else "update the onnx package, or export the model with an older opset"
+        )
+        raise UnsupportedOp(
+            f"the model's opset {version} is not supported",
+            hint=f"supported are {OLDEST_OPSET} to {newest}: {way}",
+            opset=version,
+        )
+    return opsets
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _decl(info: ValueInfoProto) -> TensorDecl:
+    if not info.type.HasField("tensor_type"):
+        raise UnsupportedOp(f"input {info.name!r} is no tensor", input=info.name)
+    tensor = info.type.tensor_type
+    dims = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
+    dtype = dtype_of(tensor.elem_type)
+    return TensorDecl(info.name, dtype, dims, WIDENED.get(int(tensor.elem_type)))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return str(dim.dim_param) or None
+
+
+def _skeleton(proto: ModelProto) -> ModelProto:
+    """The model with its weights as inputs, so that it can be copied and inlined cheaply."""
+    light = ModelProto(ir_version=proto.ir_version)
+    light.opset_import.extend(proto.opset_import)
+    light.functions.extend(proto.functions)
+    graph = light.graph
+    graph.name = proto.graph.name or "graph"
+    graph.node.extend(proto.graph.node)
+    graph.output.extend(proto.graph.output)
+    graph.value_info.extend(proto.graph.value_info)
+    weights = {t.name for t in proto.graph.initializer}
+    graph.input.extend(v for v in proto.graph.input if v.name not in weights)
+    for tensor in proto.graph.initializer:
+        if _informs(tensor):
+            graph.initializer.append(tensor)
+        else:
+            graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
+    return light
+
+
+def _informs(tensor: TensorProto) -> bool:
+    """Worth keeping for shape inference: small and inside of the file."""
+    return not is_external(tensor) and tensor.ByteSize() <= 1024
+
+
+def _inlined(light: ModelProto) -> ModelProto:
+    """Model-local functions, and standard operators that ONNX itself defines by others, inlined."""
+    if light.functions:
+        light = inliner.inline_local_functions(light)
+    version = _opsets(light)[""]
+    while wanted := list(_missing(light.graph.node, version)):
+        for node in wanted:
+            _fill_defaults(node, onnx.defs.get_schema(node.op_type, version))
+        names = sorted({("", node.op_type) for node in wanted})
+        try:
+            inlined = inliner.inline_selected_functions(light, names, inline_schema_functions=True)
+        except RuntimeError:
+            return light  # a body depends on a type that ONNX cannot infer: the importer names it
+        if len(inlined.graph.node) == len(light.graph.node):
+            return light
+        light = inlined
+    return light
+
+
+def _missing(nodes: Iterable[NodeProto], version: int) -> Iterable[NodeProto]:
+    """Nodes without a rule of ours whose ONNX schema has a body."""
+    for node in nodes:
+        if _domain(node.domain) or find("", node.op_type, version):
+            continue
+        if not onnx.defs.has(node.op_type, version):
+            continue
+        schema = onnx.defs.get_schema(node.op_type, version)
+        if _has_body(schema):
+            yield node
+
+
+def _has_body(schema: onnx.defs.OpSchema) -> bool:
+    flags = ("has_function", "has_context_dependent_function")
+    return any(getattr(schema, flag) for flag in flags)
+
+
+def _fill_defaults(node: NodeProto, schema: onnx.defs.OpSchema) -> None:
+    """Attributes that the body refers to, and that the inliner would leave empty."""
+    given = {a.name for a in node.attribute}
+    for name, declared in schema.attributes.items():
+        if name not in given and declared.default_value.name:
+            node.attribute.append(declared.default_value)

@@ -1,0 +1,252 @@
+"""What a model needs, node by node, before anything is compiled.
+
+Input: a model and (where given) values for its dynamic dimensions.  Output: a `Report`: which nodes
+are supported or why not, and how much memory the model takes.  It goes on after a failure and reads
+no weights.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Literal
+
+import onnx
+from onnx import ModelProto, NodeProto
+
+from tilewright.base.errors import TilewrightError, UnsupportedDType
+from tilewright.frontend.importer import Values, describe, step
+from tilewright.frontend.read import Model, TensorDecl, load
+from tilewright.frontend.shapes import Shapes, resolve
+from tilewright.frontend.tensors import WIDENED, bytes_of, dtype_of, tensor_node
+from tilewright.graph.node import Node, graph_input
+from tilewright.graph.ops import Shape
+
+Status = Literal["supported", "unsupported", "not reached"]
+
+#: What a dynamic dimension counts as if the user gives it no value.
+ASSUMED_BATCH, ASSUMED_DIM = 1, 16
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node: supported, or the error that says why not."""
+
+    name: str
+    op: str
+    status: Status
+    shapes: tuple[Shape, ...] = ()
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The coverage of a model and its memory; `notes` says what was assumed or changed."""
+
+    model: str
+    opsets: dict[str, int]
+    inputs: dict[str, Shape]
+    rows: tuple[NodeRow, ...]
+    weight_bytes: int
+    activation_bytes: int
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(row.status == "supported" for row in self.rows)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(row.status for row in self.rows))
+
+    @property
+    def unsupported_ops(self) -> dict[str, int]:
+        return dict(Counter(row.op for row in self.rows if row.status == "unsupported"))
+
+    def to_json(self) -> dict[str, object]:
+        totals = {"ok": self.ok, "counts": self.counts, "unsupported_ops": self.unsupported_ops}
+        return asdict(self) | totals
+
+
+def check(
+    source: str | Path | ModelProto | Model,
+    dims: Mapping[str, int] | None = None,
+    shapes: Shapes | None = None,
+) -> Report:
+    """The report of a model; dynamic dimensions without a value are assumed, and noted."""
+    model = load(source)
+    wanted, notes = _assumed(model, dims or {}, shapes or {})
+    inputs = resolve(model, dims, wanted)
+    values, errors = _start(model, inputs)
+    rows = tuple(_walk(model, inputs, values, errors))
+    return Report(
+        model=model.name,
+        opsets=dict(model.opsets),
+        inputs=inputs,
+        rows=rows,
+        weight_bytes=_weight_bytes(model),
+        activation_bytes=_activation_bytes(model, values),
+        notes=(*notes, *_widened(model)),
+    )
+
+
+def _assumed(model: Model, dims: Mapping[str, int], shapes: Shapes) -> tuple[Shapes, list[str]]:
+    """Shapes in which every dimension has a value."""
+    made = dict(shapes)
+    notes: list[str] = []
+    named: dict[str, int] = dict(dims)
+    for decl in model.inputs:
+        if decl.name in shapes or decl.dims is None:
+            for name, given in zip(decl.dims or (), shapes.get(decl.name, ()), strict=False):
+                if isinstance(name, str) and isinstance(given, int):
+                    named.setdefault(name, given)
+    for decl in model.inputs:
+        if decl.name not in shapes and decl.dims is not None:
+            made[decl.name] = tuple(_size(decl, i, named, notes) for i in range(len(decl.dims)))
+    return made, notes
+
+
+def _size(decl: TensorDecl, at: int, named: dict[str, int], notes: list[str]) -> int:
+    dim = (decl.dims or ())[at]
+    if isinstance(dim, int):
+        return dim
+    if dim is not None and dim in named:
+        return named[dim]
+    size = ASSUMED_DIM if at else ASSUMED_BATCH
+    if dim is not None:
+        named[dim] = size
+    called = f"dimension {dim!r}" if dim else f"dimension {at} of input {decl.name!r}"
+    notes.append(f"{called} has no value: assumed {size}")
+    return size
+
+
+def _start(model: Model, inputs: Mapping[str, Shape]) -> tuple[Values, dict[str, TilewrightError]]:
+    """Inputs and weights; a weight of an unsupported dtype is kept with its error."""
+    errors: dict[str, TilewrightError] = {}
+    values = {d.name: graph_input(d.name, inputs[d.name], d.dtype) for d in model.inputs}
+    for name, tensor in model.weights.items():
+        try:
+            values[name] = tensor_node(tensor, model.folder)
+        except UnsupportedDType as error:
+            errors[name] = error
+    return values, errors
+
+
+def _walk(
+    model: Model,
+    inputs: Mapping[str, Shape],
+    values: Values,
+    errors: Mapping[str, TilewrightError],
+) -> Iterator[NodeRow]:
+    """One row per node; outputs of a failed node get the shape that ONNX infers, if any."""
+    inferred: dict[str, Node] | None = None
+    unknown = dict.fromkeys(errors, "")
+    for node in model.nodes:
+        row = _row(model, node, values, errors, unknown)
+        if row.status != "supported":
+            if inferred is None:
+                inferred = _inferred(model, inputs)
+            for name in filter(None, node.output):
+                if name in inferred:
+                    values[name] = inferred[name]
+                else:
+                    unknown[name] = describe(node)
+        yield row
+
+
+def _row(
+    model: Model,
+    node: NodeProto,
+    values: Values,
+    errors: Mapping[str, TilewrightError],
+    unknown: Mapping[str, str],
+) -> NodeRow:
+    name, op = describe(node), node.op_type
+    missing = next((i for i in node.input if i in unknown), None)
+    error = errors.get(missing or "")
+    if error is not None:
+        return NodeRow(name, op, "unsupported", (), error.code, error.message, error.hint)
+    if missing is not None:
+        text = f"operand {missing!r} comes from unsupported node {unknown[missing]!r}"
+        return NodeRow(name, op, "not reached", message=text)
+    try:
+        step(model, node, values)
+    except TilewrightError as failed:
+        error = failed
+        return NodeRow(name, op, "unsupported", (), error.code, error.message, error.hint)
+    made = tuple(values[o].shape for o in node.output if o)
+    return NodeRow(name, op, "supported", made)
+
+
+def _inferred(model: Model, inputs: Mapping[str, Shape]) -> dict[str, Node]:
+    """Placeholders for every tensor whose static shape ONNX itself can tell."""
+    proto = ModelProto()
+    proto.CopyFrom(model.skeleton)
+    for info in proto.graph.input:
+        if info.name in inputs:
+            dims = info.type.tensor_type.shape.dim
+            for dim, size in zip(dims, inputs[info.name], strict=False):
+                dim.dim_value = size
+    try:
+        proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return {}
+    made = {}
+    for info in proto.graph.value_info:
+        tensor = info.type.tensor_type
+        dims = tensor.shape.dim
+        if tensor.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+            try:
+                dtype = dtype_of(tensor.elem_type)
+            except TilewrightError:
+                continue
+            shape = tuple(int(d.dim_value) for d in dims)
+            made[info.name] = graph_input(info.name, shape, dtype)
+    return made
+
+
+def _weight_bytes(model: Model) -> int:
+    """Bytes of the weights in memory: half precision takes twice what it takes in the file."""
+    total = 0
+    for tensor in model.weights.values():
+        try:
+            total += prod(tensor.dims) * dtype_of(tensor.data_type).size
+        except TilewrightError:
+            total += bytes_of(tensor)
+    return total
+
+
+def _activation_bytes(model: Model, values: Values) -> int:
+    """The most that live node outputs take at once: an upper bound, before fusion and reuse."""
+    last = {name: i for i, node in enumerate(model.nodes) for name in node.input}
+    last |= dict.fromkeys(model.outputs, len(model.nodes))
+    fixed = set(model.weights)
+    live = {decl.name: _bytes(values[decl.name]) for decl in model.inputs}
+    peak = sum(live.values())
+    for i, node in enumerate(model.nodes):
+        constant = all(name in fixed for name in node.input if name)
+        for name in node.output:
+            if constant:
+                fixed.add(name)
+            elif name in values:
+                live[name] = _bytes(values[name])
+        peak = max(peak, sum(live.values()))
+        for name in [n for n in live if last.get(n, -1) <= i]:
+            del live[name]
+    return peak
+
+
+def _bytes(x: Node) -> int:
+    return x.size * x.dtype.size
+
+
+def _widened(model: Model) -> list[str]:
+    """Half precision becomes f32: said once per kind."""
+    kinds = {i.widened_from for i in model.inputs}
+    kinds |= {WIDENED.get(t.data_type) for t in model.weights.values()}
+    return [f"{kind} tensors are read and computed as f32" for kind in sorted(filter(None, kinds))]

@@ -1,0 +1,154 @@
+"""Values for dynamic dimensions: overrides of shapes, named dimensions, and their buckets.
+
+Input: a model's declared inputs and what the user asked for.  Output: a concrete shape per input,
+or ShapeError naming the input, the dimension and the way out.  It looks at no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+from tilewright.base.errors import ShapeError, UsageError
+from tilewright.frontend.read import Dim, Model, TensorDecl
+from tilewright.graph.ops import Shape
+
+Shapes = Mapping[str, Sequence[int | str]]
+Buckets = Mapping[str, Sequence[int]]
+
+
+def resolve(
+    model: Model, dims: Mapping[str, int] | None = None, shapes: Shapes | None = None
+) -> dict[str, Shape]:
+    """The shape of every input.
+
+    `shapes` replaces what the file declares (an entry may be a dimension's name); a number in it
+    also gives the declared name at that place its value for the other inputs.  `dims` gives names
+    their values.
+    """
+    wanted = shapes or {}
+    _check_names(model, dims or {}, wanted)
+    declared = {i.name: _declared(i, wanted.get(i.name)) for i in model.inputs}
+    values = _bound(model, dims or {}, wanted)
+    return {
+        i.name: tuple(_value(i, at, d, values) for at, d in enumerate(declared[i.name]))
+        for i in model.inputs
+    }
+
+
+def combinations(buckets: Buckets | None) -> list[dict[str, int]]:
+    """Every choice of one size per named dimension, smallest first."""
+    names = list(buckets or {})
+    sizes = [sorted(set((buckets or {})[name])) for name in names]
+    return [dict(zip(names, choice, strict=True)) for choice in product(*sizes)]
+
+
+def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int | str, ...]]:
+    """`input=1x128` or `input=1xn`, as the command line gives them."""
+    made: dict[str, tuple[int | str, ...]] = {}
+    for text in texts:
+        name, equals, shape = text.rpartition("=")
+        parts = [p for p in shape.split("x") if p] if shape else []
+        if not equals or not name or (shape and len(parts) != len(shape.split("x"))):
+            raise UsageError(
+                f"cannot read the shape {text!r}", hint="write --shape NAME=1x128 or NAME=1xn"
+            )
+        made[name] = tuple(int(p) if p.isdigit() else p for p in parts)
+    return made
+
+
+def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """`n=16,32,64`, as the command line gives them."""
+    made: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, _, sizes = text.partition("=")
+        parts = sizes.split(",")
+        if not name or not all(p.strip().isdigit() and int(p) > 0 for p in parts):
+            raise UsageError(
+                f"cannot read the buckets {text!r}", hint="write --buckets NAME=16,32,64"
+            )
+        made[name] = tuple(sorted({int(p) for p in parts}))
+    return made
+
+
+def _check_names(model: Model, dims: Mapping[str, int], shapes: Shapes) -> None:
+    inputs = [i.name for i in model.inputs]
+    for name in shapes:
+        if name not in inputs:
+            raise ShapeError(
+                f"the model has no input {name!r}", hint=f"its inputs are {', '.join(inputs)}"
+            )
+    named = {*model.dim_names, *(d for s in shapes.values() for d in s if isinstance(d, str))}
+    for name, size in dims.items():
+        if name not in named:
+            known = ", ".join(sorted(named)) or "none"
+            raise ShapeError(
+                f"the model has no dynamic dimension {name!r}",
+                hint=f"its named dynamic dimensions are: {known}",
+            )
+        if size < 1:
+            raise ShapeError(f"dimension {name!r} must be at least 1", dim=name, value=size)
+
+
+def _declared(decl: TensorDecl, override: Sequence[int | str] | None) -> tuple[Dim, ...]:
+    """The dimensions to give values: the override's where there is one."""
+    if override is None:
+        if decl.dims is None:
+            raise ShapeError(
+                f"input {decl.name!r} has no shape in the file",
+                hint=f"give one with --shape {decl.name}=1x128",
+                input=decl.name,
+            )
+        return decl.dims
+    if decl.dims is None:
+        return tuple(override)
+    fits = len(override) == len(decl.dims) and all(
+        not isinstance(d, int) or d == o for d, o in zip(decl.dims, override, strict=True)
+    )
+    if not fits:
+        raise ShapeError(
+            f"the shape given for input {decl.name!r} does not fit the model",
+            hint="dimensions that the file fixes cannot change",
+            input=decl.name,
+            shape=[d if d is not None else "?" for d in decl.dims],
+            given=list(override),
+        )
+    return tuple(override)
+
+
+def _bound(model: Model, dims: Mapping[str, int], shapes: Shapes) -> dict[str, int]:
+    """Names with values: those given, and those that an overridden shape shows."""
+    values = dict(dims)
+    for decl in model.inputs:
+        for name, given in zip(decl.dims or (), shapes.get(decl.name, ()), strict=False):
+            if not isinstance(name, str) or not isinstance(given, int):
+                continue
+            if values.setdefault(name, given) != given:
+                raise ShapeError(
+                    f"dimension {name!r} would be {values[name]} and {given} at once",
+                    hint="inputs that share a named dimension need the same size",
+                    input=decl.name,
+                    dim=name,
+                )
+    return values
+
+
+def _value(decl: TensorDecl, at: int, dim: Dim, values: Mapping[str, int]) -> int:
+    if isinstance(dim, int):
+        return dim
+    if dim is not None and dim in values:
+        return values[dim]
+    full = "x".join(
+        "N" if i == at else str(values.get(d, d) if isinstance(d, str) else d or "?")
+        for i, d in enumerate(decl.dims or ())
+    )
+    way = f"--shape {decl.name}={full or 'N'}"
+    if isinstance(dim, str):
+        way += f" or --buckets {dim}=16,32,64"
+    named = f"{dim!r} " if dim else ""
+    raise ShapeError(
+        f"dimension {at} {named}of input {decl.name!r} is dynamic and has no value",
+        hint=f"give it one with {way}",
+        input=decl.name,
+        dim=dim if dim else at,
+    )

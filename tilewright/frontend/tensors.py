@@ -1,0 +1,146 @@
+"""Tensors of a model file: element types, where the bytes lie, and reading them when asked.
+
+Input: `onnx.TensorProto`s and the model's folder.  Output: constant nodes for what decides shapes,
+lazy weight nodes for all else; typed errors for bytes that are missing.  No weight is read here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
+from tilewright.base.errors import InvalidModel, UnsupportedDType
+from tilewright.graph import ops
+from tilewright.graph.node import FOLD_LIMIT, Node, constant, node
+from tilewright.graph.ops import Array
+
+_DTYPES: dict[int, DType] = {
+    TensorProto.FLOAT: F32,
+    TensorProto.DOUBLE: F64,
+    TensorProto.INT8: I8,
+    TensorProto.UINT8: U8,
+    TensorProto.INT32: I32,
+    TensorProto.INT64: I64,
+    TensorProto.BOOL: BOOL,
+    # Half precision is computed in f32; the report says so.
+    TensorProto.FLOAT16: F32,
+    TensorProto.BFLOAT16: F32,
+}
+
+#: ONNX element types that are widened to f32 when they are read.
+WIDENED: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
+
+#: Floating-point tensors with more elements are weights, fewer are constants of a formula.
+SMALL = 16
+
+#: The fields of a TensorProto that hold elements one by one instead of as raw bytes.
+_LISTS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+
+
+def dtype_of(kind: int) -> DType:
+    """The element type of an ONNX type number."""
+    if kind in _DTYPES:
+        return _DTYPES[kind]
+    name = TensorProto.DataType.Name(kind) if kind in TensorProto.DataType.values() else kind
+    raise UnsupportedDType(
+        f"element type {name} is not supported",
+        hint="Tilewright computes in " + ", ".join(sorted({d.name for d in _DTYPES.values()})),
+        dtype=name,
+    )
+
+
+def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Node:
+    """A constant if the tensor may decide shapes or is a mere number, else a lazy weight."""
+    name = name or tensor.name
+    dtype, shape = dtype_of(tensor.data_type), tuple(tensor.dims)
+    load = partial(read_tensor, tensor, folder, dtype)
+    if prod(shape) <= (SMALL if dtype.is_float else FOLD_LIMIT):
+        return constant(load())
+    return node(ops.Weight(name, shape, dtype, load))
+
+
+def bytes_of(tensor: TensorProto) -> int:
+    """What the tensor's elements take in the model file."""
+    bits = prod(tensor.dims) * _stored(tensor).itemsize
+    return int(bits)
+
+
+def _stored(tensor: TensorProto) -> np.dtype[np.generic]:
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+
+
+def is_external(tensor: TensorProto) -> bool:
+    return bool(tensor.data_location == TensorProto.EXTERNAL)
+
+
+def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
+    """All bytes of the tensor are there, by sizes alone."""
+    wanted = bytes_of(tensor)
+    if is_external(tensor):
+        path, offset, length = _place(tensor, folder)
+        if length != wanted:
+            raise InvalidModel(
+                f"tensor {tensor.name!r} says it has {length} bytes and its shape needs {wanted}",
+                path=str(path), shape=tuple(tensor.dims),
+            )  # fmt: skip
+        if path.stat().st_size < offset + wanted:
+            raise InvalidModel(
+                f"the external data of tensor {tensor.name!r} is cut short",
+                hint="the file was not copied whole: fetch it again",
+                path=str(path), wanted_bytes=offset + wanted, found_bytes=path.stat().st_size,
+            )  # fmt: skip
+        return
+    count = prod(tensor.dims)
+    listed = sum(len(getattr(tensor, field)) for field in _LISTS)
+    if tensor.HasField("raw_data"):
+        whole = tensor.ByteSize() >= wanted
+    else:
+        whole = listed >= count or _stored(tensor).itemsize < 1
+    if not whole:
+        raise InvalidModel(
+            f"tensor {tensor.name!r} has fewer elements than its shape",
+            hint="the file is damaged, or its weights were stripped",
+            shape=tuple(tensor.dims),
+        )
+
+
+def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
+    """The file, offset and length of external data, which must lie beside the model."""
+    facts = {entry.key: entry.value for entry in tensor.external_data}
+    location = facts.get("location", "")
+    if folder is None:
+        raise InvalidModel(
+            f"tensor {tensor.name!r} lies in another file and the model came without a folder",
+            hint="give the path of the model file",
+        )
+    path = (folder / location).resolve()
+    if not location or not path.is_relative_to(folder.resolve()):
+        raise InvalidModel(
+            f"the external data of tensor {tensor.name!r} lies outside of the model's folder",
+            path=location,
+        )
+    if not path.is_file():
+        raise InvalidModel(
+            f"the external data of tensor {tensor.name!r} is missing",
+            hint=f"put {location!r} beside the model file",
+            path=str(path),
+        )
+    return path, int(facts.get("offset", 0)), int(facts.get("length", bytes_of(tensor)))
+
+
+def read_tensor(tensor: TensorProto, folder: Path | None, dtype: DType) -> Array:
+    """The tensor's value, read from the model now."""
+    if is_external(tensor):
+        path, offset, _ = _place(tensor, folder)
+        count = prod(tensor.dims)
+        flat = np.fromfile(path, _stored(tensor), count=count, offset=offset)
+        value: Array = flat.reshape(tuple(tensor.dims))
+    else:
+        value = numpy_helper.to_array(tensor)
+    return value.astype(dtype.numpy, copy=False)
