@@ -1,0 +1,26 @@
+"""The WebAssembly target: loops to Wasm IR, three passes, bytes.
+
+Input: `TileFn`s and a `WasmTarget`.  Output: kernels, linked modules and the plan driver, all from
+one instruction table and without any other compiler.
+"""
+
+from tilewright.targets.wasm.driver import driver
+from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
+from tilewright.targets.wasm.link import link
+from tilewright.targets.wasm.passes import ALL, PASSES
+from tilewright.targets.wasm.peak import FLOPS_PER_TILE, peak
+from tilewright.targets.wasm.target import TARGETS, WasmTarget
+
+__all__ = [
+    "ALL",
+    "FLOPS_PER_TILE",
+    "PASSES",
+    "TARGETS",
+    "CompiledKernel",
+    "WasmTarget",
+    "compile_tile",
+    "driver",
+    "emit_text",
+    "link",
+    "peak",
+]

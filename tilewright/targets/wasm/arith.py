@@ -1,0 +1,172 @@
+"""How each scalar function is computed in Wasm: tables from (function, shape) to instructions.
+
+Input: a function of `base/scalars.py` and its lowered arguments.  Output: an expression.
+A *shape* is how a dtype lives on the stack: f32 f64 i32 i64 (i8 and u8 live as i32), flag (a
+scalar bool, 0 or 1), f32x4, i32x4, mask (a vector bool, all ones or all zeros per lane).
+Conversions are in `casts.py`, transcendental functions in `mathlib.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
+from tilewright.base.errors import CompilerBug
+from tilewright.targets.wasm.build import Builder
+from tilewright.targets.wasm.ir import Expr, Op, const, op
+
+Recipe = Callable[..., Expr]
+
+_SCALAR = {F32: "f32", F64: "f64", I64: "i64", I32: "i32", I8: "i32", U8: "i32", BOOL: "flag"}
+_VECTOR = {F32: "f32x4", I32: "i32x4", I8: "i32x4", U8: "i32x4", BOOL: "mask"}
+
+#: shape -> Wasm value type.
+VALTYPE = {
+    "f32": "f32", "f64": "f64", "i32": "i32", "i64": "i64", "flag": "i32",
+    "f32x4": "v128", "i32x4": "v128", "mask": "v128",
+}
+
+
+def shape_of(dtype: DType, lanes: int) -> str:
+    """The shape of a value; a vector has four lanes."""
+    table = _SCALAR if lanes == 1 else _VECTOR if lanes == 4 else {}
+    if dtype not in table:
+        raise CompilerBug(f"no Wasm value holds {lanes} lanes of {dtype}")
+    return table[dtype]
+
+
+# ---- one instruction -----------------------------------------------------------------------------
+
+_FLOAT = ("add", "sub", "mul", "div", "max", "min", "neg", "abs", "sqrt", "floor", "ceil")
+_ORDER = ("lt", "le", "eq")
+_INT = {"add": "add", "sub": "sub", "mul": "mul", "lt": "lt_s", "le": "le_s", "eq": "eq"}
+_INTX4 = {**_INT, "neg": "neg", "abs": "abs", "max": "max_s", "min": "min_s"}
+_FLAG = {"and": "and", "or": "or", "not": "eqz", "max": "or", "min": "and"}
+_MASK = {"eq": "i32x4.eq", "lt": "i32x4.lt_u", "le": "i32x4.le_u", "and": "v128.and"}
+
+ONE: dict[tuple[str, str], str] = {
+    **{(fn, s): f"{s}.{fn}" for s in ("f32", "f64", "f32x4") for fn in _FLOAT + _ORDER},
+    **{("round", s): f"{s}.nearest" for s in ("f32", "f64", "f32x4")},
+    **{(fn, s): f"{s}.{name}" for s in ("i32", "i64") for fn, name in _INT.items()},
+    **{(fn, "i32x4"): f"i32x4.{name}" for fn, name in _INTX4.items()},
+    **{(fn, "flag"): f"i32.{name}" for fn, name in {**_INT, **_FLAG}.items()},
+    **{(fn, "mask"): name for fn, name in _MASK.items()},
+    ("or", "mask"): "v128.or", ("max", "mask"): "v128.or",
+    ("not", "mask"): "v128.not", ("min", "mask"): "v128.and",
+}
+
+
+# ---- several instructions ------------------------------------------------------------------------
+
+
+def _zero(shape: str) -> Expr:
+    return Op(f"{shape}.const", (), (0,))
+
+
+def _pick(compare: str) -> Callable[[str], Recipe]:
+    """max and min of integers: select(a, b, a compare b)."""
+
+    def make(shape: str) -> Recipe:
+        def recipe(b: Builder, x: Expr, y: Expr) -> Expr:
+            x, y = b.let(x, shape), b.let(y, shape)
+            return op("select", x, y, op(f"{shape}.{compare}", x, y))
+
+        return recipe
+
+    return make
+
+
+def _neg(shape: str) -> Recipe:
+    return lambda _, x: op(f"{shape}.sub", _zero(shape), x)
+
+
+def _abs(shape: str) -> Recipe:
+    def recipe(b: Builder, x: Expr) -> Expr:
+        x = b.let(x, shape)
+        minus = op(f"{shape}.sub", _zero(shape), x)
+        return op("select", minus, x, op(f"{shape}.lt_s", x, _zero(shape)))
+
+    return recipe
+
+
+def _div(shape: str) -> Recipe:
+    """Division that never traps: x / 0 = 0, and x / -1 = -x wraps (both are x * divisor)."""
+
+    def recipe(b: Builder, x: Expr, y: Expr) -> Expr:
+        one = Op(f"{shape}.const", (), (1,))
+        x, y = b.let(x, shape), b.let(y, shape)
+        special = b.let(op(f"{shape}.le_u", op(f"{shape}.add", y, one), one), "i32")
+        safe = op("select", one, y, special)
+        return op("select", op(f"{shape}.mul", x, y), op(f"{shape}.div_s", x, safe), special)
+
+    return recipe
+
+
+def madd(b: Builder, x: Expr, y: Expr, z: Expr) -> Expr:
+    """x * y + z on f32x4: one instruction where the target has it."""
+    if b.target.fma:
+        return op("f32x4.relaxed_madd", x, y, z)
+    return op("f32x4.add", op("f32x4.mul", x, y), z)
+
+
+def nmadd(b: Builder, x: Expr, y: Expr, z: Expr) -> Expr:
+    """z - x * y on f32x4."""
+    if b.target.fma:
+        return op("f32x4.relaxed_nmadd", x, y, z)
+    return op("f32x4.sub", z, op("f32x4.mul", x, y))
+
+
+def choose(b: Builder, mask: Expr, x: Expr, y: Expr) -> Expr:
+    """x where the mask is set, else y, lane by lane; the mask is all ones or zeros per lane."""
+    # x86 has a blend for masks, but no instruction for v128.bitselect
+    name = "i32x4.relaxed_laneselect" if b.target.fma else "v128.bitselect"
+    return op(name, x, y, mask)
+
+
+def _multiply_add(shape: str) -> Recipe:
+    return lambda _, x, y, z: op(f"{shape}.add", op(f"{shape}.mul", x, y), z)
+
+
+def _where(_: Builder, c: Expr, x: Expr, y: Expr) -> Expr:
+    return op("select", x, y, c)
+
+
+SEVERAL: dict[tuple[str, str], Recipe] = {
+    **{("neg", s): _neg(s) for s in ("i32", "i64")},
+    **{("abs", s): _abs(s) for s in ("i32", "i64")},
+    **{("max", s): _pick("gt_s")(s) for s in ("i32", "i64")},
+    **{("min", s): _pick("lt_s")(s) for s in ("i32", "i64")},
+    **{("div", s): _div(s) for s in ("i32", "i64")},
+    **{("fma", s): _multiply_add(s) for s in ("f32", "f64", "i32", "i64", "i32x4")},
+    ("fma", "f32x4"): madd,
+    **{("where", s): _where for s in ("f32", "f64", "i32", "i64", "flag")},
+    **{("where", s): choose for s in ("f32x4", "i32x4", "mask")},
+}
+
+
+# ---- rules for single dtypes ---------------------------------------------------------------------
+
+#: Arithmetic after which an 8-bit value may have left its range.
+_GROWS = frozenset({"add", "sub", "mul", "div", "neg", "abs", "fma"})
+
+
+def wrap(dtype: DType, lanes: int, fn: str, value: Expr) -> Expr:
+    """Bring the i32 that stands for an i8 or u8 back into its range, modulo 256."""
+    if fn not in _GROWS or dtype not in (I8, U8):
+        return value
+    if lanes > 1:
+        right = "i32x4.shr_s" if dtype == I8 else "i32x4.shr_u"
+        return op(right, op("i32x4.shl", value, const(24)), const(24))
+    return op("i32.extend8_s", value) if dtype == I8 else op("i32.and", value, const(255))
+
+
+def clamp_const(b: Builder, fn: str, shape: str, value: Expr, limit: Expr) -> Expr:
+    """max or min with a limit that is no NaN (ReLU, Clip): a NaN in `value` stays.
+
+    pmax(a, b) is `a < b ? b : a`, which keeps a NaN in a, and is one x86 instruction.
+    """
+    if shape == "f32x4":
+        return op("f32x4.pmax" if fn == "max" else "f32x4.pmin", value, limit)
+    compare = f"{shape}.lt" if fn == "max" else f"{shape}.gt"
+    value = b.let(value, shape)
+    return op("select", limit, value, op(compare, value, limit))

@@ -1,0 +1,262 @@
+"""The operand-stack and structure checker: is this function valid Wasm?
+
+Input: a `Function` and the types of what it may name.  Output: nothing, or `CompilerBug` with the
+instruction at fault.  It runs on every function before it is encoded, so that a mistake of the
+compiler is found here and not by a browser.  It does not optimise and does not look at values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeVar
+
+from tilewright.base.errors import CompilerBug
+from tilewright.targets.wasm.encode import FnType, Function
+from tilewright.targets.wasm.isa import ISA, Ins
+
+T = TypeVar("T")
+
+#: The type of a value that dead code pops out of nothing; it fits everything.
+ANY = "any"
+
+_LANES = {"i8x16": 16, "i16x8": 8, "i32x4": 4, "i64x2": 2, "f32x4": 4, "f64x2": 2}
+_FIELD = {"8": 16, "16": 8, "32": 4, "64": 2}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a function may refer to.
+
+    functions: function symbol (or index) -> type
+    types:     type index -> type; a `FnType` names itself
+    globals_:  global index -> value type
+    features:  features the target has
+    """
+
+    functions: Mapping[object, FnType] = field(default_factory=dict)
+    types: Mapping[object, FnType] = field(default_factory=dict)
+    globals_: Mapping[object, str] = field(default_factory=dict)
+    features: frozenset[str] = frozenset({"simd", "relaxed_simd"})
+
+
+@dataclass
+class _Frame:
+    """An open block: what a branch to it carries, what it leaves, where its stack begins."""
+
+    kind: str
+    branch: tuple[str, ...]
+    results: tuple[str, ...]
+    height: int
+    dead: bool = False
+
+
+class _Checker:
+    def __init__(self, fn: Function, names: Names) -> None:
+        self.fn, self.names = fn, names
+        self.locals = (*fn.type.params, *fn.locals)
+        self.stack: list[str] = []
+        results = fn.type.results
+        self.frames = [_Frame("function", results, results, 0)]
+        self.at = 0
+
+    def fail(self, why: str) -> NoReturn:
+        ins = self.fn.body[self.at] if self.at < len(self.fn.body) else ("end",)
+        raise CompilerBug(why, function=self.fn.name, instruction=str(ins), position=self.at)
+
+    def pop(self, want: str = ANY) -> str:
+        frame = self.frames[-1]
+        if len(self.stack) == frame.height:
+            if frame.dead:
+                return want
+            self.fail(f"the stack is empty where {want} is needed")
+        have = self.stack.pop()
+        if have != want and want != ANY and have != ANY:
+            self.fail(f"{have} on the stack where {want} is needed")
+        return have
+
+    def pop_all(self, types: tuple[str, ...]) -> None:
+        for t in reversed(types):
+            self.pop(t)
+
+    def look_up(self, table: Mapping[object, T], key: object, what: str) -> T:
+        if key not in table:
+            self.fail(f"unknown {what} {key}")
+        return table[key]
+
+    def label(self, depth: object) -> _Frame:
+        if not isinstance(depth, int) or not 0 <= depth < len(self.frames):
+            self.fail(f"no block at depth {depth}")
+        return self.frames[-1 - depth]
+
+    def die(self) -> None:
+        """The code after a jump is unreachable: its stack may be anything."""
+        frame = self.frames[-1]
+        del self.stack[frame.height :]
+        frame.dead = True
+
+    def close(self) -> _Frame:
+        frame = self.frames[-1]
+        self.pop_all(frame.results)
+        if len(self.stack) != frame.height:
+            self.fail(f"{len(self.stack) - frame.height} values left over at the end of a block")
+        return self.frames.pop()
+
+    # ---- the instructions whose types depend on the place --------------------------------------
+
+    def local_get(self, ins: Ins) -> None:
+        self.stack.append(self.local(ins[1]))
+
+    def local_set(self, ins: Ins) -> None:
+        self.pop(self.local(ins[1]))
+
+    def local_tee(self, ins: Ins) -> None:
+        t = self.local(ins[1])
+        self.pop(t)
+        self.stack.append(t)
+
+    def local(self, number: object) -> str:
+        if not isinstance(number, int) or not 0 <= number < len(self.locals):
+            self.fail(f"no local {number}")
+        return self.locals[number]
+
+    def global_get(self, ins: Ins) -> None:
+        self.stack.append(self.look_up(self.names.globals_, ins[1], "global"))
+
+    def call(self, ins: Ins) -> None:
+        self.apply(self.look_up(self.names.functions, ins[1], "function"))
+
+    def call_indirect(self, ins: Ins) -> None:
+        self.pop("i32")
+        named = ins[1]
+        if not isinstance(named, FnType):
+            named = self.look_up(self.names.types, named, "type")
+        self.apply(named)
+
+    def apply(self, t: FnType) -> None:
+        self.pop_all(t.params)
+        self.stack += t.results
+
+    def drop(self, _: Ins) -> None:
+        self.pop()
+
+    def select(self, _: Ins) -> None:
+        self.pop("i32")
+        first = self.pop()
+        second = self.pop(first)
+        self.stack.append(second if first == ANY else first)
+
+    def open(self, ins: Ins) -> None:
+        if ins[0] == "if":
+            self.pop("i32")
+        results = () if ins[1] is None else (str(ins[1]),)
+        branch = () if ins[0] == "loop" else results
+        self.frames.append(_Frame(str(ins[0]), branch, results, len(self.stack)))
+
+    def otherwise(self, _: Ins) -> None:
+        frame = self.close()
+        if frame.kind != "if":
+            self.fail("else without if")
+        self.frames.append(_Frame("else", frame.branch, frame.results, len(self.stack)))
+
+    def end(self, _: Ins) -> None:
+        if len(self.frames) == 1:
+            self.fail("end without a block")
+        frame = self.close()
+        if frame.kind == "if" and frame.results:
+            self.fail("an if with a result needs an else")
+        self.stack += frame.results
+
+    def br(self, ins: Ins) -> None:
+        self.pop_all(self.label(ins[1]).branch)
+        self.die()
+
+    def br_if(self, ins: Ins) -> None:
+        self.pop("i32")
+        carried = self.label(ins[1]).branch
+        self.pop_all(carried)
+        self.stack += carried
+
+    def leave(self, _: Ins) -> None:
+        self.pop_all(self.frames[0].results)
+        self.die()
+
+    def unreachable(self, _: Ins) -> None:
+        self.die()
+
+
+_PLACED: dict[str, Callable[[_Checker, Ins], None]] = {
+    "local.get": _Checker.local_get,
+    "local.set": _Checker.local_set,
+    "local.tee": _Checker.local_tee,
+    "global.get": _Checker.global_get,
+    "call": _Checker.call,
+    "call_indirect": _Checker.call_indirect,
+    "drop": _Checker.drop,
+    "select": _Checker.select,
+    "block": _Checker.open,
+    "loop": _Checker.open,
+    "if": _Checker.open,
+    "else": _Checker.otherwise,
+    "end": _Checker.end,
+    "br": _Checker.br,
+    "br_if": _Checker.br_if,
+    "return": _Checker.leave,
+    "unreachable": _Checker.unreachable,
+}
+assert set(_PLACED) == {r.name for r in ISA.values() if r.pops is None}
+
+
+def lanes_of(name: str) -> int:
+    """How many lanes a lane immediate may name: i32x4.extract_lane -> 4, load8_lane -> 16."""
+    shape, _, rest = name.partition(".")
+    return _LANES.get(shape) or _FIELD[rest.removeprefix("load").removeprefix("store")[:-5]]
+
+
+_LANE_LIMIT = {r.name: lanes_of(r.name) for r in ISA.values() if "lane" in r.imms}
+
+
+def check(fn: Function, names: Names) -> None:
+    """Raise `CompilerBug` unless the function is valid."""
+    c = _Checker(fn, names)
+    stack, allowed = c.stack, names.features
+    for position, ins in enumerate(fn.body):
+        c.at = position
+        name = ins[0]
+        rule = _PLACED.get(name)  # type: ignore[call-overload]
+        if rule is not None:
+            rule(c, ins)
+            continue
+        row = ISA.get(name)  # type: ignore[call-overload]
+        if row is None:
+            c.fail("unknown instruction")
+        if row.feature and row.feature not in allowed:
+            c.fail(f"the target lacks {row.feature}")
+        if len(ins) != 1 + row.values:
+            c.fail("wrong number of immediates")
+        pops = row.pops or ()
+        n = len(pops)
+        if n and len(stack) - c.frames[-1].height >= n and tuple(stack[-n:]) == pops:
+            del stack[-n:]
+        else:
+            c.pop_all(pops)
+        stack += row.pushes or ()
+        if row.imms:
+            _check_immediates(c, ins)
+    c.at = len(fn.body)
+    if len(c.frames) != 1:
+        c.fail("a block is not closed")
+    c.close()
+
+
+def _check_immediates(c: _Checker, ins: Ins) -> None:
+    row = ISA[str(ins[0])]
+    if row.imms[0] == "mem":
+        align, offset = ins[1], ins[2]
+        if not isinstance(align, int) or not 0 <= align <= row.align:
+            c.fail("an alignment above the natural one")
+        if not isinstance(offset, int) or not 0 <= offset < 1 << 32:
+            c.fail("an offset that is no u32")
+    limit = _LANE_LIMIT.get(row.name)
+    if limit is not None and not (isinstance(ins[-1], int) and 0 <= ins[-1] < limit):
+        c.fail("no such lane")

@@ -1,0 +1,210 @@
+"""Wasm IR to functions, and one kernel from loops to code.
+
+Input: a `TileFn`, a `WasmTarget` and the names of the passes to run.  Output: `CompiledKernel`,
+checked and encoded, ready for `link.py`.  Nothing is optimised here: every expression is pushed in
+the order of its tree, because the order of instructions is the schedule that an engine keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.errors import CompilerBug
+from tilewright.kernel.loops import TileFn
+from tilewright.targets.wasm import ir, mathlib, passes, text
+from tilewright.targets.wasm.check import Names, check
+from tilewright.targets.wasm.encode import FnType, Function, Parts, encode_body
+from tilewright.targets.wasm.ir import Expr, Func, Local, Stmt
+from tilewright.targets.wasm.isa import ISA, VALTYPES, Ins
+from tilewright.targets.wasm.lower import Lowered, lower
+from tilewright.targets.wasm.passes import ALL
+from tilewright.targets.wasm.target import WasmTarget
+
+#: What every slot of the function table holds: kernel(args, first, last).
+SLOT_TYPE = FnType(("i32", "i32", "i32"))
+
+_LOCAL_OPS = frozenset({"local.get", "local.set", "local.tee"})
+
+
+class _Flatten:
+    """Pushes trees as instructions; locals stay objects until all of them are known."""
+
+    def __init__(self) -> None:
+        self.out: list[Ins] = []
+
+    def expr(self, e: Expr) -> None:
+        if isinstance(e, Local):
+            self.out.append(("local.get", e))
+        elif isinstance(e, ir.Op):
+            for a in e.args:
+                self.expr(a)
+            self.out.append((e.name, *e.imms))
+        elif isinstance(e, ir.Load):
+            self.expr(e.address)
+            if e.vector is not None:
+                self.expr(e.vector)
+            self.access(e.name, e.offset, e.lane)
+        elif isinstance(e, ir.Tee):
+            self.expr(e.value)
+            self.out.append(("local.tee", e.local))
+        else:
+            for a in e.args:
+                self.expr(a)
+            self.out.append(("call", e.function))
+
+    def access(self, name: str, offset: int, lane: int) -> None:
+        # buffers hold words: promise 4-byte alignment at most
+        align = min(ISA[name].align, 2)
+        self.out.append((name, align, offset) if lane < 0 else (name, align, offset, lane))
+
+    def stmts(self, stmts: Iterable[Stmt]) -> None:
+        for s in stmts:
+            _STMTS[type(s)](self, s)
+
+    def assign(self, s: ir.Assign) -> None:
+        self.expr(s.value)
+        self.out.append(("local.set", s.local))
+
+    def store(self, s: ir.Store) -> None:
+        self.expr(s.address)
+        self.expr(s.value)
+        self.access(s.name, s.offset, s.lane)
+
+    def block(self, s: ir.Block) -> None:
+        self.out.append(("block", None))
+        self.stmts(s.body)
+        self.out.append(("end",))
+
+    def loop(self, s: ir.Loop) -> None:
+        self.out.append(("loop", None))
+        self.stmts(s.body)
+        self.out.append(("end",))
+
+    def br_if(self, s: ir.BrIf) -> None:
+        self.expr(s.cond)
+        self.out.append(("br_if", s.depth))
+
+    def branch(self, s: ir.If) -> None:
+        self.expr(s.cond)
+        self.out.append(("if", None))
+        self.stmts(s.then)
+        if s.orelse:
+            self.out.append(("else",))
+            self.stmts(s.orelse)
+        self.out.append(("end",))
+
+    def trap(self, _: ir.Trap) -> None:
+        self.out.append(("unreachable",))
+
+    def run(self, s: ir.Run) -> None:
+        for a in s.args:
+            self.expr(a)
+        if s.index is None:
+            self.out.append(("call", s.function))
+        else:
+            self.expr(s.index)
+            self.out.append(("call_indirect", s.function, 0))
+
+
+_STMTS: dict[type, Callable[[_Flatten, Any], None]] = {
+    ir.Assign: _Flatten.assign,
+    ir.Store: _Flatten.store,
+    ir.Block: _Flatten.block,
+    ir.Loop: _Flatten.loop,
+    ir.BrIf: _Flatten.br_if,
+    ir.If: _Flatten.branch,
+    ir.Trap: _Flatten.trap,
+    ir.Run: _Flatten.run,
+}
+
+
+def flatten(fn: Func) -> Function:
+    """A function as instructions, locals numbered: parameters first, then by type."""
+    flat = _Flatten()
+    flat.stmts(fn.body)
+    if fn.result is not None:
+        flat.expr(fn.result)
+    # order of first use; parameters are known
+    used = dict.fromkeys([i[1] for i in flat.out if i[0] in _LOCAL_OPS])
+    for p in fn.params:
+        used.pop(p, None)
+    rest: list[Local] = [v for t in VALTYPES for v in used if isinstance(v, Local) and v.type == t]
+    number: dict[object, int] = {v: n for n, v in enumerate((*fn.params, *rest))}
+    body = tuple([(i[0], number[i[1]]) if i[0] in _LOCAL_OPS else i for i in flat.out])
+    results = () if fn.result is None else (ir.type_of(fn.result),)
+    type_ = FnType(tuple(p.type for p in fn.params), results)
+    return Function(fn.name, type_, tuple(v.type for v in rest), body)
+
+
+@dataclass(frozen=True)
+class Code:
+    """An encoded function; `parts` has holes for the indices of functions and types."""
+
+    name: str
+    type: FnType
+    locals: tuple[str, ...]
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """One kernel as code.
+
+    functions: the slot function last; names are local to the kernel
+    helpers:   math functions it calls, which `link` adds once per module
+    scratch:   bytes of the worker's scratch area that it uses
+    tiles:     how many tiles its shape has (0 where that is not known)
+    """
+
+    name: str
+    functions: tuple[Code, ...]
+    helpers: frozenset[str] = frozenset()
+    scratch: int = 0
+    tiles: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of code."""
+        return sum(len(p) for f in self.functions for p in f.parts if isinstance(p, bytes))
+
+    @property
+    def uses_scratch(self) -> bool:
+        return self.scratch > 0
+
+
+#: The type of every math helper, by name.
+HELPER_TYPES: dict[object, FnType] = {
+    name: FnType(("v128",) * arity, ("v128",)) for name, arity in mathlib.FUNCTIONS.items()
+}
+
+
+def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[Code, ...]:
+    """Check and encode functions that may call each other and the math helpers."""
+    functions = tuple(functions)
+    known: dict[object, FnType] = {**HELPER_TYPES, **{f.name: f.type for f in functions}}
+    names = Names(known, {}, {"scratch": "i32", 0: "i32"}, target.allowed)
+    for f in functions:
+        check(f, names)
+    return tuple(Code(f.name, f.type, f.locals, encode_body(f.body)) for f in functions)
+
+
+def _functions(lowered: Lowered, enabled: frozenset[str]) -> tuple[Function, ...]:
+    if enabled - ALL:
+        raise CompilerBug(f"no such pass: {', '.join(sorted(enabled - ALL))}")
+    return tuple(flatten(passes.run(f, enabled)) for f in (lowered.tile, lowered.slot))
+
+
+def compile_tile(
+    fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL
+) -> CompiledKernel:
+    """A kernel from loops to checked code; `enabled` names the passes to run."""
+    lowered = lower(fn, target)
+    code = assemble(_functions(lowered, enabled), target)
+    return CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, fn.tiles)
+
+
+def emit_text(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> str:
+    """The kernel's functions as text, for people."""
+    return "\n\n".join(text.render(f) for f in _functions(lower(fn, target), enabled))

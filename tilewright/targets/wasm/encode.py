@@ -1,0 +1,138 @@
+"""Instructions to bytes: LEB128 numbers and immediates, driven by the rows of `isa.ISA`.
+
+Input: instructions as tuples (name, immediates...).  Output: byte strings, with holes where a
+function or type is named by symbol; `module.py` fills them once it has numbered everything.
+It checks nothing; `check.py` does, before.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tilewright.base.errors import CompilerBug
+from tilewright.targets.wasm.isa import ISA, VALTYPES, Ins, uleb
+
+
+@dataclass(frozen=True)
+class FnType:
+    """A function type."""
+
+    params: tuple[str, ...]
+    results: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"({' '.join(self.params)}) -> ({' '.join(self.results)})"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function as instructions; the closing `end` of the body is not listed."""
+
+    name: str
+    type: FnType
+    locals: tuple[str, ...]
+    body: tuple[Ins, ...]
+
+
+#: Encoded code: bytes, with a function's name or a type where the linker puts an index.
+Parts = tuple["bytes | str | FnType", ...]
+
+
+def sleb(value: int) -> bytes:
+    """Signed LEB128: -1 -> 7f."""
+    out = bytearray()
+    while not -64 <= value < 64:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value & 0x7F)
+    return bytes(out)
+
+
+def f32_bits(value: float) -> int:
+    """The bit pattern of the f32 nearest to `value`; beyond the range it is an infinity."""
+    try:
+        return int(struct.unpack("<I", struct.pack("<f", value))[0])
+    except OverflowError:
+        return 0x7F800000 if value > 0 else 0xFF800000
+
+
+def f64_bits(value: float) -> int:
+    return int(struct.unpack("<Q", struct.pack("<d", value))[0])
+
+
+def _block(value: object) -> bytes:
+    return b"\x40" if value is None else bytes([VALTYPES[str(value)]])
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise CompilerBug(f"an immediate must be a number, not {value!r}")
+    return value
+
+
+#: How each kind of immediate is written.  "mem" takes two values and is written by hand below.
+_WRITE: dict[str, Callable[[object], bytes]] = {
+    "local": lambda v: uleb(_int(v)),
+    "global": lambda v: uleb(_int(v)),
+    "func": lambda v: uleb(_int(v)),
+    "type": lambda v: uleb(_int(v)),
+    "table": lambda v: uleb(_int(v)),
+    "zero": lambda v: uleb(_int(v)),
+    "label": lambda v: uleb(_int(v)),
+    "lane": lambda v: bytes([_int(v)]),
+    "lanes16": lambda v: bytes(v),  # type: ignore[call-overload]
+    "i32": lambda v: sleb(_int(v)),
+    "i64": lambda v: sleb(_int(v)),
+    "f32": lambda v: _int(v).to_bytes(4, "little"),
+    "f64": lambda v: _int(v).to_bytes(8, "little"),
+    "v128": lambda v: _int(v).to_bytes(16, "little"),
+    "block": _block,
+}
+
+
+def encode(ins: Ins) -> bytes:
+    """One instruction without symbols, as bytes."""
+    row = ISA[str(ins[0])]
+    out, at = row.code, 1
+    for kind in row.imms:
+        if kind == "mem":
+            out += uleb(_int(ins[at])) + uleb(_int(ins[at + 1]))
+            at += 2
+        else:
+            out += _WRITE[kind](ins[at])
+            at += 1
+    return out
+
+
+def encode_body(body: Iterable[Ins]) -> Parts:
+    """A body as bytes with holes; equal instructions are encoded once."""
+    parts: list[bytes | str | FnType] = []
+    run: list[bytes] = []
+    known: dict[Ins, bytes] = {}
+    for ins in body:
+        data = known.get(ins)
+        if data is None:
+            if len(ins) > 1 and ins[0] in ("call", "call_indirect") and not isinstance(ins[1], int):
+                run.append(ISA[str(ins[0])].code)
+                parts += (b"".join(run), ins[1])  # type: ignore[arg-type]
+                run = [uleb(_int(ins[2]))] if len(ins) > 2 else []
+                continue
+            data = known[ins] = encode(ins)
+        run.append(data)
+    run.append(b"\x0b")
+    parts.append(b"".join(run))
+    return tuple(parts)
+
+
+def encode_locals(types: Iterable[str]) -> bytes:
+    """The local declarations of a function, run-length coded: i32 i32 v128 -> 2 runs."""
+    runs: list[list[int]] = []
+    for t in types:
+        code = VALTYPES[t]
+        if runs and runs[-1][1] == code:
+            runs[-1][0] += 1
+        else:
+            runs.append([1, code])
+    return uleb(len(runs)) + b"".join(uleb(n) + bytes([code]) for n, code in runs)

@@ -1,0 +1,284 @@
+"""The Wasm IR: expression trees and structured statements, one step above the operand stack.
+
+Input: built by `lower.py` and `mathlib.py`.  Output: rewritten by `passes.py`, flattened by
+`emit.py`.  An expression pushes one value; a statement leaves the stack as it was.  Memory
+accesses are their own nodes, because addresses and aliasing are what the passes work on.
+
+    for var in begin .. end step s: body        (Algorithm 1 of the nnJIT paper)
+      = Block [ Assign var begin
+                Loop [ body
+                       Assign var (var + s)
+                       BrIf 0 (var < end) ] ]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.base.errors import CompilerBug
+from tilewright.targets.wasm.isa import ISA
+
+ANY_LOW = -(1 << 31)
+
+#: Every buffer lies above the control block, so no valid access is below this address.
+LOWEST_ADDRESS = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """A typed variable of a function; as an expression, its value.
+
+    `lo` is a lower bound of an i32 variable: indices count from 0, pointers from LOWEST_ADDRESS.
+    Compared by identity: two locals of one name are two variables.
+    """
+
+    name: str
+    type: str
+    lo: int = ANY_LOW
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A pure instruction over expressions: `i32.add`, `f32x4.splat`, `i32.const`, ..."""
+
+    name: str
+    args: tuple[Expr, ...] = ()
+    imms: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A memory read.  `space` says which buffer; `vector` and `lane` serve load_lane only."""
+
+    name: str
+    address: Expr
+    offset: int
+    space: int
+    lane: int = -1
+    vector: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tee:
+    """Keep a value in a local and pass it on."""
+
+    local: Local
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """The result of a call of a helper function."""
+
+    function: str
+    args: tuple[Expr, ...]
+    type: str
+
+
+Expr = Local | Op | Load | Tee | Invoke
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    local: Local
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A memory write; `lane` >= 0 for store_lane."""
+
+    name: str
+    address: Expr
+    offset: int
+    value: Expr
+    space: int
+    lane: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrIf:
+    """Branch to the enclosing block or loop number `depth`, innermost first, if `cond`."""
+
+    depth: int
+    cond: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    cond: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """`unreachable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Call a function without result; `table` >= 0 calls entry `index` of that table."""
+
+    function: object
+    args: tuple[Expr, ...]
+    index: Expr | None = None
+
+
+Stmt = Assign | Store | Block | Loop | BrIf | If | Trap | Run
+
+
+@dataclass(frozen=True)
+class Func:
+    """A function in Wasm IR.  `result` is the value it returns, if any."""
+
+    name: str
+    params: tuple[Local, ...]
+    body: tuple[Stmt, ...]
+    result: Expr | None = None
+
+
+def type_of(e: Expr) -> str:
+    """The value type of an expression."""
+    if isinstance(e, (Local, Invoke)):
+        return e.type
+    if isinstance(e, Tee):
+        return e.local.type
+    row = ISA[e.name]
+    if row.pushes:
+        return row.pushes[0]
+    if e.name == "global.get":
+        return "i32"
+    if e.name == "select" and isinstance(e, Op):
+        return type_of(e.args[0])
+    raise CompilerBug(f"{e.name} has no value")
+
+
+# ---- short names for what lowering writes all the time -------------------------------------------
+
+_CONSTS: dict[int, Op] = {}
+
+
+def const(value: int) -> Op:
+    """An i32 constant."""
+    known = _CONSTS.get(value)
+    if known is None:
+        wrapped = (value + (1 << 31)) % (1 << 32) - (1 << 31)
+        known = Op("i32.const", (), (wrapped,))
+        if -4096 <= value <= 4096:
+            _CONSTS[value] = known
+    return known
+
+
+def op(name: str, *args: Expr) -> Op:
+    return Op(name, args)
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    return Op("i32.add", (a, b))
+
+
+def is_const(e: Expr) -> bool:
+    return isinstance(e, Op) and e.name == "i32.const"
+
+
+def const_value(e: Expr) -> int:
+    assert isinstance(e, Op)
+    value = e.imms[0]
+    assert isinstance(value, int)
+    return value
+
+
+def times(e: Expr, factor: int) -> Expr:
+    """e * factor as i32: a shift where that is enough."""
+    if is_const(e):
+        return const(const_value(e) * factor)
+    if factor == 1:
+        return e
+    if factor > 1 and factor & (factor - 1) == 0:
+        return Op("i32.shl", (e, const(factor.bit_length() - 1)))
+    return Op("i32.mul", (e, const(factor)))
+
+
+def for_loop(
+    var: Local, begin: Expr, end: Expr, step: int, body: tuple[Stmt, ...], tested: bool
+) -> Block:
+    """Algorithm 1; `tested` adds the test before the first pass.  `end` must not change."""
+    head: tuple[Stmt, ...] = (Assign(var, begin),)
+    if not tested:
+        head = (*head, BrIf(0, op("i32.ge_s", var, end)))
+    tail = (Assign(var, add(var, const(step))), BrIf(0, op("i32.lt_s", var, end)))
+    return Block((*head, Loop((*body, *tail))))
+
+
+def map_args(args: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
+    """`change` of each argument; the same tuple if nothing changed."""
+    new: list[Expr] | None = None
+    for n, a in enumerate(args):
+        if type(a) is Local:
+            continue
+        fresh = change(a)
+        if fresh is not a:
+            if new is None:
+                new = list(args)
+            new[n] = fresh
+    return args if new is None else tuple(new)
+
+
+def map_expr(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Rebuild an expression bottom up; parts that stay equal are shared, not copied.
+
+    `change` sees every node except locals and constants.
+    """
+    if isinstance(e, Local):
+        return e
+    if isinstance(e, Op):
+        if not e.args:
+            return e
+        args = map_args(e.args, lambda a: map_expr(a, change))
+        return change(e if args is e.args else Op(e.name, args, e.imms))
+    if isinstance(e, Load):
+        address = map_expr(e.address, change)
+        vector = None if e.vector is None else map_expr(e.vector, change)
+        if address is not e.address or vector is not e.vector:
+            e = Load(e.name, address, e.offset, e.space, e.lane, vector)
+        return change(e)
+    if isinstance(e, Tee):
+        return change(Tee(e.local, map_expr(e.value, change)))
+    return change(Invoke(e.function, map_args(e.args, lambda a: map_expr(a, change)), e.type))
+
+
+def map_stmts(stmts: tuple[Stmt, ...], change: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
+    return tuple([map_stmt(s, change) for s in stmts])
+
+
+def map_stmt(s: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    """The statement with `change` applied to every expression in it, inner ones first."""
+    if isinstance(s, Assign):
+        value = map_expr(s.value, change)
+        return s if value is s.value else Assign(s.local, value)
+    if isinstance(s, Store):
+        address, value = map_expr(s.address, change), map_expr(s.value, change)
+        return Store(s.name, address, s.offset, value, s.space, s.lane)
+    if isinstance(s, (Block, Loop)):
+        return type(s)(map_stmts(s.body, change))
+    if isinstance(s, BrIf):
+        return BrIf(s.depth, map_expr(s.cond, change))
+    if isinstance(s, If):
+        then, orelse = map_stmts(s.then, change), map_stmts(s.orelse, change)
+        return If(map_expr(s.cond, change), then, orelse)
+    if isinstance(s, Run):
+        index = None if s.index is None else map_expr(s.index, change)
+        return Run(s.function, tuple(map_expr(a, change) for a in s.args), index)
+    return s

@@ -1,0 +1,353 @@
+"""exp, log, tanh, erf, sin, cos and pow on four f32 lanes, as Wasm IR.
+
+Input: a builder and v128 arguments.  Output: a v128 expression; the builder gets the steps before.
+Polynomials and range reductions are our own: `mathfit.py` computes the coefficients.  Bounds are
+the `ulp` column of base/scalars.py and hold with and without fused multiply-add.  Limits: exp
+underflows to 0 below -87.33 and overflows to inf; log(0) = -inf, log(<0) = NaN; NaN stays NaN.
+sin and cos are accurate for |x| <= 8192; beyond, the result is only some value in [-1, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.kernel import expr as k
+from tilewright.kernel.loops import For, If, LetGather, Set, Stmt, Store, TileFn
+from tilewright.targets.wasm.arith import choose, madd, nmadd
+from tilewright.targets.wasm.build import Builder
+from tilewright.targets.wasm.ir import Expr, Func, Invoke, Local, const, op
+from tilewright.targets.wasm.target import WasmTarget
+
+#: Coefficients, lowest power first, as `mathfit.fit` gives them.
+COEFFICIENTS: dict[str, tuple[float, ...]] = {
+    "EXP": (
+        0.5000024437904358,
+        0.16662977635860443,
+        0.04186376929283142,
+        0.007853618822991848,
+        0.0019212665501981974,
+    ),
+    "EXPM1": (
+        0.5,
+        0.16666537523269653,
+        0.041666265577077866,
+        0.008367239497601986,
+        0.001394758466631174,
+    ),
+    "LOG": (
+        0.33333316445350647,
+        -0.25000810623168945,
+        0.20002280175685883,
+        -0.1662452220916748,
+        0.14181303977966309,
+        -0.1312922239303589,
+        0.1288098841905594,
+        -0.07857383042573929,
+    ),
+    "SIN": (
+        -0.16666655242443085,
+        0.008332171477377415,
+        -0.0001951638696482405,
+    ),
+    "COS": (
+        0.04166664555668831,
+        -0.0013887358363717794,
+        2.443742960167583e-05,
+    ),
+    "ERF": (
+        1.128379225730896,
+        0.6366193890571594,
+        0.10277783125638962,
+        -0.019153064116835594,
+        -0.00016039599722716957,
+        0.001667027361690998,
+        -0.0006328367744572461,
+        0.00011764124064939097,
+        -9.25626045500394e-06,
+    ),
+}
+
+LOG2E = 1.4426950408889634
+
+#: ln 2 in two parts; n * LN2_HIGH is exact for |n| < 256.
+LN2_HIGH = 0.693145751953125
+LN2_LOW = 0.6931471805599453 - LN2_HIGH
+
+#: pi / 2 in four parts; n times each of the first three is exact for |n| < 8192.
+HALF_PI = (1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12)
+
+#: 1.5 * 2^23: adding it rounds to an integer, which then is in the low bits.
+ROUND = 12582912.0
+
+SIGN = -(1 << 31)
+NAN_BITS, INF_BITS = 0x7FC00000, 0x7F800000
+
+Math = Callable[..., Expr]
+
+
+def _poly(b: Builder, name: str, x: Expr, sign: float = 1.0) -> Expr:
+    """Horner's rule."""
+    *rest, total = (b.f32x4(sign * c) for c in COEFFICIENTS[name])
+    for c in reversed(rest):
+        total = madd(b, total, x, c)
+    return total
+
+
+def _mul(x: Expr, y: Expr) -> Expr:
+    return op("f32x4.mul", x, y)
+
+
+def _add(x: Expr, y: Expr) -> Expr:
+    return op("f32x4.add", x, y)
+
+
+def _sub(x: Expr, y: Expr) -> Expr:
+    return op("f32x4.sub", x, y)
+
+
+def _clamp(b: Builder, x: Expr, low: float, high: float) -> Local:
+    """pmax and pmin keep a NaN in their first operand."""
+    return b.vec(op("f32x4.pmin", op("f32x4.pmax", x, b.f32x4(low)), b.f32x4(high)))
+
+
+def _power_of_two(b: Builder, n: Expr) -> Local:
+    """2^n for an integral f32 n in [-127, 128]; 2^-127 counts as 0, 2^128 as inf."""
+    return b.vec(op("i32x4.shl", _add(n, b.f32x4(ROUND + 127)), const(23)))
+
+
+def _reduce(b: Builder, x: Local, n: Local) -> Local:
+    """x - n * ln 2"""
+    return b.vec(nmadd(b, n, b.f32x4(LN2_LOW), nmadd(b, n, b.f32x4(LN2_HIGH), x)))
+
+
+def exp(b: Builder, x: Expr) -> Expr:
+    """x = n ln 2 + r with r in [0, ln 2); exp(x) = 2^n (1 + r + r^2 EXP(r)).
+
+    The clamp makes the limits: -88 gives n = -127 and so 0, 89 gives n = 128 and so inf.
+    """
+    x = _clamp(b, x, -88.0, 89.0)
+    n = b.vec(op("f32x4.floor", _mul(x, b.f32x4(LOG2E))))
+    r = _reduce(b, x, n)
+    scale = _power_of_two(b, n)
+    tail = madd(b, _poly(b, "EXP", r), r, b.f32x4(1.0))
+    return _mul(madd(b, tail, r, b.f32x4(1.0)), scale)
+
+
+def _expm1(b: Builder, x: Local) -> Local:
+    """exp(x) - 1 for |x| < 80, accurate near 0: with r near 0 no digit cancels."""
+    n = b.vec(op("f32x4.nearest", _mul(x, b.f32x4(LOG2E))))
+    r = _reduce(b, x, n)
+    scale = _power_of_two(b, n)
+    small = madd(b, _mul(_poly(b, "EXPM1", r), r), r, r)
+    return b.vec(madd(b, scale, small, _sub(scale, b.f32x4(1.0))))
+
+
+def _with_sign_of(b: Builder, x: Local, size: Expr) -> Expr:
+    return op("v128.bitselect", x, size, b.i32x4(SIGN))
+
+
+def tanh(b: Builder, x: Expr) -> Expr:
+    """tanh|x| = e / (e + 2) with e = exp(2|x|) - 1; beyond 10 it is 1."""
+    x = b.vec(x)
+    size = op("f32x4.abs", x)
+    e = _expm1(b, b.vec(op("f32x4.pmin", _add(size, size), b.f32x4(20.0))))
+    return _with_sign_of(b, x, op("f32x4.div", e, _add(e, b.f32x4(2.0))))
+
+
+def erf(b: Builder, x: Expr) -> Expr:
+    """erf|x| = 1 - exp(-|x| ERF(|x|)); beyond 4 it is 1."""
+    x = b.vec(x)
+    size = b.vec(op("f32x4.pmin", op("f32x4.abs", x), b.f32x4(4.0)))
+    e = _expm1(b, b.vec(_mul(size, _poly(b, "ERF", size, -1.0))))
+    return _with_sign_of(b, x, e)
+
+
+def _split(b: Builder, x: Expr) -> tuple[Local, Local]:
+    """x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); e and f as f32.  For finite x > 0."""
+    x = b.vec(x)
+    tiny = b.vec(op("f32x4.lt", x, b.f32x4(2.0**-126)))
+    lifted = b.vec(choose(b, tiny, _mul(x, b.f32x4(2.0**23)), x))
+    root_half = 0x3F3504F3
+    e = b.vec(op("i32x4.shr_s", op("i32x4.sub", lifted, b.i32x4(root_half)), const(23)))
+    mantissa = op("i32x4.sub", lifted, op("i32x4.shl", e, const(23)))
+    lift = op("v128.and", tiny, b.f32x4(23.0))
+    exponent = b.vec(_sub(op("f32x4.convert_i32x4_s", e), lift))
+    return exponent, b.vec(_sub(mantissa, b.f32x4(1.0)))
+
+
+def _log_tail(b: Builder, f: Local) -> Expr:
+    """log(1 + f) - f"""
+    square = b.vec(_mul(f, f))
+    return nmadd(b, square, b.f32x4(0.5), _mul(_mul(square, f), _poly(b, "LOG", f)))
+
+
+def log(b: Builder, x: Expr) -> Expr:
+    """log(x) = e ln 2 + log(1 + f)."""
+    x = b.vec(x)
+    e, f = _split(b, x)
+    tail = madd(b, e, b.f32x4(LN2_LOW), _log_tail(b, f))
+    value = b.vec(madd(b, e, b.f32x4(LN2_HIGH), _add(f, tail)))
+    return _log_limits(b, x, value)
+
+
+def _log_limits(b: Builder, x: Local, value: Expr) -> Expr:
+    """log of 0, infinity, negative numbers and NaN."""
+    inf, zero = b.i32x4(INF_BITS), b.f32x4(0.0)
+    other = choose(b, op("f32x4.eq", x, zero), b.i32x4(INF_BITS + SIGN), b.i32x4(NAN_BITS))
+    other = choose(b, op("f32x4.eq", x, inf), inf, other)
+    normal = op("v128.and", op("f32x4.gt", x, zero), op("f32x4.lt", x, inf))
+    return choose(b, b.vec(normal), value, b.vec(other))
+
+
+def _trig(turn: int) -> Math:
+    """sin(x + turn * pi / 2): x = n pi / 2 + r; n chooses the polynomial and the sign."""
+
+    def fn(b: Builder, x: Expr) -> Expr:
+        x = b.vec(x)
+        rounded = b.vec(madd(b, x, b.f32x4(0.6366197723675814), b.f32x4(ROUND)))
+        n = b.vec(_sub(rounded, b.f32x4(ROUND)))
+        r: Expr = x
+        for part in HALF_PI:
+            r = nmadd(b, n, b.f32x4(part), r)
+        r = _clamp(b, r, -0.8, 0.8)
+        square = b.vec(_mul(r, r))
+        sin = madd(b, _mul(square, _poly(b, "SIN", square)), r, r)
+        rest = madd(b, _mul(square, _poly(b, "COS", square)), square, b.f32x4(1.0))
+        cos = nmadd(b, square, b.f32x4(0.5), rest)
+        quadrant = rounded
+        if turn:
+            quadrant = b.vec(op("i32x4.add", rounded, b.i32x4(turn)))
+        odd = op("i32x4.shr_s", op("i32x4.shl", quadrant, const(31)), const(31))
+        minus = op("v128.and", op("i32x4.shl", quadrant, const(30)), b.i32x4(SIGN))
+        return op("v128.xor", choose(b, odd, cos, sin), minus)
+
+    return fn
+
+
+def _high(b: Builder, x: Expr) -> tuple[Local, Local]:
+    """x as a part with 12 bits and the rest: products of such parts are exact."""
+    x = b.vec(x)
+    high = b.vec(op("v128.and", x, b.i32x4(-4096)))
+    return high, b.vec(_sub(x, high))
+
+
+def _size_of_power(b: Builder, x: Local, y: Local) -> Expr:
+    """|x|^y = exp(y log|x|), the logarithm in two parts so that its error does not grow with y.
+
+    With |x| = 2^e (1 + f):  y log|x| = n ln 2 + r,  r = (y e - n) ln 2 + y f + y (log(1 + f) - f).
+    """
+    e, f = _split(b, x)
+    tail = b.vec(_log_tail(b, f))
+    rough = madd(b, e, b.f32x4(LN2_HIGH + LN2_LOW), _add(f, tail))
+    total = b.vec(_mul(y, b.vec(_log_limits(b, x, b.vec(rough)))))
+    rounded = op("f32x4.nearest", _mul(_clamp(b, total, -110.0, 110.0), b.f32x4(LOG2E)))
+    n = b.vec(rounded)
+    (y_high, y_low), (f_high, f_low) = _high(b, y), _high(b, f)
+    whole = b.vec(_sub(_mul(y_high, e), n))
+    part = _mul(y_low, e)
+    small = _add(_mul(whole, b.f32x4(LN2_LOW)), _mul(part, b.f32x4(LN2_HIGH + LN2_LOW)))
+    small = _add(small, _add(_mul(y_high, f_low), _mul(y_low, f)))
+    small = madd(b, y, tail, small)
+    r = b.vec(_add(_add(_mul(whole, b.f32x4(LN2_HIGH)), _mul(y_high, f_high)), small))
+    value: Expr = _add(madd(b, _mul(_poly(b, "EXPM1", r), r), r, r), b.f32x4(1.0))
+    # 2^n in two steps, because n reaches 128
+    half = b.vec(op("f32x4.floor", _mul(n, b.f32x4(0.5))))
+    value = _mul(_mul(value, _power_of_two(b, half)), _power_of_two(b, _sub(n, half)))
+    value = choose(b, op("f32x4.gt", total, b.f32x4(88.8)), b.i32x4(INF_BITS), value)
+    value = choose(b, op("f32x4.lt", total, b.f32x4(-87.4)), b.f32x4(0.0), b.vec(value))
+    return choose(b, op("f32x4.eq", total, total), b.vec(value), total)
+
+
+def pow_(b: Builder, x: Expr, y: Expr) -> Expr:
+    """x^y, with the limits and signs of C's pow."""
+    x, y = b.vec(x), b.vec(y)
+    size = b.vec(op("f32x4.abs", x))
+    value: Expr = b.vec(_size_of_power(b, size, y))
+    whole = b.vec(op("f32x4.eq", op("f32x4.floor", y), y))
+    half = b.vec(_mul(y, b.f32x4(0.5)))
+    odd = op("v128.andnot", whole, op("f32x4.eq", op("f32x4.floor", half), half))
+    value = op("v128.xor", value, op("v128.and", odd, op("v128.and", x, b.i32x4(SIGN))))
+    negative = op("v128.and", op("f32x4.lt", x, b.f32x4(0.0)),
+                  op("f32x4.lt", size, b.i32x4(INF_BITS)))
+    bad = op("v128.andnot", negative, whole)
+    value = choose(b, bad, b.i32x4(NAN_BITS), b.vec(value))
+    sure = op("v128.or", op("f32x4.eq", y, b.f32x4(0.0)), op("f32x4.eq", x, b.f32x4(1.0)))
+    one = b.f32x4(1.0)
+    minus_one = op("v128.and", op("f32x4.eq", size, one),
+                   op("f32x4.eq", op("f32x4.abs", y), b.i32x4(INF_BITS)))
+    return choose(b, op("v128.or", sure, minus_one), one, b.vec(value))
+
+
+_MAKE: dict[str, Math] = {
+    "exp": exp,
+    "log": log,
+    "tanh": tanh,
+    "erf": erf,
+    "sin": _trig(0),
+    "cos": _trig(1),
+    "pow": pow_,
+}
+
+#: Function -> number of arguments.
+FUNCTIONS: dict[str, int] = {name: 2 if name == "pow" else 1 for name in _MAKE}
+
+#: Functions short enough to be expanded in place, as long as a kernel names them rarely.
+SHORT = frozenset({"exp", "tanh", "erf"})
+FEW = 2
+
+
+def call(b: Builder, name: str, args: list[Expr]) -> Expr:
+    """The function, in place or by a helper that the module shares."""
+    if name in b.inline:
+        return _MAKE[name](b, *args)
+    b.helpers.add(name)
+    return Invoke(name, tuple(args), "v128")
+
+
+def helper(name: str, target: WasmTarget) -> Func:
+    """The function as a function of the module."""
+    b = Builder(target)
+    params = tuple(b.fresh("v128", "x") for _ in range(FUNCTIONS[name]))
+    result = _MAKE[name](b, *params)
+    return Func(name, params, tuple(b.scopes[0].stmts), result)
+
+
+def power(b: Builder, x: Expr, y: float) -> Expr:
+    """x^y for a known y; the common small powers are products."""
+    simple = _POWERS.get(y)
+    return simple(b, b.vec(x)) if simple is not None else call(b, "pow", [x, b.f32x4(y)])
+
+
+_POWERS: dict[float, Callable[[Builder, Local], Expr]] = {
+    0.0: lambda b, _: b.f32x4(1.0),
+    1.0: lambda _, x: x,
+    2.0: lambda _, x: _mul(x, x),
+    3.0: lambda _, x: _mul(_mul(x, x), x),
+    -1.0: lambda b, x: op("f32x4.div", b.f32x4(1.0), x),
+    0.5: lambda b, x: op("f32x4.abs", op("f32x4.sqrt", x)),
+}
+
+
+def inlined(fn: TileFn) -> frozenset[str]:
+    """Which functions to expand in place in this kernel."""
+    counts: dict[str, int] = {}
+    _count_stmts((*fn.prologue, *fn.body), counts)
+    return frozenset(n for n, times in counts.items() if times <= FEW and n in SHORT)
+
+
+def _count_stmts(stmts: tuple[Stmt, ...], counts: dict[str, int]) -> None:
+    for s in stmts:
+        if isinstance(s, (Set, Store, LetGather)):
+            _count(s.value, counts)
+        elif isinstance(s, For):
+            _count_stmts(s.body, counts)
+        elif isinstance(s, If):
+            _count_stmts(s.then, counts)
+            _count_stmts(s.orelse, counts)
+
+
+def _count(e: k.Expr, counts: dict[str, int]) -> None:
+    if isinstance(e, k.Call) and e.fn in FUNCTIONS:
+        counts[e.fn] = counts.get(e.fn, 0) + 1
+    for a in e.args:
+        _count(a, counts)

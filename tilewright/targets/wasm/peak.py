@@ -1,0 +1,68 @@
+"""A kernel that does nothing but multiply and add in registers: the measured peak of a machine.
+
+Input: a target.  Output: a `CompiledKernel` with the slot signature; one tile is FLOPS_PER_TILE
+floating point operations.  Its argument block holds one address, where each tile stores 16 bytes,
+so that no engine drops the work.
+"""
+
+from __future__ import annotations
+
+from tilewright.targets.wasm.emit import CompiledKernel, assemble, flatten
+from tilewright.targets.wasm.ir import (
+    Assign,
+    Expr,
+    Func,
+    Load,
+    Local,
+    Op,
+    Run,
+    Stmt,
+    Store,
+    const,
+    for_loop,
+    op,
+)
+from tilewright.targets.wasm.target import WasmTarget
+
+#: Independent chains: enough to cover the latency of two FMA units, and all in registers.
+CHAINS = 12
+ROUNDS = 1024
+UNROLL = 2
+FLOPS_PER_TILE = 2 * 4 * CHAINS * UNROLL * ROUNDS
+
+
+def peak(target: WasmTarget) -> CompiledKernel:
+    """The kernel."""
+    out, count = Local("out", "i32", 0), Local("count", "i32", 0)
+    factor, term = Local("factor", "v128"), Local("term", "v128")
+    chains = [Local(f"chain{n}", "v128") for n in range(CHAINS)]
+
+    def step(chain: Local) -> Stmt:
+        if target.fma:
+            # the sum is the last operand, as in a matmul: engines reuse its register
+            return Assign(chain, op("f32x4.relaxed_madd", factor, term, chain))
+        return Assign(chain, op("f32x4.add", op("f32x4.mul", factor, term), chain))
+
+    def start(n: int) -> Expr:
+        # the start depends on memory, or an engine could compute the chains ahead of time
+        return op("f32x4.splat", op("f32.convert_i32_s", op("i32.add", first, const(n))))
+
+    first = Local("seed", "i32")
+    work = tuple(step(c) for _ in range(UNROLL) for c in chains)
+    total: Expr = chains[0]
+    for c in chains[1:]:
+        total = op("f32x4.add", total, c)
+    body: tuple[Stmt, ...] = (
+        Assign(first, Load("i32.load", out, 0, 0)),
+        Assign(factor, op("f32x4.splat", Op("f32.const", (), (0x3F000000,)))),
+        Assign(term, op("f32x4.splat", Op("f32.const", (), (0x3F800000,)))),
+        *(Assign(c, start(n)) for n, c in enumerate(chains)),
+        for_loop(count, const(0), const(ROUNDS), 1, work, True),
+        Store("v128.store", out, 0, total, 0),
+    )
+    tile = Func("peak.tile", (out,), body)
+    args, begin, end = (Local(name, "i32", 0) for name in ("args", "first", "last"))
+    number = Local("tile", "i32", 0)
+    call = (Run(tile.name, (Load("i32.load", args, 0, -1),)),)
+    slot = Func("peak", (args, begin, end), (for_loop(number, begin, end, 1, call, False),))
+    return CompiledKernel("peak", assemble([flatten(tile), flatten(slot)], target))

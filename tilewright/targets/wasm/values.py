@@ -1,0 +1,389 @@
+"""Value expressions of the loop IR to Wasm IR, and the index arithmetic under them.
+
+Input: `kernel.expr` trees and `kernel.index` sums.  Output: Wasm IR expressions; what needs
+statements (a guard, a gathered index) goes through the builder first.  Naive on purpose: constant
+address parts, splats of loads and repeated loads stay as they are for the passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8
+from tilewright.base.errors import CompilerBug
+from tilewright.kernel import expr as k
+from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
+from tilewright.targets.wasm import mathlib
+from tilewright.targets.wasm.arith import (
+    ONE,
+    SEVERAL,
+    VALTYPE,
+    clamp_const,
+    shape_of,
+    wrap,
+)
+from tilewright.targets.wasm.build import Builder, Terms
+from tilewright.targets.wasm.casts import cast
+from tilewright.targets.wasm.encode import f32_bits, f64_bits
+from tilewright.targets.wasm.ir import (
+    ANY_LOW,
+    LOWEST_ADDRESS,
+    Assign,
+    Expr,
+    If,
+    Load,
+    Local,
+    Op,
+    Trap,
+    add,
+    const,
+    is_const,
+    op,
+    times,
+)
+
+LOADS = {
+    F32: "f32.load",
+    F64: "f64.load",
+    I32: "i32.load",
+    I64: "i64.load",
+    I8: "i32.load8_s",
+    U8: "i32.load8_u",
+    BOOL: "i32.load8_u",
+}
+
+
+#: V8 on x86 adds the offset of a splat load in an instruction of its own, and shares it between
+#: loads with equal offsets.  So rows of a matrix get a pointer each (as many as registers allow),
+#: and the steps of an unrolled loop, equal for all rows, are the offsets.
+SPLAT_REACH = 64
+SPLAT_POINTERS = 8
+
+
+class Values:
+    """Lowers expressions into one function under construction; `buffers` are not scratch."""
+
+    def __init__(self, b: Builder, buffers: int) -> None:
+        self.b, self.buffers = b, buffers
+        self.biases: dict[tuple[Local, Terms], list[int]] = {}
+
+    # ---- indices ---------------------------------------------------------------------------------
+
+    def index(self, i: Index) -> Expr:
+        """An index as an i32 expression."""
+        total: Expr | None = None
+        for atom, c in i.terms:
+            term = times(self.atom(atom), c)
+            total = term if total is None else add(total, term)
+        if total is None:
+            return const(i.const)
+        return add(total, const(i.const)) if i.const else total
+
+    def terms(self, i: Index) -> Terms:
+        return tuple([(self.atom(atom), c) for atom, c in i.terms])
+
+    def atom(self, atom: Atom) -> Local:
+        """The local that holds an atom; divisions are computed where their parts are known."""
+        if isinstance(atom, Var):
+            return self.b.find(atom.name)
+        if isinstance(atom, Gathered):
+            assert isinstance(atom.value, k.Expr)
+            return self.gather(atom.value, atom.extent)
+        inner = self.terms(atom.value)
+        key = (type(atom), inner, atom.value.const, atom.by)
+        known = self.b.memo(key)
+        if known is not None:
+            return known
+        depth = max((self.b.depth[v] for v, _ in inner), default=0)
+        low = atom.value.bounds[0]
+        lo = 0 if low >= 0 or isinstance(atom, Mod) else ANY_LOW
+        return self.b.place(key, depth, "i32", self.division(atom, inner, low), "q", lo)
+
+    def division(self, atom: Div | Mod, inner: Terms, low: int) -> Expr:
+        """floor(x / by) or x mod by; a negative x is first lifted by a multiple of `by`."""
+        lift = -(low // atom.by) * atom.by if low < 0 else 0
+        value: Expr = const(atom.value.const + lift)
+        for v, c in inner:
+            term = times(v, c)
+            value = term if value == const(0) else add(value, term)
+        by, power = atom.by, atom.by.bit_length() - 1
+        is_power = by == 1 << power
+        if isinstance(atom, Mod):
+            if is_power:
+                return op("i32.and", value, const(by - 1))
+            return op("i32.rem_u", value, const(by))
+        divided = op("i32.shr_u", value, const(power))
+        if not is_power:
+            divided = op("i32.div_u", value, const(by))
+        return add(divided, const(-lift // by)) if lift else divided
+
+    def gather(self, value: k.Expr, extent: int) -> Local:
+        """An index read from memory; the kernel traps unless 0 <= index < extent."""
+        wide = k.dtype_of(value) == I64
+        shape = "i64" if wide else "i32"
+        x = self.b.let(self.value(value), shape, "g", 0)
+        limit = Op(f"{shape}.const", (), (extent,))
+        self.b.emit(If(op(f"{shape}.ge_u", x, limit), (Trap(),)))
+        return self.b.let(op("i32.wrap_i64", x), "i32", "g", 0) if wide else x
+
+    def bound(self, bounds: tuple[k.Bound, ...]) -> Expr | None:
+        """All bounds as one i32 condition; None if they always hold."""
+        cond: Expr | None = None
+        for bound in bounds:
+            if not bound.always:
+                # as unsigned numbers, negative indices are large
+                test = op("i32.lt_u", self.index(bound.index), const(bound.extent))
+                cond = test if cond is None else op("i32.and", cond, test)
+        return cond
+
+    # ---- memory ----------------------------------------------------------------------------------
+
+    def space(self, buffer: int) -> int:
+        """What pass 3 may assume: buffers may share memory, a scratch buffer shares none."""
+        return buffer if buffer < self.buffers else -2 - buffer
+
+    def address(self, buffer: int, i: Index, size: int, splat: bool = False) -> Expr:
+        """pointer + constant: the pointer covers the variables, the constant stays for pass 1.
+
+        A constant goes to the pointer (as its `bias`) where the instruction could not take it, or
+        where that would not be free; accesses near each other share one bias.
+        """
+        base = self.b.find(f"@{buffer}")
+        terms = self.terms(i)
+        bias = 0
+        if i.const < 0 or any(c < 0 for _, c in terms):
+            # what makes up for negative terms: pass 1 may not move it (see there)
+            bias = self.bias(base, terms, i.const, LOWEST_ADDRESS // size)
+        elif splat and terms:
+            bias = self.bias(base, terms, i.const, SPLAT_REACH // size, SPLAT_POINTERS)
+        pointer = self.b.pointer(base, terms, size, bias)
+        rest = (i.const - bias) * size
+        return add(pointer, const(rest)) if rest else pointer
+
+    def bias(self, base: Local, terms: Terms, at: int, reach: int, most: int = 1 << 30) -> int:
+        """The bias for constant `at`: a known one at most `reach` below, or `at` itself."""
+        known = self.biases.setdefault((base, terms), [])
+        for bias in known:
+            if 0 <= at - bias <= reach:
+                return bias
+        if len(known) >= most:
+            return max((x for x in known if x <= at), default=0)
+        known.append(at)
+        return at
+
+    def load(self, e: k.Load, splat: bool = False) -> Expr:
+        shape = shape_of(e.dtype, e.lanes)
+        address = self.address(e.buffer, e.index, e.dtype.size, splat)
+        if e.lanes == 1:
+            return Load(LOADS[e.dtype], address, 0, self.space(e.buffer))
+        valid = e.valid or e.lanes
+        if e.dtype.size == 4:
+            return self.load_words(address, self.space(e.buffer), valid)
+        raw = self.load_bytes(address, self.space(e.buffer), valid)
+        sign = "s" if e.dtype == I8 else "u"
+        wide = op(f"i32x4.extend_low_i16x8_{sign}", op(f"i16x8.extend_low_i8x16_{sign}", raw))
+        return op("i32x4.ne", wide, self.b.i32x4(0)) if shape == "mask" else wide
+
+    def load_words(self, address: Expr, space: int, valid: int) -> Expr:
+        if valid == 4:
+            return Load("v128.load", address, 0, space)
+        if valid == 1:
+            return Load("v128.load32_zero", address, 0, space)
+        pair = Load("v128.load64_zero", address, 0, space)
+        if valid == 2:
+            return pair
+        return Load("v128.load32_lane", add(address, const(8)), 0, space, 2, pair)
+
+    def load_bytes(self, address: Expr, space: int, valid: int) -> Expr:
+        if valid == 4:
+            return Load("v128.load32_zero", address, 0, space)
+        value: Expr = self.b.i32x4(0)
+        for lane in range(valid):
+            at = add(address, const(lane)) if lane else address
+            value = Load("v128.load8_lane", at, 0, space, lane, value)
+        return value
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def value(self, e: k.Expr) -> Expr:
+        rule = _RULES.get(type(e))
+        if rule is None:
+            raise CompilerBug(f"no Wasm for the expression {type(e).__name__}")
+        return rule(self, e)
+
+    def const(self, e: k.Const) -> Expr:
+        shape = shape_of(e.dtype, e.lanes)
+        if shape == "f32x4":
+            return self.b.f32x4(float(e.value))
+        if shape == "i32x4":
+            return self.b.i32x4(int(e.value))
+        if shape == "mask":
+            return self.b.i32x4(-int(bool(e.value)))
+        return scalar_const(shape, e.value)
+
+    def index_value(self, e: k.IndexValue) -> Expr:
+        return cast(self.b, self.index(e.index), I32, e.dtype, 1)
+
+    def guard(self, e: k.Guard) -> Expr:
+        """before: value if 0 <= i < n else default;  after: an If that sets a local"""
+        cond = self.bound(e.bounds)
+        if cond is None:
+            return self.value(e.value)
+        b, type_ = self.b, VALTYPE[shape_of(e.dtype, e.lanes)]
+        result = b.fresh(type_, "guard")
+        then = b.collect("if", lambda: b.emit(Assign(result, self.value(e.value))))
+        orelse = b.collect("if", lambda: b.emit(Assign(result, self.value(e.default))))
+        b.emit(If(cond, then, orelse))
+        return result
+
+    def reg(self, e: k.Reg) -> Expr:
+        known = self.b.registers.get(e.name) or self.b.param(f"%{e.name}")
+        if known is None:
+            raise CompilerBug(f"the register {e.name} is read before it is written")
+        return known
+
+    def splat(self, e: k.Splat) -> Expr:
+        dtype = e.dtype
+        if e.lanes == 1:
+            return self.value(e.value)
+        if isinstance(e.value, k.Const):
+            return self.const(k.Const(e.value.value, dtype, e.lanes))
+        shape = shape_of(dtype, e.lanes)
+        value = self.load(e.value, True) if isinstance(e.value, k.Load) else self.value(e.value)
+        return op(f"{_cell(shape)}.splat", _minus(value) if shape == "mask" else value)
+
+    def lanes(self, e: k.Lanes) -> Expr:
+        shape = shape_of(e.dtype, e.lanes)
+        values = [self.value(v) for v in e.values]
+        if len(values) == 1:
+            return values[0]
+        if shape == "mask":
+            values = [_minus(v) for v in values]
+        # lane 0 by splat: the other lanes are written right after, so what it puts there is free
+        vector: Expr = op(f"{_cell(shape)}.splat", values[0])
+        for lane, v in enumerate(values[1:], 1):
+            vector = Op(f"{_cell(shape)}.replace_lane", (vector, v), (lane,))
+        return vector
+
+    def lane(self, e: k.Lane) -> Expr:
+        if k.lanes_of(e.value) == 1:
+            return self.value(e.value)
+        shape = shape_of(e.dtype, k.lanes_of(e.value))
+        picked = Op(f"{_cell(shape)}.extract_lane", (self.value(e.value),), (e.lane,))
+        return op("i32.and", picked, const(1)) if shape == "mask" else picked
+
+    def call(self, e: k.Call) -> Expr:
+        if e.fn == "cast":
+            (x,) = e.operands
+            return cast(self.b, self.value(x), k.dtype_of(x), e.dtype, e.lanes)
+        if e.fn in mathlib.FUNCTIONS:
+            return self.math(e)
+        args = [self.operand(e, x) for x in e.operands]
+        dtype = BOOL if e.fn in ("and", "or", "not") else k.dtype_of(e.operands[-1])
+        shape = shape_of(dtype, e.lanes)
+        if e.fn in ("max", "min") and dtype.is_float:
+            limit = next((n for n, x in enumerate(e.operands) if _number(x) is not None), None)
+            if limit is not None:
+                return clamp_const(self.b, e.fn, shape, args[1 - limit], args[limit])
+        name = ONE.get((e.fn, shape))
+        recipe = SEVERAL.get((e.fn, shape))
+        if name is not None:
+            value: Expr = Op(name, tuple(args))
+        elif recipe is not None:
+            value = recipe(self.b, *args)
+        elif e.lanes > 1:
+            return self.by_lane(e)
+        else:
+            raise CompilerBug(f"no Wasm for {e.fn} of {dtype}")
+        return wrap(e.dtype, e.lanes, e.fn, value)
+
+    def operand(self, e: k.Call, x: k.Expr) -> Expr:
+        """An argument; `and`, `or`, `not` take any dtype by its truth."""
+        value = self.value(x)
+        if e.fn in ("and", "or", "not"):
+            return cast(self.b, value, k.dtype_of(x), BOOL, e.lanes)
+        return value
+
+    def by_lane(self, e: k.Call) -> Expr:
+        """A vector function without a vector instruction, lane by lane.
+
+        before: div(x, y) on i32x4;  after: lanes(div(x.0, y.0), div(x.1, y.1), ...)
+        """
+        regs = []
+        for x in e.operands:
+            name = f"lane.{self.b.count}"
+            shape = shape_of(k.dtype_of(x), e.lanes)
+            self.b.registers[name] = self.b.let(self.value(x), VALTYPE[shape])
+            regs.append(k.Reg(name, k.dtype_of(x), e.lanes))
+        return self.value(
+            k.Lanes(
+                tuple(
+                    k.Call(e.fn, tuple(k.Lane(r, lane) for r in regs), e.dtype)
+                    for lane in range(e.lanes)
+                )
+            )
+        )
+
+    def math(self, e: k.Call) -> Expr:
+        """A transcendental function; a scalar goes through a vector, so both give the same bits."""
+        b, scalar = self.b, e.lanes == 1
+        if not ((e.dtype == F32 and e.lanes == 4) or (e.dtype.is_float and scalar)):
+            raise CompilerBug(f"no Wasm for {e.fn} of {e.lanes} lanes of {e.dtype}")
+        args = [self.value(x) for x in e.operands]
+        if scalar:
+            args = [op("f32x4.splat", cast(b, a, e.dtype, F32, 1)) for a in args]
+        exponent = _number(e.operands[-1]) if e.fn == "pow" else None
+        if exponent is not None:
+            result = mathlib.power(b, args[0], exponent)
+        else:
+            result = mathlib.call(b, e.fn, args)
+        if not scalar:
+            return result
+        return cast(b, Op("f32x4.extract_lane", (result,), (0,)), F32, e.dtype, 1)
+
+
+def scalar_const(shape: str, value: float | int | bool) -> Expr:
+    """A scalar literal."""
+    if shape == "f32":
+        return Op("f32.const", (), (f32_bits(float(value)),))
+    if shape == "f64":
+        return Op("f64.const", (), (f64_bits(float(value)),))
+    if shape == "i64":
+        return Op("i64.const", (), (int(value),))
+    return const(int(bool(value)) if shape == "flag" else int(value))
+
+
+def _cell(shape: str) -> str:
+    """The instruction prefix for lanes: a mask has lanes of i32."""
+    return "i32x4" if shape == "mask" else shape
+
+
+def _minus(flag: Expr) -> Expr:
+    """0 or 1 as a lane of a mask."""
+    if is_const(flag):
+        return times(flag, -1)
+    return op("i32.sub", const(0), flag)
+
+
+def _number(e: k.Expr) -> float | None:
+    """The value of a literal that is no NaN."""
+    if isinstance(e, k.Splat):
+        e = e.value
+    if not isinstance(e, k.Const) or math.isnan(e.value):
+        return None
+    return float(e.value)
+
+
+_RULES: dict[type, Callable[[Values, Any], Expr]] = {
+    k.Const: Values.const,
+    k.Load: Values.load,
+    k.Call: Values.call,
+    k.IndexValue: Values.index_value,
+    k.Guard: Values.guard,
+    k.Reg: Values.reg,
+    k.Splat: Values.splat,
+    k.Lanes: Values.lanes,
+    k.Lane: Values.lane,
+}
