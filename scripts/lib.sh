@@ -1,0 +1,64 @@
+# Gets the tools that the scripts need; sourced by them, not run.
+#
+# As root on a Debian system missing programs are installed; anywhere else the script says what to
+# install and stops.  Nothing outside of the repository is touched otherwise: uv, if missing, goes
+# into .tools/, Python packages into .venv/, JavaScript tools into node_modules/.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PATH="$PWD/.venv/bin:$PATH"
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+fail() { printf '\033[31m%s\033[0m\n' "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# install_packages WHAT DEBIAN_PACKAGE...: WHAT is said to people who have to do it themselves.
+install_packages() {
+  local what=$1
+  shift
+  if [ "$(id -u)" = 0 ] && have apt-get; then
+    say "Installing $*"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq >&2 </dev/null
+    apt-get install -y -qq --no-install-recommends "$@" >&2 </dev/null
+  elif have apt-get; then
+    fail "Missing: $what. Install with:  sudo apt-get install $*"
+  else
+    fail "Missing: $what. Install it and run this again."
+  fi
+}
+
+need_uv() {
+  if have uv && uv --version >/dev/null 2>&1; then return; fi
+  export PATH="$PWD/.tools/uv/bin:$PATH"
+  if [ -x .tools/uv/bin/uv ]; then return; fi
+  # A bare Debian has Python without ensurepip, and its pip may not install outside of an
+  # environment (PEP 668): hence an environment of its own.
+  python3 -c 'import ensurepip, venv' 2>/dev/null ||
+    install_packages "Python 3.11 or newer with venv" python3 python3-venv
+  say "Installing uv into .tools/"
+  python3 -m venv .tools/uv
+  .tools/uv/bin/pip install --quiet --disable-pip-version-check uv
+}
+
+need_python() {
+  need_uv
+  uv sync --frozen --quiet
+}
+
+need_node() {
+  if ! have node || ! have npm; then install_packages "Node.js 18 or newer with npm" nodejs npm; fi
+  if [ ! -e node_modules/.package-lock.json ] ||
+    [ package-lock.json -nt node_modules/.package-lock.json ]; then
+    say "Installing JavaScript tools"
+    npm ci --no-audit --no-fund --loglevel=error >&2 </dev/null
+  fi
+}
+
+need_browsers() {
+  local missing
+  missing=$(python -c '
+from tilewright.hosts.browser_find import KINDS, find
+print(*(kind.package for name, kind in KINDS.items() if find(name) is None))')
+  # shellcheck disable=SC2086  # a list of packages
+  if [ -n "$missing" ]; then install_packages "the browsers $missing" $missing; fi
+}

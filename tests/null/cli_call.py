@@ -1,0 +1,29 @@
+"""Calls the command line inside of the test's process.
+
+Input: arguments.  Output: `Called` with exit code, stdout and stderr.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tilewright.cli import main
+
+
+class Called:
+    """What a call of the command line gave."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in arguments])
+        self.code = ended.value.code
+        self.out, self.err = capsys.readouterr()
+
+    @property
+    def json(self) -> Any:
+        (line,) = self.out.splitlines()
+        return json.loads(line)

@@ -1,0 +1,223 @@
+"""The commands around a model, from the ONNX file to arrays, on the hosts that need no browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from cli_call import Called
+from onnx import TensorProto, helper, numpy_helper
+
+from tilewright.bundle import open_bundle
+
+WEIGHT = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+Capture = pytest.CaptureFixture[str]
+
+
+def save_model(path: Path, last: str = "Relu") -> Path:
+    """max(x @ w, 0) with an open dimension n."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="mm"),
+        helper.make_node(last, ["m"], ["y"], name="last"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save_model(tmp_path / "tiny.onnx")
+
+
+def save_inputs(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def test_build(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    asset = ("--asset", tmp_path / "tokenizer.json")
+    buckets = ("--buckets", "n=16,4")
+    called = Called(capsys, "build", model, "-o", tmp_path / "b", *buckets, *asset, "--json")
+    assert called.code == 0
+    assert called.err == ""
+    said = called.json
+    bundle = open_bundle(tmp_path / "b")
+    bundle.verify()
+    assert said["bundle"] == str(tmp_path / "b")
+    assert said["name"] == "tiny"
+    assert said["bytes"] == bundle.bytes
+    assert [p["dims"] for p in said["plans"]] == [{"n": 4}, {"n": 16}]
+    assert said["plans"][0]["flops"] >= 2 * 4 * 8 * 4
+    assert set(said["code_bytes"]) == {"relaxed_simd", "base"}
+    assert said["seconds"] > 0
+    (found,) = bundle.manifest.assets
+    assert (found.name, found.type) == ("tokenizer.json", "application/json")
+    assert bundle.read(found) == b"{}"
+
+
+def test_build_twice_gives_equal_files(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    for name in ("a", "b"):
+        Called(capsys, "build", model, "-o", tmp_path / name, "--buckets", "n=4")
+    names = [sorted(p.name for p in (tmp_path / d).rglob("*")) for d in ("a", "b")]
+    assert names[0] == names[1]
+    pointers = [(tmp_path / d / "bundle.json").read_bytes() for d in ("a", "b")]
+    assert pointers[0] == pointers[1]
+
+
+def test_build_in_words(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    called = Called(capsys, "build", model, "-o", tmp_path / "b", "--shape", "x=3x8")
+    assert called.code == 0
+    assert "memory" in called.out
+    assert "one (" in called.out
+
+
+@pytest.mark.parametrize("host", ["reference", "wasmtime"])
+def test_run_a_bundle(capsys: Capture, tmp_path: Path, model: Path, host: str) -> None:
+    Called(capsys, "build", model, "-o", tmp_path / "b", "--buckets", "n=4,16")
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    inputs = save_inputs(tmp_path / "in.npz", x=x)
+    files = ("--inputs", inputs, "--outputs", tmp_path / "out.npz")
+    called = Called(capsys, "run", tmp_path / "b", "--host", host, *files, "--json")
+    assert called.code == 0
+    assert called.json["bucket"] == {"n": 16}
+    assert called.json["outputs"] == [{"name": "y", "dtype": "float32", "shape": [5, 4]}]
+    assert called.json["milliseconds"] > 0
+    found = np.load(tmp_path / "out.npz")["y"]
+    np.testing.assert_allclose(found, np.maximum(x @ WEIGHT, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_run_a_model_with_the_shapes_of_its_inputs(
+    capsys: Capture, tmp_path: Path, model: Path
+) -> None:
+    inputs = save_inputs(tmp_path / "in.npz", x=np.ones((3, 8), np.float32))
+    called = Called(capsys, "run", model, "--inputs", inputs, "--json")
+    assert called.code == 0
+    assert called.json["outputs"][0]["shape"] == [3, 4]
+    words = Called(capsys, "run", model, "--inputs", inputs)
+    assert "3x4" in words.out
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"x": np.ones((3, 8))},
+        {"x": np.ones((3, 9), np.float32)},
+        {"x": np.ones(8, np.float32)},
+        {"x": np.ones((17, 8), np.float32)},
+        {"x": np.ones((3, 8), np.float32), "z": np.ones(1)},
+    ],
+    ids=["missing", "dtype", "size", "rank", "too long", "unknown"],
+)
+def test_bad_inputs(
+    capsys: Capture, tmp_path: Path, model: Path, arrays: dict[str, np.ndarray]
+) -> None:
+    Called(capsys, "build", model, "-o", tmp_path / "b", "--buckets", "n=4,16")
+    inputs = save_inputs(tmp_path / "in.npz", **arrays)
+    called = Called(capsys, "run", tmp_path / "b", "--inputs", inputs, "--json")
+    assert called.code == 5
+    assert called.json["error"]["code"] == "input"
+
+
+def test_files_that_are_not_there(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    called = Called(capsys, "run", model, "--inputs", tmp_path / "no.npz", "--json")
+    assert (called.code, called.json["error"]["code"]) == (5, "input")
+    inputs = save_inputs(tmp_path / "in.npz", x=np.ones((3, 8), np.float32))
+    (tmp_path / "folder").mkdir()
+    called = Called(capsys, "run", tmp_path / "folder", "--inputs", inputs, "--json")
+    assert (called.code, called.json["error"]["code"]) == (6, "bundle-corrupt")
+    for command in (("build", "-o", tmp_path / "b"), ("check",), ("show",)):
+        called = Called(capsys, command[0], tmp_path / "no.onnx", *command[1:], "--json")
+        assert (called.code, called.json["error"]["code"]) == (3, "invalid-model")
+    called = Called(
+        capsys, "build", model, "-o", tmp_path / "b", "--asset", tmp_path / "no.json", "--json"
+    )
+    assert (called.code, called.json["error"]["code"]) == (5, "input")
+    assert not (tmp_path / "b").exists()
+
+
+def test_output_that_cannot_be_written(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "bundle"
+    called = Called(capsys, "build", model, "-o", place, "--shape", "x=3x8", "--json")
+    assert called.code == 2
+    assert called.json["error"]["facts"]["path"].startswith(str(tmp_path / "file"))
+
+
+def test_no_model(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"no model at all")
+    called = Called(capsys, "build", tmp_path / "m.onnx", "-o", tmp_path / "b", "--json")
+    assert called.code == 3
+    assert not (tmp_path / "b").exists()
+
+
+def test_open_dimension(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    called = Called(capsys, "build", model, "-o", tmp_path / "b", "--json")
+    assert called.code == 4
+    assert called.json["error"]["code"] == "shape"
+    for wrong in ("--shape=x", "--buckets=n"):
+        called = Called(capsys, "build", model, "-o", tmp_path / "b", wrong, "--json")
+        assert (called.code, called.json["error"]["code"]) == (2, "usage")
+
+
+def test_check(capsys: Capture, model: Path) -> None:
+    called = Called(capsys, "check", model, "--buckets", "n=4,64", "--json")
+    assert called.code == 0
+    assert called.json["ok"]
+    assert [(r["name"], r["status"]) for r in called.json["rows"]] == [
+        ("mm", "supported"),
+        ("last", "supported"),
+    ]
+    assert called.json["inputs"] == {"x": [64, 8]}
+    assert called.json["memory_bytes"] >= WEIGHT.nbytes + 64 * 4 * 4
+    assert "2 of 2 nodes" in Called(capsys, "check", model).out
+
+
+def test_check_of_an_unsupported_model(capsys: Capture, tmp_path: Path) -> None:
+    model = save_model(tmp_path / "m.onnx", last="Det")
+    called = Called(capsys, "check", model, "--json")
+    assert called.code == 4
+    rows = {r["name"]: r for r in called.json["rows"]}
+    assert rows["mm"]["status"] == "supported"
+    assert rows["last"]["status"] == "unsupported"
+    assert rows["last"]["message"]
+    assert "1 of 2 nodes" in Called(capsys, "check", model).out
+    built = Called(capsys, "build", model, "-o", tmp_path / "b", "--shape", "x=3x8", "--json")
+    assert built.code == 4
+    assert built.json["error"]["code"] == "unsupported-op"
+
+
+@pytest.mark.parametrize(
+    ("stage", "word"),
+    [("graph", "contract"), ("kernels", "schedule"), ("loops", "for "), ("wasm", "f32x4.")],
+)
+def test_show(capsys: Capture, model: Path, stage: str, word: str) -> None:
+    called = Called(capsys, "show", model, "--shape", "x=3x8", "--stage", stage)
+    assert called.code == 0
+    assert word in called.out
+    plain = Called(capsys, "show", model, "--shape", "x=3x8", "--stage", stage, "--json")
+    assert plain.json["stage"] == stage
+    assert plain.json["text"].strip() == called.out.strip()
+
+
+def test_bench_kernel(capsys: Capture) -> None:
+    called = Called(
+        capsys, "bench-kernel", "matmul", "64x96x48", "--host", "wasmtime", "--runs", 6, "--json"
+    )
+    assert called.code == 0
+    said = called.json
+    assert said["n"] == 6
+    assert said["size"] == [64, 96, 48]
+    assert 0 < said["gflops"] < said["peak_gflops"] * 1.2
+    assert said["ratio"] == pytest.approx(said["gflops"] / said["peak_gflops"])
+    assert said["median_ms"] == pytest.approx(2 * 64 * 96 * 48 / said["gflops"] / 1e6)
+    assert said["first_ms"] > 0
+    assert json.dumps(said)

@@ -1,0 +1,207 @@
+"""The browser host against a stand-in browser: arrays go through, death and silence are told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bundle_factory import sample
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from tilewright.base.errors import BundleCorrupt, HostError, InputError, UsageError
+from tilewright.bundle import write
+from tilewright.hosts import browser as browser_module
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser_find import find, require
+from tilewright.hosts.browser_link import Link
+from tilewright.server import create_app
+
+FAKE = Path(__file__).with_name("fake_browser.py")
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    program = tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("TILEWRIGHT_CHROMIUM", str(program))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    return monkeypatch
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    write(sample(), tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+ARRAYS = {
+    "f32": np.array([[1.5, np.nan, np.inf]], np.float32),
+    "i64": np.arange(6, dtype=np.int64).reshape(2, 3)[:, ::-1],
+    "bool": np.array([True, False]),
+    "empty": np.zeros((0, 3), np.float32),
+    "scalar": np.array(7, np.int32),
+    "big endian": np.array([1, 2], ">f4"),
+}
+
+
+def test_arrays_go_through(fake: pytest.MonkeyPatch, bundle: Path) -> None:
+    heard: list[dict[str, Any]] = []
+    with BrowserHost("chromium") as host:
+        assert host.info["features"] == {"simd": True}
+        model = host.load(bundle, features=(), on_progress=heard.append)
+        assert model.info["options"] == {"features": []}
+        result = model.run(ARRAYS)
+        assert model.asset("tokenizer.json") == b"file"
+        model.dispose()
+    assert heard[0]["loadedBytes"] == 1
+    assert list(result.outputs) == list(ARRAYS)
+    for name, array in ARRAYS.items():
+        found = result.outputs[name]
+        assert found.shape == array.shape
+        assert found.dtype == array.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(found, array)
+    assert not list(Path(tempfile.gettempdir()).iterdir())
+
+
+def test_unknown_element_type(fake: pytest.MonkeyPatch, bundle: Path) -> None:
+    with BrowserHost("chromium") as host, pytest.raises(InputError, match="complex64"):
+        host.load(bundle).run({"x": np.zeros(2, np.complex64)})
+
+
+def test_no_bundle(fake: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with BrowserHost("chromium") as host, pytest.raises(BundleCorrupt, match="no bundle"):
+        host.load(tmp_path)
+
+
+def test_browser_that_does_not_start(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE_MODE", "die")
+    with pytest.raises(HostError, match="ended") as caught, BrowserHost("chromium"):
+        pass
+    assert caught.value.facts["stderr"] == "cannot open display"
+    assert caught.value.facts["exit_code"] == 1
+    assert not list(Path(tempfile.gettempdir()).iterdir())
+
+
+def test_browser_that_dies_during_a_run(fake: pytest.MonkeyPatch, bundle: Path) -> None:
+    fake.setenv("FAKE_MODE", "crash")
+    with BrowserHost("chromium") as host:
+        model = host.load(bundle)
+        with pytest.raises(HostError, match=r"ended|closed") as caught:
+            model.run({})
+        assert caught.value.facts["stderr"] == "out of memory"
+        assert caught.value.facts["exit_code"] == 1
+        with pytest.raises(HostError):
+            model.run({})
+    assert not list(Path(tempfile.gettempdir()).iterdir())
+
+
+def test_silent_page(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE_MODE", "silent")
+    fake.setattr(browser_module, "START_SECONDS", 0.3)
+    with pytest.raises(HostError, match="did not start its page"), BrowserHost("chromium"):
+        pass
+
+
+def test_silent_run(fake: pytest.MonkeyPatch, bundle: Path) -> None:
+    fake.setenv("FAKE_MODE", "hang")
+    begin = time.monotonic()
+    fake.setattr(browser_module, "CLOSE_SECONDS", 0.2)
+    with BrowserHost("chromium", timeout=0.5) as host:
+        model = host.load(bundle)
+        with pytest.raises(HostError, match=r"answer `run` within 0\.5 s"):
+            model.run({})
+    assert time.monotonic() - begin < 15
+
+
+def test_progress_keeps_a_request_alive(fake: pytest.MonkeyPatch, bundle: Path) -> None:
+    """Loading takes 1.6 s here, more than the time-out, but never as long without a word."""
+    fake.setenv("FAKE_MODE", "slow")
+    with BrowserHost("chromium", timeout=1.0) as host:
+        assert host.load(bundle).handle == 1
+
+
+@pytest.mark.parametrize(("code", "kind"), [("input", InputError), ("disposed", HostError)])
+def test_page_errors(fake: pytest.MonkeyPatch, bundle: Path, code: str, kind: type) -> None:
+    fake.setenv("FAKE_MODE", code)
+    with BrowserHost("chromium") as host:
+        model = host.load(bundle)
+        with pytest.raises(kind, match="Said so") as caught:
+            model.run({})
+        assert caught.value.facts["input"] == "x"
+        assert caught.value.hint == "Do"
+
+
+def test_other_protocol(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE_MODE", "protocol")
+    with pytest.raises(HostError, match="protocol 99"), BrowserHost("chromium"):
+        pass
+
+
+def test_children_are_ended(fake: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake.setenv("FAKE_MODE", "child")
+    fake.setenv("FAKE_CHILD", str(tmp_path / "child"))
+    with BrowserHost("chromium"):
+        child = int((tmp_path / "child").read_text())
+        os.kill(child, 0)
+    for _ in range(50):
+        if not alive(child):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"process {child} is still there")
+
+
+def alive(process: int) -> bool:
+    """A zombie that nobody collects in a container counts as dead."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_wrong_token() -> None:
+    link = Link(lambda: None)
+    client = TestClient(create_app({}, host_socket=link.socket))
+    for token in ("", "?token=guess"):
+        with pytest.raises(WebSocketDisconnect), client.websocket_connect(f"/_host/socket{token}"):
+            pass
+    with client.websocket_connect(f"/_host/socket?token={link.token}") as page:
+        page.send_json({"hello": {"protocol": 1}})
+        assert link.wait_for_page(5) == {"protocol": 1}
+        again = f"/_host/socket?token={link.token}"
+        with pytest.raises(WebSocketDisconnect), client.websocket_connect(again):
+            pass
+
+
+def test_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("TILEWRIGHT_FIREFOX", raising=False)
+    assert find("firefox") is None or "/Applications" in str(require("firefox").path)
+    for name in ("firefox", "firefox-esr"):
+        (tmp_path / name).write_text("#!/bin/sh\necho noise\necho Mozilla Firefox 1.0\n")
+        (tmp_path / name).chmod(0o755)
+    assert require("firefox").path == tmp_path / "firefox-esr"
+    assert require("firefox").version() == "Mozilla Firefox 1.0"
+    monkeypatch.setenv("TILEWRIGHT_FIREFOX", str(tmp_path / "gone"))
+    with pytest.raises(HostError, match="TILEWRIGHT_FIREFOX"):
+        find("firefox")
+    with pytest.raises(UsageError, match="netscape"):
+        find("netscape")
+
+
+def test_missing_browser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("TILEWRIGHT_CHROMIUM", raising=False)
+    if find("chromium") is not None:
+        pytest.skip("Chromium lies outside of PATH here (macOS)")
+    with pytest.raises(HostError, match=r"apt-get install chromium.*TILEWRIGHT_CHROMIUM"):
+        require("chromium")

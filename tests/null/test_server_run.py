@@ -1,0 +1,147 @@
+"""The running server: port taken, URL when ready, shutdown by signal, big files in pieces."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from bundle_factory import sample
+
+from tilewright.base.errors import PortInUse, UsageError
+from tilewright.bundle import write
+from tilewright.server import BackgroundServer, create_app
+from tilewright.server.run import SHUTDOWN_SECONDS, listen
+
+PROGRAM = """
+import pathlib, sys
+from tilewright.server import create_app, serve
+app = create_app({"m": pathlib.Path(sys.argv[1])})
+serve(app, "127.0.0.1", 0, lambda url: print(url, flush=True))
+"""
+
+
+def start(bundle: Path = Path("none")) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(bundle)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, float]:
+    begin = time.monotonic()
+    try:
+        process.wait(SHUTDOWN_SECONDS + 5)
+        return process.returncode, time.monotonic() - begin
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_it_with_code_0(number: signal.Signals) -> None:
+    process, url = start()
+    # The URL is printed when connections are accepted: no retry here.
+    with urllib.request.urlopen(url + "/healthz", timeout=5) as answer:
+        assert answer.status == 200
+    process.send_signal(number)
+    code, seconds = finish(process)
+    assert code == 0
+    assert seconds < SHUTDOWN_SECONDS
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", urlsplit(url).port)) != 0
+
+
+def test_an_idle_connection_does_not_delay_the_end() -> None:
+    process, url = start()
+    where = urlsplit(url)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=5)
+    connection.request("GET", "/healthz")
+    connection.getresponse().read()
+    process.send_signal(signal.SIGTERM)
+    code, seconds = finish(process)
+    connection.close()
+    assert code == 0
+    assert seconds < SHUTDOWN_SECONDS + 2
+
+
+def test_a_stalled_download_does_not_delay_the_end_for_long(tmp_path: Path) -> None:
+    manifest = write(sample(), tmp_path)
+    blob = manifest.weights.shards[0].file
+    os.truncate(tmp_path / blob, 100 * 1024 * 1024)
+    process, url = start(tmp_path)
+    with urllib.request.urlopen(f"{url}/bundles/m/{blob}") as answer:
+        answer.read(1)
+        process.send_signal(signal.SIGTERM)
+        code, seconds = finish(process)
+    assert code == 0
+    assert seconds < SHUTDOWN_SECONDS + 3
+
+
+def test_port_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=str(port)) as caught:
+            listen("127.0.0.1", port)
+        assert caught.value.exit_code == 9
+        assert "--port" in caught.value.hint
+
+
+def test_second_server_on_the_same_port() -> None:
+    with BackgroundServer(create_app({})) as server, pytest.raises(PortInUse):
+        BackgroundServer(create_app({}), port=urlsplit(server.url).port or 0)
+
+
+@pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("192.0.2.1", 0)])
+def test_no_such_address(host: str, port: int) -> None:
+    with pytest.raises(UsageError, match="--host"):
+        listen(host, port)
+
+
+def test_background_server_leaves_nothing() -> None:
+    with BackgroundServer(create_app({})) as server:
+        with urllib.request.urlopen(server.url + "/healthz", timeout=5) as answer:
+            assert answer.status == 200
+        port = urlsplit(server.url).port
+    assert not [t for t in threading.enumerate() if t.name == "tilewright-server"]
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to read memory")
+def test_big_files_are_streamed(tmp_path: Path) -> None:
+    """A client that reads slowly must not make the server hold the file."""
+    size = 200 * 1024 * 1024
+    manifest = write(sample(), tmp_path)
+    blob = tmp_path / manifest.weights.shards[0].file
+    os.truncate(blob, size)
+    with BackgroundServer(create_app({"m": tmp_path})) as server:
+        before = resident()
+        with urllib.request.urlopen(f"{server.url}/bundles/m/blobs/{blob.name}") as answer:
+            answer.read(1)
+            time.sleep(0.5)
+            assert resident() - before < size // 4
+            read = 1
+            while piece := answer.read(1 << 20):
+                read += len(piece)
+            assert read == size
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,39 @@
+"""Named arrays in .npz files.
+
+Input: a path, or a path and arrays.  Output: arrays, or the file.  Pickled objects are refused.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+
+Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+HOW = "Write it with numpy.savez(path, name=array, ...)"
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise InputError(f"{path} holds one array without a name", hint=HOW)
+        with file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {path}", hint=HOW) from error
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is no .npz file of plain arrays", hint=HOW) from error
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """As numpy.savez does, which cannot take an array called "file" and changes the file's name."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)

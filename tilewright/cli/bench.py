@@ -1,0 +1,123 @@
+"""`bench-kernel`: one kernel against the peak of this machine's multiply-add, in the same run.
+
+Input: a kernel, its sizes, a host.  Output: GFLOP/s of the kernel and of a kernel that only
+multiplies and adds in registers, measured by turns, so that both see the same clock and load.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.base.errors import UsageError
+from tilewright.bundle import Contents, write
+from tilewright.cli.hosts import Timer, check_timing, open_timers
+from tilewright.cli.options import Json, sizes
+from tilewright.cli.output import Answer, pairs
+
+KERNELS = ("matmul",)
+ROUND = 5
+# Engines compile a function anew after it has run for a while; before that, times mean little.
+WARMUP_MS = 400.0
+WARMUP_ROUNDS = 200
+
+
+@dataclass(frozen=True)
+class Series:
+    """Times of single runs in milliseconds, and the work of one run."""
+
+    milliseconds: Sequence[float]
+    flops: int
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.milliseconds)
+
+    @property
+    def gflops(self) -> float:
+        if self.median == 0:
+            raise UsageError("The kernel is too short to time", hint="Use larger sizes")
+        return self.flops / self.median / 1e6
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quartiles as a part of the median."""
+        low, _, high = statistics.quantiles(self.milliseconds, n=4)
+        return (high - low) / self.median
+
+
+def bench_kernel(
+    kernel: Annotated[str, typer.Argument(help="Which kernel: matmul.")],
+    size: Annotated[str, typer.Argument(metavar="MxKxN", help="Its sizes.")],
+    host: Annotated[str, typer.Option(help="chromium, firefox or wasmtime.")] = "chromium",
+    threads: Annotated[int, typer.Option(min=1, help="Number of threads.")] = 1,
+    runs: Annotated[int, typer.Option(min=2, help="How many runs are timed.")] = 40,
+    as_json: Json = False,
+) -> Answer:
+    """Time one kernel, next to the register-only multiply-add peak of the same run."""
+    del as_json  # every command takes it; the entry point acts on it
+    m, k, n = _sizes(kernel, size)
+    if threads != 1:
+        raise UsageError(f"{threads} threads are not there yet", hint="Use --threads 1")
+    check_timing(host)
+    from tilewright.benchkernel import matmul, peak
+
+    subject, limit = matmul(m, k, n), peak()
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+        paths = [_written(c.contents, Path(folder) / c.name) for c in (subject, limit)]
+        with open_timers(host, paths) as timers:
+            (first,) = timers[0](1)
+            found = by_turns(timers, runs)
+    data = {"kernel": kernel, "size": [m, k, n], "host": host, "threads": threads}
+    data |= summary(Series(found[0], subject.flops), Series(found[1], limit.flops), first)
+    return Answer(data, pairs(data))
+
+
+def by_turns(timers: Sequence[Timer], runs: int) -> list[list[float]]:
+    """`runs` times of each timer, a few of one, then a few of the next, and so on."""
+    for timer in timers:
+        spent = 0.0
+        for _ in range(WARMUP_ROUNDS):
+            spent += sum(timer(ROUND))
+            if spent >= WARMUP_MS:
+                break
+    found: list[list[float]] = [[] for _ in timers]
+    while len(found[0]) < runs:
+        count = min(ROUND, runs - len(found[0]))
+        for times, timer in zip(found, timers, strict=True):
+            times += timer(count)
+    return found
+
+
+def summary(subject: Series, peak: Series, first: float) -> dict[str, object]:
+    return {
+        "gflops": subject.gflops,
+        "peak_gflops": peak.gflops,
+        "ratio": subject.gflops / peak.gflops,
+        "median_ms": subject.median,
+        "first_ms": first,
+        "spread": subject.spread,
+        "peak_spread": peak.spread,
+        "n": len(subject.milliseconds),
+    }
+
+
+def _sizes(kernel: str, size: str) -> tuple[int, int, int]:
+    if kernel not in KERNELS:
+        raise UsageError(f"Unknown kernel: {kernel}", hint=f"Known are {', '.join(KERNELS)}")
+    hint = "matmul 384x768x768 (rows, depth, columns)"
+    match sizes(size, "x", hint):
+        case (m, k, n):
+            return m, k, n
+    raise UsageError(f"Not three sizes: {size}", hint=f"Write it as {hint}")
+
+
+def _written(contents: Contents, folder: Path) -> Path:
+    write(contents, folder)
+    return folder

@@ -1,0 +1,93 @@
+"""The entry point: the list of commands, and one place for answers, errors and exit codes.
+
+Input: arguments.  Output: the exit code; see output.py for what is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from tilewright import __version__
+from tilewright.base.errors import TilewrightError, UsageError
+from tilewright.cli import bench, models, serving, tools
+from tilewright.cli.options import Json
+from tilewright.cli.output import Answer, print_answer, print_error
+
+app = typer.Typer(
+    name="tilewright",
+    help="ONNX models as WebAssembly kernels that run in the browser.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (
+    models.build,
+    models.check,
+    models.run,
+    serving.serve,
+    models.show,
+    bench.bench_kernel,
+    tools.doctor,
+):
+    app.command()(_command)
+
+# Typer carries its own copy of click in newer versions and imports it in older ones; the base class
+# of its public exception is right in both.
+_Usage: Any = typer.BadParameter.__bases__[0]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    _as_json: Json = False,
+) -> Answer | None:
+    if version:
+        return Answer({"version": __version__}, f"tilewright {__version__}")
+    if context.invoked_subcommand is None:
+        raise UsageError("No command", hint="`tilewright --help` lists the commands")
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a command and ends the process with its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_run(given, as_json="--json" in given))
+
+
+def _run(arguments: list[str], as_json: bool) -> int:
+    try:
+        answer = typer.main.get_command(app).main(
+            arguments, prog_name="tilewright", standalone_mode=False
+        )
+        if not isinstance(answer, Answer):
+            return answer if isinstance(answer, int) else 0
+        print_answer(answer, as_json)
+        return answer.code
+    except TilewrightError as error:
+        return _failed(error, as_json)
+    except _Usage as error:
+        hint = "`tilewright --help` and `tilewright COMMAND --help` show what there is"
+        return _failed(UsageError(error.format_message().rstrip("."), hint=hint), as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`| head`); Python must not complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        message = error.strerror or str(error)
+        return _failed(
+            UsageError(message, hint="Look at the path and its permissions", path=error.filename),
+            as_json,
+        )
+
+
+def _failed(error: TilewrightError, as_json: bool) -> int:
+    print_error(error, as_json)
+    return error.exit_code

@@ -1,0 +1,241 @@
+"""The commands around a model: `build`, `check`, `run`, `show`.
+
+Input: an ONNX file or a bundle.  Output: a bundle, a coverage report, arrays, or readable text of a
+compiler stage.  What they do is in compiler.py and in the hosts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from tilewright.base.errors import InputError, UnsupportedOp, UsageError
+from tilewright.bundle import Bundle, is_bundle, open_bundle, write
+from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner
+from tilewright.cli.options import (
+    Buckets,
+    Json,
+    ModelFile,
+    ModelOrBundle,
+    Shapes,
+    Target,
+    check_target,
+)
+from tilewright.cli.output import Answer, pairs, progress, size, table
+
+if TYPE_CHECKING:
+    from tilewright.compiler import Compiled
+    from tilewright.frontend import Model, NodeRow
+
+STAGES = ("graph", "kernels", "loops", "wasm")
+
+
+def build(
+    model: ModelFile,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    target: Target = "wasm",
+    shape: Shapes = None,
+    bucket: Buckets = None,
+    asset: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file for the page, such as a tokenizer; may be repeated."),
+    ] = None,
+    as_json: Json = False,
+) -> Answer:
+    """Compile a model into a bundle."""
+    check_target(target)
+    start = time.perf_counter()
+    compiled = _compile(model, shape, bucket, as_json, assets=_assets(asset or ()))
+    write(compiled.contents, output)
+    data = _about(open_bundle(output)) | {"seconds": time.perf_counter() - start}
+    return Answer(data, pairs(_readable(data)))
+
+
+def check(
+    model: ModelFile, shape: Shapes = None, bucket: Buckets = None, as_json: Json = False
+) -> Answer:
+    """Say of every node whether it is supported, and how much memory the model needs."""
+    del as_json  # the entry point acts on it
+    from tilewright.frontend import check as check_model
+    from tilewright.frontend import combinations, parse_buckets, parse_shapes
+
+    largest = combinations(parse_buckets(bucket or ()))[-1]
+    report = check_model(model, largest, parse_shapes(shape or ()))
+    memory = report.weight_bytes + report.activation_bytes
+    rows = ((r.name, r.op, r.status, _why(r)) for r in report.rows)
+    words = (
+        f"{report.counts.get('supported', 0)} of {len(report.rows)} nodes are supported; memory at "
+        f"most {size(memory)}, of which {size(report.weight_bytes)} are weights"
+    )
+    view = Group(table(("node", "op", "status", "why"), rows), words, *report.notes)
+    code = 0 if report.ok else UnsupportedOp.exit_code
+    return Answer(report.to_json() | {"memory_bytes": memory}, view, code)
+
+
+def run(
+    model: ModelOrBundle,
+    inputs: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
+    outputs: Annotated[
+        Path | None, typer.Option(help="Where to write the outputs, as .npz.")
+    ] = None,
+    host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")] = "wasmtime",
+    shape: Shapes = None,
+    bucket: Buckets = None,
+    as_json: Json = False,
+) -> Answer:
+    """Run a model or a bundle once."""
+    from tilewright.cli.arrays import read_arrays, write_arrays
+
+    check_host(host)
+    given = read_arrays(inputs)
+    with (
+        _bundle_of(model, shape, bucket, given, as_json) as folder,
+        open_runner(host, folder) as run_once,
+    ):
+        ran = run_once(given)
+    if outputs is not None:
+        write_arrays(outputs, ran.outputs)
+    described = [
+        {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
+        for name, array in ran.outputs.items()
+    ]
+    data = {
+        "host": host,
+        "bucket": dict(ran.bucket),
+        "milliseconds": ran.milliseconds,
+        "outputs": described,
+        "file": None if outputs is None else str(outputs),
+    }
+    rows = ((d["name"], d["dtype"], "x".join(map(str, d["shape"]))) for d in described)
+    place = f", written to {outputs}" if outputs else ""
+    words = f"{ran.milliseconds:.2f} ms on {host}{place}"
+    return Answer(data, Group(table(("output", "type", "shape"), rows), words))
+
+
+def show(
+    model: ModelFile,
+    stage: Annotated[str, typer.Option(help=f"Which stage: {', '.join(STAGES)}.")] = "graph",
+    shape: Shapes = None,
+    bucket: Buckets = None,
+    as_json: Json = False,
+) -> Answer:
+    """Print what a stage of the compiler made of a model."""
+    if stage not in STAGES:
+        raise UsageError(f"Unknown stage: {stage}", hint=f"Known are {', '.join(STAGES)}")
+    from tilewright.cli.stages import text_of
+
+    text = text_of(_compile(model, shape, bucket, as_json), stage)
+    return Answer({"stage": stage, "text": text}, Text(text))
+
+
+def _compile(
+    source: Path | Model,
+    shape: Sequence[str] | None,
+    bucket: Sequence[str] | None,
+    as_json: bool,
+    assets: tuple[Path, ...] = (),
+    known: Mapping[str, Sequence[int]] | None = None,
+) -> Compiled:
+    """Compiles with the options given; `known` are shapes for a model that was given none."""
+    from tilewright.compiler import Options, compile_model
+    from tilewright.frontend import parse_buckets, parse_shapes
+
+    options = Options(
+        shapes=parse_shapes(shape or ()) or known or {},
+        buckets=parse_buckets(bucket or ()),
+        assets=assets,
+    )
+    with progress(as_json) as report:
+        return compile_model(source, options, report)
+
+
+@contextmanager
+def _bundle_of(
+    path: Path,
+    shape: Sequence[str] | None,
+    bucket: Sequence[str] | None,
+    given: Arrays,
+    as_json: bool,
+) -> Generator[Path]:
+    """The bundle itself, or one that is built for the while.
+
+    Without --shape and --buckets open dimensions are as long as in the inputs.
+    """
+    if is_bundle(path) or path.is_dir():
+        yield path
+        return
+    from tilewright.frontend import load
+
+    model = load(path)
+    dynamic = [i.name for i in model.inputs if _is_open(i.dims) and i.name in given]
+    known = {} if shape or bucket else {name: given[name].shape for name in dynamic}
+    compiled = _compile(model, shape, bucket, as_json, known=known)
+    with tempfile.TemporaryDirectory(prefix="tilewright-run-") as folder:
+        write(compiled.contents, Path(folder))
+        yield Path(folder)
+
+
+def _why(row: NodeRow) -> str:
+    return ". ".join(filter(None, (row.message, row.hint)))
+
+
+def _is_open(dims: Sequence[int | str | None] | None) -> bool:
+    return dims is None or not all(isinstance(d, int) for d in dims)
+
+
+def _assets(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Looked for before the model is compiled, not after."""
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"There is no file {path}", hint="Correct --asset")
+    return tuple(paths)
+
+
+def _about(bundle: Bundle) -> dict[str, object]:
+    manifest = bundle.manifest
+    return {
+        "bundle": str(bundle.folder),
+        "name": manifest.name,
+        "bytes": bundle.bytes,
+        "weights_bytes": manifest.weights.bytes,
+        "code_bytes": {"+".join(c.features) or "base": c.bytes for c in manifest.code},
+        "memory_bytes": manifest.memory.bytes,
+        "kernels": manifest.slots,
+        "plans": [
+            {"dims": p.dims, "steps": len(p.steps), "flops": sum(s.flops for s in p.steps)}
+            for p in manifest.plans
+        ],
+    }
+
+
+def _readable(data: dict[str, object]) -> dict[str, object]:
+    """The same for people: sizes with units, one line for plans and code."""
+    shown: dict[str, object] = {}
+    for name, value in data.items():
+        match name, value:
+            case "seconds", float(seconds):
+                shown[name] = f"{seconds:.2f}"
+            case "code_bytes", dict(codes):
+                shown["code"] = ", ".join(f"{k} {size(v)}" for k, v in codes.items())
+            case "plans", list(plans):
+                shown[name] = ", ".join(_plan_words(p) for p in plans)
+            case _, int(count) if name.endswith("bytes"):
+                shown[name.removesuffix("_bytes")] = size(count)
+            case _:
+                shown[name] = value
+    return shown
+
+
+def _plan_words(plan: dict[str, object]) -> str:
+    dims = plan["dims"]
+    named = " ".join(f"{k}={v}" for k, v in dims.items()) if isinstance(dims, dict) else ""
+    return f"{named or 'one'} ({plan['steps']} steps)"
+

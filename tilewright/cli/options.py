@@ -1,0 +1,66 @@
+"""The options that several commands share, and what people write after them.
+
+Input: strings such as "384x768x768".  Output: values, or a `UsageError` that shows the right form.
+Shapes and buckets are read by the frontend, which knows what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.base.errors import UsageError
+from tilewright.bundle import POINTER
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+ModelOrBundle = Annotated[
+    Path, typer.Argument(metavar="MODEL|BUNDLE", help="An ONNX file or the folder of a bundle.")
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1x128", help="Shape of an input (also 1xn); repeatable."),
+]
+Buckets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--buckets",
+        metavar="DIM=16,32",
+        help="Sizes of a named dimension, one plan for each; repeatable.",
+    ),
+]
+Target = Annotated[str, typer.Option(help="What to compile for: wasm.")]
+TARGETS = ("wasm",)
+
+
+def check_target(target: str) -> None:
+    if target not in TARGETS:
+        raise UsageError(f"Unknown target: {target}", hint=f"Known are {', '.join(TARGETS)}")
+
+
+def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:
+    """`"384x768x768"` → `(384, 768, 768)`; nothing → `()`."""
+    parts = text.split(separator) if text else []
+    if not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
+        raise UsageError(f"Not a list of positive numbers: {text}", hint=f"Write it as {hint}")
+    return tuple(map(int, parts))
+
+
+def bundle_names(given: Iterable[str]) -> dict[str, Path]:
+    """`["dir/minilm", "other=dir/b"]` → `{"minilm": …, "other": …}`."""
+    found: dict[str, Path] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        folder = Path(path if equals and not Path(text).exists() else text)
+        folder = folder.parent if folder.name == POINTER else folder
+        name = name if str(folder) == path else folder.resolve().name
+        if not name or "/" in name or name in found:
+            raise UsageError(
+                f"Two bundles are called {name}" if name in found else f"No name in: {text}",
+                hint="Name them: tilewright serve first=path/one second=path/two",
+            )
+        found[name] = folder
+    return found

@@ -1,0 +1,73 @@
+"""`doctor`: what this machine can run, found out by starting it.
+
+Input: nothing.  Output: versions, browsers, and the features that a page of ours really sees.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from rich.console import Group
+from rich.table import Table
+
+from tilewright import __version__
+from tilewright.base.errors import HostError, TilewrightError
+from tilewright.cli.options import Json
+from tilewright.cli.output import Answer, pairs, table
+
+PACKAGES = ("wasmtime", "onnx", "numpy")
+
+
+def doctor(as_json: Json = False) -> Answer:
+    """Look at this machine: browsers, features, versions."""
+    del as_json  # every command takes it; the entry point acts on it
+    from tilewright.hosts.browser_find import KINDS
+
+    about = {
+        "tilewright": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        **{name: _version(name) for name in PACKAGES},
+    }
+    browsers = [_browser(name) for name in KINDS]
+    works = any("features" in b for b in browsers)
+    view = Group(pairs({k: v or "missing" for k, v in about.items()}), "", _view(browsers))
+    return Answer(about | {"browsers": browsers}, view, 0 if works else HostError.exit_code)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _browser(name: str) -> dict[str, object]:
+    """Starts the browser once: what it claims and what a page gets are two things."""
+    from tilewright.hosts.browser import BrowserHost
+    from tilewright.hosts.browser_find import require
+
+    found: dict[str, object] = {"name": name}
+    try:
+        browser = require(name)
+        found |= {"path": str(browser.path), "version": browser.version()}
+        with BrowserHost(browser) as host:
+            return found | {"features": host.info["features"]}
+    except TilewrightError as error:
+        return found | {"error": error.to_json()}
+
+
+def _view(browsers: list[dict[str, object]]) -> Table:
+    rows = []
+    for browser in browsers:
+        error, features = browser.get("error"), browser.get("features")
+        if isinstance(features, dict):
+            flags = {k: v for k, v in features.items() if isinstance(v, bool)}
+            said = ", ".join(k if v else f"no {k}" for k, v in flags.items())
+        else:
+            said = f"{error['message']}. {error['hint']}" if isinstance(error, dict) else ""
+        rows.append((browser["name"], browser.get("version", ""), said))
+    return table(("browser", "version", "features"), rows)

@@ -1,0 +1,198 @@
+"""Runs a bundle in a real browser: headless Chromium or Firefox on our own server's host page.
+
+Input: a bundle folder and arrays.  Output: arrays and times, as the engine gave them.  No browser
+driver is involved; the page talks back as docs/host-protocol.md says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tilewright.base.errors import HostError, TilewrightError
+from tilewright.bundle import is_bundle, open_bundle
+from tilewright.hosts.browser_find import Browser, require
+from tilewright.hosts.browser_link import RESTART, Json, Link, Progress, Reply, describe, tensors
+from tilewright.hosts.browser_process import BrowserProcess, started
+from tilewright.server import BackgroundServer, create_app
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+Result = TypeVar("Result")
+START_SECONDS = 90.0
+CLOSE_SECONDS = 3.0
+EXIT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The outputs of one inference; times in milliseconds."""
+
+    outputs: Arrays
+    bucket: dict[str, int]
+    milliseconds: float
+    total_milliseconds: float
+    run: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of single runs in milliseconds; `first` is the very first run of the plan."""
+
+    milliseconds: list[float]
+    first: float
+    bucket: dict[str, int]
+
+
+class BrowserHost:
+    """A browser for as long as the context lasts: `with BrowserHost("firefox") as host: …`.
+
+    timeout:   the longest silence in seconds while a request runs
+    isolation: False serves the page without isolation headers
+    """
+
+    def __init__(
+        self,
+        browser: str | Browser = "chromium",
+        *,
+        timeout: float = 120.0,
+        isolation: bool = True,
+    ) -> None:
+        self.browser = require(browser) if isinstance(browser, str) else browser
+        self.timeout = timeout
+        self.isolation = isolation
+        self.info: Json = {}
+        self._bundles: dict[str, Path] = {}
+        self._names = itertools.count(1)
+        self._link = Link(self._check_alive)
+        self._stack = ExitStack()
+        self._process: BrowserProcess | None = None
+
+    def __enter__(self) -> BrowserHost:
+        app = create_app(self._bundles, host_socket=self._link.socket, isolation=self.isolation)
+        with ExitStack() as stack:
+            server = stack.enter_context(BackgroundServer(app))
+            url = f"{server.url}/host/host.html?token={self._link.token}"
+            self._process = stack.enter_context(started(self.browser, url))
+            hello = self._explained(lambda: self._link.wait_for_page(START_SECONDS))
+            self._stack = stack.pop_all()
+        self.info = {"browser": self.browser.name, "path": str(self.browser.path), **hello}
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        with self._stack, suppress(TilewrightError):
+            self._link.request("close", {}, timeout=CLOSE_SECONDS)
+
+    def load(
+        self,
+        bundle: Path,
+        *,
+        memory_limit: int | None = None,
+        features: Sequence[str] | None = None,
+        on_progress: Progress | None = None,
+    ) -> BrowserModel:
+        """Loads a bundle into the page.  `features` replaces what the engine finds by itself."""
+        if not is_bundle(bundle):
+            open_bundle(bundle)
+        name = f"b{next(self._names)}"
+        self._bundles[name] = bundle if bundle.is_dir() else bundle.parent
+        wanted = {
+            "memoryLimit": memory_limit,
+            "features": None if features is None else list(features),
+        }
+        options = {k: v for k, v in wanted.items() if v is not None}
+        params = {"url": f"/bundles/{name}/", "options": options}
+        result = self.request("load", params, on_progress=on_progress).result
+        return BrowserModel(self, int(result["handle"]), result["info"])
+
+    def request(
+        self,
+        method: str,
+        params: Json,
+        frames: tuple[memoryview, ...] = (),
+        on_progress: Progress | None = None,
+    ) -> Reply:
+        """One request of the host protocol."""
+        return self._explained(
+            lambda: self._link.request(
+                method, params, frames, timeout=self.timeout, on_progress=on_progress
+            )
+        )
+
+    def _check_alive(self) -> None:
+        if self._process is not None and (code := self._process.exit_code) is not None:
+            raise HostError(
+                f"{self.browser.name.capitalize()} ended while it was needed",
+                hint=RESTART,
+                exit_code=code,
+            )
+
+    def _explained(self, ask: Callable[[], Result]) -> Result:
+        """Adds to an error of the host itself which browser it was and what it last wrote."""
+        try:
+            return ask()
+        except HostError as error:
+            if "engine_code" in error.facts or self._process is None:
+                raise
+            facts: dict[str, Any] = {"host": self.browser.name}
+            # The connection of a dying browser ends a moment before its process.
+            facts |= {"exit_code": self._process.wait(EXIT_SECONDS), "stderr": self._process.tail()}
+            raise HostError(error.message, hint=error.hint, **(facts | error.facts)) from error
+
+
+@dataclass
+class BrowserModel:
+    """A bundle loaded in a page; `info` is what the engine says of it."""
+
+    host: BrowserHost
+    handle: int
+    info: Json
+
+    def run(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> RunResult:
+        """One inference."""
+        described = [describe(name, array) for name, array in inputs.items()]
+        params = {"handle": self.handle, "inputs": [d for d, _ in described]}
+        reply = self.host.request("run", params, tuple(data for _, data in described))
+        found = reply.result
+        return RunResult(
+            tensors(found["outputs"], reply.frames),
+            found["bucket"],
+            found["milliseconds"],
+            found["totalMilliseconds"],
+            found["run"],
+        )
+
+    def time(
+        self, runs: int = 20, warmup: int = 3, bucket: Mapping[str, int] | None = None
+    ) -> Timing:
+        """Times `runs` inferences on whatever the inputs hold, after `warmup` more."""
+        found = self._ask("time", bucket, runs=runs, warmup=warmup).result
+        return Timing(found["milliseconds"], found["first"], found["bucket"])
+
+    def profile(self, runs: int = 10, bucket: Mapping[str, int] | None = None) -> list[Json]:
+        """The plan's steps with their times."""
+        steps: list[Json] = self._ask("profile", bucket, runs=runs).result["steps"]
+        return steps
+
+    def asset(self, name: str) -> bytes:
+        """A file that came with the bundle."""
+        return self.host.request("asset", {"handle": self.handle, "name": name}).frames[0]
+
+    def dispose(self) -> None:
+        """Frees the engine; a second time does nothing."""
+        self.host.request("dispose", {"handle": self.handle})
+
+    def _ask(self, method: str, bucket: Mapping[str, int] | None, **params: int) -> Reply:
+        chosen = {} if bucket is None else {"bucket": dict(bucket)}
+        return self.host.request(method, {"handle": self.handle, **params, **chosen})

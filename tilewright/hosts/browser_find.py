@@ -1,0 +1,192 @@
+"""Finds the browsers of this machine and knows how each is started without a driver.
+
+Input: "chromium" or "firefox".  Output: a `Browser`: the program, and its command line for a
+profile folder and an address.  It starts nothing but `--version`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.base.errors import HostError, UsageError
+
+_CHROMIUM_FLAGS = (
+    "--headless=new",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-sync",
+    "--disable-quic",
+    "--disable-gpu",
+    # Measurements run in a page that nobody looks at: it must not be slowed down for that.
+    "--disable-background-timer-throttling",
+    "--disable-renderer-backgrounding",
+    # Containers often have a /dev/shm too small for a model.
+    "--disable-dev-shm-usage",
+    "--no-proxy-server",
+    "--mute-audio",
+    "--password-store=basic",
+    "--use-mock-keychain",
+)
+
+_FIREFOX_SETTINGS: Mapping[str, bool | int | str] = {
+    "app.normandy.enabled": False,
+    "app.shield.optoutstudies.enabled": False,
+    "app.update.disabledForTesting": True,
+    "app.update.enabled": False,
+    "browser.aboutwelcome.enabled": False,
+    "browser.region.update.enabled": False,
+    "browser.safebrowsing.downloads.enabled": False,
+    "browser.safebrowsing.malware.enabled": False,
+    "browser.safebrowsing.phishing.enabled": False,
+    "browser.sessionstore.resume_from_crash": False,
+    "browser.shell.checkDefaultBrowser": False,
+    "browser.startup.homepage_override.mstone": "ignore",
+    "browser.startup.page": 0,
+    "datareporting.healthreport.uploadEnabled": False,
+    "datareporting.policy.dataSubmissionEnabled": False,
+    "dom.min_background_timeout_value": 4,
+    "dom.timeout.enable_budget_timer_throttling": False,
+    "extensions.getAddons.cache.enabled": False,
+    "extensions.update.enabled": False,
+    "network.captive-portal-service.enabled": False,
+    "network.connectivity-service.enabled": False,
+    "network.proxy.type": 0,
+    "startup.homepage_welcome_url": "",
+    "toolkit.startup.max_resumed_crashes": -1,
+    "toolkit.telemetry.reportingpolicy.firstRun": False,
+    "trailhead.firstrun.didSeeAboutWelcome": True,
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of browser is found and started."""
+
+    variable: str
+    names: tuple[str, ...]
+    places: tuple[str, ...]
+    package: str
+    command: Callable[[Path, str], list[str]]
+    prepare: Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A browser of this machine."""
+
+    name: str
+    path: Path
+
+    def command(self, profile: Path, url: str) -> list[str]:
+        """The command line that opens `url` in a new, empty profile; prepares that folder."""
+        kind = KINDS[self.name]
+        kind.prepare(profile)
+        return [str(self.path), *kind.command(profile, url)]
+
+    def version(self) -> str:
+        """What the program says of itself; empty if it says nothing."""
+        try:
+            done = subprocess.run(
+                [str(self.path), "--version"], capture_output=True, text=True, timeout=30
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        lines = done.stdout.strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+
+def find(name: str) -> Browser | None:
+    """The browser, or None.  A path in the environment goes before the usual names."""
+    kind = _kind(name)
+    named = os.environ.get(kind.variable)
+    if named:
+        path = shutil.which(named)
+        if path is None:
+            raise HostError(
+                f"{kind.variable} names no program: {named}",
+                hint="Correct or remove the variable",
+                host=name,
+            )
+        return Browser(name, Path(path))
+    found = next(filter(None, map(shutil.which, (*kind.names, *kind.places))), None)
+    return Browser(name, Path(found)) if found else None
+
+
+def require(name: str) -> Browser:
+    """The browser, or an error that says how to get it."""
+    browser = find(name)
+    if browser is None:
+        kind = _kind(name)
+        raise HostError(
+            f"{name.capitalize()} is not installed",
+            hint=f"Install it (Debian: apt-get install {kind.package}) or set {kind.variable} "
+            "to its path",
+            host=name,
+            looked_for=", ".join(kind.names),
+        )
+    return browser
+
+
+def _kind(name: str) -> Kind:
+    if name not in KINDS:
+        raise UsageError(f"Unknown browser: {name}", hint=f"Known are {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def _chromium_command(profile: Path, url: str) -> list[str]:
+    # Chromium's sandbox refuses to work for root, which is what containers have.
+    sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    return [*_CHROMIUM_FLAGS, *sandbox, f"--user-data-dir={profile}", url]
+
+
+def _firefox_command(profile: Path, url: str) -> list[str]:
+    return ["--headless", "--no-remote", "--profile", str(profile), url]
+
+
+def _firefox_prepare(profile: Path) -> None:
+    profile.mkdir(parents=True, exist_ok=True)
+    (profile / "user.js").write_text(
+        "".join(f'user_pref("{k}", {_js(v)});\n' for k, v in _FIREFOX_SETTINGS.items())
+    )
+
+
+def _js(value: bool | int | str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _chromium_prepare(profile: Path) -> None:
+    profile.mkdir(parents=True, exist_ok=True)
+
+
+KINDS: Mapping[str, Kind] = {
+    "chromium": Kind(
+        variable="TILEWRIGHT_CHROMIUM",
+        names=("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+        places=(
+            "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+            "/Applications/Chromium.app/Contents/MacOS/Chromium",
+        ),
+        package="chromium",
+        command=_chromium_command,
+        prepare=_chromium_prepare,
+    ),
+    "firefox": Kind(
+        variable="TILEWRIGHT_FIREFOX",
+        names=("firefox-esr", "firefox"),
+        places=("/Applications/Firefox.app/Contents/MacOS/firefox",),
+        package="firefox-esr",
+        command=_firefox_command,
+        prepare=_firefox_prepare,
+    ),
+}

@@ -1,0 +1,235 @@
+"""The Python end of the host protocol (docs/host-protocol.md): requests over a page's WebSocket.
+
+Input: the WebSocket of a page, requests from any thread.  Output: the page's results, or its
+errors as the classes of base/errors.py.  It starts no browser and knows no bundle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tilewright.base.dtypes import BY_NUMPY, DTYPES
+from tilewright.base.errors import HostError, InputError, TilewrightError
+
+PROTOCOL = 1
+LOOK_SECONDS = 0.1
+RESTART = "Start the host again"
+
+Result = TypeVar("Result")
+Json = dict[str, Any]
+Progress = Callable[[Json], None]
+_ERRORS = {kind.code: kind for kind in TilewrightError.__subclasses__()}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A result and its binary frames."""
+
+    result: Json
+    frames: list[bytes]
+
+
+@dataclass
+class _Pending:
+    future: Future[Reply]
+    on_progress: Progress | None
+    heard: float = field(default_factory=time.monotonic)
+
+
+class Link:
+    """One connection to one page.
+
+    `socket` is the server's endpoint; `wait_for_page` and `request` are called from other threads.
+    `check` is called while waiting and raises when waiting has become pointless.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.token = secrets.token_urlsafe(16)
+        self._check = check
+        self._hello: Future[Json] = Future()
+        self._pending: dict[int, _Pending] = {}
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._socket: WebSocket | None = None
+        self._sending = asyncio.Lock()
+        self._closed = False
+
+    async def socket(self, socket: WebSocket) -> None:
+        """The endpoint: one page with the right token, until it goes."""
+        token = socket.query_params.get("token", "")
+        if not secrets.compare_digest(token, self.token) or self._socket is not None:
+            await socket.close(1008)
+            return
+        await socket.accept()
+        self._socket, self._loop = socket, asyncio.get_running_loop()
+        try:
+            while (message := await _receive(socket)) is not None:
+                self._handle(message)
+        finally:
+            self._end(_gone())
+
+    def wait_for_page(self, timeout: float) -> Json:
+        """What the page says of itself once it is there."""
+        started = time.monotonic()
+        hello = self._wait(self._hello, timeout, lambda: started, "start its page")
+        if hello.get("protocol") != PROTOCOL:
+            raise HostError(
+                f"The page speaks protocol {hello.get('protocol')}, this program {PROTOCOL}",
+                hint="Reinstall Tilewright: its web files are from another version",
+            )
+        return hello
+
+    def request(
+        self,
+        method: str,
+        params: Json,
+        frames: tuple[memoryview, ...] = (),
+        *,
+        timeout: float,
+        on_progress: Progress | None = None,
+    ) -> Reply:
+        """One request; `timeout` is the longest silence, progress counts as a sign of life."""
+        pending = _Pending(Future(), on_progress)
+        number = next(self._numbers)
+        with self._lock:
+            if self._closed or self._loop is None:
+                raise HostError("There is no page any more", hint=RESTART)
+            self._pending[number] = pending
+        text = json.dumps({"id": number, "method": method, "params": params})
+        sent = asyncio.run_coroutine_threadsafe(self._send(text, frames), self._loop)
+        try:
+            self._wait(sent, timeout, lambda: pending.heard, f"take the request `{method}`")
+            return self._wait(pending.future, timeout, lambda: pending.heard, f"answer `{method}`")
+        finally:
+            sent.cancel()
+            with self._lock:
+                self._pending.pop(number, None)
+
+    def _wait(
+        self, future: Future[Result], timeout: float, heard: Callable[[], float], what: str
+    ) -> Result:
+        while not wait([future], LOOK_SECONDS).done:
+            self._check()
+            if time.monotonic() - heard() > timeout:
+                raise HostError(
+                    f"The browser did not {what} within {timeout:g} s",
+                    hint="Allow more time, or look at what the browser wrote",
+                )
+        return future.result()
+
+    async def _send(self, text: str, frames: tuple[memoryview, ...]) -> None:
+        assert self._socket is not None
+        try:
+            async with self._sending:
+                await self._socket.send_text(text)
+                for frame in frames:
+                    await self._socket.send_bytes(bytes(frame))
+        except (RuntimeError, WebSocketDisconnect) as error:
+            raise _gone() from error
+
+    def _handle(self, message: Reply) -> None:
+        plain = message.result
+        if "hello" in plain:
+            self._hello.set_result(plain["hello"])
+            return
+        progress = plain.get("progress")
+        with self._lock:
+            pending = self._pending.get((progress or plain).get("id", -1))
+        if pending is None or pending.future.done():
+            return
+        pending.heard = time.monotonic()
+        if progress is not None:
+            if pending.on_progress:
+                pending.on_progress(progress)
+        elif "error" in plain:
+            pending.future.set_exception(page_error(plain["error"]))
+        else:
+            pending.future.set_result(Reply(plain["result"], message.frames))
+
+    def _end(self, error: HostError) -> None:
+        with self._lock:
+            self._closed = True
+            waiting = [p.future for p in self._pending.values()]
+        if not self._hello.done():
+            self._hello.set_exception(error)
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+
+def _gone() -> HostError:
+    return HostError("The page closed its connection", hint=RESTART)
+
+
+async def _receive(socket: WebSocket) -> Reply | None:
+    """A message with the binary frames that it describes; None when the page is gone."""
+    text = await _frame(socket, "text")
+    if text is None:
+        return None
+    plain = json.loads(text)
+    result = plain.get("result") or {}
+    described = [*result.get("outputs", ()), *([result["asset"]] if "asset" in result else [])]
+    frames = []
+    for _ in described:
+        frame = await _frame(socket, "bytes")
+        if frame is None:
+            return None
+        frames.append(frame)
+    return Reply(plain, frames)
+
+
+async def _frame(socket: WebSocket, kind: str) -> Any:
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect" or message.get(kind) is None:
+        return None
+    return message[kind]
+
+
+def page_error(plain: Json) -> TilewrightError:
+    """The page's error as an exception; codes that only the engine has become a `HostError`."""
+    code = str(plain.get("code", "error"))
+    facts = {k: v for k, v in (plain.get("facts") or {}).items() if k not in ("message", "hint")}
+    if code not in _ERRORS:
+        facts["engine_code"] = code
+    kind = _ERRORS.get(code, HostError)
+    return kind(str(plain.get("message", "")), hint=str(plain.get("hint", "")), **facts)
+
+
+def describe(name: str, array: np.ndarray[Any, Any]) -> tuple[Json, memoryview]:
+    """A tensor description and its bytes, row-major and little-endian."""
+    array = np.asarray(array)
+    dtype = BY_NUMPY.get(array.dtype.name)
+    if dtype is None:
+        raise InputError(
+            f"Input {name} has an element type that Tilewright has not",
+            hint=f"Known are {', '.join(BY_NUMPY)}",
+            input=name,
+            dtype=array.dtype.name,
+        )
+    shape = list(array.shape)
+    flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1)
+    data = memoryview(flat.view(np.uint8).data)
+    return {"name": name, "dtype": dtype.name, "shape": shape, "bytes": data.nbytes}, data
+
+
+def tensors(described: list[Mapping[str, Any]], frames: list[bytes]) -> dict[str, Any]:
+    """The arrays of a result, by name."""
+    return {
+        str(d["name"]): np.frombuffer(frame, dtype=DTYPES[d["dtype"]].numpy)
+        .reshape(d["shape"])
+        .copy()
+        for d, frame in zip(described, frames, strict=True)
+    }

@@ -1,0 +1,170 @@
+"""The reference host: runs a bundle by evaluating its kernel specifications with NumPy.
+
+Input: a bundle and input arrays.  Output: output arrays.  It reads no generated code: what it
+computes is what the kernels mean, schedules and targets aside.  For checking, not for speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tilewright.base.errors import KernelTrap
+from tilewright.base.numpy_scalars import NUMPY_SCALARS
+from tilewright.bundle import Bundle, Plan, open_bundle
+from tilewright.hosts.tensors import Array, Run, collect, fit, pick_plan
+from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load
+from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
+from tilewright.kernel.serial import kernel_from_data
+from tilewright.kernel.spec import Kernel
+
+
+class ReferenceHost:
+    """One loaded bundle."""
+
+    def __init__(self, path: Path) -> None:
+        self.bundle: Bundle = open_bundle(path)
+        manifest = self.bundle.manifest
+        self._memory = np.zeros(manifest.memory.bytes, np.uint8)
+        at = manifest.memory.weights
+        for shard in self.bundle.weights():
+            self._memory[at : at + len(shard)] = np.frombuffer(shard, np.uint8)
+            at += len(shard)
+        for plan in manifest.plans:
+            image = np.frombuffer(self.bundle.read(plan.image), np.uint8)
+            self._memory[plan.image.address :][: image.size] = image
+        listed = msgspec.json.decode(self.bundle.read(manifest.kernels))
+        self._kernels = [kernel_from_data(k["spec"]) for k in listed]
+
+    def run(self, inputs: Mapping[str, Any]) -> Run:
+        """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
+        manifest = self.bundle.manifest
+        plan = pick_plan(manifest, inputs)
+        for info, data in fit(manifest, plan, inputs):
+            self._memory[info.address : info.address + info.bytes] = data.view(np.uint8).ravel()
+        self._steps(plan)
+        return collect(manifest, plan, inputs, self._read)
+
+    def _read(self, address: int, size: int) -> bytes:
+        return self._memory[address : address + size].tobytes()
+
+    def _steps(self, plan: Plan) -> None:
+        words = self._memory[plan.image.address :].view(np.uint32)
+        for number, step in enumerate(plan.steps):
+            kernel = self._kernels[step.spec]
+            args = int(words[4 + number * 4 + 1]) // 4
+            addresses = self._memory.view(np.uint32)[args : args + len(kernel.buffers)]
+            views = [
+                self._memory[int(a) : int(a) + b.size * b.dtype.size].view(b.dtype.numpy)
+                for a, b in zip(addresses, kernel.buffers, strict=True)
+            ]
+            try:
+                run_kernel(kernel, views)
+            except KernelTrap as trap:
+                raise KernelTrap(trap.message, kernel=step.kernel, node=step.node) from trap
+
+
+def run_kernel(kernel: Kernel, buffers: list[Array]) -> None:
+    """Evaluate a specification; `buffers[0]` receives the output."""
+    evaluator = _Evaluator(kernel, buffers)
+    with np.errstate(all="ignore"):
+        for number, stage in enumerate(kernel.stages):
+            evaluator.accs[number] = evaluator.stage(number, stage.op, stage.axes, stage.value)
+        value = evaluator.value(kernel.value, kernel.axes)
+        where = evaluator.index(kernel.store, kernel.axes)
+    shape = tuple(v.extent for v in kernel.axes)
+    at = np.broadcast_to(where, shape).ravel()
+    buffers[0][at] = np.broadcast_to(value, shape).ravel().astype(kernel.dtype.numpy)
+
+
+_FOLD: dict[str, Callable[..., Any]] = {
+    "sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod,
+}  # fmt: skip
+
+
+class _Evaluator:
+    """Arrays with one dimension per axis of the current domain; unused axes have extent 1."""
+
+    def __init__(self, kernel: Kernel, buffers: list[Array]) -> None:
+        self.kernel = kernel
+        self.buffers = buffers
+        self.accs: dict[int, Array] = {}
+
+    def stage(self, number: int, op: str, axes: tuple[Var, ...], value: Expr) -> Array:
+        """A reduction over `axes` for every point of the rows."""
+        domain = (*self.kernel.rows, *axes)
+        factors = self.kernel.product
+        if factors is not None and number == 0:
+            a, b = (self.value(f, domain) for f in factors)
+            return _sum_of_products(a, b, len(self.kernel.rows))
+        full = np.broadcast_to(self.value(value, domain), tuple(v.extent for v in domain))
+        over = tuple(range(len(self.kernel.rows), len(domain)))
+        folded = _FOLD[op](full, axis=over) if over else full
+        return np.asarray(folded).astype(full.dtype)
+
+    def index(self, i: Index, domain: tuple[Var, ...]) -> Array:
+        total = np.full((1,) * len(domain), i.const, np.int64)
+        for atom, c in i.terms:
+            total = total + c * self._atom(atom, domain)
+        return total
+
+    def _atom(self, atom: Any, domain: tuple[Var, ...]) -> Array:
+        match atom:
+            case Var():
+                shape = [1] * len(domain)
+                shape[domain.index(atom)] = atom.extent
+                return np.arange(atom.extent).reshape(shape)
+            case Div(value, by):
+                return self.index(value, domain) // by
+            case Mod(value, by):
+                return self.index(value, domain) % by
+            case Gathered(value, extent):
+                assert isinstance(value, Expr)
+                found = self.value(value, domain).astype(np.int64)
+                if found.size and (found.min() < 0 or found.max() >= extent):
+                    raise KernelTrap("gathered index out of range", limit=extent)
+                return found
+        raise AssertionError(f"unknown index {atom}")
+
+    def value(self, e: Expr, domain: tuple[Var, ...]) -> Array:
+        match e:
+            case Const(value, dtype, _):
+                return np.full((1,) * len(domain), value, dtype.numpy)
+            case Load(buffer, at, _, _, _):
+                where = self.index(at, domain)
+                return np.take(self.buffers[buffer], where, mode="clip")  # guards pick what counts
+            case Call(fn, operands, dtype, _):
+                args = [self.value(a, domain) for a in operands]
+                if fn == "cast":
+                    return args[0].astype(dtype.numpy)
+                return np.asarray(NUMPY_SCALARS[fn](*args)).astype(dtype.numpy)
+            case IndexValue(at, dtype, _):
+                return self.index(at, domain).astype(dtype.numpy)
+            case Guard(bounds, value, default):
+                holds = np.ones((1,) * len(domain), bool)
+                for b in bounds:
+                    i = self.index(b.index, domain)
+                    holds = holds & (i >= 0) & (i < b.extent)
+                return np.where(holds, self.value(value, domain), self.value(default, domain))
+            case Acc(stage, _, _):
+                acc = self.accs[stage]
+                return acc.reshape(acc.shape + (1,) * (len(domain) - acc.ndim))
+        raise AssertionError(f"unknown expression {e}")
+
+
+def _sum_of_products(a: Array, b: Array, rows: int) -> Array:
+    """einsum over the axes that each factor really has (the others have extent 1)."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = [
+        "".join(c for c, n in zip(letters, x.shape, strict=False) if n > 1) for x in (a, b)
+    ]
+    present = set("".join(names))
+    out = "".join(c for c in letters[:rows] if c in present)
+    result = np.einsum(f"{names[0]},{names[1]}->{out}", a.squeeze(), b.squeeze(), optimize=True)
+    full = tuple(max(x, y) for x, y in zip(a.shape, b.shape, strict=True))[:rows]
+    return np.asarray(result).reshape(full)
+

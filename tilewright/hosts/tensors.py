@@ -1,0 +1,105 @@
+"""What every Python host does around a run: check inputs, pick the bucket, pad, crop.
+
+Input: a manifest and named arrays.  Output: arrays of exactly the plan's shape, and back.  The
+rules are those of docs/bundle.md; the browser engine follows the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DTYPES
+from tilewright.base.errors import InputError
+from tilewright.bundle import Manifest, Placed, Plan, TensorInfo
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of one inference: outputs by name, and the buckets that were used."""
+
+    outputs: dict[str, Array]
+    bucket: dict[str, int]
+
+
+def pick_plan(manifest: Manifest, inputs: Mapping[str, Any]) -> Plan:
+    """The first plan (they are sorted) whose buckets hold the inputs.  Raises `InputError`."""
+    sizes = named_sizes(manifest, inputs)
+    for plan in manifest.plans:
+        if all(plan.dims[name] >= size for name, size in sizes.items()):
+            return plan
+    raise InputError(
+        "the input is larger than the largest bucket",
+        hint="Shorten the input or build with a larger bucket (--buckets)",
+        sizes=sizes,
+        buckets={name: list(b) for name, b in manifest.dims.items()},
+    )
+
+
+def named_sizes(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, int]:
+    """The size of each named dimension in the given inputs; checks names, ranks and sizes."""
+    known = {info.name: info for info in manifest.inputs}
+    for name in inputs:
+        if name not in known:
+            raise InputError(f"the model has no input {name!r}", expected=list(known))
+    sizes: dict[str, int] = {}
+    for info in manifest.inputs:
+        if info.name not in inputs:
+            raise InputError(
+                f"input {info.name!r} is missing", dtype=info.dtype, shape=list(info.shape)
+            )
+        _check_shape(info, np.asarray(inputs[info.name]).shape, sizes)
+    return sizes
+
+
+def _check_shape(info: TensorInfo, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    wrong = len(shape) != len(info.shape)
+    for want, got in zip(info.shape, shape, strict=False):
+        wrong |= sizes.setdefault(want, got) != got if isinstance(want, str) else want != got
+    if wrong:
+        raise InputError(
+            f"input {info.name!r} has the wrong shape",
+            expected=list(info.shape),
+            shape=list(shape),
+            sizes=sizes or None,
+        )
+
+
+def fit(
+    manifest: Manifest, plan: Plan, inputs: Mapping[str, Any]
+) -> Iterator[tuple[Placed, Array]]:
+    """Each input as a contiguous array of the plan's shape, padded with zeros at the end."""
+    for info, placed in zip(manifest.inputs, plan.inputs, strict=True):
+        given = np.asarray(inputs[info.name])
+        dtype = DTYPES[info.dtype]
+        if given.dtype.name != dtype.numpy:
+            raise InputError(
+                f"input {info.name!r} has the wrong element type",
+                hint=f"Convert it to {dtype.numpy}",
+                expected=dtype.numpy,
+                dtype=given.dtype.name,
+            )
+        padding = [(0, n - m) for n, m in zip(placed.shape, given.shape, strict=True)]
+        yield placed, np.ascontiguousarray(np.pad(given, padding))
+
+
+def collect(
+    manifest: Manifest,
+    plan: Plan,
+    inputs: Mapping[str, Any],
+    read: Callable[[int, int], bytes],
+) -> Run:
+    """Outputs read from memory and cropped to the given sizes of the named dimensions."""
+    sizes = named_sizes(manifest, inputs)
+    outputs = {}
+    for info, placed in zip(manifest.outputs, plan.outputs, strict=True):
+        raw = np.frombuffer(read(placed.address, placed.bytes), DTYPES[info.dtype].numpy)
+        whole = raw.reshape(placed.shape)
+        crop = tuple(slice(sizes.get(n) if isinstance(n, str) else None) for n in info.shape)
+        outputs[info.name] = whole[crop].copy()
+    return Run(outputs, dict(plan.dims))

@@ -1,0 +1,124 @@
+"""The ASGI app: which address gives what.
+
+Input: bundle folders by name.  Output: a Starlette app with the demo page at /, the engine at
+/engine/, the bundles at /bundles/<name>/ and their list at /api/bundles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+import tilewright
+from tilewright.base.errors import TilewrightError
+from tilewright.bundle import open_bundle
+from tilewright.bundle.format import POINTER, digest, is_blob_name
+from tilewright.server.files import Folder, inside, send_file
+from tilewright.server.headers import COMMON, IMMUTABLE, ISOLATION, REVALIDATE, WithHeaders
+
+WEB = Path(tilewright.__file__).parent / "web"
+HOST_SOCKET = "/_host/socket"
+
+HostSocket = Callable[[WebSocket], Awaitable[None]]
+
+
+def create_app(
+    bundles: Mapping[str, Path],
+    *,
+    host_socket: HostSocket | None = None,
+    isolation: bool = True,
+    web: Path = WEB,
+) -> Starlette:
+    """The app.  `bundles` is looked at on every request, so the caller may add to it later.
+
+    host_socket: takes the WebSocket over which a page lets Python drive it (hosts/browser)
+    isolation:   False leaves the isolation headers out, to see what a page then loses
+    """
+    served = _Bundles(bundles)
+    routes: list[BaseRoute] = [
+        Route("/healthz", _health),
+        Route("/api/bundles", served.list),
+        Route("/bundles/{name}/{path:path}", served.file),
+        Route("/engine/{path:path}", Folder(web / "engine").file),
+        Route("/vendor/{path:path}", Folder(web / "vendor").file),
+        Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
+        Route("/{path:path}", Folder(web / "page").file),
+    ]
+    if host_socket is not None:
+        routes.insert(0, WebSocketRoute(HOST_SOCKET, host_socket))
+    headers = COMMON | ISOLATION if isolation else COMMON
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(WithHeaders, headers=headers)],
+        exception_handlers={HTTPException: _http_error, TilewrightError: _own_error},
+    )
+
+
+class _Bundles:
+    """The endpoints that give out bundles."""
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self.folders = folders
+
+    def list(self, _request: Request) -> Response:
+        """One entry per bundle; a broken one is listed with its error, the others still work."""
+        entries = [_describe(name, folder) for name, folder in sorted(self.folders.items())]
+        return JSONResponse(entries, headers={"cache-control": REVALIDATE})
+
+    def file(self, request: Request) -> Response:
+        """The pointer or a blob; other files of the folder are nobody's business."""
+        folder = self.folders.get(request.path_params["name"])
+        name: str = request.path_params["path"]
+        path = inside(folder, name) if folder and (name == POINTER or is_blob_name(name)) else None
+        if path is None:
+            raise HTTPException(404)
+        if name == POINTER:
+            return send_file(request, path, path.stat(), digest(path.read_bytes()), REVALIDATE)
+        return send_file(request, path, path.stat(), path.stem, IMMUTABLE)
+
+
+def _describe(name: str, folder: Path) -> dict[str, object]:
+    head: dict[str, object] = {"name": name, "url": f"/bundles/{quote(name, safe='')}/"}
+    try:
+        bundle = open_bundle(folder)
+    except TilewrightError as error:
+        return head | {"error": error.to_json()}
+    manifest = bundle.manifest
+    return head | {
+        "bytes": bundle.bytes,
+        "inputs": [_tensor(t.name, t.dtype, t.shape) for t in manifest.inputs],
+        "outputs": [_tensor(t.name, t.dtype, t.shape) for t in manifest.outputs],
+        "dims": manifest.dims,
+    }
+
+
+def _tensor(name: str, dtype: str, shape: tuple[int | str, ...]) -> dict[str, object]:
+    return {"name": name, "dtype": dtype, "shape": shape}
+
+
+def _health(_request: Request) -> Response:
+    return JSONResponse(
+        {"status": "ok", "version": tilewright.__version__}, headers={"cache-control": "no-store"}
+    )
+
+
+def _http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase
+    body = {"code": phrase.lower().replace(" ", "-"), "message": phrase, "hint": "", "facts": {}}
+    return JSONResponse({"error": body}, status_code=error.status_code, headers=error.headers)
+
+
+def _own_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, TilewrightError)
+    return JSONResponse({"error": error.to_json()}, status_code=500)

@@ -1,0 +1,89 @@
+"""Answers a request with a file: type, strong ETag, 304, byte ranges.
+
+Input: a request and a path.  Output: a response that streams the file.  Which files may be asked
+for is decided here for folders (`Folder`) and in app.py for bundles.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from tilewright.bundle.format import digest
+from tilewright.server.headers import REVALIDATE
+
+# An own table: the system's table differs between machines, and a wrong type stops a module.
+TYPES = {
+    ".bin": "application/octet-stream",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".mjs": "text/javascript",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".ts": "text/plain",
+    ".txt": "text/plain",
+    ".wasm": "application/wasm",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Endpoint `file` for `…/{path:path}`: the files below `root`, and nothing outside of it."""
+
+    root: Path
+    index: str = "index.html"
+
+    async def file(self, request: Request) -> Response:
+        path = inside(self.root, request.path_params.get("path") or self.index)
+        if path is None:
+            raise HTTPException(404)
+        status = path.stat()
+        tag = await run_in_threadpool(_content_digest, path, status.st_mtime_ns, status.st_size)
+        return send_file(request, path, status, tag, REVALIDATE)
+
+
+def inside(root: Path, name: str) -> Path | None:
+    """The file `name` below `root`; None if there is none or if it lies elsewhere."""
+    parts = name.split("/")
+    if "\\" in name or "\0" in name or any(p == "" or p.startswith(".") for p in parts):
+        return None
+    root = root.resolve()
+    path = root.joinpath(*parts).resolve()
+    return path if path.is_relative_to(root) and path.is_file() else None
+
+
+def send_file(
+    request: Request, path: Path, status: os.stat_result, tag: str, cache: str
+) -> Response:
+    """The file, a part of it, or 304; `tag` is the digest of its content."""
+    headers = {"etag": f'"{tag}"', "cache-control": cache}
+    if _has(request.headers.get("if-none-match"), tag):
+        return Response(status_code=304, headers=headers)
+    media_type = TYPES.get(path.suffix, "application/octet-stream")
+    return FileResponse(path, headers=headers, media_type=media_type, stat_result=status)
+
+
+def _has(if_none_match: str | None, tag: str) -> bool:
+    """RFC 9110, 13.1.2: `*` or a list of tags, compared weakly."""
+    if if_none_match is None:
+        return False
+    listed = (t.strip().removeprefix("W/") for t in if_none_match.split(","))
+    return any(t in ("*", f'"{tag}"') for t in listed)
+
+
+@lru_cache(maxsize=1024)
+def _content_digest(path: Path, _mtime_ns: int, _size: int) -> str:
+    return digest(path.read_bytes())

@@ -1,0 +1,151 @@
+"""Runs the app: in the foreground until a signal, or in a thread for hosts and tests.
+
+Input: an ASGI app, an address.  Output: a running server; the port is taken before anything else
+happens, and the sockets are closed in bounded time.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from tilewright.base.errors import PortInUse, TilewrightError, UsageError
+
+SHUTDOWN_SECONDS = 3
+MAX_MESSAGE = 1 << 30
+
+
+def serve(app: ASGIApp, host: str, port: int, on_ready: Callable[[str], None]) -> None:
+    """Serves until SIGINT or SIGTERM; `on_ready` gets the URL once connections are accepted."""
+    listener = listen(host, port)
+    server = _Server(app, lambda: on_ready(_url(host, listener)))
+    with _signals(server):
+        server.run([listener])
+
+
+class BackgroundServer:
+    """The app in a thread of its own: `with BackgroundServer(app) as server: … server.url`."""
+
+    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._ready = threading.Event()
+        self._listener = listen(host, port)
+        self.url = _url(host, self._listener)
+        self._server = _Server(app, self._ready.set)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._listener],), name="tilewright-server", daemon=True
+        )
+
+    def __enter__(self) -> BackgroundServer:
+        self._thread.start()
+        while not self._ready.wait(0.05):
+            if not self._thread.is_alive():
+                raise TilewrightError("The server did not start")
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(SHUTDOWN_SECONDS + 2)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.  It listens at once, so that a second server cannot take the port."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, OverflowError, UnicodeError) as error:
+        raise UsageError(
+            f"No address to serve on: {host}:{port}", hint="Give --host and --port", reason=error
+        ) from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(256)
+    except OSError as error:
+        listener.close()
+        raise _address_error(error, host, port) from error
+    return listener
+
+
+def _address_error(error: OSError, host: str, port: int) -> TilewrightError:
+    if error.errno == errno.EADDRINUSE:
+        return PortInUse(
+            f"Port {port} is taken",
+            hint="Stop the other program, choose another --port, or --port 0 for any free one",
+            host=host,
+            port=port,
+        )
+    return UsageError(
+        f"Cannot serve on {host}:{port}: {error.strerror}",
+        hint="Choose another --host or --port",
+        host=host,
+        port=port,
+    )
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    # A wildcard address is no place a browser can go to, and isolation needs a secure context,
+    # which plain HTTP has only on this machine.
+    shown = {"0.0.0.0": "localhost", "::": "localhost", "": "localhost"}.get(host, host)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, quiet, with a call when it accepts connections."""
+
+    def __init__(self, app: ASGIApp, on_ready: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                lifespan="off",
+                ws_max_size=MAX_MESSAGE,
+                # A page that computes cannot answer a ping, and the data does not compress.
+                ws_ping_interval=None,
+                ws_per_message_deflate=False,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            )
+        )
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+
+@contextmanager
+def _signals(server: _Server) -> Generator[None]:
+    """The first SIGINT or SIGTERM ends the server gracefully, the second one at once.
+
+    uvicorn does the same while it runs, but raises the signal again when it is done: with the
+    handlers of Python the process would die by it instead of ending with code 0.
+    """
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
