@@ -157,8 +157,7 @@ def _memory(
     images = []
     for plan in plans:
         images.append(at)
-        calls = [_call(s, entries[s.kernel], {}, {}, 0, 0) for s in plan.steps]
-        at += align(image_bytes(calls))
+        at += align(image_bytes([_unplaced(s, entries[s.kernel]) for s in plan.steps]))
     arena_bytes = max(a.bytes for a in arenas)
     scratch = at + arena_bytes
     scratch_bytes = max((e.scratch for e in entries.values()), default=0)
@@ -184,6 +183,11 @@ def _memory(
     return memory, arenas, images
 
 
+def _unplaced(step: Step, entry: Entry) -> Call:
+    """The step before its buffers have addresses: only the length of its argument block counts."""
+    return Call(entry.slot, (0,) * (1 + len(step.inputs)), entry.loops.values, entry.loops.tiles)
+
+
 def _call(
     step: Step,
     entry: Entry,
@@ -192,12 +196,12 @@ def _call(
     arena: int,
     weight_base: int,
 ) -> Call:
-    """The step as numbers; without offsets only its length counts."""
+    """The step as numbers: where its buffers lie in the arena or among the weights."""
 
     def address(n: Node) -> int:
         if n in offsets:
             return arena + offsets[n]
-        return weight_base + weights[constant_key(n)].offset if weights else 0
+        return weight_base + weights[constant_key(n)].offset
 
     nodes = (step.output, *step.inputs)
     return Call(entry.slot, tuple(map(address, nodes)), entry.loops.values, entry.loops.tiles)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.assembly import Entry, Facts, Planned, contents_of
@@ -111,7 +111,8 @@ def _code(
             schedule = options.schedule(kernel, machine)
             loops = lower(kernel, schedule)
         with clock.stage("code", number, len(kernels)):
-            built = tuple(wasm.compile_tile(loops, t, options.passes) for t in targets)
+            nameless = replace(loops, name="kernel")  # equal code must not differ in its names
+            built = tuple(wasm.compile_tile(nameless, t, options.passes) for t in targets)
         code = tuple((b.functions, b.helpers) for b in built)
         if code not in slots:
             slots[code] = len(slots)

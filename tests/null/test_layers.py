@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle"},
 }
-ANYTHING = {"cli", "bench"}
+ANYTHING = {"cli", "benchkernel"}
 
 
 def folder_of(path: Path) -> str:

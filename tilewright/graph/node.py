@@ -113,9 +113,10 @@ def node(op: Op, *inputs: Node, source: str = "") -> Node:
     made = Node(op, inputs, shape, dtype, source, fixed)
     values = [n.value for n in inputs]
     # A repeated constant stays a Broadcast: kernels then see one number instead of a tensor.
+    # A stored one keeps its layout.
     foldable = (
         bool(inputs)
-        and not isinstance(op, ops.Broadcast)
+        and not isinstance(op, (ops.Broadcast, ops.Realize))
         and made.size <= FOLD_LIMIT
         and all(v is not None for v in values)
     )

@@ -29,7 +29,7 @@ class Var:
 
 @dataclass(frozen=True)
 class Div:
-    """floor(value / by)."""
+    """floor(value / by), where value >= 0 and the smallest value is below `by`."""
 
     value: Index
     by: int
@@ -44,7 +44,7 @@ class Div:
 
 @dataclass(frozen=True)
 class Mod:
-    """value mod by, in [0, by)."""
+    """value mod by, where value >= 0 and the smallest value is below `by`."""
 
     value: Index
     by: int
@@ -138,8 +138,7 @@ class Index:
         if common > 1:  # (g*a + c) // (g*b) = (a + c//g) // b
             smaller = Index(tuple((a, c // common) for a, c in rest.terms), rest.const // common)
             return whole + smaller // (by // common)
-        if rest.const // by:
-            whole, rest = whole + rest.const // by, Index(rest.terms, rest.const % by)
+        whole, rest = whole + lo // by, rest - lo // by * by
         if len(rest.terms) == 1 and rest.const == 0 and rest.terms[0][1] == 1:
             atom = rest.terms[0][0]
             if isinstance(atom, Div):  # (a // b) // c = a // (b*c)
@@ -151,9 +150,8 @@ class Index:
         if by == 1:
             return Index()
         _, rest = self._split(by)
-        rest = Index(rest.terms, rest.const % by)
-        lo, hi = rest.bounds
-        if lo >= 0 and hi < by:
+        rest = rest - rest.bounds[0] // by * by
+        if rest.bounds[1] < by:
             return rest
         common = math.gcd(by, *(c for _, c in rest.terms))
         if common > 1:  # (g*a + c) % (g*b) = g*((a + c//g) % b) + c%g

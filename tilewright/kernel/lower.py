@@ -14,9 +14,10 @@ from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Bound, Expr, Load, Reg, dtype_of, walk
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.lower_contract import lower_contraction, operands
+from tilewright.kernel.lower_contract import lower_contraction
 from tilewright.kernel.lower_rows import lower_rows
 from tilewright.kernel.reduction import Values, identity, nest, step
+from tilewright.kernel.roles import operands
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import scalar, storable, stride, vector
@@ -49,7 +50,8 @@ def _lower_points(kernel: Kernel, schedule: Schedule) -> TileFn:
     """
     kernel = replace(kernel, axes=kernel.axes or (Var("one", 1),))
     last, outer = kernel.axes[-1], kernel.axes[:-1]
-    wide = storable(kernel.dtype) and last.extent >= schedule.lanes
+    results = (kernel.dtype, *(dtype_of(s.value) for s in kernel.stages))
+    wide = all(map(storable, results)) and last.extent >= schedule.lanes
     wide = wide and stride(kernel.store, last) == 1
     lanes = schedule.lanes if wide else 1
     rows = prod(v.extent for v in outer)

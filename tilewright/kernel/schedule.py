@@ -1,6 +1,6 @@
 """Schedules: the choices of how one kernel runs, as a small frozen record.
 
-Input: a kernel and the numbers of a machine.  Output: a `Schedule`: hashable, printable, comparable.
+Input: a kernel and the numbers of a machine.  Output: a `Schedule`: hashable, comparable data.
 The same kernel with another schedule is another candidate; results may differ only in rounding.
 Names follow nnJIT: x = rows, y = columns, r = reduction; 0 = per register tile, 1 = per tile.
 """
@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
+from tilewright.kernel.roles import Operands, operands
 from tilewright.kernel.spec import Kernel
 
 
@@ -63,8 +64,9 @@ TILE_ELEMENTS = 4096
 
 def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
     """A good first choice, from arithmetic alone; tuning starts here."""
-    if kernel.anchor == "contract":
-        return _contraction(kernel, machine)
+    roles = operands(kernel)
+    if roles is not None:
+        return _contraction(kernel, roles, machine)
     row = prod(v.extent for v in kernel.axes[len(kernel.axes) - max(kernel.cols, 1) :])
     reduced = max((prod(v.extent for v in s.axes) for s in kernel.stages), default=1)
     per_row = max(row, reduced) if kernel.stages else row
@@ -72,23 +74,21 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
     return Schedule(x1=rows, y1=TILE_ELEMENTS, r0=2, lanes=machine.lanes)
 
 
-def _contraction(kernel: Kernel, machine: Machine) -> Schedule:
-    rows = kernel.axes[-2].extent if len(kernel.axes) > 1 else 1
-    cols = kernel.axes[-1].extent
+def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
+    rows, cols = roles.m.extent, roles.n.extent
     depth = prod(v.extent for v in kernel.stages[0].axes)
     x0, y0 = register_tile(rows, machine)
-    x1 = x0 * max(1, min(-(-rows // x0), 8))
+    x1 = x0 * 8  # whatever the rows, so that matmuls of any length share code
     y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
     return Schedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, lanes=machine.lanes)
 
 
 def register_tile(rows: int, machine: Machine) -> tuple[int, int]:
-    """Rows and columns of the register tile: as many sums as registers allow, few rows first.
+    """Rows and columns of the register tile: as many sums as fit, and never too few chains.
 
     A tile of x0 rows and v vectors of columns needs x0*v sums, v columns and one splat row value.
+    One or two rows take more columns: fewer than about 8 sums would wait for each other.
     """
-    for x0, vectors in ((6, 2), (4, 2), (3, 4), (2, 4), (1, 8)):
-        fits = x0 * vectors + vectors + 1 <= max(machine.registers, 15)
-        if rows >= x0 and fits:
-            return x0, vectors * machine.lanes
-    return 1, 2 * machine.lanes
+    x0 = min(rows, 8, (machine.registers - 3) // 2)
+    vectors = {1: 8, 2: 4}.get(x0, 2)
+    return x0, vectors * machine.lanes

@@ -16,17 +16,18 @@ from tilewright.kernel.expr import (
     Const,
     Expr,
     Guard,
+    Lane,
     Lanes,
     Load,
     Reg,
     Splat,
     dtype_of,
+    lanes_of,
     rewrite,
-    walk,
 )
 from tilewright.kernel.index import Index, Var
 
-#: Element types that vectors hold; comparisons give BOOL lanes, which never reach memory as such.
+#: Element types that vectors hold; BOOL lanes are computed and loaded too, but never stored.
 VECTOR_DTYPES = (F32, I32)
 
 Values = Mapping[Var, Index]
@@ -69,7 +70,7 @@ def vector(
         return Const(e.value, e.dtype, lanes)
     if isinstance(e, Acc):
         reg = accs[e.stage]
-        return reg if getattr(reg, "lanes", 1) == lanes else Splat(reg, lanes)
+        return reg if lanes_of(reg) == lanes else Splat(reg, lanes)
     if isinstance(e, Reg):
         return Splat(e, lanes)
     if isinstance(e, Call) and all(map(_fits, (e, *e.operands))):
@@ -85,9 +86,8 @@ def vector(
 
 
 def _fits(e: Expr) -> bool:
-    return dtype_of(e) in (*VECTOR_DTYPES, BOOL) and not (
-        isinstance(e, (Load, Guard)) and dtype_of(e) == BOOL
-    )
+    """True if lanes can hold the value."""
+    return dtype_of(e) in (*VECTOR_DTYPES, BOOL)
 
 
 def _moves(e: Guard, axis: Var) -> bool:
@@ -109,15 +109,15 @@ def _each(
     e: Expr, axis: Var, base: Index, lanes: int, values: Values, accs: Registers, valid: int
 ) -> Expr:
     count = valid or lanes
-    points = [_scalar_lane(e, {**values, axis: base + lane}, accs) for lane in range(count)]
+    points = [
+        scalar(e, {**values, axis: base + lane}, {n: _lane(r, lane) for n, r in accs.items()})
+        for lane in range(count)
+    ]
     if len(set(points)) == 1:
         return Splat(points[0], lanes)
     empty = Const(0, dtype_of(e))
     return Lanes(tuple(points) + (empty,) * (lanes - count))
 
 
-def _scalar_lane(e: Expr, values: Values, accs: Registers) -> Expr:
-    for node in walk(e):
-        if isinstance(node, Acc) and getattr(accs[node.stage], "lanes", 1) > 1:
-            raise AssertionError("a vector sum cannot be used one lane at a time")
-    return scalar(e, values, accs)
+def _lane(reg: Expr, lane: int) -> Expr:
+    return Lane(reg, lane) if lanes_of(reg) > 1 else reg

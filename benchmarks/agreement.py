@@ -1,0 +1,105 @@
+"""Agreement with onnxruntime on the same files, in every host.
+
+Input: ONNX files (MiniLM by default with its tokenizer's vocabulary size).  Output:
+results/agreement.json: relative error of the output's norm per model, host and output, and the
+cosine for embeddings.
+
+    uv run python benchmarks/agreement.py MODEL.onnx… [--buckets n=32,128] [--host wasmtime …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+import onnxruntime
+
+from tilewright.bundle import Manifest, write
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend import load, parse_buckets
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.reference import ReferenceHost
+from tilewright.hosts.wasmtime import WasmtimeHost
+
+HOSTS = ("reference", "wasmtime", "wasmtime-simd", "chromium", "firefox")
+RunBundle = Callable[[Path, dict[str, Any]], dict[str, Any]]
+
+
+@contextmanager
+def opened(name: str) -> Iterator[RunBundle]:
+    if name == "reference":
+        yield lambda path, inputs: ReferenceHost(path).run(inputs).outputs
+    elif name.startswith("wasmtime"):
+        features = frozenset[str]() if name.endswith("simd") else frozenset({"relaxed_simd"})
+        yield lambda path, inputs: WasmtimeHost(path, features).run(inputs).outputs
+    else:
+        with BrowserHost(name) as host:
+            yield lambda path, inputs: host.load(path).run(inputs).outputs
+
+
+def example(manifest: Manifest, vocabulary: int) -> dict[str, Any]:
+    """Inputs that look like real ones: token ids, masks of ones, normally distributed images."""
+    source = np.random.default_rng(7)
+    made = {}
+    for info in manifest.inputs:
+        buckets = manifest.dims
+        # one short of the bucket, so that padding and cropping take part
+        shape = tuple(max(buckets[d]) - 1 if isinstance(d, str) else d for d in info.shape)
+        if info.dtype == "f32":
+            made[info.name] = source.standard_normal(shape).astype(np.float32)
+        elif "mask" in info.name:
+            made[info.name] = np.ones(shape, np.int64)
+        elif "type" in info.name:
+            made[info.name] = np.zeros(shape, np.int64)
+        else:
+            made[info.name] = source.integers(3, vocabulary, shape)
+    return made
+
+
+def compare(model: str, host: str, name: str, got: Any, want: Any) -> dict[str, Any]:
+    got, want = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
+    norm = np.linalg.norm(want)
+    cosine = float(got @ want / (np.linalg.norm(got) * norm))
+    error = float(np.linalg.norm(got - want) / norm)
+    row = {"model": model, "host": host, "output": name, "relative_error": error}
+    return row | {"cosine": round(cosine, 9), "elements": int(want.size)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--buckets", action="append", default=[])
+    parser.add_argument("--host", action="append")
+    parser.add_argument("--vocabulary", type=int, default=1000)
+    args = parser.parse_args()
+    asked = parse_buckets(args.buckets)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+        prepared = []
+        for model in args.models:
+            buckets = {k: v for k, v in asked.items() if k in load(model).dim_names}
+            path = Path(folder) / model.stem
+            manifest = write(compile_model(model, Options(buckets=buckets)).contents, path)
+            inputs = example(manifest, args.vocabulary)
+            session = onnxruntime.InferenceSession(str(model))
+            names = [o.name for o in session.get_outputs()]
+            expected = dict(zip(names, session.run(None, inputs), strict=True))
+            prepared.append((model.stem, path, inputs, expected))
+        for host in args.host or HOSTS:
+            with opened(host) as run:
+                for stem, path, inputs, expected in prepared:
+                    outputs = run(path, inputs)
+                    for name, want in expected.items():
+                        rows.append(compare(stem, host, name, outputs[name], want))
+                        print(rows[-1])
+    print(common.save("agreement", rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""The cases of the conformance suite: small graphs, one for each thing that a kernel can be.
+
+Input: nothing.  Output: `CASES`: name → graph, inputs, and how close a host must come to the graph
+interpreter (which computes in NumPy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import BOOL, F32, I32, I64, U8, DType
+from tilewright.base.scalars import SCALARS
+from tilewright.graph import ops
+from tilewright.graph.node import (
+    Graph,
+    Node,
+    cast,
+    concat,
+    constant,
+    contract,
+    elementwise,
+    flip,
+    gather,
+    graph_input,
+    iota,
+    node,
+    pad,
+    reduce,
+    reshape,
+    scalar_like,
+    slice_,
+    transpose,
+    unfold,
+)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`ulp`: largest error of any element in units in the last place; `relative`: of the norm.
+
+    Both None: every bit must agree.
+    """
+
+    graph: Graph
+    inputs: dict[str, Array]
+    ulp: float | None = None
+    relative: float | None = None
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def given(*tensors: tuple[tuple[int, ...], DType] | tuple[int, ...]) -> tuple[list[Node], dict]:
+    """Inputs a, b, c, ... with normally distributed (or small integer) values."""
+    nodes, values = [], {}
+    for position, tensor in enumerate(tensors):
+        shape, dtype = tensor if isinstance(tensor[-1], DType) else (tensor, F32)
+        name = "abcdefgh"[position]
+        nodes.append(graph_input(name, shape, dtype))
+        source = rng(position + 1)
+        if dtype.is_float:
+            values[name] = source.standard_normal(shape).astype(dtype.numpy)
+        else:
+            top = 2 if dtype == BOOL else 5
+            values[name] = source.integers(0, top, shape).astype(dtype.numpy)
+    return nodes, values
+
+
+def weight(*shape: int, seed: int = 9) -> Node:
+    value = rng(seed).standard_normal(shape, np.float32)
+    return node(ops.Weight(f"w{seed}_{shape}", shape, F32, lambda: value))
+
+
+def case(nodes: list[Node], values: dict[str, Array], *outputs: Node, **close: float) -> Case:
+    inputs = tuple((str(n.op.name), n) for n in nodes if isinstance(n.op, ops.Input))
+    named = tuple((f"y{i}", n) for i, n in enumerate(outputs))
+    return Case(Graph("case", inputs, named), values, **close)
+
+
+def scalar_case(name: str, size: int = 103) -> Case:
+    """One scalar function on its domain, on a length that fills no whole vector."""
+    fn = SCALARS[name]
+    low, high = fn.domain
+    nodes, values = [], {}
+    for position in range(fn.arity):
+        letter = "abc"[position]
+        is_condition = name == "where" and position == 0
+        logical = name in ("and", "or", "not") or is_condition
+        nodes.append(graph_input(letter, (size,), BOOL if logical else F32))
+        spread = rng(position).uniform(low, high, size)
+        values[letter] = (spread > 0) if logical else spread.astype(np.float32)
+    # 1 ULP on top: the judge itself (NumPy in f32) is not correctly rounded
+    exact = fn.ulp == 0
+    result = elementwise(name, *nodes)
+    return case(nodes, values, result, **({} if exact else {"ulp": fn.ulp + 1}))
+
+
+def matmul(m: int, k: int, n: int) -> Case:
+    nodes, values = given((m, k))
+    return case(nodes, values, contract("mk,kn->mn", nodes[0], weight(k, n)), relative=1e-6)
+
+
+def epilogue() -> Case:
+    (a, b), values = given((13, 20), (13, 27))
+    x = elementwise("add", contract("mk,kn->mn", a, weight(20, 27)), weight(27, seed=3))
+    scaled = elementwise("mul", x, scalar_like(2**-0.5, x))
+    one = elementwise("add", elementwise("erf", scaled), scalar_like(1.0, x))
+    gelu = elementwise("mul", elementwise("mul", x, one), scalar_like(0.5, x))
+    return case([a, b], values, elementwise("add", gelu, b), relative=1e-6)
+
+
+def attention(length: int) -> Case:
+    nodes, values = given((2, length, 8), (2, length, 8), (2, length, 8))
+    q, k, v = nodes
+    scores = contract("hmd,hnd->hmn", q, k)
+    weights = softmax(scores)
+    return case(nodes, values, contract("hmn,hnd->hmd", weights, v), relative=1e-6)
+
+
+def softmax(x: Node) -> Node:
+    e = elementwise("exp", elementwise("sub", x, reduce("max", x, [-1])))
+    return elementwise("div", e, reduce("sum", e, [-1]))
+
+
+def layer_norm(length: int) -> Case:
+    (x,), values = given((5, length))
+    n = scalar_like(length, x)
+    centred = elementwise("sub", x, elementwise("div", reduce("sum", x, [-1]), n))
+    square = elementwise("mul", centred, centred)
+    variance = elementwise("div", reduce("sum", square, [-1]), n)
+    root = elementwise("sqrt", elementwise("add", variance, scalar_like(1e-5, x)))
+    y = elementwise("mul", elementwise("div", centred, root), weight(length, seed=2))
+    return case([x], values, y, relative=1e-6)
+
+
+def convolution(size: int, kernel: int, stride: int, channels: int, out: int, groups: int) -> Case:
+    (x,), values = given((1, channels, size, size))
+    rows = pad(transpose(x, (0, 2, 3, 1)), (0, 1, 1, 0), (0, 1, 1, 0))
+    windows = unfold(unfold(rows, 1, kernel, stride), 2, kernel, stride)
+    split = (*windows.shape[:3], groups, channels // groups, kernel, kernel)
+    windows = reshape(windows, split)
+    w = weight(groups, out // groups, channels // groups, kernel, kernel)
+    y = contract("nhwgcij,gocij->nhwgo", windows, w)
+    y = reshape(y, (*y.shape[:3], out))
+    y = elementwise("max", y, scalar_like(0.0, y))
+    return case([x], values, transpose(y, (0, 3, 1, 2)), relative=1e-6)
+
+
+def max_pool() -> Case:
+    (x,), values = given((1, 5, 9, 9))
+    padded = pad(x, (0, 0, 1, 1), (0, 0, 1, 1), -np.inf)
+    windows = unfold(unfold(padded, 2, 3, 2), 3, 3, 2)
+    return case([x], values, reduce("max", windows, [-2, -1]))
+
+
+def mean_of_image() -> Case:
+    (x,), values = given((2, 6, 7, 7))
+    mean = elementwise("mul", reduce("sum", x, [2, 3]), scalar_like(1 / 49, x))
+    return case([x], values, mean, relative=1e-6)
+
+
+def movement() -> Case:
+    (a, b), values = given((4, 6, 5), (4, 3, 5))
+    joined = concat([a, flip(b, [0])], 1)
+    moved = transpose(joined, (2, 0, 1))
+    picked = slice_(moved, (1, 0, 2), (2, 4, 3), (2, 1, 2))
+    framed = pad(picked, (1, 0, 0), (0, 2, 1), 7.5)
+    return case([a, b], values, framed, reshape(moved, (20, 9)))
+
+
+def embedding() -> Case:
+    (ids,), values = given(((2, 7), I64))
+    return case([ids], values, gather(weight(5, 12), ids, 0))
+
+
+def integers() -> Case:
+    (a, b), values = given(((3, 11), I64), ((3, 11), I32))
+    wide = elementwise("add", a, scalar_like(1 << 40, a))
+    line = elementwise("mul", b, scalar_like(-3, b))
+    total = reduce("sum", wide, [-1])
+    return case([a, b], values, wide, line, total, reduce("max", line, [0]))
+
+
+def casts() -> Case:
+    (a, b, c), values = given((37,), ((37,), U8), ((37,), BOOL))
+    scaled = elementwise("mul", a, scalar_like(100.0, a))
+    return case(
+        [a, b, c],
+        values,
+        cast(scaled, I32), cast(scaled, I64), cast(b, F32), cast(c, F32), cast(b, I64),
+        elementwise("lt", a, scalar_like(0.0, a)),
+        elementwise("where", c, a, scalar_like(-1.0, a)),
+    )  # fmt: skip
+
+
+def positions() -> Case:
+    (a,), values = given((3, 5000))
+    line = cast(iota((3, 5000), 1), F32)
+    return case([a], values, elementwise("add", a, line))
+
+
+def sums_of_rows(rows: int, length: int) -> Case:
+    (a,), values = given((rows, length))
+    return case([a], values, reduce("sum", a, [1]), reduce("max", a, [1]), relative=1e-6)
+
+
+def special_values() -> Case:
+    """NaN and infinities pass through as IEEE 754 and NumPy say."""
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 3e38, 1e-40] * 3, np.float32)
+    a = graph_input("a", values.shape, F32)
+    zero = scalar_like(0.0, a)
+    made = [elementwise("max", a, zero), elementwise("min", a, constant(1.0, F32)),
+            elementwise("abs", a), elementwise("neg", a), elementwise("add", a, a),
+            elementwise("lt", a, zero), elementwise("eq", a, a)]  # fmt: skip
+    return case([a], {"a": values}, *made)
+
+
+def input_is_output() -> Case:
+    (a,), values = given((6, 4))
+    return case([a], values, a, transpose(a, (1, 0)))
+
+
+#: Rows, depth, columns: one element, one row, whole tiles, edges everywhere.
+MATMULS = (
+    (1, 1, 1), (1, 64, 40), (2, 20, 72), (6, 8, 8), (7, 5, 9), (13, 33, 31), (64, 48, 64),
+    (100, 3, 2),
+)  # fmt: skip
+
+BUILDERS: dict[str, Callable[[], Case]] = {
+    **{f"scalar-{n}": lambda n=n: scalar_case(n) for n in SCALARS if n not in ("cast", "fma")},
+    **{
+        f"matmul-{m}x{k}x{n}": lambda m=m, k=k, n=n: matmul(m, k, n) for m, k, n in MATMULS
+    },
+    "matmul-bias-gelu-residual": epilogue,
+    "attention-10": lambda: attention(10),
+    "attention-16": lambda: attention(16),
+    "softmax": lambda: case(*_softmax(), relative=1e-6),
+    "layer-norm-384": lambda: layer_norm(384),
+    "layer-norm-37": lambda: layer_norm(37),
+    "conv-3x3": lambda: convolution(9, 3, 1, 4, 10, 1),
+    "conv-3x3-stride-2": lambda: convolution(9, 3, 2, 3, 8, 1),
+    "conv-1x1": lambda: convolution(5, 1, 1, 6, 12, 1),
+    "conv-grouped": lambda: convolution(8, 3, 1, 8, 16, 4),
+    "max-pool": max_pool,
+    "mean-of-image": mean_of_image,
+    "movement": movement,
+    "embedding": embedding,
+    "integers": integers,
+    "casts": casts,
+    "positions": positions,
+    "row-sums": lambda: sums_of_rows(9, 300),
+    "row-sums-short": lambda: sums_of_rows(50, 3),
+    "special-values": special_values,
+    "input-is-output": input_is_output,
+}
+
+
+def _softmax() -> tuple[list[Node], dict[str, Array], Node]:
+    nodes, values = given((4, 5, 77))
+    return nodes, values, softmax(nodes[0])

@@ -1,0 +1,71 @@
+"""Hosts for the conformance suite: each is opened once and runs every case.
+
+A host that cannot run here is skipped, and the run prints why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import HostError
+from tilewright.bundle import Contents, write
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser_find import require
+from tilewright.hosts.reference import ReferenceHost
+from tilewright.hosts.wasmtime import WasmtimeHost
+
+Outputs = dict[str, np.ndarray[Any, Any]]
+RunBundle = Callable[[Path, Mapping[str, Any]], Outputs]
+
+HOSTS = (
+    "reference",
+    "wasmtime",
+    "wasmtime-simd",
+    pytest.param("chromium", marks=pytest.mark.browser),
+    pytest.param("firefox", marks=pytest.mark.browser),
+)
+
+
+@pytest.fixture(scope="session", params=HOSTS)
+def run_bundle(request: pytest.FixtureRequest) -> Iterator[RunBundle]:
+    """Runs a bundle once on the host."""
+    name = request.param
+    if name == "reference":
+        yield lambda path, inputs: ReferenceHost(path).run(inputs).outputs
+    elif name.startswith("wasmtime"):
+        features = frozenset() if name.endswith("simd") else frozenset({"relaxed_simd"})
+        yield lambda path, inputs: WasmtimeHost(path, features).run(inputs).outputs
+    else:
+        try:
+            require(name)
+        except HostError as error:
+            pytest.skip(str(error))
+        with BrowserHost(name) as host:
+
+            def run(path: Path, inputs: Mapping[str, Any]) -> Outputs:
+                model = host.load(path)
+                try:
+                    return model.run(inputs).outputs
+                finally:
+                    model.dispose()
+
+            yield run
+
+
+@pytest.fixture(scope="session")
+def bundle_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Contents], Path]:
+    """Writes a bundle once per name."""
+    root = tmp_path_factory.mktemp("bundles")
+
+    def written(name: str, contents: Contents) -> Path:
+        path = root / name
+        if not path.exists():
+            write(contents, path)
+        return path
+
+    return written

@@ -1,0 +1,41 @@
+"""Every kernel class on every host against the graph interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import BUILDERS, Array, Case
+from conftest import RunBundle
+
+from tilewright.benchkernel import compile_graph
+from tilewright.bundle import Contents
+from tilewright.graph.node import evaluate
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_case(
+    name: str, run_bundle: RunBundle, bundle_of: Callable[[str, Contents], Path]
+) -> None:
+    case = BUILDERS[name]()
+    path = bundle_of(name, compile_graph(case.graph).contents)
+    outputs = run_bundle(path, case.inputs)
+    expected = evaluate([n for _, n in case.graph.outputs], dict(case.inputs))
+    for (label, _), want in zip(case.graph.outputs, expected, strict=True):
+        compare(label, outputs[label], want, case)
+
+
+def compare(label: str, got: Array, want: Array, case: Case) -> None:
+    assert got.shape == want.shape, label
+    assert got.dtype == want.dtype, label
+    if got.dtype.kind != "f" or (case.ulp is None and case.relative is None):
+        np.testing.assert_array_equal(got, want, err_msg=label)
+        return
+    if case.ulp is not None:
+        distance = np.abs(got.astype(np.float64) - want) / np.spacing(np.abs(want))
+        assert distance.max() <= case.ulp, f"{label}: {distance.max()} ULP"
+    if case.relative is not None:
+        error = np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want)
+        assert error <= case.relative, f"{label}: {error}"

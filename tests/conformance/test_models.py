@@ -1,0 +1,60 @@
+"""Whole models on every host against onnxruntime: both PyTorch exporters' files, tiny sizes.
+
+The bound is the issue's: relative error of the output's norm at most 1e-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from conftest import RunBundle
+
+from tilewright.bundle import Contents, Manifest
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend import load
+
+MODELS = sorted((Path(__file__).parents[1] / "models").glob("*.onnx"))
+BUCKETS = (8, 12)
+BOUND = 1e-4
+
+
+def inputs_for(manifest: Manifest, length: int) -> dict[str, np.ndarray]:
+    """Token ids, a mask that hides the last token, or an image."""
+    source, made = np.random.default_rng(5), {}
+    for info in manifest.inputs:
+        shape = tuple(length if isinstance(d, str) else d for d in info.shape)
+        if info.dtype == "f32":
+            made[info.name] = source.standard_normal(shape).astype(np.float32)
+        elif "mask" in info.name:
+            made[info.name] = np.ones(shape, np.int64)
+            made[info.name][..., -1] = 0
+        else:
+            made[info.name] = source.integers(3, 90, shape)
+    return made
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_model_agrees_with_onnxruntime(
+    path: Path, run_bundle: RunBundle, bundle_of: Callable[[str, Contents], Path]
+) -> None:
+    names = load(path).dim_names
+    options = Options(buckets={name: BUCKETS for name in names})
+    compiled = compile_model(path, options)
+    folder = bundle_of(path.stem, compiled.contents)
+    # a length between two buckets: padding and cropping take part
+    inputs = inputs_for(compiled.manifest, 10)
+    session = onnxruntime.InferenceSession(str(path))
+    expected = dict(
+        zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True)
+    )
+    outputs = run_bundle(folder, inputs)
+    assert outputs.keys() == expected.keys()
+    for name, want in expected.items():
+        got = outputs[name]
+        assert got.shape == want.shape, name
+        error = np.linalg.norm(got - want) / np.linalg.norm(want)
+        assert error <= BOUND, f"{name}: {error}"
