@@ -18,7 +18,7 @@ from tilewright.targets.wasm.check import Names, check
 from tilewright.targets.wasm.encode import FnType, Function, Parts, encode_body
 from tilewright.targets.wasm.ir import Expr, Func, Local, Stmt
 from tilewright.targets.wasm.isa import ISA, VALTYPES, Ins
-from tilewright.targets.wasm.lower import Lowered, lower
+from tilewright.targets.wasm.lower import SCRATCH, Lowered, lower
 from tilewright.targets.wasm.passes import ALL
 from tilewright.targets.wasm.target import WasmTarget
 
@@ -184,7 +184,7 @@ def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[Code, .
     """Check and encode functions that may call each other and the math helpers."""
     functions = tuple(functions)
     known: dict[object, FnType] = {**HELPER_TYPES, **{f.name: f.type for f in functions}}
-    names = Names(known, {}, {"scratch": "i32", 0: "i32"}, target.allowed)
+    names = Names(known, {}, {SCRATCH: "i32"}, target.allowed)
     for f in functions:
         check(f, names)
     return tuple(Code(f.name, f.type, f.locals, encode_body(f.body)) for f in functions)

@@ -49,6 +49,9 @@ STORES = {
     BOOL: "i32.store8",
 }
 
+#: The number of the only global that a module imports.
+SCRATCH = 0
+
 #: The space of the argument block (see `Values.space`).
 ARGUMENTS = -1
 
@@ -210,7 +213,7 @@ class _Block:
             # the argument block is no buffer: no kernel writes to it
             value = ir.Load("i32.load", self.args, 4 * self.words[name], ARGUMENTS)
         elif name in self.areas:
-            value = add(Op("global.get", (), ("scratch",)), const(self.areas[name]))
+            value = add(Op("global.get", (), (SCRATCH,)), const(self.areas[name]))
         else:
             return None
         lo = ir.LOWEST_ADDRESS if name.startswith("@") else 0

@@ -313,7 +313,7 @@ def helper(name: str, target: WasmTarget) -> Func:
 
 
 def power(b: Builder, x: Expr, y: float) -> Expr:
-    """x^y for a known y; the common small powers are products."""
+    """x^y for a known y; the common small powers are products, and 1/2 is the square root."""
     simple = _POWERS.get(y)
     return simple(b, b.vec(x)) if simple is not None else call(b, "pow", [x, b.f32x4(y)])
 

@@ -41,7 +41,8 @@ def peak(target: WasmTarget) -> CompiledKernel:
         if target.fma:
             # the sum is the last operand, as in a matmul: engines reuse its register
             return Assign(chain, op("f32x4.relaxed_madd", factor, term, chain))
-        return Assign(chain, op("f32x4.add", op("f32x4.mul", factor, term), chain))
+        # here the product must depend on the chain, or all chains would share it
+        return Assign(chain, op("f32x4.add", op("f32x4.mul", chain, factor), term))
 
     def start(n: int) -> Expr:
         # the start depends on memory, or an engine could compute the chains ahead of time
