@@ -1,0 +1,192 @@
+"""Tables and charts from benchmarks/results/*.json; README and docs quote only these.
+
+Input: the JSON that the benchmarks wrote.  Output: results/README.md, results/*.svg, and the parts
+of README.md between `<!-- results:NAME -->` and `<!-- end -->`.  It measures nothing.
+
+    uv run python benchmarks/report.py          writes
+    uv run python benchmarks/report.py --check  fails if something is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parents[1] / "README.md"
+
+Record = dict[str, Any]
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; all columns but the first are right-aligned."""
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def kernels(record: Record) -> str:
+    head = ["kernel (M×K×N)", "browser", "GFLOP/s", "peak", "share", "median ms", "first call ms"]
+    rows = [
+        [
+            f"{r['kernel']} {r['shape'].replace('x', '×')}",
+            r["host"],
+            f"{r['gflops']:.1f}",
+            f"{r['peak_gflops']:.1f}",
+            f"{r['share_of_peak'] * 100:.0f} %",
+            f"{r['median_ms']:.1f}",
+            f"{r['first_ms']:.0f}",
+        ]
+        for r in record["rows"]
+    ]
+    return table(head, rows)
+
+
+def passes(record: Record) -> str:
+    head = ["passes", "compile ms", "kernel ms", "speed", "first call ms", "code bytes"]
+    rows = [
+        [
+            r["passes"].replace("_", " "),
+            f"{r['compile_ms']:.1f}",
+            f"{r['kernel_ms']:.1f}",
+            f"{r['speedup']:.2f}×",
+            f"{r['first_ms']:.0f}",
+            f"{r['code_bytes']:,}",
+        ]
+        for r in record["rows"]
+    ]
+    return table(head, rows)
+
+
+def compile_speed(record: Record) -> str:
+    rows = [
+        [r["what"], f"{r['median_ms']:,}", f"{r['max_ms']:,}", str(r["n"])] for r in record["rows"]
+    ]
+    return table(["what", "median ms", "slowest ms", "n"], rows)
+
+
+def agreement(record: Record) -> str:
+    """The worst output of each model per host."""
+    hosts = list(dict.fromkeys(r["host"] for r in record["rows"]))
+    worst: dict[str, dict[str, float]] = {}
+    for r in record["rows"]:
+        seen = worst.setdefault(r["model"], {})
+        seen[r["host"]] = max(seen.get(r["host"], 0.0), r["relative_error"])
+    rows = [[m, *(f"{v[h]:.1e}" if h in v else "–" for h in hosts)] for m, v in worst.items()]
+    return table(["model", *hosts], rows)
+
+
+def sizes(record: Record) -> str:
+    rows = [[r["what"], f"{r['bytes']:,}", f"{r['limit']:,}"] for r in record["rows"]]
+    return table(["what", "bytes", "limit"], rows)
+
+
+TABLES: dict[str, Callable[[Record], str]] = {
+    "kernels": kernels,
+    "passes": passes,
+    "compile": compile_speed,
+    "agreement": agreement,
+    "sizes": sizes,
+}
+
+
+# ---- charts --------------------------------------------------------------------------------------
+
+
+def bars(title: str, rows: list[tuple[str, float, float]], unit: str) -> str:
+    """Horizontal bars: (label, value, limit); the limit is drawn as a lighter bar behind."""
+    top = max(max(value, limit) for _, value, limit in rows)
+    width, left, bar, gap = 640, 190, 22, 12
+    scale = (width - left - 90) / top
+    parts = []
+    for i, (label, value, limit) in enumerate(rows):
+        y = 44 + i * (bar + gap)
+        parts.append(f'<text x="{left - 10}" y="{y + 15}" text-anchor="end">{label}</text>')
+        parts.append(
+            f'<rect x="{left}" y="{y}" width="{limit * scale:.1f}" height="{bar}" rx="3" '
+            'fill="#e9c4b0"/>'
+        )
+        parts.append(
+            f'<rect x="{left}" y="{y}" width="{value * scale:.1f}" height="{bar}" rx="3" '
+            'fill="#b8481c"/>'
+        )
+        end = left + max(value, limit) * scale + 8
+        parts.append(f'<text x="{end:.1f}" y="{y + 15}">{value:.1f} {unit}</text>')
+    height = 44 + len(rows) * (bar + gap) + 8
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'font-family="system-ui, sans-serif" font-size="13" fill="#2a2420">\n'
+        f'<rect width="{width}" height="{height}" fill="#fbf8f4"/>\n'
+        f'<text x="16" y="26" font-size="15" font-weight="600">{title}</text>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
+    if "kernels" in records:
+        rows = [
+            (f"{r['kernel']} {r['host']}", r["gflops"], r["peak_gflops"])
+            for r in records["kernels"]["rows"]
+        ]
+        yield "kernels.svg", bars("GFLOP/s on one thread; light: multiply-add peak", rows, "")
+    if "passes" in records:
+        rows = [
+            (r["passes"].split(" + ")[-1].replace("_", " "), r["gflops"], 0.0)
+            for r in records["passes"]["rows"]
+        ]
+        yield "passes.svg", bars("K0 after each further Wasm pass, GFLOP/s", rows, "")
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def facts(record: Record) -> str:
+    machine = record["machine"]
+    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}"
+    return f"{record['date']}, commit {record['commit']}, {where}."
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Every file that this report makes, with its text."""
+    found = {p.stem: json.loads(p.read_text()) for p in sorted(RESULTS.glob("*.json"))}
+    records = {name: found[name] for name in TABLES if name in found}
+    lines = ["# Results", "", "Made by `benchmarks/report.py` from the JSON files beside it.", ""]
+    for name, record in records.items():
+        lines += [f"## {name}", "", facts(record), "", TABLES[name](record), ""]
+    yield RESULTS / "README.md", "\n".join(lines)
+    for name, text in charts(records):
+        yield RESULTS / name, text
+    yield README, _filled(README.read_text(), records)
+
+
+def _filled(text: str, records: dict[str, Record]) -> str:
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        body = TABLES[name](records[name]) if name in records else ""
+        return f"<!-- results:{name} -->\n{body}\n<!-- end -->"
+
+    return re.sub(r"<!-- results:(\w+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    stale = [path for path, text in files() if not path.exists() or path.read_text() != text]
+    if args.check:
+        for path in stale:
+            print(f"{path.name} is out of date: run benchmarks/report.py", file=sys.stderr)
+        return 1 if stale else 0
+    for path, text in files():
+        path.write_text(text)
+    print(f"{len(stale)} files written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

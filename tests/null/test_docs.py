@@ -1,0 +1,113 @@
+"""The documentation is true: its commands run, its generated parts are current, its links lead on.
+
+Input: README.md and docs/*.md.  Commands of `tilewright` run on a tiny model; scripts must exist.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+)
+MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"
+LONG = ("serve",)
+CLI = "from tilewright.cli import main; main()"
+
+
+def shell_lines(page: Path) -> list[str]:
+    """Command lines of ```sh blocks, comments cut off."""
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+COMMANDS = [(page.relative_to(ROOT), line) for page in PAGES for line in shell_lines(page)]
+OURS = [(p, c) for p, c in COMMANDS if re.match(r"(uv run )?tilewright ", c)]
+
+
+def test_there_are_commands() -> None:
+    assert len(OURS) >= 4
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the model under the name that the documents use."""
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copy(MODEL, folder / "model.onnx")
+    return folder
+
+
+@pytest.mark.parametrize(("page", "command"), OURS, ids=[f"{p}: {c[:50]}" for p, c in OURS])
+def test_command_runs(page: Path, command: str, place: Path) -> None:
+    words = shlex.split(command.removeprefix("uv run ").removeprefix("tilewright "))
+    # the tiny model knows no long texts
+    words = [re.sub(r"^n=[\d,]+$", "n=8,16", word) for word in words]
+    if words[0] != "build" and "bundle" in words and not (place / "bundle").exists():
+        run(["build", "model.onnx", "-o", "bundle", "--buckets", "n=8"], place)
+    if words[0] == "check" and "--buckets" not in words:
+        words += ["--buckets", "n=8"]
+    if words[0] in LONG:
+        words += ["--port", "0"]
+        serve(words, place)
+    else:
+        run(words, place)
+
+
+def run(words: list[str], place: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", CLI, *words],
+        cwd=place, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+
+
+def serve(words: list[str], place: Path) -> None:
+    """The server says where it is and ends cleanly."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLI, *words],
+        cwd=place, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        assert "http://" in process.stdout.readline()
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {c[:50]}" for p, c in COMMANDS])
+def test_named_files_exist(page: Path, command: str) -> None:
+    for word in shlex.split(command):
+        if re.match(r"(scripts|benchmarks|tests|examples)/", word):
+            assert (ROOT / word).exists(), f"{page}: {word}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_operator_page_is_current() -> None:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import operators
+    finally:
+        sys.path.pop(0)
+    assert operators.page() == operators.PAGE.read_text(), "run scripts/operators.py --write"
+
+
+def test_report_is_current() -> None:
+    report = [sys.executable, str(ROOT / "benchmarks" / "report.py"), "--check"]
+    result = subprocess.run(report, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
