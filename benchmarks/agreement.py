@@ -1,8 +1,7 @@
 """Agreement with onnxruntime on the same files, in every host.
 
-Input: ONNX files (MiniLM by default with its tokenizer's vocabulary size).  Output:
-results/agreement.json: relative error of the output's norm per model, host and output, and the
-cosine for embeddings.
+Input: ONNX files.  Output: results/agreement.json: relative error of the output's norm and cosine
+per model, host and output.
 
     uv run python benchmarks/agreement.py MODEL.onnx… [--buckets n=32,128] [--host wasmtime …]
 """
@@ -40,7 +39,15 @@ def opened(name: str) -> Iterator[RunBundle]:
         yield lambda path, inputs: WasmtimeHost(path, features).run(inputs).outputs
     else:
         with BrowserHost(name) as host:
-            yield lambda path, inputs: host.load(path).run(inputs).outputs
+
+            def run(path: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+                model = host.load(path)
+                try:
+                    return model.run(inputs).outputs
+                finally:
+                    model.dispose()
+
+            yield run
 
 
 def example(manifest: Manifest, vocabulary: int) -> dict[str, Any]:

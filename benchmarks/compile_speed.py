@@ -4,7 +4,7 @@ Input: the MiniLM model that scripts/demo writes.  Output: results/compile.json.
 schedule to checked bytes, for the relaxed-SIMD build.  Per model: everything but reading the file
 and packing weights, four buckets and both builds.
 
-    uv run python benchmarks/compile_speed.py --model .demo/all-MiniLM-L6-v2.onnx
+    uv run python benchmarks/compile_speed.py --model .demo/minilm.onnx
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import common
 
 from tilewright.compiler import Options, compile_model
 from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Machine, default_schedule
 from tilewright.targets import wasm
 
 BUCKETS = {"n": (16, 32, 64, 128)}
@@ -32,7 +31,7 @@ def kernel_times(model: Path, repeats: int) -> list[float]:
         times = []
         for _ in range(repeats):
             start = time.perf_counter()
-            loops = lower(entry.kernel, default_schedule(entry.kernel, Machine()))
+            loops = lower(entry.kernel, entry.schedule)
             wasm.link([wasm.compile_tile(loops, target)], target, 1)
             times.append((time.perf_counter() - start) * 1e3)
         found.append(statistics.median(times))

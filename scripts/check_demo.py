@@ -51,7 +51,7 @@ def drive(name: str, url: str) -> dict[str, Any]:
     """What drive_page.mjs says of the page, or {"failure": why it says nothing}."""
     queries = [word for query in QUERIES for word in ("--query", query)]
     try:
-        environment = os.environ | {"TILEWRIGHT_BROWSER": str(require(name).path)}
+        environment = os.environ | {KINDS[name].variable: str(require(name).path)}
         done = subprocess.run(
             ["node", str(DRIVER), "--browser", name, "--url", url, *queries],
             capture_output=True,
@@ -88,7 +88,7 @@ def order(ranking: dict[str, Any]) -> list[str]:
 
 
 def report(name: str, page: dict[str, Any]) -> list[str]:
-    if "rankings" not in page:
+    if not page.get("rankings"):
         return [f"{name}: no answer"]
     latency = page["latency"]
     lines = [

@@ -14,7 +14,9 @@ const COMMANDS = {
   chromium: ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'],
   firefox: ['firefox-esr', 'firefox'],
 };
-const QUIET = ['--no-sandbox', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+// Chromium's sandbox refuses to work for root, which is what containers have.
+const SANDBOX = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
+const QUIET = ['--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const HEIGHT = 900;
 
 /** @param {string[]} commands */
@@ -31,7 +33,7 @@ async function openBrowser(name) {
   if (!executablePath) throw new Error(`No ${name} found: install it, or name its file in ${variable}`);
   return name === 'firefox'
     ? puppeteer.launch({ browser: 'firefox', executablePath, protocol: 'webDriverBiDi' })
-    : puppeteer.launch({ browser: 'chrome', executablePath, args: QUIET });
+    : puppeteer.launch({ browser: 'chrome', executablePath, args: [...QUIET, ...SANDBOX] });
 }
 
 /**

@@ -60,7 +60,8 @@ def compile_matmul(m: int, k: int, n: int, options: Options | None = None) -> Co
     weight = np.random.default_rng(0).standard_normal((k, n), np.float32)
     x = graph_input("x", (m, k), F32)
     w = node(ops.Weight("w", (k, n), F32, lambda: weight))
-    return compile_graph(Graph("matmul", (("x", x),), (("y", contract("mk,kn->mn", x, w)),)), options)
+    y = contract("mk,kn->mn", x, w)
+    return compile_graph(Graph("matmul", (("x", x),), (("y", y),)), options)
 
 
 def compile_graph(graph: Graph, options: Options | None = None) -> Compiled:

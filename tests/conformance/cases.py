@@ -222,9 +222,24 @@ def special_values() -> Case:
     return case([a], {"a": values}, *made)
 
 
+def identity() -> Case:
+    """A model without any kernel."""
+    (a,), values = given((6, 4))
+    return case([a], values, a)
+
+
 def input_is_output() -> Case:
     (a,), values = given((6, 4))
     return case([a], values, a, transpose(a, (1, 0)))
+
+
+def input_is_output_at_the_end() -> Case:
+    """The input must outlive every buffer of the chain, although no step reads it any more."""
+    (a,), values = given((4, 8))
+    x = a
+    for seed in range(3):
+        x = elementwise("abs", contract("mk,kn->mn", x, weight(8, 8, seed=seed)))
+    return case([a], values, x, a, relative=1e-6)
 
 
 #: Rows, depth, columns: one element, one row, whole tiles, edges everywhere.
@@ -259,6 +274,8 @@ BUILDERS: dict[str, Callable[[], Case]] = {
     "row-sums-short": lambda: sums_of_rows(50, 3),
     "special-values": special_values,
     "input-is-output": input_is_output,
+    "identity": identity,
+    "input-is-output-at-the-end": input_is_output_at_the_end,
 }
 
 

@@ -42,7 +42,7 @@ def test_model_agrees_with_onnxruntime(
     path: Path, run_bundle: RunBundle, bundle_of: Callable[[str, Contents], Path]
 ) -> None:
     names = load(path).dim_names
-    options = Options(buckets={name: BUCKETS for name in names})
+    options = Options(buckets=dict.fromkeys(names, BUCKETS))
     compiled = compile_model(path, options)
     folder = bundle_of(path.stem, compiled.contents)
     # a length between two buckets: padding and cropping take part

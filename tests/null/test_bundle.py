@@ -15,6 +15,7 @@ from tilewright.bundle import (
     Contents,
     FileRef,
     Manifest,
+    add,
     is_bundle,
     open_bundle,
     write,
@@ -66,6 +67,12 @@ def test_deterministic(tmp_path: Path) -> None:
     write(sample(BIG), tmp_path / "a")
     write(sample(BIG), tmp_path / "b")
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
+
+
+def test_odd_extensions_become_bin() -> None:
+    blobs: dict[str, bytes | bytearray | memoryview] = {}
+    names = [add(blobs, b"x", e).file.rpartition(".")[2] for e in ("json", "json~", "", "a/b")]
+    assert names == ["json", "bin", "bin", "bin"]
 
 
 def kinds(manifest: Manifest) -> dict[str, FileRef]:

@@ -126,7 +126,7 @@ def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_tables_show_text_as_it_is() -> None:
     console = Console(width=60, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    console.print(table(("name", "#count"), [("[x]", 3)]))
+    console.print(table(("name", "count"), [("[x]", 3)]))
     console.print(pairs({"[y]": "[z]"}))
     text = console.export_text()
     assert "[x]" in text
@@ -154,6 +154,8 @@ def test_bundle_names(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     assert bundle_names([str(one), f"second={two}"]) == {"one": one, "second": two}
     assert bundle_names([str(one / "bundle.json")]) == {"one": one}
+    assert bundle_names([f"m={one}/", "n=./two"]) == {"m": one, "n": Path("two")}
+    assert bundle_names([f"m={one}/bundle.json"]) == {"m": one}
     assert bundle_names([str(tmp_path / "a=b")]) == {"a=b": tmp_path / "a=b"}
     with pytest.raises(UsageError, match="called one"):
         bundle_names([str(one), f"{tmp_path}/other/one"])

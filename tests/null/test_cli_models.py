@@ -15,6 +15,7 @@ from tilewright.bundle import open_bundle
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 Capture = pytest.CaptureFixture[str]
+_SHAPES: dict[str, list[int]] = {"x": [3], "s": [], "y": [3]}
 
 
 def save_model(path: Path, last: str = "Relu") -> Path:
@@ -77,6 +78,54 @@ def test_build_in_words(capsys: Capture, tmp_path: Path, model: Path) -> None:
     assert called.code == 0
     assert "memory" in called.out
     assert "one (" in called.out
+
+
+def test_a_bundle_takes_no_shapes(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    Called(capsys, "build", model, "-o", tmp_path / "b", "--buckets", "n=4")
+    inputs = save_inputs(tmp_path / "in.npz", x=np.zeros((4, 8), np.float32))
+    asked = ("run", tmp_path / "b", "--inputs", inputs, "--buckets", "n=8", "--json")
+    called = Called(capsys, *asked)
+    assert called.code == 2
+    assert called.json["error"]["facts"]["bundle"] == str(tmp_path / "b")
+
+
+@pytest.mark.parametrize("host", ["reference", "wasmtime"])
+def test_inputs_of_rank_0_and_of_foreign_byte_order(
+    capsys: Capture, tmp_path: Path, host: str
+) -> None:
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in _SHAPES.items()]
+    node = helper.make_node("Mul", ["x", "s"], ["y"])
+    graph = helper.make_graph([node], "g", infos[:2], infos[2:])
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
+    inputs = save_inputs(tmp_path / "in.npz", x=np.array([1, 2, 3], ">f4"), s=np.float32(2))
+    files = ("--inputs", inputs, "--outputs", tmp_path / "out.npz")
+    called = Called(capsys, "run", tmp_path / "m.onnx", "--host", host, *files)
+    assert called.code == 0
+    assert np.load(tmp_path / "out.npz")["y"].tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("host", "fact", "says"),
+    [("reference", "limit", "8"), ("wasmtime", "reason", "unreachable")],
+)
+def test_an_index_out_of_range(
+    capsys: Capture, tmp_path: Path, host: str, fact: str, says: str
+) -> None:
+    node = helper.make_node("Gather", ["w", "i"], ["y"], name="pick")
+    index = helper.make_tensor_value_info("i", TensorProto.INT64, [2])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])
+    graph = helper.make_graph([node], "g", [index], [out], [numpy_helper.from_array(WEIGHT, "w")])
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
+    inputs = save_inputs(tmp_path / "in.npz", i=np.array([7, 8]))
+    asked = ("run", tmp_path / "m.onnx", "--host", host, "--inputs", inputs, "--json")
+    called = Called(capsys, *asked)
+    assert called.code == 8
+    error = called.json["error"]
+    assert (error["code"], error["facts"]["node"]) == ("kernel-trap", "pick")
+    assert error["hint"]
+    assert says in str(error["facts"][fact])
 
 
 @pytest.mark.parametrize("host", ["reference", "wasmtime"])

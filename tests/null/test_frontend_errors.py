@@ -6,6 +6,7 @@ Input: damaged files, models with missing parts, shapes that do not fit.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -96,6 +97,19 @@ def test_external_data_that_is_cut_short(tmp_path: Path) -> None:
     assert caught.value.facts["found_bytes"] == 100
 
 
+@pytest.mark.parametrize(("key", "value"), [("offset", "-4"), ("offset", "x"), ("length", "")])
+def test_external_data_without_a_valid_place(tmp_path: Path, key: str, value: str) -> None:
+    path = external(tmp_path)
+    proto = onnx.load(path, load_external_data=False)
+    entries = proto.graph.initializer[0].external_data
+    kept = [e for e in entries if e.key != key]
+    del entries[:]
+    entries.extend([*kept, onnx.StringStringEntryProto(key=key, value=value)])
+    onnx.save(proto, path)
+    with pytest.raises(InvalidModel, match="no valid place"):
+        load(path)
+
+
 def test_external_data_may_not_leave_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "inner"
     folder.mkdir()
@@ -116,11 +130,33 @@ def test_external_data_without_a_folder(tmp_path: Path) -> None:
         load(proto)
 
 
-def test_a_weight_with_too_few_elements() -> None:
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"dims": [9], "raw_data": b"1234"}, "fewer elements"),
+        ({"dims": [9], "raw_data": bytes(35)}, "fewer elements"),
+        ({"dims": [9], "raw_data": bytes(37)}, "fewer elements"),
+        ({"dims": [9], "float_data": [1.0] * 8}, "fewer elements"),
+        ({"dims": [-9], "raw_data": bytes(36)}, "negative dimension"),
+    ],
+)
+def test_a_weight_that_does_not_fill_its_shape(fields: dict[str, Any], says: str) -> None:
     proto = model([helper.make_node("Mul", ["x", "w"], ["y"])], {"x": [9]}, ["y"])
-    proto.graph.initializer.append(TensorProto(name="w", dims=[9], data_type=1, raw_data=b"1234"))
-    with pytest.raises(InvalidModel, match="fewer elements"):
+    proto.graph.initializer.append(TensorProto(name="w", data_type=1, **fields))
+    with pytest.raises(InvalidModel, match=says):
         load(proto)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [(TensorProto.INT4, "INT4"), (TensorProto.STRING, "STRING"), (0, "UNDEF")]
+)
+def test_a_weight_of_an_unsupported_element_type(kind: int, says: str) -> None:
+    proto = model([helper.make_node("Mul", ["x", "w"], ["y"])], {"x": [2]}, ["y"])
+    proto.graph.initializer.append(TensorProto(name="w", dims=[2], data_type=kind, raw_data=b"1"))
+    with pytest.raises(UnsupportedDType, match=says):
+        import_model(proto)
+    (row,) = check(proto).rows
+    assert (row.status, row.code) == ("unsupported", "unsupported-dtype")
 
 
 def test_an_unknown_operator_names_the_node() -> None:
@@ -157,8 +193,9 @@ def test_an_operator_newer_than_the_models_opset() -> None:
 def test_an_unsupported_element_type() -> None:
     proto = relu({"x": [2]})
     proto.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT16
-    with pytest.raises(UnsupportedDType, match="UINT16"):
+    with pytest.raises(UnsupportedDType, match="UINT16") as caught:
         import_model(proto)
+    assert caught.value.facts["input"] == "x"
 
 
 def test_operands_of_different_dtypes() -> None:
@@ -247,9 +284,10 @@ def test_a_dynamic_dimension_without_a_value_names_the_way_out() -> None:
     assert "--buckets n=" in caught.value.hint
 
 
-def test_a_dynamic_dimension_without_a_name() -> None:
+@pytest.mark.parametrize("size", [None, -1])
+def test_a_dynamic_dimension_without_a_name(size: int | None) -> None:
     with pytest.raises(ShapeError, match="dimension 0 of input 'x'") as caught:
-        import_model(relu({"x": [None, 4]}))
+        import_model(relu({"x": [size, 4]}))
     assert "--shape x=Nx4" in caught.value.hint
 
 
@@ -277,10 +315,17 @@ def test_a_shape_option_that_cannot_be_read(text: str) -> None:
         parse_shapes([text])
 
 
-@pytest.mark.parametrize("text", ["n", "n=", "n=1,x", "=4", "n=0"])
+@pytest.mark.parametrize("text", ["n", "n=", "n=1,x", "=4", "n=0", "n=²"])
 def test_a_bucket_option_that_cannot_be_read(text: str) -> None:
     with pytest.raises(UsageError, match="--buckets"):
         parse_buckets([text])
+
+
+def test_an_option_that_names_something_twice() -> None:
+    with pytest.raises(UsageError, match="'x' twice"):
+        parse_shapes(["x=1x2", "x=1x3"])
+    with pytest.raises(UsageError, match="'n' twice"):
+        parse_buckets(["n=16", "n=32"])
 
 
 def test_bad_files_fail_the_report_too(tmp_path: Path) -> None:

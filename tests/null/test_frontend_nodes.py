@@ -1,4 +1,4 @@
-"""The node tests that come with ONNX, on the graph interpreter.
+"""The node tests that come with ONNX, on the graph interpreter, and cases that they leave out.
 
 Input: `onnx.backend.test` cases, in memory.  Every case passes or is refused with a typed error;
 none gives a wrong result.  The number that passes may only grow.
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from frontend_factory import Array, run
-from onnx import numpy_helper
+from frontend_factory import Array, model, run
+from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import TilewrightError, UnsupportedOp
 from tilewright.frontend import import_model
 from tilewright.frontend.table import supported
-from tilewright.graph.node import Graph
+from tilewright.graph.node import Graph, render
 
 #: Measured with onnx 1.23.2 (1884 cases).  Raise it when more operators get a rule.
 FLOOR = 1239
@@ -149,3 +149,25 @@ def test_common_operators_pass_every_case(outcomes: list[Outcome]) -> None:
         and "training mode" not in o.reason
     ]
     assert missed == []
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 5, 6, 15, 21])
+def test_a_known_power_of_integers_is_exact(exponent: int) -> None:
+    """No target need have a `pow` of 64 bits for it."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Pow", ["i", "e"], ["y"]),
+    ]
+    graph = import_model(model(nodes, {"x": [3]}, ["y"], {"e": np.array(exponent)}))
+    assert "pow" not in render(graph)
+    (y,) = run(graph, {"x": np.array([-3, 0, 7], np.float32)})
+    assert y.tolist() == [(-3) ** exponent, 0**exponent, 7**exponent]
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin", "Sign"])
+def test_nan_is_treated_as_by_the_reference(op: str) -> None:
+    x = np.array([[1, np.nan, 3, np.nan], [np.nan, 0, -2, 1], [3, 1, 4, 1]], np.float32)
+    attributes = {} if op == "Sign" else {"axis": 1}
+    proto = model([helper.make_node(op, ["x"], ["y"], **attributes)], {"x": [3, 4]}, ["y"])
+    wanted = np.sign(x) if op == "Sign" else getattr(np, op.lower())(x, axis=1)[:, None]
+    np.testing.assert_array_equal(run(import_model(proto), {"x": x})[0], wanted)

@@ -18,8 +18,10 @@ def value(i: Index, env: dict[Var, int]) -> int:
         if isinstance(atom, Var):
             total += c * env[atom]
         elif isinstance(atom, Div):
+            assert value(atom.value, env) >= 0, "targets divide without sign"
             total += c * (value(atom.value, env) // atom.by)
         elif isinstance(atom, Mod):
+            assert value(atom.value, env) >= 0, "targets divide without sign"
             total += c * (value(atom.value, env) % atom.by)
     return total
 
@@ -38,6 +40,7 @@ def trees(draw: st.DrawFn, depth: int = 3):
         return left + right, lambda env: plain(env) + other(env)
     n = draw(st.integers(1, 12))
     if kind == "mul":
+        n = draw(st.sampled_from([n, -n]))
         return left * n, lambda env: plain(env) * n
     if kind == "div":
         return left // n, lambda env: plain(env) // n
@@ -78,6 +81,14 @@ def test_panel_index_becomes_affine_in_a_tile() -> None:
     n, p, lane = Var("n", 384), Var("p", 48), Var("lane", 8)
     packed = (index(n) // 8) * 800 + index(n) % 8
     assert packed.substitute({n: index(p) * 8 + index(lane)}) == index(p) * 800 + index(lane)
+
+
+def test_flipped_axis_in_another_shape() -> None:
+    """reshape(flip(x)): (7 - i) // 4 was 1 for every i"""
+    i = Var("i", 8)
+    rows, cols = unflatten(index(i) * -1 + 7, (2, 4))
+    for n in range(8):
+        assert (value(rows, {i: n}), value(cols, {i: n})) == divmod(7 - n, 4)
 
 
 def test_split_halves_meet_again() -> None:

@@ -69,7 +69,10 @@ def test_web_engine_names_no_python() -> None:
     assert not list((PACKAGE / "web").rglob("*.py"))
 
 
-@pytest.mark.parametrize("module", ["kernel.lower", "kernel.interp", "kernel.serial", "targets.wasm"])
+PORTABLE = ["kernel.lower", "kernel.interp", "kernel.serial", "targets.wasm"]
+
+
+@pytest.mark.parametrize("module", PORTABLE)
 def test_kernel_generation_needs_only_the_standard_library(module: str) -> None:
     blocked = """
 import sys

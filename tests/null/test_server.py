@@ -167,6 +167,7 @@ def test_head(client: TestClient, manifest: Manifest) -> None:
         "/bundles/other/bundle.json",
         "/bundles/my model/blobs/" + "0" * 64 + ".bin",
         "/nowhere",
+        "/" + "long" * 100,
     ],
 )
 def test_refused(client: TestClient, tmp_path: Path, url: str) -> None:

@@ -131,6 +131,18 @@ def test_progress_keeps_a_request_alive(fake: pytest.MonkeyPatch, bundle: Path) 
         assert host.load(bundle).handle == 1
 
 
+def test_progress_that_fails_ends_its_request_only(
+    fake: pytest.MonkeyPatch, bundle: Path
+) -> None:
+    def fail(_: dict[str, Any]) -> None:
+        raise KeyError("mine")
+
+    with BrowserHost("chromium") as host:
+        with pytest.raises(KeyError, match="mine"):
+            host.load(bundle, on_progress=fail)
+        assert host.load(bundle).handle == 1
+
+
 @pytest.mark.parametrize(("code", "kind"), [("input", InputError), ("disposed", HostError)])
 def test_page_errors(fake: pytest.MonkeyPatch, bundle: Path, code: str, kind: type) -> None:
     fake.setenv("FAKE_MODE", code)
@@ -171,7 +183,7 @@ def alive(process: int) -> bool:
 def test_wrong_token() -> None:
     link = Link(lambda: None)
     client = TestClient(create_app({}, host_socket=link.socket))
-    for token in ("", "?token=guess"):
+    for token in ("", "?token=guess", "?token=%C3%A9"):
         with pytest.raises(WebSocketDisconnect), client.websocket_connect(f"/_host/socket{token}"):
             pass
     with client.websocket_connect(f"/_host/socket?token={link.token}") as page:

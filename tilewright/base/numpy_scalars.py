@@ -13,14 +13,31 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtypes import DType
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _div(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iu":  # ONNX divides integers toward zero
-        quotient = np.trunc(a.astype(np.float64) / np.where(b == 0, 1, b))
-        return np.where(b == 0, 0, quotient)
+        safe = np.where(b == 0, 1, b)
+        quotient = a // safe
+        inexact = (quotient * safe != a) & ((a < 0) != (safe < 0))
+        return np.where(b == 0, 0, quotient + inexact).astype(a.dtype)
     return np.asarray(a / b)
+
+
+def cast(x: Array, dtype: DType) -> Array:
+    """`x` as `dtype`: floats are truncated toward zero and saturated to integers, NaN becomes 0."""
+    if x.dtype.kind == "f" and dtype.kind in ("int", "uint"):
+        limits = np.iinfo(dtype.numpy)
+        whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
+        # the largest i64 is no float: compare first, convert only what fits
+        inside = (whole > limits.min) & (whole < float(limits.max))
+        result = np.where(inside, whole, 0).astype(dtype.numpy)
+        ends = np.where(whole > 0, limits.max, limits.min).astype(dtype.numpy)
+        return np.where(inside, result, ends)
+    return x.astype(dtype.numpy)
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

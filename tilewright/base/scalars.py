@@ -78,9 +78,13 @@ def _pow(a: float, b: float) -> float:
     try:
         return math.pow(a, b)
     except OverflowError:
-        return math.inf
-    except ValueError:
-        return math.inf if a == 0 else math.nan
+        return -math.inf if a < 0 and _is_odd(b) else math.inf
+    except ValueError:  # 0 to a negative power, or a root of a negative number
+        return math.nan if a else math.copysign(math.inf, a) if _is_odd(b) else math.inf
+
+
+def _is_odd(b: float) -> bool:
+    return b % 2 == 1
 
 
 def _sqrt(x: float) -> float:
@@ -92,7 +96,7 @@ def _round_even(x: float) -> float:
 
 
 def _keep(x: float, fn: Callable[[float], float]) -> float:
-    return float(fn(x)) if math.isfinite(x) else x
+    return math.copysign(float(fn(x)), x) if math.isfinite(x) else x  # ceil(-0.5) is -0
 
 
 def _trig(fn: Callable[[float], float]) -> Callable[[float], float]:

@@ -81,6 +81,12 @@ def _read(folder: Path, ref: FileRef) -> bytes:
         raise BundleCorrupt(
             f"The bundle lacks the file {ref.file}", hint=REBUILD, path=str(path)
         ) from error
+    except OSError as error:
+        raise BundleCorrupt(
+            f"The bundle file {ref.file} cannot be read: {error.strerror}",
+            hint="Look at the file's permissions",
+            path=str(path),
+        ) from error
     found = digest(data)
     if found != ref.digest or len(data) != ref.bytes:
         raise BundleCorrupt(

@@ -46,7 +46,10 @@ class Contents:
 
 
 def add(blobs: dict[str, Buffer], data: Buffer, extension: str) -> FileRef:
-    """Puts `data` under its content address into `blobs` and returns the reference."""
+    """Puts `data` under its content address into `blobs` and returns the reference.
+
+    An extension that a blob's name cannot have becomes "bin".
+    """
     ref = _ref(data, extension)
     blobs[ref.file] = data
     return ref
@@ -112,7 +115,10 @@ def _check_complete(manifest: Manifest, blobs: Mapping[str, Buffer]) -> None:
 def _ref(data: Buffer, extension: str) -> FileRef:
     found = digest(data)
     size = memoryview(data).nbytes
-    return FileRef(file=f"{BLOBS}/{found}.{extension}", digest=found, bytes=size)
+    name = f"{BLOBS}/{found}.{extension}"
+    if not is_blob_name(name):
+        name = f"{BLOBS}/{found}.bin"
+    return FileRef(file=name, digest=found, bytes=size)
 
 
 def _replace(path: Path, data: Buffer) -> None:

@@ -170,6 +170,12 @@ def _bundle_of(
     Without --shape and --buckets open dimensions are as long as in the inputs.
     """
     if is_bundle(path) or path.is_dir():
+        if shape or bucket:
+            raise UsageError(
+                "A bundle has its shapes already",
+                hint="Leave --shape and --buckets out, or run the model itself",
+                bundle=path,
+            )
         yield path
         return
     from tilewright.frontend import load

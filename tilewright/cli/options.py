@@ -54,9 +54,10 @@ def bundle_names(given: Iterable[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for text in given:
         name, equals, path = text.partition("=")
-        folder = Path(path if equals and not Path(text).exists() else text)
+        named = equals and not Path(text).exists()
+        folder = Path(path if named else text)
         folder = folder.parent if folder.name == POINTER else folder
-        name = name if str(folder) == path else folder.resolve().name
+        name = name if named else folder.resolve().name
         if not name or "/" in name or name in found:
             raise UsageError(
                 f"Two bundles are called {name}" if name in found else f"No name in: {text}",

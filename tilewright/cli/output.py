@@ -86,10 +86,10 @@ def progress(as_json: bool) -> Generator[Report]:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """A plain table; columns whose name starts with `#` are numbers."""
+    """A plain table."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        found.add_column(name.lstrip("#"), justify="right" if name[0] == "#" else "left")
+        found.add_column(name)
     for row in rows:
         found.add_row(*(escape(str(cell)) for cell in row))
     return found

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InvalidModel, UnsupportedOp
+from tilewright.base.errors import InvalidModel, UnsupportedDType, UnsupportedOp
 from tilewright.frontend import operators  # noqa: F401  fills the table that `find` reads
 from tilewright.frontend.table import find
 from tilewright.frontend.tensors import WIDENED, check_bytes, dtype_of, is_external
@@ -156,12 +156,17 @@ def _decl(info: ValueInfoProto) -> TensorDecl:
         raise UnsupportedOp(f"input {info.name!r} is no tensor", input=info.name)
     tensor = info.type.tensor_type
     dims = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
-    dtype = dtype_of(tensor.elem_type)
+    try:
+        dtype = dtype_of(tensor.elem_type)
+    except UnsupportedDType as error:
+        raise UnsupportedDType(
+            f"input {info.name!r}: {error.message}", hint=error.hint, input=info.name, **error.facts
+        ) from error
     return TensorDecl(info.name, dtype, dims, WIDENED.get(int(tensor.elem_type)))
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    if dim.HasField("dim_value"):
+    if dim.HasField("dim_value") and dim.dim_value >= 0:  # some exporters write -1 for dynamic
         return int(dim.dim_value)
     return str(dim.dim_param) or None
 

@@ -53,7 +53,8 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int | str, ...]]:
             raise UsageError(
                 f"cannot read the shape {text!r}", hint="write --shape NAME=1x128 or NAME=1xn"
             )
-        made[name] = tuple(int(p) if p.isdigit() else p for p in parts)
+        _check_fresh(name, made, "--shape")
+        made[name] = tuple(int(p) if _is_number(p) else p for p in parts)
     return made
 
 
@@ -63,12 +64,23 @@ def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     for text in texts:
         name, _, sizes = text.partition("=")
         parts = sizes.split(",")
-        if not name or not all(p.strip().isdigit() and int(p) > 0 for p in parts):
+        if not name or not all(_is_number(p.strip()) and int(p) > 0 for p in parts):
             raise UsageError(
                 f"cannot read the buckets {text!r}", hint="write --buckets NAME=16,32,64"
             )
+        _check_fresh(name, made, "--buckets")
         made[name] = tuple(sorted({int(p) for p in parts}))
     return made
+
+
+def _is_number(text: str) -> bool:
+    """Plain digits only: `int` does not read all that `isdigit` accepts, "²" for one."""
+    return text.isascii() and text.isdigit()
+
+
+def _check_fresh(name: str, made: Mapping[str, object], option: str) -> None:
+    if name in made:
+        raise UsageError(f"{option} names {name!r} twice", hint="write all of its sizes at once")
 
 
 def _check_names(model: Model, dims: Mapping[str, int], shapes: Shapes) -> None:

@@ -66,9 +66,10 @@ def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Nod
 
 
 def bytes_of(tensor: TensorProto) -> int:
-    """What the tensor's elements take in the model file."""
-    bits = prod(tensor.dims) * _stored(tensor).itemsize
-    return int(bits)
+    """What the tensor's elements take in the model file; 0 if ONNX has no such element type."""
+    if tensor.data_type not in TensorProto.DataType.values() or not tensor.data_type:
+        return 0
+    return int(prod(tensor.dims) * _stored(tensor).itemsize)
 
 
 def _stored(tensor: TensorProto) -> np.dtype[np.generic]:
@@ -80,7 +81,16 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
-    """All bytes of the tensor are there, by sizes alone."""
+    """All bytes of the tensor are there, by sizes alone.
+
+    An unsupported element type passes: the node that reads the tensor says so.
+    """
+    if any(n < 0 for n in tensor.dims):
+        raise InvalidModel(
+            f"tensor {tensor.name!r} has a negative dimension", shape=tuple(tensor.dims)
+        )
+    if tensor.data_type not in _DTYPES:
+        return
     wanted = bytes_of(tensor)
     if is_external(tensor):
         path, offset, length = _place(tensor, folder)
@@ -97,16 +107,16 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
             )  # fmt: skip
         return
     count = prod(tensor.dims)
-    listed = sum(len(getattr(tensor, field)) for field in _LISTS)
     if tensor.HasField("raw_data"):
-        whole = tensor.ByteSize() >= wanted
+        whole = len(tensor.raw_data) == wanted
     else:
-        whole = listed >= count or _stored(tensor).itemsize < 1
+        whole = sum(len(getattr(tensor, field)) for field in _LISTS) == count
     if not whole:
         raise InvalidModel(
-            f"tensor {tensor.name!r} has fewer elements than its shape",
+            f"tensor {tensor.name!r} has more or fewer elements than its shape",
             hint="the file is damaged, or its weights were stripped",
             shape=tuple(tensor.dims),
+            dtype=dtype_of(tensor.data_type).name,
         )
 
 
@@ -131,7 +141,13 @@ def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
             hint=f"put {location!r} beside the model file",
             path=str(path),
         )
-    return path, int(facts.get("offset", 0)), int(facts.get("length", bytes_of(tensor)))
+    offset, length = facts.get("offset", "0"), facts.get("length", str(bytes_of(tensor)))
+    if not (offset.isdecimal() and length.isdecimal()):
+        raise InvalidModel(
+            f"the external data of tensor {tensor.name!r} has no valid place",
+            path=str(path), offset=offset, length=length,
+        )  # fmt: skip
+    return path, int(offset), int(length)
 
 
 def read_tensor(tensor: TensorProto, folder: Path | None, dtype: DType) -> Array:

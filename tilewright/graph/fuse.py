@@ -13,11 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.base.dtypes import BOOL
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, is_constant, toposort
+from tilewright.kernel.vectorize import VECTOR_DTYPES
 
 #: Functions that cost more than a load; they are not computed twice.
 EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
+
+#: Element types that vectors compute.
+CHEAP = (*VECTOR_DTYPES, BOOL)
 
 Users = dict[Node, tuple[Node, ...]]
 
@@ -136,7 +141,7 @@ def _costs(n: Node) -> bool:
     below = toposort([n])
     return any(
         isinstance(m.op, ops.Elementwise)
-        and (m.op.fn in EXPENSIVE or not m.dtype.is_float or not m.inputs[0].dtype.is_float)
+        and (m.op.fn in EXPENSIVE or any(x.dtype not in CHEAP for x in (m, *m.inputs)))
         for m in below
         if not is_constant(m)
     )

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.dtypes import BY_NUMPY, I64, DType
 from tilewright.base.errors import ShapeError
-from tilewright.base.numpy_scalars import NUMPY_SCALARS
+from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.base.scalars import SCALARS
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -274,7 +274,7 @@ def _np_elementwise(op: Elementwise, *xs: Array) -> Array:
     with np.errstate(all="ignore"):
         if op.fn == "cast":
             assert op.dtype is not None
-            return xs[0].astype(op.dtype.numpy)
+            return cast(xs[0], op.dtype)
         dtype = SCALARS[op.fn].dtype(tuple(BY_NUMPY[x.dtype.name] for x in xs))
         return np.asarray(NUMPY_SCALARS[op.fn](*xs)).astype(dtype.numpy, copy=False)
 

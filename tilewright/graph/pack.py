@@ -9,6 +9,9 @@ A packed weight is computed when the bundle is written; a packed activation is o
 
 from __future__ import annotations
 
+from math import prod
+from string import ascii_letters
+
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
@@ -20,9 +23,10 @@ from tilewright.graph.node import (
     slice_,
     transpose,
 )
+from tilewright.graph.ops import Shape
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.views import through_views
-from tilewright.kernel.index import Var, flatten, index
+from tilewright.kernel.index import Index, Var, flatten, index
 
 #: Columns of a panel.  A wider register tile reads several panels.
 PANEL = 8
@@ -42,11 +46,62 @@ def _pack_contraction(n: Node) -> Node | None:
     if last and last in la and last not in lb:
         (a, la), (b, lb) = (b, lb), (a, la)
     columns = last if last in lb and last not in la else ""
-    packed = _panels(b, lb, la, n.op.out, columns) if columns else (_stored(b), lb)
+    split = _unmerge(a, la, b, lb, n.op.out)
+    if split is not None:
+        (a, la), (b, lb) = split
     rows = _stored(a)
-    if rows is a and packed[0] is b:
+    packed = (_stored(b), lb)
+    if columns:
+        packed = _panels(b, lb, _by_stride(rows, la), n.op.out, columns)
+    if rows is a and packed[0] is b and split is None:
         return None
     return contract(f"{la},{packed[1]}->{n.op.out}", rows, packed[0], source=n.source)
+
+
+def _unmerge(
+    a: Node, la: str, b: Node, lb: str, out: str
+) -> tuple[tuple[Node, str], tuple[Node, str]] | None:
+    """Both operands with a summed axis in parts again, if `a` is then read where it lies.
+
+    contract("mk,kn->mn", reshape(transpose(x)), w) -> contract("mhd,hdn->mn", transpose(x), w')
+    """
+    if not isinstance(a.op, ops.Reshape) or _is_affine(a):
+        return None
+    groups = _merged(a.inputs[0].shape, a.shape)
+    if groups is None:
+        return None
+    fresh = iter(c for c in ascii_letters if c not in la + lb + out)
+    parts = {
+        c: tuple(zip(fresh, group, strict=False))
+        for c, group in zip(la, groups, strict=True)
+        if len(group) > 1 and c in lb and c not in out
+    }
+
+    def split(x: Node, letters: str) -> tuple[Node, str]:
+        pairs = [
+            pair
+            for c, extent in zip(letters, x.shape, strict=True)
+            for pair in parts.get(c, ((c, extent),))
+        ]
+        return reshape(x, [n for _, n in pairs]), "".join(c for c, _ in pairs)
+
+    rows, letters = split(a, la)
+    rows = reshape(a.inputs[0], rows.shape)
+    return ((rows, letters), split(b, lb)) if parts and _is_affine(rows) else None
+
+
+def _merged(old: Shape, new: Shape) -> list[tuple[int, ...]] | None:
+    """The axes of `old` (longer than 1) that each axis of `new` merges; None if it also splits."""
+    left = [n for n in old if n > 1]
+    groups: list[tuple[int, ...]] = []
+    for extent in new:
+        group: list[int] = []
+        while prod(group) < extent and left:
+            group.append(left.pop(0))
+        if prod(group) != extent:
+            return None
+        groups.append(tuple(group))
+    return groups
 
 
 def _is_packed(x: Node) -> bool:
@@ -57,19 +112,20 @@ def _is_packed(x: Node) -> bool:
 
 
 def _panels(b: Node, labels: str, other: str, out: str, columns: str) -> tuple[Node, str]:
-    """(view of the packed operand, its letters): batch letters, then the reduction, then columns"""
+    """(view of the packed operand, its letters): output letters, the reduction, the columns"""
     if _is_packed(b):
         return b, labels
-    batch = [c for c in labels if c in other and c in out]
-    # the reduction runs in the row operand's order, whose reads it makes contiguous
+    batch = [c for c in labels if c in out and c != columns]
+    # the reduction runs as the row operand lies in memory, so that its reads are contiguous
     depth = [c for c in other if c in labels and c not in out]
-    order = [*batch, *depth, columns]
+    alone = [c for c in labels if c not in other and c not in out]
+    order = [*batch, *depth, *alone, columns]
     x = transpose(b, [labels.index(c) for c in order])
     extent = x.shape[-1]
     panels = -(-extent // PANEL)
     x = pad(x, (0,) * x.rank, (0,) * (x.rank - 1) + (panels * PANEL - extent,))
     x = reshape(x, (*x.shape[:-1], panels, PANEL))
-    head, tail = len(batch), len(batch) + len(depth)
+    head, tail = len(batch), x.rank - 2
     there = [*range(head), tail, *range(head, tail), tail + 1]
     stored = node(ops.Realize(), transpose(x, there))
     back = [*range(head), *range(head + 1, tail + 1), head, tail + 1]
@@ -80,8 +136,22 @@ def _panels(b: Node, labels: str, other: str, out: str, columns: str) -> tuple[N
 
 def _stored(x: Node) -> Node:
     """x itself if plain strides reach it in its root's memory, else a copy in its own order."""
-    axes = tuple(index(Var(f"i{axis}", extent)) for axis, extent in enumerate(x.shape))
-    root, at = through_views(x, axes)
-    if flatten(at, root.shape).is_affine:
-        return x
-    return node(ops.Realize(), x)
+    return x if _is_affine(x) else node(ops.Realize(), x)
+
+
+def _is_affine(x: Node) -> bool:
+    return _offset(x)[1].is_affine
+
+
+def _offset(x: Node) -> tuple[tuple[Var, ...], Index]:
+    """(a variable per axis, where that element of `x` lies in the memory of its root)"""
+    axes = tuple(Var(f"i{axis}", extent) for axis, extent in enumerate(x.shape))
+    root, at = through_views(x, tuple(map(index, axes)))
+    return axes, flatten(at, root.shape)
+
+
+def _by_stride(x: Node, letters: str) -> str:
+    """The letters of a stored operand, the one that moves furthest in memory first."""
+    axes, at = _offset(x)
+    strides = {c: abs(at.coefficient(v)) for c, v in zip(letters, axes, strict=True)}
+    return "".join(sorted(letters, key=lambda c: -strides[c]))

@@ -145,8 +145,13 @@ def merge_transposes(n: Node) -> Node | None:
     x, perm = n.inputs[0], n.op.perm
     if isinstance(x.op, ops.Transpose):
         return transpose(x.inputs[0], [x.op.perm[p] for p in perm])
-    long = [p for p in perm if x.shape[p] > 1]
-    return reshape(x, n.shape) if long == sorted(long) else None
+    return reshape(x, n.shape) if _moves_units(x.shape, perm) else None
+
+
+def _moves_units(shape: Shape, perm: tuple[int, ...]) -> bool:
+    """True if the permutation only moves axes of extent 1, so that memory stays as it is."""
+    long = [p for p in perm if shape[p] > 1]
+    return long == sorted(long)
 
 
 def _transposed(n: Node) -> tuple[int, ...] | None:
@@ -161,21 +166,33 @@ def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def sink_elementwise(n: Node) -> Node | None:
-    """f(transpose(x), y) -> transpose(f(x, inverse(y)))"""
+    """f(transpose(x), y) -> transpose(f(x, inverse(y))), where that makes no new transpose"""
     if not isinstance(n.op, ops.Elementwise):
         return None
     perms = [p for p in map(_transposed, n.inputs) if p is not None]
     if not perms:
         return None
     back = _inverse(perms[0])
+    if not all(_transposed(i) == perms[0] or _moves_freely(i, back) for i in n.inputs):
+        return None
     moved = [_move(i, back) for i in n.inputs]
     return transpose(node(n.op, *moved, source=n.source), perms[0])
+
+
+def _moves_freely(x: Node, perm: tuple[int, ...]) -> bool:
+    """True if transpose(x) costs nothing at run time: a constant, or only units change place."""
+    inner = x.inputs[0] if isinstance(x.op, ops.Broadcast) else x
+    return is_constant(x) or _moves_units(inner.shape, perm)
 
 
 def _move(x: Node, perm: tuple[int, ...]) -> Node:
     """transpose(x), taken below a broadcast so that the broadcast stays outermost."""
     if isinstance(x.op, ops.Broadcast):
-        return broadcast(transpose(x.inputs[0], perm), _permuted(x.shape, perm))
+        return broadcast(_move(x.inputs[0], perm), _permuted(x.shape, perm))
+    if isinstance(x.op, ops.Transpose):
+        return _move(x.inputs[0], _permuted(x.op.perm, perm))
+    if _moves_units(x.shape, perm):
+        return reshape(x, _permuted(x.shape, perm))
     return transpose(x, perm)
 
 

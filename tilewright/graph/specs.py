@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
+from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, is_constant
 from tilewright.graph.views import Indices, below
@@ -31,15 +32,29 @@ class Step:
 def kernel_steps(graph: Graph, stored: tuple[Node, ...]) -> tuple[Step, ...]:
     """A step per stored node, in an order that respects dependencies.
 
-    An input that is an output as well is copied; a constant output is stored like any other.
+    An input that is an output as well is there already; a constant output is stored by a step.
     """
+    _refuse_empty(graph)
     kept = set(stored)
     steps = [_step(n, kept) for n in stored]
     for _, n in graph.outputs:
-        if n not in kept:
+        if n not in kept and not isinstance(n.op, ops.Input):
             kept.add(n)
             steps.append(_step(n, kept))
     return tuple(steps)
+
+
+def _refuse_empty(graph: Graph) -> None:
+    """A kernel has at least one element to compute; empty tensors only exist in constants."""
+    outputs = {n for _, n in graph.outputs}
+    for n in graph.nodes():
+        if not n.size and (n in outputs or not is_constant(n)):
+            raise ShapeError(
+                "a tensor without elements cannot be computed",
+                hint="Choose input shapes and buckets that leave no axis empty.",
+                node=n.source or None,
+                shape=n.shape,
+            )
 
 
 def _step(n: Node, stored: set[Node]) -> Step:
@@ -148,6 +163,9 @@ class _Maker:
             self._value(operand, tuple(where[c] for c in letters))
             for operand, letters in zip(n.inputs, labels, strict=True)
         )
+        if isinstance(a, Load) and a.index.is_affine:  # as the row operand lies in memory
+            strides = {v: abs(a.index.coefficient(v)) for v in loop}
+            loop.sort(key=lambda v: -strides[v])
         return self._stage(n, "sum", tuple(loop), Call("mul", (a, b), n.dtype))
 
     def _stage(self, n: Node, fn: str, axes: tuple[Var, ...], value: Expr) -> Expr:

@@ -69,8 +69,8 @@ class Link:
 
     async def socket(self, socket: WebSocket) -> None:
         """The endpoint: one page with the right token, until it goes."""
-        token = socket.query_params.get("token", "")
-        if not secrets.compare_digest(token, self.token) or self._socket is not None:
+        token = socket.query_params.get("token", "").encode()
+        if not secrets.compare_digest(token, self.token.encode()) or self._socket is not None:
             await socket.close(1008)
             return
         await socket.accept()
@@ -152,8 +152,7 @@ class Link:
             return
         pending.heard = time.monotonic()
         if progress is not None:
-            if pending.on_progress:
-                pending.on_progress(progress)
+            _report(pending, progress)
         elif "error" in plain:
             pending.future.set_exception(page_error(plain["error"]))
         else:
@@ -168,6 +167,15 @@ class Link:
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
+
+
+def _report(pending: _Pending, progress: Json) -> None:
+    """What the caller's function raises ends its own request, not the connection of all."""
+    try:
+        if pending.on_progress:
+            pending.on_progress(progress)
+    except Exception as error:
+        pending.future.set_exception(error)
 
 
 def _gone() -> HostError:

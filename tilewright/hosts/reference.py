@@ -7,6 +7,7 @@ computes is what the kernels mean, schedules and targets aside.  For checking, n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 
 from tilewright.base.errors import KernelTrap
-from tilewright.base.numpy_scalars import NUMPY_SCALARS
+from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.bundle import Bundle, Plan, open_bundle
 from tilewright.hosts.tensors import Array, Run, collect, fit, pick_plan
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load
@@ -45,7 +46,7 @@ class ReferenceHost:
         manifest = self.bundle.manifest
         plan = pick_plan(manifest, inputs)
         for info, data in fit(manifest, plan, inputs):
-            self._memory[info.address : info.address + info.bytes] = data.view(np.uint8).ravel()
+            self._memory[info.address : info.address + info.bytes] = data.reshape(-1).view(np.uint8)
         self._steps(plan)
         return collect(manifest, plan, inputs, self._read)
 
@@ -65,7 +66,13 @@ class ReferenceHost:
             try:
                 run_kernel(kernel, views)
             except KernelTrap as trap:
-                raise KernelTrap(trap.message, kernel=step.kernel, node=step.node) from trap
+                raise KernelTrap(
+                    trap.message,
+                    hint="Check the values of index inputs (token ids)",
+                    kernel=step.kernel,
+                    node=step.node,
+                    **trap.facts,
+                ) from trap
 
 
 def run_kernel(kernel: Kernel, buffers: list[Array]) -> None:
@@ -100,7 +107,11 @@ class _Evaluator:
         factors = self.kernel.product
         if factors is not None and number == 0:
             a, b = (self.value(f, domain) for f in factors)
-            return _sum_of_products(a, b, len(self.kernel.rows))
+            rows = len(self.kernel.rows)
+            # an axis that neither factor depends on only repeats the sum
+            unused = zip(axes, a.shape[rows:], b.shape[rows:], strict=True)
+            times = prod(v.extent for v, n, m in unused if n == m == 1)
+            return np.asarray(_sum_of_products(a, b, rows) * a.dtype.type(times))
         full = np.broadcast_to(self.value(value, domain), tuple(v.extent for v in domain))
         over = tuple(range(len(self.kernel.rows), len(domain)))
         folded = _FOLD[op](full, axis=over) if over else full
@@ -140,7 +151,7 @@ class _Evaluator:
             case Call(fn, operands, dtype, _):
                 args = [self.value(a, domain) for a in operands]
                 if fn == "cast":
-                    return args[0].astype(dtype.numpy)
+                    return cast(args[0], dtype)
                 return np.asarray(NUMPY_SCALARS[fn](*args)).astype(dtype.numpy)
             case IndexValue(at, dtype, _):
                 return self.index(at, domain).astype(dtype.numpy)

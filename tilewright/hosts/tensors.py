@@ -84,8 +84,9 @@ def fit(
                 expected=dtype.numpy,
                 dtype=given.dtype.name,
             )
-        padding = [(0, n - m) for n, m in zip(placed.shape, given.shape, strict=True)]
-        yield placed, np.ascontiguousarray(np.pad(given, padding))
+        whole = np.zeros(placed.shape, dtype.numpy)
+        whole[tuple(slice(n) for n in given.shape)] = given
+        yield placed, whole
 
 
 def collect(

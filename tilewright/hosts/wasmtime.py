@@ -111,7 +111,7 @@ class WasmtimeHost:
                 hint="Check the values of index inputs (token ids)",
                 kernel=step.kernel,
                 node=step.node,
-                reason=str(trap).splitlines()[0],
+                reason=str(trap).strip().splitlines()[-1].strip(),
             ) from trap
 
     def _read(self, address: int, size: int) -> bytes:

@@ -24,9 +24,8 @@ from tilewright.kernel.expr import (
     Reg,
     dtype_of,
     rewrite,
-    walk,
 )
-from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
+from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.loops import For, If, Let, LetGather, LetMin, Set, Stmt, Store, TileFn
 from tilewright.kernel.spec import Kernel
 
@@ -82,7 +81,7 @@ class Builder:
         """
         if isinstance(e, (Const, Acc, Reg, Guard)):
             return e
-        if not any(moving & _variables(node) for node in walk(e)):
+        if not moving & e.variables:
             self._count += 1
             name = f"t{self._count}"
             self.set(name, evaluate(e))
@@ -189,7 +188,7 @@ class Builder:
                 return Guard(tuple(map(self._bound, node.bounds)), node.value, node.default)
             return node
 
-        return rewrite(e, change)
+        return rewrite(rewrite(e, _guard_gathers), change)
 
     def _bound(self, b: Bound) -> Bound:
         return Bound(self.address(b.index), b.extent)
@@ -208,11 +207,7 @@ class Builder:
         if not isinstance(atom, Gathered):
             return Index(((atom, 1),))
         assert isinstance(atom.value, Expr)
-        needed: frozenset[Var] = frozenset()
-        for node in walk(atom.value):
-            if isinstance(node, (Load, IndexValue)):
-                needed |= node.index.variables
-        depth = max(self._depth(needed), self._last_condition())
+        depth = max(self._depth(atom.value.variables), self._last_condition())
         frame = self._frames[depth]
         if atom not in frame.named:
             var = self.fresh("g", atom.extent)
@@ -238,13 +233,51 @@ class Builder:
         return depth
 
 
-def _variables(e: Expr) -> frozenset[Var]:
-    """The variables of this node's own indices."""
-    if isinstance(e, (Load, IndexValue)):
-        return e.index.variables
-    if isinstance(e, Guard):
-        return frozenset().union(*(b.index.variables for b in e.bounds))
-    return frozenset()
+def _guard_gathers(e: Expr) -> Expr:
+    """Indices are read before the guard is asked: the guard must protect those reads as well.
+
+    x[gather(t[i-1])] if 0 <= i-1 < n   ->   x[gather(t[i-1] if 0 <= i-1 < n else 0)] if ...
+    """
+    if not isinstance(e, Guard):
+        return e
+
+    def where_it_holds(read: Expr) -> Expr:
+        return Guard(e.bounds, read, Const(0, dtype_of(read)))
+
+    def where_it_fails(read: Expr) -> Expr:
+        return Guard(e.bounds, Const(0, dtype_of(read)), read)
+
+    value = _change_gathers(e.value, where_it_holds)
+    return Guard(e.bounds, value, _change_gathers(e.default, where_it_fails))
+
+
+def _change_gathers(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with another expression for every index that is read from memory."""
+
+    def of_index(i: Index) -> Index:
+        total = Index((), i.const)
+        for atom, c in i.terms:
+            total = total + of_atom(atom) * c
+        return total
+
+    def of_atom(atom: Atom) -> Index:
+        if isinstance(atom, (Div, Mod)):
+            inner = of_index(atom.value)
+            return inner // atom.by if isinstance(atom, Div) else inner % atom.by
+        if isinstance(atom, Gathered):
+            assert isinstance(atom.value, Expr)
+            atom = Gathered(change(atom.value), atom.extent)
+        return Index(((atom, 1),))
+
+    def of_node(node: Expr) -> Expr:
+        if isinstance(node, (Load, IndexValue)):
+            return replace(node, index=of_index(node.index))
+        if isinstance(node, Guard):
+            bounds = tuple(Bound(of_index(b.index), b.extent) for b in node.bounds)
+            return Guard(bounds, node.value, node.default)
+        return node
+
+    return rewrite(e, of_node)
 
 
 def _calls(e: Expr) -> Iterator[Call]:

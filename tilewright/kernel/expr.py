@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from tilewright.base.dtypes import I64, DType
@@ -41,6 +42,12 @@ class Expr:
     @property
     def args(self) -> tuple[Expr, ...]:
         return ()
+
+    @cached_property
+    def variables(self) -> frozenset[Var]:
+        """Every index variable that the value depends on."""
+        below = [i.variables for i in _indices(self)] + [a.variables for a in self.args]
+        return frozenset().union(*below)
 
     def substitute(self, values: Mapping[Var, Index]) -> Expr:
         """The expression with index variables replaced."""

@@ -92,13 +92,13 @@ class Index:
 
     @cached_property
     def variables(self) -> frozenset[Var]:
-        """Every variable that the value depends on (not those inside a gathered load)."""
+        """Every variable that the value depends on, those of a gathered load included."""
         found: set[Var] = set()
         for atom, _ in self.terms:
             if isinstance(atom, Var):
                 found.add(atom)
-            elif isinstance(atom, (Div, Mod)):
-                found |= atom.value.variables
+            else:  # Index and Expr both know their variables
+                found |= getattr(atom.value, "variables", frozenset())
         return frozenset(found)
 
     @property
@@ -171,19 +171,12 @@ class Index:
 
     def substitute(self, values: Mapping[Var, Index]) -> Index:
         """The index with variables replaced, simplified again."""
-        if not values or not (self.variables & values.keys() or self._gathers):
+        if not self.variables & values.keys():
             return self
         total = Index((), self.const)
         for atom, c in self.terms:
             total = total + _substitute(atom, values) * c
         return total
-
-    @cached_property
-    def _gathers(self) -> bool:
-        return any(
-            isinstance(a, Gathered) or (isinstance(a, (Div, Mod)) and a.value._gathers)
-            for a, _ in self.terms
-        )
 
     def __str__(self) -> str:
         parts = [f"{a}" if c == 1 else f"{a}*{c}" for a, c in self.terms]

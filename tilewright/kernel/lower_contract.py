@@ -12,19 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Bound, Call, Const, Reg, Splat
+from tilewright.kernel.expr import (
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Reg,
+    Splat,
+    rewrite,
+    walk,
+)
 from tilewright.kernel.index import Index, Var, index, unflatten
-from tilewright.kernel.loops import TileFn
+from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.reduction import Values, nest
 from tilewright.kernel.roles import Operands, operands
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import vector
+from tilewright.kernel.vectorize import stride, vector
 
 
 def lower_contraction(kernel: Kernel, schedule: Schedule) -> TileFn:
@@ -137,11 +147,11 @@ class _Micro:
         passes, rest = divmod(inner.extent, unroll)
         with nest(self.b, tuple(outer), values) as inside:
             with self.b.loop("k", Index(), index(passes)) as k:
-                for u in range(unroll):
-                    self._step(base, rows, panel, vectors, {**inside, inner: k * unroll + u})
-            for u in range(rest):
-                at = {**inside, inner: index(passes * unroll + u)}
-                self._step(base, rows, panel, vectors, at)
+                at = {**inside, inner: k * unroll}
+                self._steps(base, rows, panel, vectors, at, inner, unroll)
+            if rest:
+                at = {**inside, inner: index(passes * unroll)}
+                self._steps(base, rows, panel, vectors, at, inner, rest)
         for i in range(rows):
             for j, valid in vectors:
                 self._store(base + i, panel * self.y0 + j * lanes, values, self._sum(i, j), valid)
@@ -149,31 +159,48 @@ class _Micro:
     def _sum(self, row: int, vec: int) -> Reg:
         return Reg(f"s{row}_{vec}", F32, self.schedule.lanes)
 
-    def _step(
-        self, base: Index, rows: int, panel: Index, vectors: list[tuple[int, int]], values: Values
+    def _steps(
+        self,
+        base: Index,
+        rows: int,
+        panel: Index,
+        vectors: list[tuple[int, int]],
+        values: Values,
+        inner: Var,
+        count: int,
     ) -> None:
-        """One reduction step: every row's splat times every vector of columns."""
+        """`count` reduction steps: every row's splat times every vector of columns."""
         lanes = self.schedule.lanes
-        cols = [
-            vector(
-                self.ops.col, self.ops.n, panel * self.y0 + j * lanes, lanes, values, {},
-                valid if self._overruns(j, valid) else 0,
-            )
-            for j, valid in vectors
-        ]  # fmt: skip
-        for i in range(rows):
-            row = self.ops.row.substitute({**values, self.ops.m: base + i})
-            for (j, _), col in zip(vectors, cols, strict=True):
-                acc = self._sum(i, j)
-                self.b.set(acc.name, Call("fma", (Splat(row, lanes), col, acc), F32, lanes))
+        row = self.b.resolve(self.ops.row.substitute({**values, self.ops.m: base}))
+        cols = [self._column(panel, j, valid, values) for j, valid in vectors]
+        row_depth = stride(self.ops.row.index, inner) or 0
+        row_step = stride(self.ops.row.index, self.ops.m) or 0
+        col_depth = stride(self.ops.col.index, inner) or 0
+        for u in range(count):
+            across = [_moved(col, col_depth * u) for col in cols]
+            for i in range(rows):
+                splat = Splat(_moved(row, row_depth * u + row_step * i), lanes)
+                for (j, _), col in zip(vectors, across, strict=True):
+                    acc = self._sum(i, j)
+                    self.b.add(Set(acc.name, Call("fma", (splat, col, acc), F32, lanes)))
+
+    def _column(self, panel: Index, vec: int, valid: int, values: Values) -> Expr:
+        """One vector of columns at the first step."""
+        lanes = self.schedule.lanes
+        start = panel * self.y0 + vec * lanes
+        read = valid if self._overruns(vec, valid) else 0
+        return self.b.resolve(vector(self.ops.col, self.ops.n, start, lanes, values, {}, read))
 
     def _overruns(self, vec: int, valid: int) -> bool:
-        """True if a whole vector at the last columns would read past the buffer (no padding)."""
+        """True if a whole vector at the last columns would leave the buffer (no padding)."""
         if not valid:
             return False
+        if any(isinstance(node, Load) for node in walk(self.ops.col) if node is not self.ops.col):
+            return True  # a table of indices holds no more of them than there are columns
         start = self.ops.n.extent // self.y0 * self.y0 + vec * self.schedule.lanes
         last = self.ops.col.index.substitute({self.ops.n: index(start + self.schedule.lanes - 1)})
-        return last.bounds[1] >= self.kernel.buffers[self.ops.col.buffer].size
+        low, high = last.bounds
+        return low < 0 or high >= self.kernel.buffers[self.ops.col.buffer].size
 
     def _store(self, row: Index, col: Index, values: Values, acc: Reg, valid: int) -> None:
         """Epilogue and store of one vector (its first `valid` columns)."""
@@ -181,3 +208,10 @@ class _Micro:
         lanes = self.schedule.lanes
         value = vector(self.kernel.value, self.ops.n, col, lanes, at, {0: acc}, valid)
         self.b.store(0, self.kernel.store.substitute({**at, self.ops.n: col}), value, valid)
+
+
+def _moved(e: Expr, by: int) -> Expr:
+    """The same loads, `by` elements further on."""
+    if not by:
+        return e
+    return rewrite(e, lambda n: replace(n, index=n.index + by) if isinstance(n, Load) else n)

@@ -46,4 +46,10 @@ def operands(kernel: Kernel) -> Operands | None:
         (v for v in reversed(kernel.axes[:-1]) if v in a.index.variables - b.index.variables),
         Var("one", 1),
     )
+    # inside a register tile, operands move by constant strides
+    depth = kernel.stages[0].axes
+    if any(stride(a.index, v) is None for v in (m, *depth)):
+        return None
+    if any(stride(b.index, v) is None for v in depth):
+        return None
     return Operands(a, b, m, n, tuple(v for v in kernel.axes[:-1] if v != m))

@@ -17,11 +17,12 @@ from tilewright.kernel.spec import Kernel
 
 @dataclass(frozen=True)
 class Machine:
-    """What a schedule must fit: f32 lanes of a vector, usable vector registers, bytes of L1."""
+    """What a schedule must fit: f32 lanes of a vector, usable vector registers, bytes of caches."""
 
     lanes: int = 4
     registers: int = 15
     l1: int = 32768
+    l2: int = 524288
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,12 @@ def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     rows, cols = roles.m.extent, roles.n.extent
     depth = prod(v.extent for v in kernel.stages[0].axes)
     x0, y0 = register_tile(rows, machine)
-    x1 = x0 * 8  # whatever the rows, so that matmuls of any length share code
+    # The rows of a tile stay in half of L2 while column panels stream by.  The choice looks at no
+    # row count, so that matmuls of any length share code.
+    x1 = x0 * max(4, min(16, machine.l2 // 2 // (4 * depth * x0)))
     y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
-    return Schedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, lanes=machine.lanes)
+    r0 = 8 if depth >= 256 else 4
+    return Schedule(x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, lanes=machine.lanes)
 
 
 def register_tile(rows: int, machine: Machine) -> tuple[int, int]:

@@ -38,14 +38,8 @@ def stride(at: Index, axis: Var) -> int | None:
     """How far the index moves per step of `axis`; None if that is not constant."""
     if axis not in at.variables:
         return 0
-    if not all(isinstance(a, Var) or axis not in _inside(a) for a, _ in at.terms):
-        return None
-    return at.coefficient(axis)
-
-
-def _inside(atom: object) -> frozenset[Var]:
-    inner = getattr(atom, "value", None)
-    return inner.variables if isinstance(inner, Index) else frozenset()
+    inside = Index(tuple((a, c) for a, c in at.terms if not isinstance(a, Var)))
+    return None if axis in inside.variables else at.coefficient(axis)
 
 
 def storable(dtype: DType) -> bool:

@@ -62,7 +62,10 @@ def inside(root: Path, name: str) -> Path | None:
         return None
     root = root.resolve()
     path = root.joinpath(*parts).resolve()
-    return path if path.is_relative_to(root) and path.is_file() else None
+    try:
+        return path if path.is_relative_to(root) and path.is_file() else None
+    except OSError:  # a name that is too long, or a folder that may not be read
+        return None
 
 
 def send_file(

@@ -43,7 +43,10 @@ COMMON = {
 
 @dataclass(frozen=True)
 class WithHeaders:
-    """Adds `headers` to every HTTP answer, errors included; WebSockets pass untouched."""
+    """Adds `headers` to every HTTP answer of the app, its errors included.
+
+    WebSockets pass untouched, and so does the plain 500 by which the server reports a bug.
+    """
 
     app: ASGIApp
     headers: dict[str, str]

@@ -91,7 +91,9 @@ def where(condition: Node, a: Node, b: Node) -> Node:
 
 @operator("Sign")
 def sign(x: Node) -> Node:
-    return al.sub(cast(al.less(0, x), x.dtype), cast(al.less(x, 0), x.dtype))
+    """-1, 0 or 1; a NaN stays."""
+    found = al.sub(cast(al.less(0, x), x.dtype), cast(al.less(x, 0), x.dtype))
+    return al.where(al.equal(x, x), found, x) if x.dtype.is_float else found
 
 
 @operator("Reciprocal")
@@ -173,7 +175,7 @@ def truncate(x: Node) -> Node:
 
 @operator("Pow")
 def power(x: Node, exponent: Node) -> Node:
-    """x ** exponent; small whole exponents and the square root need no `pow`."""
+    """x ** exponent; known whole exponents of moderate size and the square root need no `pow`."""
     small = exponent.value
     if small is not None and small.size == 1 and x.rank >= exponent.rank:
         quick = _power_of(x, float(small.reshape(()).item()))
@@ -181,13 +183,21 @@ def power(x: Node, exponent: Node) -> Node:
             return quick
     if x.dtype.is_float:
         return al.apply("pow", x, cast(exponent, x.dtype))
-    # Integers go through f64, which is exact up to 2**53.
+    # Integers go through f64, which is exact up to 2**53 (f32 on targets without an f64 pow).
     return cast(al.apply("pow", cast(x, F64), cast(exponent, F64)), x.dtype)
+
+
+#: Integer powers below this exponent are products, which are exact as long as they fit.
+_LONGEST_PRODUCT = 64
 
 
 def _power_of(x: Node, exponent: float) -> Node | None:
     if exponent in (1.0, 2.0, 3.0, 4.0):
         return fold(al.mul, [x] * int(exponent))
+    if not x.dtype.is_float and exponent in range(_LONGEST_PRODUCT):
+        half = _power_of(x, exponent // 2) if exponent else al.full(1, x.shape, x.dtype)
+        assert half is not None
+        return al.mul(al.square(half), x) if exponent % 2 else al.square(half)
     if exponent == 0.5 and x.dtype.is_float:
         return al.sqrt(x)
     if exponent == -1.0 and x.dtype.is_float:

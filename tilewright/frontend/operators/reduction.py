@@ -86,8 +86,13 @@ for _name, _reducer in _REDUCERS.items():
 
 
 def first_extreme(x: Node, axis: int, fn: str, last: bool = False) -> Node:
-    """The first (or last) position of the maximum or minimum along `axis`, which stays."""
+    """The first (or last) position of the maximum or minimum along `axis`, which stays.
+
+    A NaN counts as the extreme, as in NumPy; else there would be no position at all.
+    """
     best = al.equal(x, reduce(fn, x, (axis,)))
+    if x.dtype.is_float:
+        best = al.apply("or", best, al.apply("not", al.equal(x, x)))
     place = iota(x.shape, axis)
     if last:
         return reduce("max", al.where(best, place, -1), (axis,))

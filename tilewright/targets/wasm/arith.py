@@ -151,9 +151,12 @@ _GROWS = frozenset({"add", "sub", "mul", "div", "neg", "abs", "fma"})
 
 
 def wrap(dtype: DType, lanes: int, fn: str, value: Expr) -> Expr:
-    """Bring the i32 that stands for an i8 or u8 back into its range, modulo 256."""
-    if fn not in _GROWS or dtype not in (I8, U8):
-        return value
+    """The value as its dtype again: 8-bit arithmetic may have left the range."""
+    return low_byte(dtype, lanes, value) if fn in _GROWS and dtype in (I8, U8) else value
+
+
+def low_byte(dtype: DType, lanes: int, value: Expr) -> Expr:
+    """An i32 modulo 256, as an i8 or u8 lives on the stack."""
     if lanes > 1:
         right = "i32x4.shr_s" if dtype == I8 else "i32x4.shr_u"
         return op(right, op("i32x4.shl", value, const(24)), const(24))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, I8, U8, DType
 from tilewright.base.errors import CompilerBug
-from tilewright.targets.wasm.arith import shape_of
+from tilewright.targets.wasm.arith import low_byte, shape_of
 from tilewright.targets.wasm.build import Builder
 from tilewright.targets.wasm.ir import Expr, Op, const, op
 
@@ -50,7 +50,7 @@ def cast(b: Builder, value: Expr, old: DType, new: DType, lanes: int) -> Expr:
         return _saturate(b, _steps(value, a, z), new, lanes)
     value = _steps(value, a, z)
     if new in _RANGE and old != BOOL:
-        return _wrap(value, new, lanes)
+        return low_byte(new, lanes, value)
     return value
 
 
@@ -81,10 +81,3 @@ def _saturate(b: Builder, value: Expr, new: DType, lanes: int) -> Expr:
     x = b.let(value, "i32")
     x = b.let(op("select", const(lo), x, op("i32.lt_s", x, const(lo))), "i32")
     return op("select", const(hi), x, op("i32.gt_s", x, const(hi)))
-
-
-def _wrap(value: Expr, new: DType, lanes: int) -> Expr:
-    if lanes > 1:
-        right = "i32x4.shr_s" if new == I8 else "i32x4.shr_u"
-        return op(right, op("i32x4.shl", value, const(24)), const(24))
-    return op("i32.extend8_s", value) if new == I8 else op("i32.and", value, const(255))

@@ -1,7 +1,7 @@
 """Bytes to instructions: the inverse of `encode.py`, from the same table.
 
-Input: the code of one function body.  Output: instructions as tuples.  Used by tests and by
-`tilewright show`; the compiler itself never reads Wasm back.
+Input: the code of one function body.  Output: instructions as tuples.  Only the tests read Wasm
+back; the compiler never does.
 """
 
 from __future__ import annotations

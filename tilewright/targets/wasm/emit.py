@@ -155,14 +155,12 @@ class CompiledKernel:
     functions: the slot function last; names are local to the kernel
     helpers:   math functions it calls, which `link` adds once per module
     scratch:   bytes of the worker's scratch area that it uses
-    tiles:     how many tiles its shape has (0 where that is not known)
     """
 
     name: str
     functions: tuple[Code, ...]
     helpers: frozenset[str] = frozenset()
     scratch: int = 0
-    tiles: int = 0
 
     @property
     def size(self) -> int:
@@ -202,7 +200,7 @@ def compile_tile(
     """A kernel from loops to checked code; `enabled` names the passes to run."""
     lowered = lower(fn, target)
     code = assemble(_functions(lowered, enabled), target)
-    return CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, fn.tiles)
+    return CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch)
 
 
 def emit_text(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> str:

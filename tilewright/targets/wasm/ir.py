@@ -129,7 +129,10 @@ class Trap:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Call a function without result; `table` >= 0 calls entry `index` of that table."""
+    """Call a function without result.
+
+    With `index` it calls that entry of the table, and `function` is the type of the entry.
+    """
 
     function: object
     args: tuple[Expr, ...]
@@ -212,11 +215,14 @@ def times(e: Expr, factor: int) -> Expr:
 
 
 def for_loop(
-    var: Local, begin: Expr, end: Expr, step: int, body: tuple[Stmt, ...], tested: bool
+    var: Local, begin: Expr, end: Expr, step: int, body: tuple[Stmt, ...], at_least_once: bool
 ) -> Block:
-    """Algorithm 1; `tested` adds the test before the first pass.  `end` must not change."""
+    """Algorithm 1, with a test before the first pass unless there surely is one.
+
+    `end` must not change.
+    """
     head: tuple[Stmt, ...] = (Assign(var, begin),)
-    if not tested:
+    if not at_least_once:
         head = (*head, BrIf(0, op("i32.ge_s", var, end)))
     tail = (Assign(var, add(var, const(step))), BrIf(0, op("i32.lt_s", var, end)))
     return Block((*head, Loop((*body, *tail))))

@@ -1,6 +1,6 @@
 """Kernels to one module that fills the slots of a bundle's function table.
 
-Input: compiled kernels, one per slot.  Output: module bytes.  Equal functions appear once; math
+Input: compiled kernels, one per slot.  Output: module bytes.  Equal kernels appear once; math
 helpers are added once.  It generates no code of its own.
 """
 

@@ -34,6 +34,7 @@ FLOPS_PER_TILE = 2 * 4 * CHAINS * UNROLL * ROUNDS
 def peak(target: WasmTarget) -> CompiledKernel:
     """The kernel."""
     out, count = Local("out", "i32", 0), Local("count", "i32", 0)
+    seed = Local("seed", "i32")
     factor, term = Local("factor", "v128"), Local("term", "v128")
     chains = [Local(f"chain{n}", "v128") for n in range(CHAINS)]
 
@@ -45,16 +46,15 @@ def peak(target: WasmTarget) -> CompiledKernel:
         return Assign(chain, op("f32x4.add", op("f32x4.mul", chain, factor), term))
 
     def start(n: int) -> Expr:
-        # the start depends on memory, or an engine could compute the chains ahead of time
-        return op("f32x4.splat", op("f32.convert_i32_s", op("i32.add", first, const(n))))
+        # depends on memory, or an engine could compute the chains ahead of time
+        return op("f32x4.splat", op("f32.convert_i32_s", op("i32.add", seed, const(n))))
 
-    first = Local("seed", "i32")
     work = tuple(step(c) for _ in range(UNROLL) for c in chains)
     total: Expr = chains[0]
     for c in chains[1:]:
         total = op("f32x4.add", total, c)
     body: tuple[Stmt, ...] = (
-        Assign(first, Load("i32.load", out, 0, 0)),
+        Assign(seed, Load("i32.load", out, 0, 0)),
         Assign(factor, op("f32x4.splat", Op("f32.const", (), (0x3F000000,)))),
         Assign(term, op("f32x4.splat", Op("f32.const", (), (0x3F800000,)))),
         *(Assign(c, start(n)) for n, c in enumerate(chains)),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.base.dtypes import F32, DType
-
 
 @dataclass(frozen=True)
 class WasmTarget:
@@ -34,10 +32,6 @@ class WasmTarget:
     def allowed(self) -> frozenset[str]:
         """Instruction features that code for this target may use."""
         return self.features | {"simd"}
-
-    def lanes(self, dtype: DType = F32) -> int:
-        """Elements of one vector register."""
-        return 16 // dtype.size
 
 
 RELAXED = frozenset({"relaxed_simd"})

@@ -31,24 +31,28 @@ let lastBucket = {};
 
 async function start() {
   loading = new AbortController();
+  const { signal } = loading;
   showStatus('loading', 'Looking for a model', { share: 0 });
   try {
     const url = await findSentenceBundle();
-    loading.signal.throwIfAborted();
-    model = await SentenceModel.load(url, { signal: loading.signal, onProgress: showLoading, onRun: noteRun });
+    const examples = await exampleCollection();
+    signal.throwIfAborted();
+    model = await SentenceModel.load(url, { signal, onProgress: showLoading, onRun: noteRun });
     showDevice(model.info);
-    await search(await exampleCollection());
+    await search(examples);
   } catch (error) {
-    fail(error);
+    // What a cancelled attempt comes to is no news; another one may already be under way.
+    if (!signal.aborted) fail(error);
   }
+}
+
+function cancel() {
+  loading.abort();
+  showStatus('cancelled', 'Cancelled. Files that were finished are kept');
 }
 
 /** @param {unknown} error */
 function fail(error) {
-  if (loading.signal.aborted) {
-    showStatus('cancelled', 'Cancelled. Files that were finished are kept');
-    return;
-  }
   // The views must not offer a model that may be dead.
   model?.dispose();
   model = null;
@@ -151,7 +155,7 @@ element('restore').addEventListener('click', async () => {
 
 // Buttons and panels
 
-element('cancel').addEventListener('click', () => loading.abort());
+element('cancel').addEventListener('click', cancel);
 element('retry').addEventListener('click', start);
 element('forget').addEventListener('click', async () => {
   const bytes = await clearCache();

@@ -54,6 +54,8 @@ export class SentenceModel {
    */
   static async load(url, { onRun, ...options }) {
     const engine = await load(url, options);
+    const stop = () => engine.dispose();
+    options.signal?.addEventListener('abort', stop);
     try {
       const config = engine.info.assets.includes(TOKENIZER_CONFIG) ? await readJson(engine, TOKENIZER_CONFIG) : {};
       const tokenizer = new Tokenizer(await readJson(engine, TOKENIZER), config);
@@ -61,6 +63,8 @@ export class SentenceModel {
     } catch (error) {
       engine.dispose();
       throw error;
+    } finally {
+      options.signal?.removeEventListener('abort', stop);
     }
   }
 

@@ -1,0 +1,145 @@
+"""The bundles of the browser tests, really compiled, and ways to damage them.
+
+Input: a name of `MAKERS`.  Output: a bundle folder that tests share and must not change; `copied`
+gives one to spoil.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import BOOL, F32, I32, I64
+from tilewright.benchkernel import compile_graph, compile_matmul
+from tilewright.bundle import POINTER, open_bundle, write
+from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.graph import ops
+from tilewright.graph.node import (
+    Graph,
+    cast,
+    elementwise,
+    gather,
+    graph_input,
+    node,
+    scalar_like,
+)
+
+from . import search_model
+
+Array = np.ndarray[Any, np.dtype[Any]]
+BERT = Path(__file__).parents[1] / "models" / "bert-tiny-sdpa-dynamo.onnx"
+BERT_LENGTHS = (8, 16)
+TABLE_ROWS = 5
+TABLE_NODE = "words/Gather_7"
+DOUBLED = 65536
+
+
+def mixed() -> Graph:
+    """One input of every kind that a caller can get wrong."""
+    x = graph_input("x", (2, 3), F32)
+    keep = graph_input("keep", (2, 3), BOOL)
+    long = graph_input("long", (2, 3), I64)
+    short = graph_input("short", (2, 3), I32)
+    chosen = elementwise("where", keep, x, scalar_like(-1.0, x))
+    whole = elementwise("add", long, cast(short, I64))
+    return Graph("mixed", _inputs(x, keep, long, short), (("chosen", chosen), ("whole", whole)))
+
+
+def table() -> Graph:
+    values = np.random.default_rng(3).standard_normal((TABLE_ROWS, 12), np.float32)
+    ids = graph_input("ids", (2, 7), I64)
+    weight = node(ops.Weight("table", values.shape, F32, lambda: values))
+    return Graph("table", _inputs(ids), (("y", gather(weight, ids, 0, source=TABLE_NODE)),))
+
+
+def doubled() -> Graph:
+    """Next to no work, but a quarter of a megabyte in and out: what leaks here shows."""
+    x = graph_input("x", (DOUBLED,), F32)
+    return Graph("doubled", _inputs(x), (("y", elementwise("add", x, x)),))
+
+
+def _inputs(*nodes: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((n.op.name, n) for n in nodes)
+
+
+def _bert(_folder: Path) -> Compiled:
+    return compile_model(BERT, Options(buckets={"n": BERT_LENGTHS}))
+
+
+def _search(folder: Path) -> Compiled:
+    folder.mkdir()
+    model = search_model.write_model(folder / "search.onnx")
+    tokenizer = search_model.write_tokenizer(folder / "tokenizer.json")
+    return compile_model(
+        model, Options(buckets={"n": search_model.LENGTHS}, assets=(tokenizer,), name="search")
+    )
+
+
+MAKERS: dict[str, Callable[[Path], Compiled]] = {
+    "linear": lambda _: compile_matmul(4, 24, 40),
+    "shards": lambda _: compile_matmul(2, 1024, 1536),  # 6 MiB: two shards
+    "busy": lambda _: compile_matmul(1024, 1024, 1024),  # some 50 ms a run
+    "mixed": lambda _: compile_graph(mixed()),
+    "table": lambda _: compile_graph(table()),
+    "doubled": lambda _: compile_graph(doubled()),
+    "bert": _bert,
+    "search": _search,
+}
+
+
+class Library:
+    """Bundles on demand, each made once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.compiled: dict[str, Compiled] = {}
+
+    def path(self, name: str) -> Path:
+        path = self.root / name / "bundle"
+        if name not in self.compiled:
+            made = MAKERS[name](self.root / name)
+            write(made.contents, path)
+            self.compiled[name] = made
+        return path
+
+    def graph(self, name: str) -> Graph:
+        """What the bundle computes, for the graph interpreter."""
+        self.path(name)
+        return self.compiled[name].plans[0].graph
+
+    def copied(self, name: str, to: Path) -> Path:
+        """A copy that a test may damage."""
+        return shutil.copytree(self.path(name), to)
+
+
+def shards(bundle: Path) -> list[str]:
+    return [ref.file for ref in open_bundle(bundle).manifest.weights.shards]
+
+
+def flip(path: Path, at: int | None = None) -> None:
+    """Changes one bit, in the middle of the file if nothing else is said."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1
+    path.write_bytes(data)
+
+
+def edit_pointer(bundle: Path, **changes: Any) -> None:
+    path = bundle / POINTER
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_manifest(bundle: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Changes the manifest; its digest is right again, so only its content can be wrong."""
+    manifest = json.loads((bundle / open_bundle(bundle).pointer.manifest.file).read_text())
+    edit(manifest)
+    data = json.dumps(manifest).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    file = f"blobs/{digest}.json"
+    (bundle / file).write_bytes(data)
+    edit_pointer(bundle, manifest={"file": file, "digest": digest, "bytes": len(data)})

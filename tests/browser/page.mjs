@@ -1,0 +1,276 @@
+// Scenarios that need control over a page, in one browser that stays open.
+// Input: one JSON line {scenario, params} at a time on stdin.  Output: one JSON line {result} or {error}.
+// It judges nothing: pytest does.  The ids of the demo page are listed in page/index.html.
+
+import { createInterface } from 'node:readline';
+import puppeteer from 'puppeteer-core';
+
+const PATIENCE = 30_000;
+const HEIGHT = 900;
+
+const [name, executablePath] = process.argv.slice(2);
+const browser = await puppeteer.launch(name === 'firefox'
+  ? { browser: 'firefox', executablePath, protocol: 'webDriverBiDi' }
+  : { browser: 'chrome', executablePath, args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-dev-shm-usage'] });
+
+/**
+ * @typedef {{page: import('puppeteer-core').Page, errors: string[], requests: string[]}} Tab
+ * @type {Map<number, Tab>}
+ */
+const tabs = new Map();
+
+/** Before any script of the page: keep hold of its workers and of all that the status panel says. */
+function spy() {
+  /** @type {any} */
+  const scope = globalThis;
+  scope.spied = {
+    workers: [],
+    texts: [],
+    /**
+     * Inputs as they come in JSON; a number stands for that many zeros.
+     * @param {Record<string, number[] | number>} inputs
+     */
+    filled: (inputs) => Object.fromEntries(Object.entries(inputs).map(([key, value]) => [key, typeof value === 'number' ? new Float32Array(value) : value])),
+    /** @param {Promise<any>} promise */
+    outcome: (promise) => promise.then(() => 'done', (error) => (error.name === 'AbortError' ? error.name : error.code)),
+  };
+  scope.Worker = class extends Worker {
+    /**
+     * @param {string | URL} url
+     * @param {WorkerOptions} options
+     */
+    constructor(url, options) {
+      super(url, options);
+      scope.spied.workers.push(this);
+    }
+  };
+  document.addEventListener('DOMContentLoaded', () => {
+    const text = document.getElementById('status-text');
+    if (!text) return;
+    new MutationObserver(() => scope.spied.texts.push(text.textContent)).observe(text, { childList: true });
+  });
+}
+
+/** @type {Record<string, (tab: Tab, params: any) => Promise<unknown>>} */
+const SCENARIOS = {
+  async close({ page }) {
+    await page.browserContext().close();
+  },
+
+  async reload({ page }) {
+    await page.reload({ timeout: PATIENCE });
+  },
+
+  /** Loads a bundle on a blank page, runs it once, and leaves the engine there as `engine`. */
+  engine: ({ page }, { url, inputs, options = {} }) => page.evaluate(async (url, inputs, options) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    try {
+      const engine = await load(url, options);
+      globalThis.engine = engine;
+      const { outputs, bucket } = await engine.run(globalThis.spied.filled(inputs));
+      const arrays = Object.entries(outputs).map(([key, { data }]) => [key, Array.from(data, Number)]);
+      return { info: engine.info, bucket, outputs: Object.fromEntries(arrays), isolated: crossOriginIsolated };
+    } catch (error) {
+      return { error: JSON.parse(JSON.stringify(error)) };
+    }
+  }, url, inputs, options),
+
+  /** Kills the engine's worker while it works and others wait; then loads the bundle again. */
+  killWorker: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { outcome, workers, filled } = globalThis.spied;
+    const inputs = filled(given);
+    const engine = await load(url);
+    const open = Array.from({ length: 20 }, () => engine.run(inputs));
+    await open[0];
+    workers[0].terminate();
+    const codes = await Promise.all(open.map(outcome));
+    const later = await outcome(engine.run(inputs));
+    engine.dispose();
+    const again = await load(url);
+    return { codes, later, again: await outcome(again.run(inputs)) };
+  }, url, inputs),
+
+  /** Ends all workers of the page, as a browser does that needs their memory. */
+  endWorkers: ({ page }) => page.evaluate(() => globalThis.spied.workers.forEach((worker) => worker.terminate())),
+
+  /** What the caller's own signals and `dispose` do to loads and runs. */
+  signals: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { outcome, filled } = globalThis.spied;
+    const inputs = filled(given);
+    const engine = await load(url);
+    const stop = new AbortController();
+    const first = engine.run(inputs);
+    const queued = engine.run(inputs, { signal: stop.signal });
+    const last = engine.run(inputs);
+    stop.abort();
+    const signals = {
+      loadAborted: await outcome(load(url, { signal: AbortSignal.abort() })),
+      runAborted: await outcome(engine.run(inputs, { signal: AbortSignal.abort() })),
+      first: await outcome(first),
+      queued: await outcome(queued),
+      last: await outcome(last),
+    };
+    const open = engine.run(inputs);
+    engine.dispose();
+    engine.dispose();
+    return { ...signals, open: await outcome(open), later: await outcome(engine.run(inputs)) };
+  }, url, inputs),
+
+  /** Many runs, none of whose results is kept. */
+  manyRuns: ({ page }, { count, input, size }) => page.evaluate(async (count, input, size) => {
+    const data = new Float32Array(size).fill(1.5);
+    let right = 0;
+    for (let at = 0; at < count; at++) {
+      const { outputs } = await globalThis.engine.run({ [input]: data });
+      right += Number(outputs.y.data[size - 1] === 3);
+    }
+    return right;
+  }, count, input, size),
+
+  /** Replaces every kept file but the pointer by other bytes. */
+  spoilCache: ({ page }) => page.evaluate(async () => {
+    const cache = await caches.open('tilewright-v1');
+    const kept = (await cache.keys()).filter(({ url }) => !url.endsWith('bundle.json'));
+    for (const request of kept) await cache.put(request, new Response('spoiled'));
+    return kept.length;
+  }),
+
+  /** Asks another origin for something, which the content policy must forbid. */
+  breakPolicy: ({ page }, { url }) => page.evaluate((url) => fetch(url).then(() => 'allowed', () => 'blocked'), url),
+
+  /** Until the service worker has everything that it keeps. */
+  serviceWorker: ({ page }) => page.evaluate(async () => {
+    const { active } = await navigator.serviceWorker.ready;
+    while (active?.state !== 'activated') await new Promise((resolve) => active?.addEventListener('statechange', resolve, { once: true }));
+    return active.state;
+  }),
+
+  async status({ page }, { states }) {
+    const wanted = states.map((/** @type {string} */ state) => `#status[data-state="${state}"]`).join(', ');
+    await page.waitForSelector(wanted, { timeout: PATIENCE });
+    return page.evaluate(() => {
+      const text = (/** @type {string} */ id) => document.getElementById(id).textContent;
+      const shown = (/** @type {string} */ id) => document.getElementById(id).checkVisibility();
+      const { state, code } = document.getElementById('status').dataset;
+      return {
+        state, code, text: text('status-text'), hint: text('status-hint'), collection: text('collection-text'),
+        cancel: shown('cancel'), retry: shown('retry'), texts: globalThis.spied.texts,
+      };
+    });
+  },
+
+  async ask({ page }, { query }) {
+    await page.$eval('#query', (box, text) => {
+      // An earlier answer to the same query must not be taken for this one.
+      delete document.getElementById('results').dataset.query;
+      box.value = text;
+      box.dispatchEvent(new Event('input', { bubbles: true }));
+    }, query);
+    await page.waitForSelector(`#results[data-query=${JSON.stringify(query)}]`, { timeout: PATIENCE });
+    return page.$$eval('#results > li', (items) => items.map((item) => ({
+      text: item.querySelector('.sentence').textContent, score: Number(item.dataset.score),
+    })));
+  },
+
+  async click({ page }, { selector }) {
+    await page.click(selector);
+  },
+
+  async paste({ page }, { text }) {
+    await page.$eval('#text', (box, value) => (box.value = value), text);
+    await page.click('#collection button[type="submit"]');
+  },
+
+  async chooseFile({ page }, { path }) {
+    const input = await page.$('#file');
+    await input.uploadFile(path);
+  },
+
+  /** Waits for text in an element; returns it. */
+  async text({ page }, { selector, contains }) {
+    await page.waitForFunction(
+      (selector, part) => document.querySelector(selector)?.textContent.includes(part),
+      { timeout: PATIENCE }, selector, contains,
+    );
+    return page.$eval(selector, (found) => found.textContent);
+  },
+
+  async chart({ page }) {
+    await page.waitForSelector('#latency svg rect', { timeout: PATIENCE });
+    return page.$eval('#latency', (figure) => ({
+      runs: Number(figure.dataset.runs), median: Number(figure.dataset.median),
+      bars: figure.querySelectorAll('rect').length,
+      height: figure.querySelector('svg').getBoundingClientRect().height,
+    }));
+  },
+
+  /** What lies outside of the page's width, but for what its box lets people scroll to. */
+  async layout({ page }, { screenshot }) {
+    await page.screenshot({ path: screenshot, fullPage: true });
+    return page.evaluate(() => {
+      const edge = document.documentElement.clientWidth;
+      const scrolls = (/** @type {Element | null} */ item) => item !== null && (['auto', 'scroll'].includes(getComputedStyle(item).overflowX) || scrolls(item.parentElement));
+      const outside = Array.from(document.body.querySelectorAll('*'))
+        .filter((item) => item.checkVisibility() && item.getBoundingClientRect().right > edge + 0.5 && !scrolls(item))
+        .map((item) => `${item.tagName}#${item.id}.${item.className}`);
+      return { overflow: document.documentElement.scrollWidth > edge, width: edge, outside };
+    });
+  },
+
+  log: async ({ errors, requests }) => ({ errors, requests }),
+};
+
+/** @param {{key: number, url: string, width: number}} params */
+async function open({ key, url, width }) {
+  const context = await browser.createBrowserContext();
+  const page = await context.newPage();
+  /** @type {Tab} */
+  const tab = { page, errors: [], requests: [] };
+  tabs.set(key, tab);
+  page.on('console', (message) => {
+    if (message.type() === 'error') tab.errors.push(message.text());
+  });
+  page.on('pageerror', (error) => tab.errors.push(String(error)));
+  page.on('request', (request) => tab.requests.push(request.url()));
+  await page.setViewport({ width, height: HEIGHT });
+  await page.evaluateOnNewDocument(spy);
+  await page.goto(url, { timeout: PATIENCE });
+}
+
+/** @param {{scenario: string, params: any}} wanted */
+async function perform({ scenario, params }) {
+  if (scenario === 'process') return browser.process()?.pid;
+  if (scenario === 'open') return open(params);
+  const tab = tabs.get(params.key);
+  if (!tab) throw new Error(`There is no page ${params.key}`);
+  if (scenario === 'close') tabs.delete(params.key);
+  return SCENARIOS[scenario](tab, params);
+}
+
+/**
+ * @param {Promise<unknown>} promise
+ * @param {number} milliseconds
+ */
+function limited(promise, milliseconds) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`No answer within ${milliseconds / 1000} s`)), milliseconds);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+try {
+  for await (const line of createInterface({ input: process.stdin })) {
+    let answer;
+    try {
+      answer = { result: (await limited(perform(JSON.parse(line)), 2 * PATIENCE)) ?? null };
+    } catch (error) {
+      answer = { error: error instanceof Error ? error.stack : String(error) };
+    }
+    console.log(JSON.stringify(answer));
+  }
+} finally {
+  await browser.close();
+}

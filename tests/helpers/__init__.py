@@ -1,0 +1,1 @@
+"""What several tests share: random kernels, random graphs, checks of loop nests."""

@@ -1,0 +1,366 @@
+"""What fusion must achieve: the kernels of real layers, counted and named.
+
+Input: small hand-built layers.  A copy that appears here costs time in every model.
+Tolerance: 1e-6 relative to the largest value per hundred terms of the longest sum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from helpers.graphs import (
+    Weights,
+    batch_norm,
+    bert_layer,
+    conv,
+    default_of,
+    gelu,
+    interpreted,
+    linear,
+    relu,
+    results,
+    run_steps,
+    softmax,
+    steps_of,
+)
+
+from tilewright.base.dtypes import BOOL, F32, I64
+from tilewright.base.errors import ShapeError
+from tilewright.graph import ops
+from tilewright.graph.node import (
+    Graph,
+    Node,
+    cast,
+    concat,
+    constant,
+    contract,
+    elementwise,
+    gather,
+    graph_input,
+    node,
+    pad,
+    reduce,
+    reshape,
+    scalar_like,
+    slice_,
+    transpose,
+)
+from tilewright.graph.pack import pack
+from tilewright.graph.rewrite import rewrite
+from tilewright.graph.specs import Step
+from tilewright.kernel.expr import Call, Guard, walk
+from tilewright.kernel.roles import operands
+
+
+def compiled(graph: Graph) -> tuple[Graph, tuple[Step, ...]]:
+    packed = pack(rewrite(graph))
+    return packed, steps_of(packed)
+
+
+def steps_for(*outputs: Node, **inputs: Node) -> tuple[Step, ...]:
+    """The kernels of a graph, after a check that they compute its values."""
+    named = tuple((f"y{i}", n) for i, n in enumerate(outputs))
+    return checked(Graph("test", tuple(inputs.items()), named))
+
+
+def checked(graph: Graph) -> tuple[Step, ...]:
+    numbers = np.random.default_rng(7)
+    values = {
+        name: numbers.standard_normal(n.shape).astype("f4")
+        if n.dtype.is_float
+        else numbers.integers(0, 2, n.shape).astype(n.dtype.numpy)
+        for name, n in graph.inputs
+    }
+    packed, steps = compiled(graph)
+    for got, want in zip(run_steps(packed, steps, values), results(graph, values), strict=True):
+        scale = float(np.abs(want).max(initial=1.0))
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * scale)
+    return steps
+
+
+def kinds(steps: tuple[Step, ...]) -> Counter[str]:
+    """Kernels by what they do: an anchor, or "copy" for one that only moves elements."""
+    found: Counter[str] = Counter()
+    for s in steps:
+        k = s.kernel
+        moves = k.anchor == "map" and not any(isinstance(n, Call) for n in walk(k.value))
+        found["copy" if moves else k.anchor] += 1
+    return found
+
+
+def fns(step: Step) -> set[str]:
+    return {n.fn for n in walk(step.kernel.value) if isinstance(n, Call)}
+
+
+def copies(steps: tuple[Step, ...]) -> list[Step]:
+    return [s for s in steps if kinds((s,))["copy"]]
+
+
+# ---- transformers --------------------------------------------------------------------------------
+
+
+def test_bert_layer_has_no_kernel_too_many() -> None:
+    steps = checked(bert_layer())
+    # q, k, v, scores, context, projection, up, down; three layer norms and a softmax;
+    # keys and values are packed once each
+    assert kinds(steps) == {"contract": 8, "rowwise": 4, "copy": 2}
+    stored = [s.output.op for s in steps]
+    assert sum(isinstance(op, ops.Realize) for op in stored) == 2
+
+
+def test_bert_layer_by_interpreted_loops() -> None:
+    graph = bert_layer(width=8, length=5)
+    packed, steps = compiled(graph)
+    values = {"ids": np.random.default_rng(0).integers(0, 50, (1, 5))}
+    (want,) = results(graph, values)
+    (got,) = run_steps(packed, steps, values, interpreted(default_of))
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_bert_epilogues_are_in_the_store(batch: int) -> None:
+    steps = checked(bert_layer(batch=batch))
+    products = [s for s in steps if s.kernel.anchor == "contract"]
+    assert sum("erf" in fns(s) for s in products) == 1, "bias and GELU"
+    residuals = [s for s in products if fns(s) == {"add"} and len(s.kernel.buffers) == 5]
+    assert len(residuals) == 2, "bias and residual"
+    assert all(operands(s.kernel) is not None for s in products)
+
+
+def test_attention_output_is_read_where_it_lies() -> None:
+    """contract over (heads, dim) instead of a copy of transpose(context)"""
+    w = Weights()
+    context = graph_input("context", (1, 2, 10, 8), F32)
+    merged = reshape(transpose(context, (0, 2, 1, 3)), (1, 10, 16))
+    (step,) = steps_for(linear(merged, w, 16), context=context)
+    assert len(step.kernel.stages[0].axes) == 2
+    assert operands(step.kernel) is not None
+
+
+def test_softmax_is_one_kernel() -> None:
+    x = graph_input("x", (2, 3, 7), F32)
+    (step,) = steps_for(softmax(x), x=x)
+    assert [s.op for s in step.kernel.stages] == ["max", "sum"]
+
+
+def test_masked_softmax_is_one_kernel() -> None:
+    x, mask = graph_input("x", (2, 3, 7), F32), graph_input("mask", (2, 1, 7), BOOL)
+    masked = elementwise("where", mask, x, scalar_like(-1e9, x))
+    (step,) = steps_for(softmax(masked), x=x, mask=mask)
+    assert step.kernel.anchor == "rowwise"
+
+
+def test_softmax_over_a_middle_axis_is_one_kernel() -> None:
+    x = graph_input("x", (2, 5, 3), F32)
+    e = elementwise("exp", elementwise("sub", x, reduce("max", x, [1])))
+    (step,) = steps_for(elementwise("div", e, reduce("sum", e, [1])), x=x)
+    assert step.kernel.anchor == "rowwise"
+
+
+def test_attention_mask_is_in_the_scores_kernel() -> None:
+    q, k = (graph_input(n, (2, 5, 8), F32) for n in "qk")
+    mask = graph_input("mask", (5, 5), BOOL)
+    scores = contract("bmk,bnk->bmn", q, k)
+    masked = elementwise("where", mask, scores, scalar_like(-1e9, scores))
+    steps = steps_for(masked, q=q, k=k, mask=mask)
+    assert kinds(steps) == {"contract": 1, "copy": 1}
+
+
+def test_gelu_alone_reads_and_writes_once() -> None:
+    x = graph_input("x", (4, 6), F32)
+    (step,) = steps_for(gelu(x), x=x)
+    assert len(step.kernel.buffers) == 2
+
+
+def test_matmul_shared_by_two_users_is_computed_once() -> None:
+    w = Weights()
+    x = graph_input("x", (1, 6, 8), F32)
+    h = linear(x, w, 8)
+    steps = steps_for(gelu(h), relu(h), x=x)
+    assert kinds(steps)["contract"] == 1
+
+
+# ---- convolutions --------------------------------------------------------------------------------
+
+
+def image(channels: int = 3, side: int = 9) -> Node:
+    return graph_input("x", (1, channels, side, side), F32)
+
+
+def test_conv_with_batch_norm_and_relu_is_one_kernel() -> None:
+    w = Weights()
+    x = image(8)
+    y = relu(batch_norm(conv(x, w(16, 8, 3, 3)), w))
+    steps = steps_for(y, x=x)
+    assert kinds(steps) == {"contract": 1, "copy": 1}, "the copy is the output's layout"
+    first = steps[0]
+    assert fns(first) == {"mul", "add", "max"}
+    (out,) = copies(steps)
+    assert isinstance(out.output.op, ops.Transpose)
+
+
+def test_padding_costs_one_copy() -> None:
+    w = Weights()
+    x = image(8)
+    steps = steps_for(relu(batch_norm(conv(x, w(16, 8, 3, 3), padding=1), w)), x=x)
+    assert kinds(steps) == {"contract": 1, "copy": 2}
+    assert isinstance(copies(steps)[0].kernel.value, Guard)
+
+
+def test_convs_in_a_chain_stay_channels_last() -> None:
+    w = Weights()
+    x = image()
+    y = x
+    for channels in (8, 8, 16):
+        y = relu(batch_norm(conv(y, w(channels, y.shape[1], 3, 3)), w))
+    steps = steps_for(y, x=x)
+    assert kinds(steps) == {"contract": 3, "copy": 1}, "one transpose, at the output"
+    assert isinstance(copies(steps)[0].output.op, ops.Transpose)
+    for step in steps[1:3]:
+        roles = operands(step.kernel)
+        assert roles is not None
+        # taps of one row and channels lie side by side and make one loop
+        depth = step.kernel.stages[0].axes
+        assert roles.row.index.coefficient(depth[-1]) == 1
+        assert len(depth) == 2
+
+
+def test_reduction_runs_as_the_row_operand_lies_in_memory() -> None:
+    w = Weights()
+    x = image(8)
+    last = transpose(x, (0, 2, 3, 1))
+    middle = relu(conv(relu(transpose(last, (0, 3, 1, 2))), w(8, 8, 1, 1)))
+    steps = steps_for(conv(middle, w(8, 8, 3, 3)), x=x)
+    for step in steps:
+        roles = operands(step.kernel)
+        if roles is None:
+            continue
+        strides = [roles.row.index.coefficient(v) for v in step.kernel.stages[0].axes]
+        assert strides == sorted(strides, reverse=True)
+
+
+def test_residual_add_is_in_a_conv() -> None:
+    w = Weights()
+    x = image(8)
+    y = relu(batch_norm(conv(x, w(8, 8, 3, 3), padding=1), w))
+    z = relu(elementwise("add", batch_norm(conv(y, w(8, 8, 3, 3), padding=1), w), y))
+    q = conv(z, w(8, 8, 1, 1))
+    steps = steps_for(q, x=x)
+    # two paddings and the output's transpose are copies; the sum has no kernel of its own
+    assert kinds(steps) == {"contract": 3, "copy": 3}
+
+
+def test_downsampling_residual_is_in_one_of_the_two_convs() -> None:
+    w = Weights()
+    x = image(8, 8)
+    main = conv(x, w(16, 8, 2, 2), stride=2)
+    side = conv(x, w(16, 8, 1, 1), stride=2)
+    y = conv(relu(elementwise("add", main, side)), w(4, 16, 1, 1))
+    steps = steps_for(y, x=x)
+    assert kinds(steps) == {"contract": 3, "copy": 1}
+
+
+# ---- single decisions ----------------------------------------------------------------------------
+
+
+def test_what_two_kernels_use_is_computed_once() -> None:
+    x, y = graph_input("x", (3, 8), F32), graph_input("y", (3, 8), F32)
+    total = elementwise("add", x, y)
+    down, right = reduce("sum", total, [0]), reduce("max", total, [1])
+    steps = steps_for(down, right, x=x, y=y)
+    assert kinds(steps) == {"map": 1, "reduce": 2}
+
+
+def test_gather_of_an_even_range_is_a_view() -> None:
+    x = graph_input("x", (9, 4), F32)
+    (step,) = steps_for(elementwise("neg", gather(x, constant([1, 3, 5, 7], I64), 0)), x=x)
+    assert len(step.kernel.buffers) == 2
+    steps_for(gather(x, constant([1, 3, 4], I64), 0), x=x)
+
+
+def test_neutral_operands_count_only_on_their_side() -> None:
+    x = graph_input("x", (4,), F32)
+    one, zero = scalar_like(1, x), scalar_like(0, x)
+    for fn, neutral in (("mul", one), ("div", one), ("add", zero), ("sub", zero)):
+        assert not steps_for(elementwise(fn, x, neutral), x=x)
+    for fn, other in (("div", one), ("sub", zero)):
+        (step,) = steps_for(elementwise(fn, other, x), x=x)
+        assert fns(step) == {fn}
+
+
+def test_input_as_output_and_constant_output() -> None:
+    x = graph_input("x", (2, 3), F32)
+    fixed = constant([[1.0, 2.0]], F32)
+    steps = steps_for(x, fixed, elementwise("neg", x), x=x)
+    assert len(steps) == 2, "the input is in memory already"
+
+
+def test_expensive_functions_are_not_computed_twice() -> None:
+    x = graph_input("x", (4, 8), F32)
+    e = elementwise("exp", x)
+    steps = steps_for(contract("ab,cb->ac", e, e), x=x)
+    assert sum("exp" in fns(s) for s in steps) == 1
+
+
+def test_lonely_letters_of_the_column_operand() -> None:
+    """Letters that only b has: in the output beside the columns, or summed alone."""
+    w = Weights()
+    x = graph_input("x", (5, 6), F32)
+    steps_for(contract("ak,knm->anm", x, w(6, 3, 9)), x=x)
+    steps_for(contract("ak,skn->an", x, w(2, 6, 9)), x=x)
+    steps_for(contract("ak,bn->abn", x, w(3, 9)), x=x)
+
+
+def test_two_plain_tensors_keep_their_layout_under_a_transpose() -> None:
+    """x + transpose(y) used to send the transpose back and forth without end."""
+    x, y = graph_input("x", (4, 6), F32), graph_input("y", (6, 4), F32)
+    (step,) = steps_for(elementwise("add", x, transpose(y, (1, 0))), x=x, y=y)
+    assert step.kernel.anchor == "map"
+
+
+def test_gather_below_pad_and_concat() -> None:
+    x, i = graph_input("x", (4, 3), F32), graph_input("i", (5,), I64)
+    taken = gather(x, i, 0)
+    graph = Graph(
+        "gathers",
+        (("x", x), ("i", i)),
+        (("p", pad(taken, (2, 0), (1, 0))), ("c", concat([x, taken], 0))),
+    )
+    values = {"x": np.arange(12, dtype="f4").reshape(4, 3), "i": np.array([3, 0, 1, 1, 2])}
+    packed, steps = compiled(graph)
+    got = run_steps(packed, steps, values, interpreted(default_of))
+    for found, want in zip(got, results(graph, values), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+# ---- empty tensors -------------------------------------------------------------------------------
+
+
+def test_empty_tensors_at_run_time_are_an_error() -> None:
+    x = graph_input("x", (3, 0), F32)
+    graph = Graph("empty", (("x", x),), (("y", reduce("sum", x, [1])),))
+    with pytest.raises(ShapeError, match="without elements") as caught:
+        compiled(graph)
+    assert caught.value.facts["shape"] == (3, 0)
+
+
+def test_empty_slice_and_empty_constant_output_are_errors() -> None:
+    x = graph_input("x", (3, 2), F32)
+    for n in (slice_(x, (0, 0), (0, 2)), constant(np.zeros((0, 2)), F32)):
+        with pytest.raises(ShapeError, match="without elements"):
+            compiled(Graph("empty", (("x", x),), (("y", n), ("z", x))))
+
+
+def test_empty_constants_fold_away() -> None:
+    """Exporters put empty shapes and optional empty operands into graphs."""
+    x = graph_input("x", (2, 3), F32)
+    shape = concat([constant([], I64), constant([2, 3], I64)], 0)
+    assert shape.value is not None
+    joined = concat([constant(np.zeros((0, 3)), F32), x], 0)
+    (step,) = steps_for(elementwise("neg", joined), x=x)
+    assert step.kernel.buffers[0].size == 6
+    assert reduce("sum", constant(np.zeros((0, 2)), F32), [0]).value is not None
+    assert cast(constant([], I64), F32).shape == (0,)
+    assert node(ops.Transpose((1, 0)), constant(np.zeros((0, 2)), F32)).shape == (2, 0)

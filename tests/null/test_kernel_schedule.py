@@ -1,0 +1,54 @@
+"""Schedules are plain data, and the default one fits the registers of the machine."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from helpers.kernels import ANCHORS, random_case, random_schedule
+from helpers.seeds import seeds
+
+from tilewright.kernel.collapse import collapse
+from tilewright.kernel.lower_contract import operands
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule, register_tile
+
+
+@pytest.mark.parametrize("seed", seeds(20))
+def test_schedules_survive_json(seed: int) -> None:
+    schedule = random_schedule(Random(seed))
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    assert str(schedule).count("=") == len(schedule.to_json())
+
+
+@pytest.mark.parametrize("registers", [15, 16, 32])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 64])
+def test_register_tile_fits(rows: int, registers: int) -> None:
+    x0, y0 = register_tile(rows, Machine(registers=registers))
+    vectors = y0 // 4
+    assert 1 <= x0 <= rows
+    assert y0 % 4 == 0
+    assert live(x0, vectors) <= registers
+
+
+def test_many_rows_fill_the_registers() -> None:
+    assert register_tile(64, Machine(registers=15)) == (6, 8)
+    assert register_tile(64, Machine(registers=32)) == (8, 8)
+
+
+def live(x0: int, vectors: int) -> int:
+    """Registers in use at once: the sums, a splat, and the columns that a second row reads."""
+    return x0 * vectors + 1 + (vectors if x0 > 1 else 1)
+
+
+@pytest.mark.parametrize("anchor", ANCHORS)
+@pytest.mark.parametrize("seed", seeds(20))
+def test_default_schedule_of_any_kernel(seed: int, anchor: str) -> None:
+    kernel = collapse(random_case(seed, anchor).kernel)
+    for registers in (15, 32):
+        s = default_schedule(kernel, Machine(registers=registers))
+        assert s.y0 % s.lanes == 0
+        assert min(s.x0, s.y0, s.r0, s.x1, s.y1) >= 1
+        if operands(kernel) is not None:
+            assert live(s.x0, s.y0 // s.lanes) <= registers
+            assert s.x1 % s.x0 == 0
+            assert s.y1 % s.y0 == 0
