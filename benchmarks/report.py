@@ -30,7 +30,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def kernels(record: Record) -> str:
-    head = ["kernel (M×K×N)", "browser", "GFLOP/s", "peak", "share", "median ms", "first call ms"]
+    head = ["kernel (M×K×N)", "browser", "GFLOP/s", "peak", "share", "median: GFLOP/s", "share"]
+    head += ["first call ms", "n"]
     rows = [
         [
             f"{r['kernel']} {r['shape'].replace('x', '×')}",
@@ -38,8 +39,10 @@ def kernels(record: Record) -> str:
             f"{r['gflops']:.1f}",
             f"{r['peak_gflops']:.1f}",
             f"{r['share_of_peak'] * 100:.0f} %",
-            f"{r['median_ms']:.1f}",
+            f"{r['gflops_median']:.1f}",
+            f"{r['share_of_peak_median'] * 100:.0f} %",
             f"{r['first_ms']:.0f}",
+            str(r["n"]),
         ]
         for r in record["rows"]
     ]
