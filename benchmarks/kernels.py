@@ -68,8 +68,8 @@ def summary(times: list[list[float]], subject: Subject, limit: Subject) -> dict[
     """
     fast, middle = ([quantile(t, at) for t in times] for at in (0.1, 0.5))
     figures: dict[str, Any] = {}
-    for suffix, (kernel, peak) in (("", fast), ("_median", middle)):
-        gflops, peak_gflops = subject.flops / kernel / 1e6, limit.flops / peak / 1e6
+    for suffix, (kernel_ms, peak_ms) in (("", fast), ("_median", middle)):
+        gflops, peak_gflops = subject.flops / kernel_ms / 1e6, limit.flops / peak_ms / 1e6
         figures |= {
             f"gflops{suffix}": round(gflops, 2),
             f"peak_gflops{suffix}": round(peak_gflops, 2),

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from tilewright import __version__
-from tilewright.base.errors import MemoryLimit
+from tilewright.base.errors import MemoryLimit, ShapeError, UsageError
 from tilewright.bundle import (
     Asset,
     Code,
@@ -51,12 +51,16 @@ Blobs = dict[str, bytes | bytearray | memoryview]
 
 @dataclass(frozen=True)
 class Facts:
-    """What the manifest says that no stage computes."""
+    """What the manifest says that no stage computes.
+
+    `probes` are graphs at further sizes of named dimensions, only there to show which axes follow.
+    """
 
     name: str
     buckets: Mapping[str, Sequence[int]]
     variants: tuple[str, ...]
     assets: tuple[Path, ...]
+    probes: tuple[tuple[Mapping[str, int], Graph], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def contents_of(
         slots=slots,
         kernels=add(blobs, _kernels_json(entries, targets[0].name), "json"),
         plans=made,
-        assets=tuple(_asset(path, blobs) for path in facts.assets),
+        assets=_assets(facts.assets, blobs),
     )
     return Contents(manifest, blobs, lambda: _weight_stream(stored))
 
@@ -261,21 +265,31 @@ def _infos(
     facts: Facts,
     pick: Callable[[Graph], tuple[tuple[str, Node], ...]],
 ) -> tuple[TensorInfo, ...]:
-    """Names, dtypes and shapes; an axis that follows a named dimension in every plan is named."""
+    """Names, dtypes and shapes; an axis that follows a named dimension everywhere is named."""
+    seen = [*((p.dims, p.graph) for p in plans), *facts.probes]
     infos = []
     for position, (name, n) in enumerate(pick(plans[0].graph)):
-        shapes = [pick(plan.graph)[position][1].shape for plan in plans]
-        axes: list[int | str] = []
-        for axis, extent in enumerate(n.shape):
-            named = [
-                d
-                for d in facts.buckets
-                if len(facts.buckets[d]) > 1
-                and all(s[axis] == p.dims[d] for s, p in zip(shapes, plans, strict=True))
-            ]
-            axes.append(named[0] if named else extent)
-        infos.append(TensorInfo(name=name, dtype=n.dtype.name, shape=tuple(axes)))  # type: ignore[arg-type]
+        shapes = [(dims, pick(graph)[position][1].shape) for dims, graph in seen]
+        axes = tuple(
+            _axis(name, [(dims, shape[axis]) for dims, shape in shapes]) for axis in range(n.rank)
+        )
+        infos.append(TensorInfo(name=name, dtype=n.dtype.name, shape=axes))  # type: ignore[arg-type]
     return tuple(infos)
+
+
+def _axis(tensor: str, seen: Sequence[tuple[Mapping[str, int], int]]) -> int | str:
+    """The extent of an axis, or the dimension that it follows."""
+    first_dims, first = seen[0]
+    if all(extent == first for _, extent in seen):
+        return first
+    for name in first_dims:
+        if all(dims[name] == extent for dims, extent in seen):
+            return name
+    raise ShapeError(
+        f"an axis of {tensor!r} depends on a named dimension without being that dimension",
+        hint="Padding could not be cropped from it: fix sizes with --shape instead of --buckets",
+        extents=[extent for _, extent in seen],
+    )
 
 
 def _kernels_json(entries: Mapping[Kernel, Entry], target: str) -> bytes:
@@ -295,8 +309,16 @@ def _kernels_json(entries: Mapping[Kernel, Entry], target: str) -> bytes:
     return msgspec.json.encode(listed)
 
 
+def _assets(paths: Sequence[Path], blobs: Blobs) -> tuple[Asset, ...]:
+    names = [path.name for path in paths]
+    if len(set(names)) < len(names):
+        raise UsageError("two assets have the same name", hint="Rename one", assets=names)
+    return tuple(_asset(path, blobs) for path in paths)
+
+
 def _asset(path: Path, blobs: Blobs) -> Asset:
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    # the built-in table: the system's would make bytes differ between machines
+    kind = mimetypes.MimeTypes().guess_type(path.name)[0] or "application/octet-stream"
     ref = add(blobs, path.read_bytes(), path.suffix.lstrip(".") or "bin")
     return Asset(name=path.name, type=kind, **msgspec.structs.asdict(ref))
 

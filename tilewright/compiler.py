@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.assembly import Entry, Facts, Planned, contents_of
+from tilewright.base.errors import TilewrightError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Model, combinations, import_model, load
 from tilewright.graph.fuse import fuse
+from tilewright.graph.node import Graph
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
@@ -25,6 +27,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 
 Progress = Callable[[str, int, int], None]
+Probes = tuple[tuple[Mapping[str, int], Graph], ...]
 
 
 @dataclass(frozen=True)
@@ -81,17 +84,38 @@ def compile_model(
             graph = pack(rewrite(import_model(model, dims, options.shapes)))
         with clock.stage("kernels", number, len(choices)):
             plans.append(Planned(dims, graph, kernel_steps(graph, fuse(graph))))
-    return assemble(model.name, plans, options, clock)
+    with clock.stage("graph"):
+        probes = tuple(_probes(model, options))
+    return assemble(model.name, plans, options, clock, probes)
+
+
+def _probes(model: Model, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:
+    """The model at one more size of each dimension that has a single bucket."""
+    full = {name: max(sizes) for name, sizes in options.buckets.items()}
+    for name, sizes in options.buckets.items():
+        if len(set(sizes)) > 1:
+            continue
+        dims = full | {name: full[name] - 1 or 2}
+        try:
+            yield dims, import_model(model, dims, options.shapes)
+        except TilewrightError:
+            continue  # the model has this one size only, so nothing needs a name
 
 
 def assemble(
-    name: str, plans: Sequence[Planned], options: Options, clock: _Clock | None = None
+    name: str,
+    plans: Sequence[Planned],
+    options: Options,
+    clock: _Clock | None = None,
+    probes: Probes = (),
 ) -> Compiled:
     """Kernels → schedules → loops → Wasm → bundle, for graphs from anywhere."""
     clock = clock or _Clock(None)
     entries, modules = _code(plans, options, clock)
     with clock.stage("bundle"):
-        facts = Facts(options.name or name, options.buckets, options.variants, options.assets)
+        facts = Facts(
+            options.name or name, options.buckets, options.variants, options.assets, probes
+        )
         contents = contents_of(facts, plans, entries, modules)
     return Compiled(contents, tuple(plans), tuple(entries.values()), modules, clock.seconds)
 
@@ -117,7 +141,9 @@ def _code(
         if code not in slots:
             slots[code] = len(slots)
             linked.append(built)
-        entries[kernel] = Entry(kernel, schedule, loops, slots[code], built[0].scratch)
+        entries[kernel] = Entry(
+            kernel, schedule, loops, slots[code], max(b.scratch for b in built)
+        )
     with clock.stage("link"):
         modules = {
             target.name: wasm.link([built[i] for built in linked], target, 1)

@@ -11,8 +11,9 @@ from math import inf, nan, prod
 
 import numpy as np
 
-from tilewright.base.dtypes import I64, DType
-from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
+from tilewright.base.dtypes import F64, I64, DType
+from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType, UnsupportedOp
+from tilewright.base.scalars import SCALARS
 from tilewright.graph.node import (
     Node,
     broadcast,
@@ -36,6 +37,11 @@ def apply(fn: str, *terms: Term) -> Node:
     """A scalar function on nodes and numbers; a number takes the dtype of the last node."""
     last = [t for t in terms if isinstance(t, Node)][-1]
     nodes = [t if isinstance(t, Node) else scalar_like(t, last) for t in terms]
+    if SCALARS[fn].ulp and any(n.dtype == F64 and not n.constant for n in nodes):
+        raise UnsupportedDType(
+            f"{fn} of f64 has no kernel, and one in f32 would lose half of the digits",
+            hint="Export the model in f32",
+        )
     return elementwise(fn, *nodes)
 
 

@@ -183,7 +183,7 @@ def power(x: Node, exponent: Node) -> Node:
             return quick
     if x.dtype.is_float:
         return al.apply("pow", x, cast(exponent, x.dtype))
-    # Integers go through f64, which is exact up to 2**53 (f32 on targets without an f64 pow).
+    # Integers go through f64, which is exact up to 2**53; only known exponents can be computed.
     return cast(al.apply("pow", cast(x, F64), cast(exponent, F64)), x.dtype)
 
 

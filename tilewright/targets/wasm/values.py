@@ -329,11 +329,11 @@ class Values:
     def math(self, e: k.Call) -> Expr:
         """A transcendental function; a scalar goes through a vector, so both give the same bits."""
         b, scalar = self.b, e.lanes == 1
-        if not ((e.dtype == F32 and e.lanes == 4) or (e.dtype.is_float and scalar)):
+        if e.dtype != F32 or e.lanes not in (1, 4):
             raise CompilerBug(f"no Wasm for {e.fn} of {e.lanes} lanes of {e.dtype}")
         args = [self.value(x) for x in e.operands]
         if scalar:
-            args = [op("f32x4.splat", cast(b, a, e.dtype, F32, 1)) for a in args]
+            args = [op("f32x4.splat", a) for a in args]
         exponent = _number(e.operands[-1]) if e.fn == "pow" else None
         if exponent is not None:
             result = mathlib.power(b, args[0], exponent)
@@ -341,7 +341,7 @@ class Values:
             result = mathlib.call(b, e.fn, args)
         if not scalar:
             return result
-        return cast(b, Op("f32x4.extract_lane", (result,), (0,)), F32, e.dtype, 1)
+        return Op("f32x4.extract_lane", (result,), (0,))
 
 
 def scalar_const(shape: str, value: float | int | bool) -> Expr:

@@ -29,21 +29,25 @@ export class BundleFiles {
   }
 
   /**
-   * bundle.json: newest first, the kept copy when the server cannot be reached.
+   * bundle.json: newest first, the kept copy when the server cannot be reached.  A copy is kept
+   * only if it can be read, so that some gateway's own page never replaces a good one.
+   * @template T
    * @param {string} name
-   * @returns {Promise<Bytes>}
+   * @param {(bytes: Bytes, name: string) => T} read
+   * @returns {Promise<T>}
    */
-  async pointer(name) {
+  async pointer(name, read) {
     const url = new URL(name, this.#base).href;
     try {
       const response = await this.#fetch(url, 'no-cache');
       const bytes = new Uint8Array(await response.arrayBuffer());
+      const pointer = read(bytes, name);
       await this.#store.keepPointer(url, bytes);
-      return bytes;
+      return pointer;
     } catch (error) {
       const kept = await this.#store.findPointer(url);
       if (!kept || !(error instanceof EngineError) || error.code !== 'network') throw error;
-      return new Uint8Array(await kept.arrayBuffer());
+      return read(new Uint8Array(await kept.arrayBuffer()), name);
     }
   }
 

@@ -81,7 +81,7 @@ async function openBundle(url, meter, signal) {
   const store = await Store.open();
   const files = new BundleFiles(base, store, meter, signal);
   meter.enter('manifest');
-  const pointer = readPointer(await files.pointer(POINTER), POINTER);
+  const pointer = await files.pointer(POINTER, readPointer);
   const manifest = readManifest(await files.bytes(pointer.manifest), pointer.manifest.file);
   return { manifest, manifestBytes: pointer.manifest.bytes, files, store, base };
 }

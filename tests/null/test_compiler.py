@@ -1,0 +1,89 @@
+"""The pipeline as a whole: which axes are named, what is refused, same input gives same bytes.
+
+Input: small ONNX models made here.  Output: manifests and bundles; nothing is run but by wasmtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tilewright.assembly import MEMORY_LIMIT
+from tilewright.base.errors import MemoryLimit, ShapeError, UsageError
+from tilewright.bundle import write
+from tilewright.compiler import Options, compile_model
+from tilewright.hosts.wasmtime import WasmtimeHost
+
+
+def model(folder: Path, nodes: list[onnx.NodeProto], *shape: int | str) -> Path:
+    """x → y by `nodes`, with x of the given shape."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+RELU = [helper.make_node("Relu", ["x"], ["y"])]
+
+
+@pytest.mark.parametrize("buckets", [(8,), (4, 8), (1,)])
+def test_named_axes_are_padded_and_cropped(buckets: tuple[int, ...], tmp_path: Path) -> None:
+    """Also with a single bucket: shorter inputs fit, and the output has their length."""
+    path = model(tmp_path, RELU, 1, "n")
+    compiled = compile_model(path, Options(buckets={"n": buckets}))
+    assert compiled.manifest.inputs[0].shape == (1, "n")
+    assert compiled.manifest.outputs[0].shape == (1, "n")
+    write(compiled.contents, tmp_path / "bundle")
+    x = np.linspace(-1, 1, max(1, max(buckets) - 1), dtype=np.float32)[None]
+    run = WasmtimeHost(tmp_path / "bundle").run({"x": x})
+    np.testing.assert_array_equal(run.outputs["y"], np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("buckets", [(8,), (4, 8)])
+def test_an_axis_that_only_depends_on_a_named_one_is_refused(
+    buckets: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Padding inside it could not be cropped, so the values would be wrong."""
+    twice = [helper.make_node("Concat", ["x", "x"], ["y"], axis=1)]
+    path = model(tmp_path, twice, 1, "n")
+    with pytest.raises(ShapeError, match="'y'"):
+        compile_model(path, Options(buckets={"n": buckets}))
+    compiled = compile_model(path, Options(shapes={"x": (1, 8)}))
+    assert compiled.manifest.outputs[0].shape == (1, 16)
+
+
+def test_a_model_beyond_wasm32_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    path = model(tmp_path, RELU, 1 << 15, 1 << 15)
+    with pytest.raises(MemoryLimit) as caught:
+        compile_model(path)
+    assert caught.value.facts["limit"] == MEMORY_LIMIT
+    assert caught.value.facts["arena"] == 2 * 4 * 2**30
+
+
+def test_same_input_same_bytes(tmp_path: Path) -> None:
+    path = model(tmp_path, RELU, 1, "n")
+    options = Options(buckets={"n": (4, 8)})
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        write(compile_model(path, options).contents, folder)
+    files = [{p.name: p.read_bytes() for p in f.rglob("*") if p.is_file()} for f in folders]
+    assert files[0] == files[1]
+
+
+def test_two_assets_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = model(tmp_path, RELU, 1, 8)
+    assets = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        assets.append(tmp_path / name / "tokenizer.json")
+        assets[-1].write_text(name)
+    with pytest.raises(UsageError, match="same name"):
+        compile_model(path, Options(assets=tuple(assets)))
+    compile_model(path, replace(Options(), assets=(assets[0],)))
