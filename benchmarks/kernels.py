@@ -66,7 +66,7 @@ def summary(times: list[list[float]], subject: Subject, limit: Subject) -> dict[
     A neighbour on the same physical core takes away up to half of it, for a part of the time that
     differs from run to run.  The fast tenth shows the code, the median shows the day.
     """
-    fast, middle = ([quantile(t, at) for t in times] for at in (0.1, 0.5))
+    fast, middle = ([common.quantile(t, at) for t in times] for at in (0.1, 0.5))
     figures: dict[str, Any] = {}
     for suffix, (kernel_ms, peak_ms) in (("", fast), ("_median", middle)):
         gflops, peak_gflops = subject.flops / kernel_ms / 1e6, limit.flops / peak_ms / 1e6
@@ -82,10 +82,6 @@ def summary(times: list[list[float]], subject: Subject, limit: Subject) -> dict[
         "peak_spread": round(common.spread(times[1]), 3),
         "n": len(times[0]),
     }
-
-
-def quantile(values: list[float], at: float) -> float:
-    return sorted(values)[int(at * (len(values) - 1))]
 
 
 def main() -> None:

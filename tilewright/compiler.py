@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.assembly import Entry, Facts, Planned, contents_of
-from tilewright.base.errors import TilewrightError
+from tilewright.base.errors import ShapeError, TilewrightError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Model, combinations, import_model, load
 from tilewright.graph.fuse import fuse
@@ -81,12 +81,24 @@ def compile_model(
     choices = combinations(options.buckets)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
-            graph = pack(rewrite(import_model(model, dims, options.shapes)))
+            graph = pack(rewrite(_imported(model, dims, options)))
         with clock.stage("kernels", number, len(choices)):
             plans.append(Planned(dims, graph, kernel_steps(graph, fuse(graph))))
     with clock.stage("graph"):
         probes = tuple(_probes(model, options))
     return assemble(model.name, plans, options, clock, probes)
+
+
+def _imported(model: Model, dims: dict[str, int], options: Options) -> Graph:
+    """The model at one combination of buckets; an error says which."""
+    try:
+        return import_model(model, dims, options.shapes)
+    except ShapeError as error:
+        if not dims:
+            raise
+        hint = error.hint or "The model may not allow this size: leave out the bucket"
+        facts = {**error.facts, "bucket": dims}
+        raise ShapeError(error.message, hint=hint, **facts) from error
 
 
 def _probes(model: Model, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:

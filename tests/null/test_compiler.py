@@ -59,6 +59,20 @@ def test_an_axis_that_only_depends_on_a_named_one_is_refused(
     assert compiled.manifest.outputs[0].shape == (1, 16)
 
 
+def test_an_error_names_the_bucket(tmp_path: Path) -> None:
+    """A model with a table of 6 positions cannot have a bucket of 8."""
+    table = helper.make_tensor("t", TensorProto.FLOAT, (1, 6), [0.0] * 6)
+    sliced = [
+        helper.make_node("Constant", [], ["t"], value=table),
+        helper.make_node("Add", ["x", "t"], ["y"]),
+    ]
+    path = model(tmp_path, sliced, 1, "n")
+    with pytest.raises(ShapeError) as caught:
+        compile_model(path, Options(buckets={"n": (6, 8)}))
+    assert caught.value.facts["bucket"] == {"n": 8}
+    assert caught.value.hint
+
+
 def test_a_model_beyond_wasm32_is_refused_with_the_numbers(tmp_path: Path) -> None:
     path = model(tmp_path, RELU, 1 << 15, 1 << 15)
     with pytest.raises(MemoryLimit) as caught:

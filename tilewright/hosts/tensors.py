@@ -46,12 +46,19 @@ def named_sizes(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, int]
     known = {info.name: info for info in manifest.inputs}
     for name in inputs:
         if name not in known:
-            raise InputError(f"the model has no input {name!r}", expected=list(known))
+            raise InputError(
+                f"the model has no input {name!r}",
+                hint=f"Its inputs are {', '.join(known)}",
+                expected=list(known),
+            )
     sizes: dict[str, int] = {}
     for info in manifest.inputs:
         if info.name not in inputs:
             raise InputError(
-                f"input {info.name!r} is missing", dtype=info.dtype, shape=list(info.shape)
+                f"input {info.name!r} is missing",
+                hint="Give every input of the model",
+                dtype=info.dtype,
+                shape=list(info.shape),
             )
         _check_shape(info, np.asarray(inputs[info.name]).shape, sizes)
     return sizes
@@ -64,6 +71,7 @@ def _check_shape(info: TensorInfo, shape: tuple[int, ...], sizes: dict[str, int]
     if wrong:
         raise InputError(
             f"input {info.name!r} has the wrong shape",
+            hint="Give the expected shape; axes with a name may be shorter than their bucket",
             expected=list(info.shape),
             shape=list(shape),
             sizes=sizes or None,
