@@ -89,7 +89,3 @@ def spread(values: Sequence[float]) -> float:
     """Distance of the quartiles as a share of the median."""
     low, _, high = statistics.quantiles(values, n=4)
     return (high - low) / statistics.median(values)
-
-
-def quantile(values: Sequence[float], at: float) -> float:
-    return sorted(values)[int(at * (len(values) - 1))]

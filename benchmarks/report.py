@@ -30,8 +30,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def kernels(record: Record) -> str:
-    head = ["kernel (M×K×N)", "browser", "GFLOP/s", "peak", "share", "median: GFLOP/s", "share"]
-    head += ["first call ms", "n"]
+    head = ["kernel (M×K×N)", "browser", "fastest: GFLOP/s", "peak", "share"]
+    head += ["median: GFLOP/s", "share", "first call ms", "n"]
     rows = [
         [
             f"{r['kernel']} {r['shape'].replace('x', '×')}",
@@ -50,13 +50,15 @@ def kernels(record: Record) -> str:
 
 
 def passes(record: Record) -> str:
-    head = ["passes", "compile ms", "kernel ms", "speed", "first call ms", "code bytes"]
+    head = ["passes", "compile ms", "fastest ms", "speed", "median ms", "first call ms"]
+    head += ["code bytes"]
     rows = [
         [
             r["passes"].replace("_", " "),
             f"{r['compile_ms']:.1f}",
             f"{r['kernel_ms']:.1f}",
             f"{r['speedup']:.2f}×",
+            f"{r['median_ms']:.1f}",
             f"{r['first_ms']:.0f}",
             f"{r['code_bytes']:,}",
         ]

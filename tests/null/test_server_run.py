@@ -114,11 +114,13 @@ def test_no_such_address(host: str, port: int) -> None:
 
 
 def test_background_server_leaves_nothing() -> None:
+    before = set(threading.enumerate())  # other tests of the session may keep servers
     with BackgroundServer(create_app({})) as server:
         with urllib.request.urlopen(server.url + "/healthz", timeout=5) as answer:
             assert answer.status == 200
         port = urlsplit(server.url).port
-    assert not [t for t in threading.enumerate() if t.name == "tilewright-server"]
+    left = set(threading.enumerate()) - before
+    assert not [t for t in left if t.name == "tilewright-server"]
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
 

@@ -73,7 +73,9 @@ def _parse(path: Path) -> ModelProto:
         data = path.read_bytes()
     except OSError as cause:
         raise InvalidModel(
-            f"cannot read the model file: {cause.strerror}", path=str(path)
+            f"cannot read the model file: {cause.strerror}",
+            hint="Look at the path and its permissions",
+            path=str(path),
         ) from cause
     try:
         proto = ModelProto()
