@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from tilewright import __version__
+from tilewright.base.alignment import align
 from tilewright.base.errors import MemoryLimit, ShapeError, UsageError
 from tilewright.bundle import (
     Asset,
@@ -32,7 +33,7 @@ from tilewright.bundle import (
     add,
 )
 from tilewright.bundle import Step as StepInfo
-from tilewright.bundle.image import CONTROL_BYTES, Call, align, image, image_bytes
+from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
 from tilewright.graph.constants import constant_key
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate

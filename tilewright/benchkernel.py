@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright import __version__
 from tilewright.assembly import Planned
+from tilewright.base.alignment import align
 from tilewright.base.dtypes import F32
 from tilewright.bundle import (
     Code,
@@ -27,7 +28,7 @@ from tilewright.bundle import (
     Weights,
     add,
 )
-from tilewright.bundle.image import CONTROL_BYTES, Call, align, image, image_bytes
+from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
 from tilewright.compiler import Compiled, Options, assemble
 from tilewright.graph import ops
 from tilewright.graph.fuse import fuse

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.graph.memory import ALIGNMENT, Life, align, place
+from tilewright.base.alignment import ALIGNMENT, align
+from tilewright.graph.memory import Life, place
 
 LIVES = st.builds(
     lambda size, first, length: Life(size, first, first + length),

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 CONTROL_BYTES = 1024
-ALIGNMENT = 64
 _HEADER_WORDS, _STEP_WORDS = 4, 4
 
 
@@ -23,10 +22,6 @@ class Call:
     addresses: tuple[int, ...]
     scalars: tuple[int, ...]
     tiles: int
-
-
-def align(n: int) -> int:
-    return -(-n // ALIGNMENT) * ALIGNMENT
 
 
 def image_bytes(calls: Sequence[Call]) -> int:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Every buffer starts at a multiple of this many bytes (a cache line).
-ALIGNMENT = 64
+from tilewright.base.alignment import align
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,6 @@ class Life:
 
     def meets(self, other: Life) -> bool:
         return self.first <= other.last and other.first <= self.last
-
-
-def align(n: int) -> int:
-    return -(-n // ALIGNMENT) * ALIGNMENT
 
 
 def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
