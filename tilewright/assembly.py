@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,7 @@ from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
 from tilewright.graph.constants import constant_key
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
+from tilewright.graph.sharing import Work, share
 from tilewright.graph.specs import Step
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.schedule import Schedule
@@ -165,7 +166,7 @@ def _memory(
         at += align(image_bytes([_unplaced(s, entries[s.kernel]) for s in plan.steps]))
     arena_bytes = max(a.bytes for a in arenas)
     scratch = at + arena_bytes
-    scratch_bytes = max((e.scratch for e in entries.values()), default=0)
+    scratch_bytes = align(max((e.scratch for e in entries.values()), default=0))
     total = align(scratch + scratch_bytes)
     if total > MEMORY_LIMIT:
         raise MemoryLimit(
@@ -212,6 +213,23 @@ def _call(
     return Call(entry.slot, tuple(map(address, nodes)), entry.loops.values, entry.loops.tiles)
 
 
+def _shared(plan: Planned, arena: _Arena, calls: Sequence[Call]) -> list[Call]:
+    """The steps with how the workers share them; arena offsets tell what depends on what."""
+
+    def ranges(nodes: Sequence[Node]) -> tuple[tuple[int, int], ...]:
+        at = [(arena.offsets[n], n.size * n.dtype.size) for n in nodes if n in arena.offsets]
+        return tuple((start, start + size) for start, size in at)
+
+    work = [
+        Work(s.kernel.flops, s.kernel.bytes, c.tiles, ranges(s.inputs), ranges((s.output,)))
+        for s, c in zip(plan.steps, calls, strict=True)
+    ]
+    return [
+        replace(call, grain=way.grain, waits=way.waits, chained=way.chained)
+        for call, way in zip(calls, share(work), strict=True)
+    ]
+
+
 def _plan(
     plan: Planned,
     arena: _Arena,
@@ -222,10 +240,14 @@ def _plan(
     weights: Mapping[object, _Weight],
     blobs: Blobs,
 ) -> Plan:
-    calls = [
-        _call(s, entries[s.kernel], arena.offsets, weights, memory.arena, memory.weights)
-        for s in plan.steps
-    ]
+    calls = _shared(
+        plan,
+        arena,
+        [
+            _call(s, entries[s.kernel], arena.offsets, weights, memory.arena, memory.weights)
+            for s in plan.steps
+        ],
+    )
     ref = add(blobs, image(calls, at), "bin")
 
     def placed(pairs: Sequence[tuple[str, Node]]) -> tuple[Placed, ...]:

@@ -76,7 +76,7 @@ def peak(tiles: int = PEAK_TILES) -> Subject:
     """The kernel that only multiplies and adds in registers, as a bundle of one step."""
     flops = tiles * wasm.FLOPS_PER_TILE
     base = align(CONTROL_BYTES)
-    call = Call(0, (0,), (), tiles)
+    call = Call(0, (0,), (), tiles, grain=16)
     arena = base + align(image_bytes([call]))
     call = replace(call, addresses=(arena,))
     blobs: dict[str, bytes | bytearray | memoryview] = {}

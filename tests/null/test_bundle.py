@@ -11,6 +11,7 @@ from bundle_factory import sample, weights
 
 from tilewright.base.errors import BundleCorrupt, BundleVersion, CompilerBug
 from tilewright.bundle import (
+    FORMAT,
     SHARD_BYTES,
     Contents,
     FileRef,
@@ -130,25 +131,25 @@ def test_flipped_byte_in_manifest(tmp_path: Path) -> None:
 
 def test_manifest_with_a_missing_key(tmp_path: Path) -> None:
     write(sample(), tmp_path)
-    data = b'{"format":1,"tool":"t"}'
+    data = json.dumps({"format": FORMAT, "tool": "t"}).encode()
     name = f"blobs/{digest(data)}.json"
     (tmp_path / name).write_bytes(data)
     ref = {"file": name, "digest": digest(data), "bytes": len(data)}
     (tmp_path / "bundle.json").write_bytes(
-        json.dumps({"format": 1, "tool": "t", "manifest": ref}).encode()
+        json.dumps({"format": FORMAT, "tool": "t", "manifest": ref}).encode()
     )
     with pytest.raises(BundleCorrupt, match="name"):
         open_bundle(tmp_path)
 
 
-@pytest.mark.parametrize(("version", "side"), [(0, "older"), (2, "newer")])
+@pytest.mark.parametrize(("version", "side"), [(FORMAT - 1, "older"), (FORMAT + 1, "newer")])
 def test_other_format_version(tmp_path: Path, version: int, side: str) -> None:
     """Another version may have any other shape: it is told by `format` alone."""
     (tmp_path / "bundle.json").write_bytes(json.dumps({"format": version, "x": 1}).encode())
     with pytest.raises(BundleVersion, match=side) as caught:
         open_bundle(tmp_path)
     assert caught.value.facts["found"] == version
-    assert caught.value.facts["expected"] == 1
+    assert caught.value.facts["expected"] == FORMAT
     assert caught.value.hint
 
 

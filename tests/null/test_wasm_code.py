@@ -39,7 +39,8 @@ def immediates(row: Row, rng: Random) -> tuple[object, ...]:
     values: list[object] = []
     for kind in row.imms:
         if kind == "mem":
-            values += (rng.randint(0, row.align), rng.choice((0, 1, 127, 128, 70000)))
+            align = row.align if row.atomic else rng.randint(0, row.align)
+            values += (align, rng.choice((0, 1, 127, 128, 70000)))
         elif kind == "lane":
             values.append(rng.randrange(lane_limit(row.name)))
         elif kind == "lanes16":

@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 import wasmtime
 
+from tilewright.hosts.wasmtime import SharedBytes
 from tilewright.kernel.loops import TileFn
 from tilewright.targets.wasm import ALL, TARGETS, compile_tile, link
 
@@ -22,9 +23,11 @@ CANARY = b"\xa5" * 64
 
 @cache
 def engine(deterministic: bool = False) -> wasmtime.Engine:
-    """wasmtime with relaxed SIMD; `deterministic` fixes what the standard leaves open."""
+    """wasmtime with relaxed SIMD and threads; `deterministic` fixes what the standard leaves open."""
     config = wasmtime.Config()
     config.wasm_relaxed_simd = True
+    config.wasm_threads = True
+    config.shared_memory = True
     config.wasm_relaxed_simd_deterministic = deterministic
     return wasmtime.Engine(config)
 
@@ -39,8 +42,7 @@ class Machine:
     def __init__(self, size: int, slots: int = 1, deterministic: bool = False) -> None:
         self.engine = engine(deterministic)
         self.store = wasmtime.Store(self.engine)
-        pages = wasmtime.Limits(size // 65536 + 2, None)
-        self.memory = wasmtime.Memory(self.store, wasmtime.MemoryType(pages))
+        self.memory = SharedBytes(self.engine, size // 65536 + 2)
         kind = wasmtime.TableType(wasmtime.ValType.funcref(), wasmtime.Limits(slots, None))
         self.table = wasmtime.Table(self.store, kind, None)
         whole = wasmtime.GlobalType(wasmtime.ValType.i32(), False)
@@ -49,18 +51,18 @@ class Machine:
 
     def load(self, module: bytes) -> wasmtime.InstanceExports:
         compiled = wasmtime.Module(self.engine, module)
-        given = {"memory": self.memory, "table": self.table, "scratch": self.scratch}
+        given = {"memory": self.memory.memory, "table": self.table, "scratch": self.scratch}
         imports = [given[i.name] for i in compiled.imports]
         return wasmtime.Instance(self.store, compiled, imports).exports(self.store)
 
     def write(self, at: int, data: bytes) -> None:
-        self.memory.write(self.store, data, at)
+        self.memory.write(data, at)
 
     def words(self, at: int, values: Iterable[int]) -> None:
         self.write(at, b"".join(int(v).to_bytes(4, "little") for v in values))
 
     def read(self, at: int, size: int) -> bytes:
-        return bytes(self.memory.read(self.store, at, at + size))
+        return self.memory.read(at, size)
 
 
 def run(

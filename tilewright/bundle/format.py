@@ -15,7 +15,7 @@ import msgspec
 
 from tilewright.base.errors import BundleCorrupt, BundleVersion
 
-FORMAT = 1
+FORMAT = 2
 POINTER = "bundle.json"
 BLOBS = "blobs"
 

@@ -1,7 +1,7 @@
 """Plan images and the memory map: the bytes that a host copies, made from plain numbers.
 
-Input: steps as (slot, addresses, scalars, tiles), region sizes.  Output: image bytes and addresses,
-laid out as docs/bundle.md says.  It decides no offset inside the arena.
+Input: steps as `Call`s, region sizes.  Output: image bytes and addresses, laid out as docs/bundle.md
+says.  It decides no offset inside the arena, and not which steps share their work.
 """
 
 from __future__ import annotations
@@ -9,34 +9,58 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-CONTROL_BYTES = 1024
-_HEADER_WORDS, _STEP_WORDS = 4, 4
+CONTROL_BYTES = 4096
+_HEADER_WORDS, _STEP_WORDS = 4, 8
 
 
 @dataclass(frozen=True)
 class Call:
-    """One step: the table slot, buffer addresses (output first), run-time scalars, tile count."""
+    """One step: the table slot, buffer addresses (output first), run-time scalars, tile count.
+
+    grain:   tiles per ticket; 0 is all of them: a serial step, which one worker runs
+    waits:   whether all steps before must be finished first
+    chained: a serial step that goes with the ticket of the serial step before it
+    """
 
     slot: int
     addresses: tuple[int, ...]
     scalars: tuple[int, ...]
     tiles: int
+    grain: int = 0
+    waits: bool = True
+    chained: bool = False
+
+    @property
+    def tickets(self) -> int:
+        return -(-self.tiles // self.grain) if self.grain else 1
 
 
 def image_bytes(calls: Sequence[Call]) -> int:
     """How long the image of these steps is."""
     blocks = sum(len(c.addresses) + len(c.scalars) for c in calls)
-    return 4 * (_HEADER_WORDS + _STEP_WORDS * len(calls) + blocks)
+    return 4 * (_HEADER_WORDS + _STEP_WORDS * (len(calls) + 1) + blocks)
 
 
 def image(calls: Sequence[Call], address: int) -> bytes:
-    """The plan image for `address`: header, step records, argument blocks."""
-    words = [len(calls), 0, 0, 0]
-    block = address + 4 * (_HEADER_WORDS + _STEP_WORDS * len(calls))
+    """The plan image for `address`: header, step records, the record of the end, argument blocks."""
+    words = [len(calls), max((c.tickets for c in calls), default=0), 0, 0]
+    block = address + 4 * (_HEADER_WORDS + _STEP_WORDS * (len(calls) + 1))
+    before = [0, *accumulate(c.tickets for c in calls)]
     blocks: list[int] = []
-    for call in calls:
-        words += [call.slot, block + 4 * len(blocks), call.tiles, 1]
+    for number, call in enumerate(calls):
+        words += [call.slot, block + 4 * len(blocks), call.tiles, call.grain or call.tiles]
+        words += [call.tickets, before[number], _together(calls, number), int(call.waits)]
         blocks += [*call.addresses, *call.scalars]
+    words += [0, 0, 0, 0, 0, before[-1], 0, 1]
     words += blocks
     return struct.pack(f"<{len(words)}I", *words)
+
+
+def _together(calls: Sequence[Call], number: int) -> int:
+    """How many steps one ticket of this step runs: it and the chain behind it."""
+    end = number + 1
+    while end < len(calls) and calls[end].chained:
+        end += 1
+    return end - number

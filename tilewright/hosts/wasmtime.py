@@ -1,50 +1,116 @@
 """The wasmtime host: runs a bundle's generated modules in Python, without a browser.
 
 Input: a bundle and input arrays.  Output: output arrays.  It loads exactly what the browser engine
-loads: memory, table, driver, the best kernel module, plan images; one call per inference.
+loads: shared memory, table, driver, the best kernel module, plan images; one call per inference.
+Each worker but the first is a Python thread inside the driver's `serve`.
 """
 
 from __future__ import annotations
 
+import ctypes
+import threading
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import wasmtime
 
-from tilewright.base.errors import HostError, KernelTrap, MemoryLimit
+from tilewright.base.errors import HostError, KernelTrap, MemoryLimit, UsageError
 from tilewright.bundle import Bundle, Code, Plan, open_bundle
 from tilewright.hosts.tensors import Run, collect, fit, pick_plan
 
 PAGE = 65536
-STEP_WORD = 4  # control word 1: the step that is being run
 
-#: What wasmtime offers beyond plain SIMD.
+#: Words of the control block (docs/bundle.md).
+ABORT, TRAPPED, STOP, EPOCH = 4, 8, 12, 128
+WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
+
+#: What wasmtime offers beyond plain SIMD and threads.
 FEATURES = frozenset({"relaxed_simd"})
 
 
-class WasmtimeHost:
-    """One loaded bundle.  `features` may be narrowed to test the build for lesser hosts."""
+class _SharedMemory(wasmtime.SharedMemory):
+    """wasmtime 50 hands a pointer to the pointer to its C interface, which ctypes refuses."""
 
-    def __init__(self, path: Path, features: frozenset[str] = FEATURES) -> None:
+    def _as_extern(self) -> Any:
+        from wasmtime import _ffi as ffi
+
+        union = ffi.wasmtime_extern_union(sharedmemory=self.ptr())
+        return ffi.wasmtime_extern_t(ffi.WASMTIME_EXTERN_SHAREDMEMORY, union)
+
+
+class SharedBytes:
+    """A shared linear memory, read and written by address."""
+
+    def __init__(self, engine: wasmtime.Engine, pages: int) -> None:
+        limits = wasmtime.Limits(pages, pages)
+        self.memory = _SharedMemory(engine, wasmtime.MemoryType(limits, shared=True))
+        pointer = ctypes.cast(self.memory.data_ptr(), ctypes.c_void_p)
+        self._start, self._size = pointer.value or 0, pages * PAGE
+
+    def write(self, data: bytes | memoryview, address: int) -> None:
+        assert 0 <= address <= self._size - len(data)
+        ctypes.memmove(self._start + address, bytes(data), len(data))
+
+    def read(self, address: int, size: int) -> bytes:
+        assert 0 <= address <= self._size - size
+        return ctypes.string_at(self._start + address, size)
+
+    def word(self, address: int) -> int:
+        return int.from_bytes(self.read(address, 4), "little", signed=True)
+
+    def set(self, address: int, value: int) -> None:
+        self.write((value & 0xFFFFFFFF).to_bytes(4, "little"), address)
+
+
+class WasmtimeHost:
+    """One loaded bundle.
+
+    features: may be narrowed to test the build for lesser hosts
+    threads:  workers that take part in a run, the caller included
+    """
+
+    def __init__(
+        self, path: Path, features: frozenset[str] = FEATURES, threads: int = 1
+    ) -> None:
+        if not 1 <= threads <= MOST_WORKERS:
+            raise UsageError(
+                f"{threads} threads are not possible",
+                hint=f"Use 1 to {MOST_WORKERS}",
+                threads=threads,
+            )
         self.bundle: Bundle = open_bundle(path)
+        self.threads = threads
         manifest = self.bundle.manifest
         config = wasmtime.Config()
         config.wasm_simd = True
         config.wasm_relaxed_simd = True
-        engine = wasmtime.Engine(config)
-        self._store = wasmtime.Store(engine)
-        pages = -(-manifest.memory.bytes // PAGE)
+        config.wasm_threads = True
+        config.shared_memory = True
+        self._engine = wasmtime.Engine(config)
+        size = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes
         try:
-            limits = wasmtime.Limits(pages, pages)
-            self._memory = wasmtime.Memory(self._store, wasmtime.MemoryType(limits))
+            self.memory = SharedBytes(self._engine, -(-size // PAGE))
         except wasmtime.WasmtimeError as error:
-            raise MemoryLimit(
-                "the model's memory could not be allocated", bytes=manifest.memory.bytes
-            ) from error
+            raise MemoryLimit("the model's memory could not be allocated", bytes=size) from error
         self.code = self._pick(manifest.code, features)
-        self._load(engine)
+        at = manifest.memory.weights
+        for shard in self.bundle.weights():
+            self.memory.write(shard, at)
+            at += len(shard)
+        for plan in manifest.plans:
+            self.memory.write(self.bundle.read(plan.image), plan.image.address)
+        refs = (self.code, manifest.driver)
+        modules = [wasmtime.Module(self._engine, self.bundle.read(ref)) for ref in refs]
+        self._caller = Worker(self._engine, self.memory, manifest.memory.scratch, modules)
+        for number in range(1, threads):
+            scratch = manifest.memory.scratch + number * manifest.memory.scratch_bytes
+            worker = Worker(self._engine, self.memory, scratch, modules)
+            threading.Thread(target=worker.serve, args=(number,), daemon=True).start()
+        if threads > 1:
+            weakref.finalize(self, _stop, self.memory)
 
     @staticmethod
     def _pick(code: tuple[Code, ...], features: frozenset[str]) -> Code:
@@ -57,39 +123,14 @@ class WasmtimeHost:
             needed=[list(c.features) for c in code],
         )
 
-    def _load(self, engine: wasmtime.Engine) -> None:
-        manifest, store = self.bundle.manifest, self._store
-        at = manifest.memory.weights
-        for shard in self.bundle.weights():
-            self._memory.write(store, shard, at)
-            at += len(shard)
-        for plan in manifest.plans:
-            self._memory.write(store, self.bundle.read(plan.image), plan.image.address)
-        slots = max(manifest.slots, 1)
-        kind = wasmtime.TableType(wasmtime.ValType.funcref(), wasmtime.Limits(slots, slots))
-        table = wasmtime.Table(store, kind, None)
-        scratch_type = wasmtime.GlobalType(wasmtime.ValType.i32(), False)
-        scratch = wasmtime.Val.i32(manifest.memory.scratch)
-        env: dict[str, Any] = {
-            "memory": self._memory,
-            "table": table,
-            "scratch": wasmtime.Global(store, scratch_type, scratch),
-        }
-        exports: Any = {}
-        for ref in (self.code, manifest.driver):
-            module = wasmtime.Module(engine, self.bundle.read(ref))
-            imports = [env[item.name or ""] for item in module.imports]
-            exports = wasmtime.Instance(store, module, imports).exports(store)
-        self._run = exports["run"]
-
     def run(self, inputs: Mapping[str, Any]) -> Run:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
         plan = pick_plan(manifest, inputs)
         for placed, data in fit(manifest, plan, inputs):
-            self._memory.write(self._store, data.tobytes(), placed.address)
+            self.memory.write(data.tobytes(), placed.address)
         self._call(plan)
-        return collect(manifest, plan, inputs, self._read)
+        return collect(manifest, plan, inputs, self.memory.read)
 
     def time(self, runs: int, plan: int = -1) -> list[float]:
         """Milliseconds of `runs` inferences one after another, on whatever the inputs hold."""
@@ -101,18 +142,71 @@ class WasmtimeHost:
         return times
 
     def _call(self, plan: Plan) -> None:
+        reason = "in another worker"
         try:
-            self._run(self._store, plan.image.address, 0, len(plan.steps))
+            code = self._caller.call("run", plan.image.address, 0, len(plan.steps), self.threads)
+            number = self.memory.word(TRAPPED) - 1
         except wasmtime.Trap as trap:
-            number = int.from_bytes(self._read(STEP_WORD, 4), "little")
-            step = plan.steps[number]
-            raise KernelTrap(
-                "a kernel stopped: an index is out of range or a memory access is invalid",
-                hint="Check the values of index inputs (token ids)",
-                kernel=step.kernel,
-                node=step.node,
-                reason=str(trap).strip().splitlines()[-1].strip(),
-            ) from trap
+            reason = str(trap).strip().splitlines()[-1].strip()
+            number = self.memory.word(WORKER_LINES) - 1
+            code = self._caller.call("abort", self.threads)
+        if code == 0:
+            return
+        if number < 0:
+            raise HostError("a worker does not move any more", hint="Load the bundle again")
+        step = plan.steps[number]
+        raise KernelTrap(
+            "a kernel stopped: an index is out of range or a memory access is invalid",
+            hint="Check the values of index inputs (token ids)",
+            kernel=step.kernel,
+            node=step.node,
+            step=number,
+            reason=reason,
+        )
 
-    def _read(self, address: int, size: int) -> bytes:
-        return bytes(self._memory.read(self._store, address, address + size))
+
+class Worker:
+    """One instance of all modules, with a store of its own as wasmtime's threads need it."""
+
+    def __init__(
+        self,
+        engine: wasmtime.Engine,
+        memory: SharedBytes,
+        scratch: int,
+        modules: list[wasmtime.Module],
+    ) -> None:
+        self._memory = memory
+        self._store = wasmtime.Store(engine)
+        slots = max((i.type.limits.min for m in modules for i in m.imports
+                     if isinstance(i.type, wasmtime.TableType)), default=1)  # fmt: skip
+        kind = wasmtime.TableType(wasmtime.ValType.funcref(), wasmtime.Limits(slots, slots))
+        number = wasmtime.GlobalType(wasmtime.ValType.i32(), False)
+        env: dict[str, Any] = {
+            "memory": memory.memory,
+            "table": wasmtime.Table(self._store, kind, None),
+            "scratch": wasmtime.Global(self._store, number, wasmtime.Val.i32(scratch)),
+        }
+        for module in modules:
+            imports = [env[item.name or ""] for item in module.imports]
+            self._exports = wasmtime.Instance(self._store, module, imports).exports(self._store)
+
+    def call(self, name: str, *args: int) -> Any:
+        function: Any = self._exports[name]
+        return function(self._store, *args)
+
+    def serve(self, number: int) -> None:
+        """Takes part in runs until the stop word is set; a trap ends the run, not the worker."""
+        line = WORKER_LINES + number * WORKER_BYTES
+        while not self._memory.word(STOP):
+            try:
+                self.call("serve", number)
+            except wasmtime.Trap:
+                self._memory.set(TRAPPED, self._memory.word(line))
+                self._memory.set(ABORT, 1)
+                self._memory.set(line, 0)
+
+
+def _stop(memory: SharedBytes) -> None:
+    """Workers that sleep look again within their idle period."""
+    memory.set(STOP, 1)
+    memory.set(EPOCH, memory.word(EPOCH) + 1)

@@ -37,7 +37,7 @@ class Names:
     functions: Mapping[object, FnType] = field(default_factory=dict)
     types: Mapping[object, FnType] = field(default_factory=dict)
     globals_: Mapping[object, str] = field(default_factory=dict)
-    features: frozenset[str] = frozenset({"simd", "relaxed_simd"})
+    features: frozenset[str] = frozenset({"simd", "relaxed_simd", "threads"})
 
 
 @dataclass
@@ -255,6 +255,8 @@ def _check_immediates(c: _Checker, ins: Ins) -> None:
         align, offset = ins[1], ins[2]
         if not isinstance(align, int) or not 0 <= align <= row.align:
             c.fail("an alignment above the natural one")
+        if row.atomic and align != row.align:
+            c.fail("an atomic access below its natural alignment")
         if not isinstance(offset, int) or not 0 <= offset < 1 << 32:
             c.fail("an offset that is no u32")
     limit = _LANE_LIMIT.get(row.name)

@@ -73,7 +73,7 @@ _READ: dict[str, Callable[[Reader], object]] = {
 
 def _opcode(r: Reader) -> Row:
     start = r.at
-    if r.byte() in (0xFC, 0xFD):
+    if r.byte() in (0xFC, 0xFD, 0xFE):
         r.uleb()
     row = _BY_CODE.get(r.data[start : r.at])
     if row is None:

@@ -98,6 +98,11 @@ class _Flatten:
     def trap(self, _: ir.Trap) -> None:
         self.out.append(("unreachable",))
 
+    def effect(self, s: ir.Effect) -> None:
+        self.expr(s.value)
+        if ISA[s.value.name].pushes:
+            self.out.append(("drop",))
+
     def run(self, s: ir.Run) -> None:
         for a in s.args:
             self.expr(a)
@@ -117,6 +122,7 @@ _STMTS: dict[type, Callable[[_Flatten, Any], None]] = {
     ir.If: _Flatten.branch,
     ir.Trap: _Flatten.trap,
     ir.Run: _Flatten.run,
+    ir.Effect: _Flatten.effect,
 }
 
 

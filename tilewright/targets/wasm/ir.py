@@ -40,7 +40,10 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A pure instruction over expressions: `i32.add`, `f32x4.splat`, `i32.const`, ..."""
+    """An instruction over expressions: `i32.add`, `f32x4.splat`, `i32.const`, ...
+
+    It is pure, but for the atomic ones, which only the driver uses: no pass ever sees them.
+    """
 
     name: str
     args: tuple[Expr, ...] = ()
@@ -139,7 +142,14 @@ class Run:
     index: Expr | None = None
 
 
-Stmt = Assign | Store | Block | Loop | BrIf | If | Trap | Run
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """An instruction for what it does; its result, if it has one, is dropped."""
+
+    value: Op
+
+
+Stmt = Assign | Store | Block | Loop | BrIf | If | Trap | Run | Effect
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,10 @@ class Row:
         return 1 << self.align
 
     @property
+    def atomic(self) -> bool:
+        return ".atomic." in self.name
+
+    @property
     def values(self) -> int:
         """How many Python values the immediates take (a memarg takes two: align, offset)."""
         return len(self.imms) + ("mem" in self.imms)
@@ -251,6 +255,20 @@ _RELAXED_RUNS = (
 )
 
 
+#: Atomic accesses; unlike others they must be aligned naturally, and they say so.
+_ATOMIC = """
+memory.atomic.notify 00 mem2 : i32 i32 > i32
+memory.atomic.wait32 01 mem2 : i32 i32 i64 > i32
+i32.atomic.load 10 mem2 : i32 > i32
+i64.atomic.load 11 mem3 : i32 > i64
+i32.atomic.store 17 mem2 : i32 i32 >
+i64.atomic.store 18 mem3 : i32 i64 >
+i32.atomic.rmw.add 1e mem2 : i32 i32 > i32
+i32.atomic.rmw.cmpxchg 48 mem2 : i32 i32 i32 > i32
+i64.atomic.rmw.cmpxchg 49 mem3 : i32 i64 i64 > i64
+"""
+
+
 def uleb(value: int) -> bytes:
     """Unsigned LEB128: 300 -> ac 02."""
     out = bytearray()
@@ -270,12 +288,12 @@ def _row(name: str, code: bytes, imms: list[str], signature: str, feature: str) 
     return Row(name, code, kinds, tuple(pops.split()), tuple(pushes.split()), feature, align)
 
 
-def _lines(table: str, prefix: bool, feature: str) -> list[Row]:
+def _lines(table: str, prefix: bytes, feature: str) -> list[Row]:
     rows = []
     for line in table.strip().splitlines():
         head, _, signature = line.partition(" : ")
         name, code, *imms = head.split()
-        raw = b"\xfd" + uleb(int(code, 16)) if prefix else bytes.fromhex(code)
+        raw = prefix + uleb(int(code, 16)) if prefix else bytes.fromhex(code)
         rows.append(_row(name, raw, imms, signature, feature))
     return rows
 
@@ -291,11 +309,12 @@ def _runs(table: tuple[tuple[str, int, str, str], ...], feature: str) -> list[Ro
 
 
 _ROWS = (
-    *_lines(_CONTROL, False, ""),
-    *_lines(_MEMORY, False, ""),
-    *_lines(_NUMERIC, False, ""),
+    *_lines(_CONTROL, b"", ""),
+    *_lines(_MEMORY, b"", ""),
+    *_lines(_NUMERIC, b"", ""),
     *_runs(_RUNS, ""),
-    *_lines(_SIMD, True, "simd"),
+    *_lines(_ATOMIC, b"\xfe", "threads"),
+    *_lines(_SIMD, b"\xfd", "simd"),
     *_runs(_VECTOR_RUNS, "simd"),
     *_runs(_RELAXED_RUNS, "relaxed_simd"),
 )

@@ -18,7 +18,10 @@ HEADER = b"\0asm\x01\0\0\0"
 
 @dataclass(frozen=True)
 class Import:
-    """An import from `env`: `kind` is "memory", "table" or "global"; `least` is a minimum."""
+    """An import from `env`: `kind` is "memory", "table" or "global"; `least` is a minimum.
+
+    Memory is always shared, so that one build serves every number of threads.
+    """
 
     name: str
     kind: str
@@ -55,10 +58,13 @@ def _section(number: int, body: bytes) -> bytes:
     return bytes([number]) + uleb(len(body)) + body
 
 
+#: Pages of the largest wasm32 memory.
+_MOST_PAGES = 65536
+
 #: How each kind of import is described.
 _IMPORTS: dict[str, Callable[[int], bytes]] = {
     "table": lambda least: b"\x01\x70\0" + uleb(least),
-    "memory": lambda least: b"\x02\0" + uleb(least),
+    "memory": lambda least: b"\x02\3" + uleb(least) + uleb(_MOST_PAGES),
     "global": lambda _: b"\x03" + bytes([VALTYPES["i32"]]) + b"\0",
 }
 

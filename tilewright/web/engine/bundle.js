@@ -1,10 +1,10 @@
-// The bundle format, version 1, as types and as a check: the JavaScript side of docs/bundle.md.
+// The bundle format, version 2, as types and as a check: the JavaScript side of docs/bundle.md.
 // Input: parsed JSON of bundle.json or of a manifest.  Output: the same value, typed, or an EngineError.
 // No file is fetched here, and digests are checked by files.js.
 
 import { EngineError } from './errors.js';
 
-export const FORMAT = 1;
+export const FORMAT = 2;
 
 /**
  * @typedef {'f32' | 'f64' | 'i8' | 'u8' | 'i32' | 'i64' | 'bool'} DType

@@ -1,5 +1,5 @@
 // Fetches the files of one bundle: from the cache or the network, verified before anyone sees them.
-// Input: file references.  Output: bytes, bytes inside Wasm memory, or compiled modules.
+// Input: file references.  Output: bytes or compiled modules.
 // Which files are needed, and where they go, is decided by loader.js.
 
 import { EngineError } from './errors.js';
@@ -57,21 +57,11 @@ export class BundleFiles {
    */
   async bytes(ref) {
     const region = new Uint8Array(ref.bytes);
-    await this.into(ref, region);
-    return region;
-  }
-
-  /**
-   * Reads a file chunk by chunk to its final place: no second copy of it exists in the page.
-   * @param {FileRef} ref
-   * @param {Bytes} region exactly `ref.bytes` long
-   */
-  async into(ref, region) {
     const kept = await this.#store.find(ref.digest);
     if (kept) {
       try {
         await this.#read(ref, kept, region, true);
-        return;
+        return region;
       } catch (error) {
         if (!(error instanceof EngineError)) throw error;
         await this.#store.drop(ref.digest);
@@ -81,6 +71,7 @@ export class BundleFiles {
     const response = await this.#fetch(ref.file, this.#store.on ? 'no-store' : 'default');
     await this.#read(ref, response, region, false);
     await this.#store.keep(ref.digest, region);
+    return region;
   }
 
   /**

@@ -11,11 +11,10 @@ import { copyBox, elementsOf, sizeOf, viewOf } from './tensors.js';
  * @typedef {import('./bundle.js').Placed} Placed
  * @typedef {import('./bundle.js').Sizes} Sizes
  * @typedef {import('./tensors.js').Tensor} Tensor
- * @typedef {(image: number, first: number, last: number) => void} DriverRun
+ * @typedef {(image: number, first: number, last: number, workers: number) => number} DriverRun
  */
 
-const PREEMPT = 0;
-const STEP = 1;
+const STEP = 2048 / 4;
 
 export class Machine {
   #manifest;
@@ -92,7 +91,7 @@ export class Machine {
     const { image } = this.#manifest.plans[plan];
     const start = performance.now();
     try {
-      this.#driver(image.address, first, last);
+      this.#driver(image.address, first, last, 1);
     } catch (error) {
       throw this.#trap(plan, error);
     }
@@ -105,10 +104,9 @@ export class Machine {
    */
   #trap(plan, error) {
     if (!(error instanceof WebAssembly.RuntimeError)) return error;
-    const control = new Uint32Array(this.#memory.buffer, this.#manifest.memory.control, 2);
-    const number = control[STEP];
+    const control = new Uint32Array(this.#memory.buffer, this.#manifest.memory.control, 1024);
+    const number = control[STEP] - 1;
     const step = this.#manifest.plans[plan].steps[number];
-    control[PREEMPT] = 0;
     control[STEP] = 0;
     return new EngineError(
       'kernel-trap',

@@ -1,0 +1,97 @@
+"""How the workers share a plan: which steps wait, which stay on one worker, tiles per ticket.
+
+Input: each step's work, tile count, and the addresses that it reads and writes.  Output: a `Share`
+per step.  Everything follows from these numbers; no step is named.  The driver obeys it
+(targets/wasm/driver.py); any number of workers may follow the same plan.
+
+    A  q = x·Wq    B  k = x·Wk    C  s = q·k      D  t = s + 1     E  u = t · 2      (D, E small)
+    shared, waits  shared         shared, waits   serial, waits    serial, chained to D
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+#: Bytes [first, second) of memory.
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What decides, in nanoseconds and per nanosecond; rough, because only orders of magnitude count.
+
+    flops, bytes: what one worker does in a nanosecond
+    barrier:      a step that takes one worker less than this stays on one: sharing it could not pay
+    ticket:       work that makes a ticket worth its atomic operation
+    tickets:      tickets that a step should have for balance, if its tiles allow it
+    """
+
+    flops: float = 20.0
+    bytes: float = 8.0
+    barrier: float = 1500.0
+    ticket: float = 1000.0
+    tickets: int = 16
+
+
+@dataclass(frozen=True)
+class Work:
+    """One step: operations, bytes touched, tiles, and what it reads and writes."""
+
+    flops: int
+    bytes: int
+    tiles: int
+    reads: tuple[Range, ...]
+    writes: tuple[Range, ...]
+
+    def nanoseconds(self, costs: Costs) -> float:
+        return max(self.flops / costs.flops, self.bytes / costs.bytes)
+
+
+@dataclass(frozen=True)
+class Share:
+    """`grain`, `waits` and `chained` of bundle/image.py."""
+
+    grain: int
+    waits: bool
+    chained: bool
+
+
+def share(steps: Sequence[Work], costs: Costs | None = None) -> tuple[Share, ...]:
+    """The decision for every step of a plan, in order.
+
+    A step waits if it reads what an unfinished step writes, or writes what one reads or writes: by
+    address, since buffers take each other's place.
+    """
+    costs = costs or Costs()
+    made: list[Share] = []
+    pending: list[Work] = []  # since the last wait, without the open chain
+    chain: list[Work] = []
+    for step in steps:
+        grain = _grain(step, costs)
+        free = not any(_conflict(step, other) for other in pending)
+        chained = grain == 0 and bool(chain) and free
+        if not chained:
+            free = free and not any(_conflict(step, other) for other in chain)
+            pending = [*pending, *chain] if free else []
+            chain = []
+        (pending if grain else chain).append(step)
+        made.append(Share(grain, not free, chained))
+    return tuple(made)
+
+
+def _grain(step: Work, costs: Costs) -> int:
+    """Tiles per ticket; 0 for a step that one worker runs."""
+    spent = step.nanoseconds(costs)
+    if step.tiles < 2 or spent < costs.barrier:
+        return 0
+    worth = int(costs.ticket * step.tiles / spent) + 1
+    return max(1, min(worth, step.tiles // costs.tickets))
+
+
+def _conflict(a: Work, b: Work) -> bool:
+    return _meet(a.writes, (*b.reads, *b.writes)) or _meet(a.reads, b.writes)
+
+
+def _meet(some: Iterable[Range], others: Sequence[Range]) -> bool:
+    return any(a < d and c < b for a, b in some for c, d in others)
