@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 CONTROL_BYTES = 4096
-_HEADER_WORDS, _STEP_WORDS = 4, 8
+HEADER_WORDS, STEP_WORDS = 4, 8
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Call:
 def image_bytes(calls: Sequence[Call]) -> int:
     """How long the image of these steps is."""
     blocks = sum(len(c.addresses) + len(c.scalars) for c in calls)
-    return 4 * (_HEADER_WORDS + _STEP_WORDS * (len(calls) + 1) + blocks)
+    return 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1) + blocks)
 
 
 def image(calls: Sequence[Call], address: int) -> bytes:
     """The plan image for `address`: header, step records, the record of the end, argument blocks."""
     words = [len(calls), max((c.tickets for c in calls), default=0), 0, 0]
-    block = address + 4 * (_HEADER_WORDS + _STEP_WORDS * (len(calls) + 1))
+    block = address + 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1))
     before = [0, *accumulate(c.tickets for c in calls)]
     blocks: list[int] = []
     for number, call in enumerate(calls):

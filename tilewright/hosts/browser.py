@@ -100,6 +100,7 @@ class BrowserHost:
         *,
         memory_limit: int | None = None,
         features: Sequence[str] | None = None,
+        threads: int | None = None,
         on_progress: Progress | None = None,
     ) -> BrowserModel:
         """Loads a bundle into the page.  `features` replaces what the engine finds by itself."""
@@ -110,6 +111,7 @@ class BrowserHost:
         wanted = {
             "memoryLimit": memory_limit,
             "features": None if features is None else list(features),
+            "threads": threads,
         }
         options = {k: v for k, v in wanted.items() if v is not None}
         params = {"url": f"/bundles/{name}/", "options": options}

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.base.errors import KernelTrap
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.bundle import Bundle, Plan, open_bundle
+from tilewright.bundle.image import HEADER_WORDS, STEP_WORDS
 from tilewright.hosts.tensors import Array, Run, collect, fit, pick_plan
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
@@ -57,7 +58,7 @@ class ReferenceHost:
         words = self._memory[plan.image.address :].view(np.uint32)
         for number, step in enumerate(plan.steps):
             kernel = self._kernels[step.spec]
-            args = int(words[4 + number * 4 + 1]) // 4
+            args = int(words[HEADER_WORDS + number * STEP_WORDS + 1]) // 4
             addresses = self._memory.view(np.uint32)[args : args + len(kernel.buffers)]
             views = [
                 self._memory[int(a) : int(a) + b.size * b.dtype.size].view(b.dtype.numpy)

@@ -4,6 +4,7 @@
 
 import { abortError, EngineError } from './errors.js';
 import { WorkerLink } from './link.js';
+import { probeHost, threadsFor } from './features.js';
 import { readManifestOf } from './loader.js';
 import { checkInputs, pickPlan } from './tensors.js';
 
@@ -24,6 +25,7 @@ export { probeHost } from './features.js';
  * @property {(progress: Progress) => void} [onProgress] called a few times per second
  * @property {AbortSignal} [signal] ends the load and its worker
  * @property {string[]} [features] Wasm features the engine may use, of those it finds; [] for the baseline
+ * @property {number} [threads] workers for a run, the engine's own included; by default one per core
  * @property {number} [memoryLimit] bytes of Wasm memory; a larger model is refused before its download
  *
  * @typedef {object} RunResult
@@ -48,13 +50,14 @@ export const inspect = (url) => readManifestOf(absolute(url));
  * @param {string | URL} url
  * @param {LoadOptions} [options]
  */
-export async function load(url, { onProgress = () => {}, signal, features, memoryLimit } = {}) {
+export async function load(url, { onProgress = () => {}, signal, features, memoryLimit, threads } = {}) {
   if (signal?.aborted) throw abortError();
-  const link = new WorkerLink(onProgress);
+  const count = threadsFor(probeHost(), threads);
+  const link = new WorkerLink(onProgress, count);
   const abort = () => link.close(abortError());
   signal?.addEventListener('abort', abort);
   try {
-    const info = await link.request('load', { url: absolute(url), limits: { features, memoryLimit } });
+    const info = await link.request('load', { url: absolute(url), limits: { features, memoryLimit, threads }, threads: count });
     return new Engine(link, info);
   } catch (error) {
     link.close(error);
@@ -155,7 +158,16 @@ export class Engine {
     return this.#link.request('asset', { name });
   }
 
-  /** Ends the worker and frees its memory.  Open runs reject with `host`, later ones with `disposed`. */
+  /**
+   * Lets runs stop before their next tile, or go on.  Only on cross-origin isolated pages.
+   * @param {boolean} on
+   */
+  preempt(on) {
+    this.#requireLive();
+    this.#link.preempt(on);
+  }
+
+  /** Ends the workers and frees their memory.  Open runs reject with `host`, later ones with `disposed`. */
   dispose() {
     this.#disposed = true;
     this.#link.close(new EngineError('host', 'The engine was disposed while it worked', 'Wait for open runs before dispose()'));

@@ -2,6 +2,7 @@
 // Input: nothing, or the features a caller allows.  Output: host features, the code variant to take,
 // and in plain words what is lost.  User agents are never looked at.
 
+import { MOST_THREADS } from './control.js';
 import { EngineError } from './errors.js';
 
 /** @typedef {import('./bundle.js').Code} Code */
@@ -32,6 +33,27 @@ function validates(expression) {
   );
 }
 
+/**
+ * Two logical cores may be two cores; more are mostly twice the cores that there are, and a tile
+ * keeps a core's arithmetic busy alone.  Beyond eight, memory is the limit.
+ */
+function usualThreads() {
+  const cores = navigator.hardwareConcurrency || 1;
+  return Math.min(8, Math.max(Math.min(2, cores), cores >> 1));
+}
+
+/**
+ * @param {HostFeatures} host
+ * @param {number} [asked] more than there are cores is allowed, and slower
+ */
+export function threadsFor(host, asked = host.threads) {
+  if (!Number.isInteger(asked) || asked < 1 || asked > MOST_THREADS) {
+    throw new EngineError('input', `threads must be an integer from 1 to ${MOST_THREADS}, found ${asked}`,
+      'Leave threads out, or give the number of cores', { threads: asked });
+  }
+  return host.isolated ? asked : 1;
+}
+
 /** @returns {HostFeatures} */
 export function probeHost() {
   return {
@@ -41,7 +63,7 @@ export function probeHost() {
     secure: globalThis.isSecureContext === true,
     sharedMemory: typeof SharedArrayBuffer === 'function',
     cores: navigator.hardwareConcurrency || 1,
-    threads: 1,
+    threads: globalThis.crossOriginIsolated === true ? usualThreads() : 1,
   };
 }
 
@@ -94,11 +116,23 @@ export function pickVariant(code, host, allowed) {
 export function whatIsLost(host, variant, code, cacheProblem) {
   const lost = [];
   if (!host.isolated) lost.push('The page is not cross-origin isolated: one thread and coarse timers.');
-  else if (host.cores > 1) lost.push(`One of ${host.cores} cores is used: this engine runs on one thread.`);
   if (variant !== code[0]) {
     const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
     lost.push(`The fastest kernels are not used: they need ${missing.join(', ')}.`);
   }
   if (cacheProblem) lost.push(`Not all files are kept for the next visit: ${cacheProblem.replace(/\.$/, '')}.`);
+  return lost;
+}
+
+/**
+ * @param {HostFeatures} host
+ * @param {number} threads
+ * @param {number | undefined} asked
+ * @param {string[]} problems of workers that did not start
+ */
+export function whatThreadsAreLost(host, threads, asked, problems) {
+  const lost = problems.map((problem) => `One of ${threads} threads did not start: ${problem.replace(/\.$/, '')}.`);
+  if (host.isolated && threads < host.threads) lost.push(`${threads} of ${host.threads} threads are used, as asked.`);
+  if (!host.isolated && (asked ?? 1) > 1) lost.push(`${asked} threads were asked for: they need cross-origin isolation.`);
   return lost;
 }

@@ -1,7 +1,8 @@
-// The line to one worker: requests, answers, and the certainty that no promise hangs for ever.
+// The line to the engine's workers: requests, answers, and the certainty that no promise hangs for ever.
 // Input: kind and params of a request.  Output: a promise of its value, or an EngineError.
 // What the requests mean is known to engine.js and worker.js alone.
 
+import { leaveRun, PREEMPT, STALLED, stepOf, wordsOf } from './control.js';
 import { EngineError } from './errors.js';
 
 /** @typedef {import('./progress.js').Progress} Progress */
@@ -14,18 +15,32 @@ export class WorkerLink {
   /** Why the line is dead. @type {unknown} */
   #end = null;
   #onProgress;
+  /** The further workers of the pool, by their numbers. @type {Map<number, {worker: Worker, lock: string}>} */
+  #helpers = new Map();
+  /** The control block, once the bundle has memory. @type {Int32Array | null} */
+  #words = null;
 
-  /** @param {(progress: Progress) => void} onProgress */
-  constructor(onProgress) {
+  /**
+   * @param {(progress: Progress) => void} onProgress
+   * @param {number} threads
+   */
+  constructor(onProgress, threads) {
     this.#onProgress = onProgress;
-    // The name is also the name of the lock that the worker holds while it lives.
-    const name = `tilewright-${Array.from(crypto.getRandomValues(new Uint32Array(4))).join('-')}`;
-    this.#worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name });
-    this.#worker.addEventListener('message', ({ data }) => this.#receive(data, name));
-    this.#worker.addEventListener('messageerror', () => this.close(
+    const { worker, lock } = this.#start(new URL('./worker.js', import.meta.url));
+    this.#worker = worker;
+    worker.addEventListener('message', ({ data }) => this.#receive(data, lock));
+    worker.addEventListener('messageerror', () => this.close(
       new EngineError('host', 'A message of the worker could not be read', 'Load the bundle again'),
     ));
-    this.#worker.addEventListener('error', (event) => {
+    for (let number = 1; number < threads; number++) this.#help(number);
+  }
+
+  /** @param {URL} script */
+  #start(script) {
+    // The name is also the name of the lock that the worker holds while it lives.
+    const lock = `tilewright-${Array.from(crypto.getRandomValues(new Uint32Array(4))).join('-')}`;
+    const worker = new Worker(script, { type: 'module', name: lock });
+    worker.addEventListener('error', (event) => {
       // The main thread's console need not show what the rejected promise says.
       event.preventDefault();
       this.close(new EngineError(
@@ -35,6 +50,53 @@ export class WorkerLink {
         { file: event.filename, line: event.lineno },
       ));
     });
+    return { worker, lock };
+  }
+
+  /**
+   * Starts a worker of the pool, and joins it to the engine's worker.
+   * @param {number} number
+   */
+  #help(number) {
+    const { worker, lock } = this.#start(new URL('./serve.js', import.meta.url));
+    const { port1, port2 } = new MessageChannel();
+    worker.addEventListener('message', () => navigator.locks.request(lock, () => this.#lost(number, worker)));
+    worker.postMessage({ port: port1, number }, [port1]);
+    this.#worker.postMessage({ helper: { port: port2, number } }, [port2]);
+    this.#helpers.set(number, { worker, lock });
+  }
+
+  /**
+   * A worker of the pool is gone.  If it was inside a run, that cannot be finished any more.
+   * @param {number} number
+   * @param {Worker} worker
+   */
+  #lost(number, worker) {
+    if (this.#end || this.#helpers.get(number)?.worker !== worker) return;
+    if (this.#words && Atomics.load(this.#words, stepOf(number))) leaveRun(this.#words, number, STALLED);
+    this.#worker.postMessage({ lost: number });
+  }
+
+  /**
+   * Ends a worker of the pool and starts another when it is really gone: until then it may write.
+   * @param {number} number
+   */
+  async #replace(number) {
+    const { worker, lock } = /** @type {{worker: Worker, lock: string}} */ (this.#helpers.get(number));
+    this.#helpers.delete(number);
+    worker.terminate();
+    await navigator.locks.request(lock, () => {});
+    if (this.#words) Atomics.store(this.#words, stepOf(number), 0);
+    if (!this.#end) this.#help(number);
+  }
+
+  /** @param {boolean} on */
+  preempt(on) {
+    if (!this.#words) {
+      throw new EngineError('host', 'Runs can only be stopped from outside where memory is shared', 'Serve the page cross-origin isolated');
+    }
+    Atomics.store(this.#words, PREEMPT, Number(on));
+    Atomics.notify(this.#words, PREEMPT);
   }
 
   get ended() {
@@ -64,18 +126,22 @@ export class WorkerLink {
     if (this.#end) return;
     this.#end = reason;
     this.#worker.terminate();
+    for (const { worker } of this.#helpers.values()) worker.terminate();
+    this.#words = null;
     for (const { reject } of this.#pending.values()) reject(reason);
     this.#pending.clear();
   }
 
   /**
-   * @param {{id?: number, value?: unknown, error?: import('./errors.js').PlainError, progress?: Progress, alive?: boolean}} message
+   * @param {{memory?: WebAssembly.Memory, replace?: number, id?: number, value?: unknown, error?: import('./errors.js').PlainError, progress?: Progress, alive?: boolean}} message
    * @param {string} lock
    */
   #receive(message, lock) {
     if (this.#end) return;
     if (message.progress) this.#onProgress(message.progress);
     if (message.alive) this.#watch(lock);
+    if (message.memory) this.#words = wordsOf(message.memory);
+    if (message.replace) this.#replace(message.replace);
     const waiting = this.#pending.get(message.id ?? 0);
     if (!waiting) return;
     this.#pending.delete(message.id ?? 0);

@@ -4,8 +4,10 @@
 
 import { neededFiles, readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';
-import { pickVariant, probeHost, requireHost, whatIsLost } from './features.js';
+import { pickVariant, probeHost, requireHost, whatIsLost, whatThreadsAreLost } from './features.js';
+import { SPIN, wordsOf } from './control.js';
 import { BundleFiles } from './files.js';
+import { instantiate } from './instance.js';
 import { Machine } from './machine.js';
 import { Meter } from './progress.js';
 import { Store } from './store.js';
@@ -13,7 +15,7 @@ import { Store } from './store.js';
 /**
  * @typedef {import('./bundle.js').Manifest} Manifest
  * @typedef {import('./bundle.js').FileRef} FileRef
- * @typedef {{memoryLimit?: number, features?: string[]}} LoadLimits
+ * @typedef {{memoryLimit?: number, features?: string[], threads?: number}} LoadLimits
  */
 
 const PAGE = 65536;
@@ -24,9 +26,10 @@ const POINTER = 'bundle.json';
 /**
  * @param {string} url
  * @param {LoadLimits} limits
+ * @param {{threads: number, pool: import('./pool.js').Pool, share: (memory: WebAssembly.Memory) => void}} crew
  * @param {(progress: import('./progress.js').Progress) => void} report
  */
-export async function loadBundle(url, limits, report) {
+export async function loadBundle(url, limits, { threads, pool, share }, report) {
   const start = performance.now();
   const host = probeHost();
   requireHost(host);
@@ -37,14 +40,22 @@ export async function loadBundle(url, limits, report) {
   const variant = pickVariant(manifest.code, host, limits.features);
   meter.total = neededFiles(manifest, variant).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
 
-  const memory = makeMemory(manifest, limits.memoryLimit);
+  const memory = makeMemory(manifest, threads, limits.memoryLimit);
+  // Without isolation the memory cannot leave this worker, and it need not.
+  if (host.isolated) share(memory);
+  // Spinning with more threads than cores takes the time of those who have work.
+  if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   try {
     meter.enter('code');
     const compiling = Promise.all([files.module(manifest.driver), files.module(variant)]);
     const filling = fillMemory(manifest, memory, files);
     compiling.then(() => meter.enter('weights'), () => {});
-    const [[driver, kernels]] = await Promise.all([compiling, filling]);
-    const run = await instantiate(manifest, memory, driver, kernels);
+    const starting = compiling.then(async ([driver, kernels]) => {
+      const { scratch, scratch_bytes: scratchBytes } = manifest.memory;
+      const setup = { modules: [kernels, driver], memory, slots: manifest.slots, scratch, scratchBytes };
+      return Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
+    });
+    const [[driver, problems]] = await Promise.all([starting, filling]);
     meter.enter('ready');
     const info = {
       name: manifest.name,
@@ -56,14 +67,14 @@ export async function loadBundle(url, limits, report) {
       outputs: manifest.outputs,
       dims: manifest.dims,
       plans: manifest.plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),
-      features: host,
+      features: { ...host, threads },
       variant: variant.features,
       assets: manifest.assets.map((asset) => asset.name),
       cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.downloaded, problem: store.problem },
       loadMilliseconds: performance.now() - start,
-      lost: whatIsLost(host, variant, manifest.code, store.problem),
+      lost: [...whatIsLost(host, variant, manifest.code, store.problem), ...whatThreadsAreLost(host, threads, limits.threads, problems)],
     };
-    return { machine: new Machine(manifest, memory, run, host.isolated), manifest, files, info };
+    return { machine: new Machine(manifest, memory, driver, threads, host.isolated), manifest, files, info };
   } catch (error) {
     stop.abort();
     throw error;
@@ -97,11 +108,13 @@ export async function readManifestOf(url) {
 }
 
 /**
+ * The manifest's memory, and scratch for each further thread.
  * @param {Manifest} manifest
+ * @param {number} threads
  * @param {number | undefined} limit
  */
-function makeMemory(manifest, limit) {
-  const { bytes } = manifest.memory;
+function makeMemory(manifest, threads, limit) {
+  const bytes = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes;
   const pages = Math.ceil(bytes / PAGE);
   const refuse = (/** @type {string} */ why, /** @type {number} */ most) => new EngineError(
     'memory-limit',
@@ -140,21 +153,6 @@ async function fillMemory(manifest, memory, files) {
     // Browsers take no digest of shared memory and cache none: a file is verified beside it.
     for (const { ref, address: at } of queue) new Uint8Array(memory.buffer, at, ref.bytes).set(await files.bytes(ref));
   }));
-}
-
-/**
- * @param {Manifest} manifest
- * @param {WebAssembly.Memory} memory
- * @param {WebAssembly.Module} driver
- * @param {WebAssembly.Module} kernels
- */
-async function instantiate(manifest, memory, driver, kernels) {
-  const table = new WebAssembly.Table({ element: 'anyfunc', initial: manifest.slots });
-  const scratch = new WebAssembly.Global({ value: 'i32', mutable: false }, manifest.memory.scratch);
-  const imports = { env: { memory, table, scratch } };
-  await WebAssembly.instantiate(kernels, imports);
-  const { exports } = await WebAssembly.instantiate(driver, imports);
-  return /** @type {import('./machine.js').DriverRun} */ (exports.run);
 }
 
 /**

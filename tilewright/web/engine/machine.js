@@ -2,6 +2,7 @@
 // Input: the manifest, filled memory, the driver's `run`.  Output: output tensors and times.
 // It fetches nothing and checks no caller's input; both happened before.
 
+import { STALLED, stepOf, TRAPPED, wordsOf } from './control.js';
 import { EngineError } from './errors.js';
 import { copyBox, elementsOf, sizeOf, viewOf } from './tensors.js';
 
@@ -11,15 +12,15 @@ import { copyBox, elementsOf, sizeOf, viewOf } from './tensors.js';
  * @typedef {import('./bundle.js').Placed} Placed
  * @typedef {import('./bundle.js').Sizes} Sizes
  * @typedef {import('./tensors.js').Tensor} Tensor
- * @typedef {(image: number, first: number, last: number, workers: number) => number} DriverRun
+ * @typedef {import('./instance.js').Driver} Driver
  */
-
-const STEP = 2048 / 4;
 
 export class Machine {
   #manifest;
   #memory;
+  #words;
   #driver;
+  #threads;
   #fineClock;
   /** The inputs of the last run, so that timing repeats real work. @type {{plan: number, tensors: Tensor[]} | null} */
   #last = null;
@@ -27,13 +28,16 @@ export class Machine {
   /**
    * @param {Manifest} manifest
    * @param {WebAssembly.Memory} memory
-   * @param {DriverRun} driver
+   * @param {Driver} driver
+   * @param {number} threads
    * @param {boolean} fineClock
    */
-  constructor(manifest, memory, driver, fineClock) {
+  constructor(manifest, memory, driver, threads, fineClock) {
     this.#manifest = manifest;
     this.#memory = memory;
+    this.#words = wordsOf(memory);
     this.#driver = driver;
+    this.#threads = threads;
     this.#fineClock = fineClock;
   }
 
@@ -90,29 +94,45 @@ export class Machine {
   #call(plan, first = 0, last = this.#manifest.plans[plan].steps.length) {
     const { image } = this.#manifest.plans[plan];
     const start = performance.now();
+    let reason = 'in another worker';
+    let code;
     try {
-      this.#driver(image.address, first, last, 1);
+      code = this.#driver.run(image.address, first, last, this.#threads);
     } catch (error) {
-      throw this.#trap(plan, error);
+      if (!(error instanceof WebAssembly.RuntimeError)) throw error;
+      reason = error.message;
+      Atomics.store(this.#words, TRAPPED, this.#words[stepOf(0)]);
+      code = this.#driver.abort(this.#threads);
     }
+    if (code) throw this.#stopped(plan, code, reason);
     return performance.now() - start;
   }
 
   /**
    * @param {number} plan
-   * @param {unknown} error
+   * @param {number} code why the driver gave up
+   * @param {string} trap
    */
-  #trap(plan, error) {
-    if (!(error instanceof WebAssembly.RuntimeError)) return error;
-    const control = new Uint32Array(this.#memory.buffer, this.#manifest.memory.control, 1024);
-    const number = control[STEP] - 1;
-    const step = this.#manifest.plans[plan].steps[number];
-    control[STEP] = 0;
+  #stopped(plan, code, trap) {
+    const workers = Array.from({ length: this.#threads }, (_, worker) => Atomics.load(this.#words, stepOf(worker)));
+    const number = (this.#words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
+    const { steps, dims } = this.#manifest.plans[plan];
+    const step = steps[number];
+    const where = `kernel ${step?.kernel ?? 'unknown'} of node ${step?.node ?? 'unknown'}`;
+    const facts = { step: number, kernel: step?.kernel, node: step?.node, plan: dims };
+    if (code === STALLED) {
+      return new EngineError(
+        'host',
+        `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
+        'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory',
+        { ...facts, threads: this.#threads },
+      );
+    }
     return new EngineError(
       'kernel-trap',
-      `Step ${number} stopped: kernel ${step?.kernel ?? 'unknown'} of node ${step?.node ?? 'unknown'} (${error.message})`,
+      `Step ${number} stopped: ${where} (${trap})`,
       'Look at the inputs: most often an index lies outside its table. The engine can be used again',
-      { step: number, kernel: step?.kernel, node: step?.node, plan: this.#manifest.plans[plan].dims, trap: error.message },
+      { ...facts, trap },
     );
   }
 

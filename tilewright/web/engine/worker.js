@@ -4,6 +4,7 @@
 
 import { asEngineError, EngineError } from './errors.js';
 import { loadBundle, readAsset } from './loader.js';
+import { Pool } from './pool.js';
 
 /**
  * @typedef {Awaited<ReturnType<typeof loadBundle>>} Loaded
@@ -12,11 +13,13 @@ import { loadBundle, readAsset } from './loader.js';
 
 /** @type {Loaded | null} */
 let bundle = null;
+const pool = new Pool();
 
 /** @type {Record<string, (params: any) => unknown>} */
 const HANDLERS = {
-  async load({ url, limits }) {
-    bundle = await loadBundle(url, limits, (progress) => self.postMessage({ progress }));
+  async load({ url, limits, threads }) {
+    const share = (/** @type {WebAssembly.Memory} */ memory) => self.postMessage({ memory });
+    bundle = await loadBundle(url, limits, { threads, pool, share }, (progress) => self.postMessage({ progress }));
     return bundle.info;
   },
   run: (/** @type {RunParams} */ { plan, sizes, tensors }) => loaded().machine.run(plan, sizes, tensors),
@@ -42,11 +45,14 @@ function largeParts(kind, value) {
   return value.outputs.map((/** @type {import('./tensors.js').Tensor} */ { data }) => data.buffer);
 }
 
-self.addEventListener('message', async ({ data: { id, kind, params } }) => {
+self.addEventListener('message', async ({ data: { id, kind, params, helper, lost } }) => {
+  if (helper) return pool.add(helper.number, helper.port);
+  if (lost) return pool.replace(lost);
   try {
     const value = await HANDLERS[kind](params);
     self.postMessage({ id, value }, { transfer: largeParts(kind, value) });
   } catch (error) {
+    await pool.mend();
     self.postMessage({ id, error: asEngineError(error).toJSON() });
   }
 });

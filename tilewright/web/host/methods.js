@@ -71,7 +71,7 @@ export class Methods {
 
   /**
    * @param {number} id
-   * @param {{url: string, options?: {memoryLimit?: number, features?: string[]}}} params
+   * @param {{url: string, options?: {memoryLimit?: number, features?: string[], threads?: number}}} params
    * @param {AbortSignal} signal
    */
   async #load(id, { url, options = {} }, signal) {

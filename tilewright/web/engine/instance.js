@@ -1,0 +1,23 @@
+// Instances of a bundle's modules over its shared memory, the same in every worker.
+// Input: compiled modules, memory, the worker's number.  Output: what the driver exports.
+
+/**
+ * @typedef {{run: (plan: number, first: number, last: number, workers: number) => number,
+ *   abort: (workers: number) => number, serve: (worker: number) => void}} Driver
+ * @typedef {{modules: WebAssembly.Module[], memory: WebAssembly.Memory, slots: number,
+ *   scratch: number, scratchBytes: number}} Setup kernels first, then the driver
+ */
+
+/**
+ * @param {Setup} setup
+ * @param {number} worker
+ */
+export async function instantiate({ modules, memory, slots, scratch, scratchBytes }, worker) {
+  const table = new WebAssembly.Table({ element: 'anyfunc', initial: slots });
+  const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
+  const imports = { env: { memory, table, scratch: own } };
+  /** @type {WebAssembly.Exports} */
+  let exports = {};
+  for (const module of modules) ({ exports } = await WebAssembly.instantiate(module, imports));
+  return /** @type {Driver} */ (/** @type {unknown} */ (exports));
+}

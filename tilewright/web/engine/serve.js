@@ -1,0 +1,37 @@
+// A worker of the pool: inside the driver's `serve` it takes part in every run, until it is ended.
+// Input: a port from link.js, over which pool.js sends modules and memory.  Output: runs go faster.
+// Once it serves, no message reaches it any more; words in shared memory do.
+
+import { leaveRun, TRAP, wordsOf } from './control.js';
+import { instantiate } from './instance.js';
+
+/**
+ * @param {import('./instance.js').Setup} setup
+ * @param {number} number
+ * @param {MessagePort} port
+ */
+async function serve(setup, number, port) {
+  try {
+    const driver = await instantiate(setup, number);
+    port.postMessage('');
+    for (;;) {
+      try {
+        return driver.serve(number);
+      } catch {
+        // The kernel's fault, not the worker's: the run ends with an error, and the next one may come.
+        leaveRun(wordsOf(setup.memory), number, TRAP);
+      }
+    }
+  } catch (error) {
+    port.postMessage(String(error));
+  }
+}
+
+self.addEventListener('message', ({ data: { port, number } }) => {
+  // Held until the worker ends, however it ends: link.js notices.
+  navigator.locks.request(self.name, () => {
+    self.postMessage('alive');
+    port.onmessage = (/** @type {MessageEvent} */ { data }) => serve(data, number, port);
+    return new Promise(() => {});
+  });
+});
