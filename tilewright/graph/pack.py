@@ -24,6 +24,7 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.ops import Shape
+from tilewright.graph.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.views import through_views
 from tilewright.kernel.index import Index, Var, flatten, index
@@ -34,7 +35,7 @@ PANEL = 8
 
 def pack(graph: Graph) -> Graph:
     """Give every contraction a packed column operand and a row operand that lies in memory."""
-    return rewrite(graph, (_pack_contraction,))
+    return rewrite(graph, (channels_innermost, taps_by_channel, _pack_contraction))
 
 
 def _pack_contraction(n: Node) -> Node | None:
