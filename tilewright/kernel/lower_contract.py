@@ -103,15 +103,9 @@ class _Rows:
 
     def __init__(self, b: Builder, ops: Operands, first: Index, count: int, values: Values) -> None:
         self._ops = ops
-        extents = tuple(v.extent for v in ops.rows)
-        self.points: list[Values] = []
-        for i in range(count):
-            at = (first + i,) if ops.row_step is not None else unflatten(first + i, extents)
-            named = at if ops.row_step is not None else tuple(map(b.let, at))
-            axes = ops.rows or (ops.m,)
-            self.points.append({**values, **dict(zip(axes, named, strict=True))})
-        own = ops.row.index
-        self._own = Index(tuple((atom, c) for atom, c in own.terms if atom in ops.rows))
+        self.points = [values | _point(b, ops, first + i) for i in range(count)]
+        moving = ops.row.index.terms
+        self._own = Index(tuple((atom, c) for atom, c in moving if atom in ops.rows))
         self._offsets = [b.let(self._own.substitute(p), "x") for p in self.points]
 
     def loads(self, b: Builder, values: Values) -> list[Expr]:
@@ -123,6 +117,21 @@ class _Rows:
             return [b.resolve(replace(self._ops.row, index=i)) for i in at]
         first = b.resolve(self._ops.row.substitute({**values, **self.points[0]}))
         return [_moved(first, step * i) for i in range(len(self.points))]
+
+
+def _point(b: Builder, ops: Operands, row: Index) -> Values:
+    """The row axes at row number `row`.
+
+    The inner axis stays `row - outer * extent`, so that with it an offset takes one division and
+    one multiplication.
+    """
+    axes = ops.rows or (ops.m,)
+    point: Values = {}
+    for axis in reversed(axes[1:]):
+        outer = b.let(row // axis.extent, "q")
+        point[axis] = row - outer * axis.extent
+        row = outer
+    return {**point, axes[0]: row}
 
 
 @dataclass
@@ -146,13 +155,14 @@ class _Micro:
         if not larger:
             self._columns(row_tile * small, small, panel, values)
             return
-        # the first `larger` tiles have one row more
+        # the first `larger` tiles have one row more; both bodies begin at the same row
         more = self.b.let(Index(((self.count, 1),)) - self.row_tiles * small, "larger")
+        first = row_tile * small + self.b.let_min(row_tile, more, "before")
         is_larger = Bound(more - row_tile - 1, larger + 1)
         with self.b.branch() as then:
-            self._columns(row_tile * (small + 1), small + 1, panel, values)
+            self._columns(first, small + 1, panel, values)
         with self.b.branch() as orelse:
-            self._columns(row_tile * small + more, small, panel, values)
+            self._columns(first, small, panel, values)
         self.b.choose((is_larger,), then, orelse)
 
     def _columns(self, first: Index, rows: int, panel: Index, values: Values) -> None:

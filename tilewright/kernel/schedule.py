@@ -91,8 +91,19 @@ def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     # row count, so that matmuls of any length share code.
     x1 = x0 * max(4, min(16, machine.l2 // 2 // (4 * depth * x0)))
     y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
-    r0 = 8 if depth >= 256 else 4
-    return Schedule(x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, lanes=machine.lanes)
+    inner = kernel.stages[0].axes[-1].extent if kernel.stages[0].axes else 1
+    # Where a row's address takes arithmetic, few columns after each other share it.
+    order = "mn" if roles.row_step is None and 4 * depth * y1 <= machine.l1 // 2 else "nm"
+    return Schedule(
+        x0=x0, y0=y0, r0=unroll(inner), x1=x1, y1=y1, order=order, lanes=machine.lanes
+    )
+
+
+def unroll(extent: int) -> int:
+    """Reduction steps per pass: about 8, and a divisor of the extent if there is one nearby."""
+    if extent <= 8:
+        return max(1, extent)
+    return next((n for n in (8, 7, 9, 10, 6, 12, 5) if extent % n == 0), 8)
 
 
 def _windows(kernel: Kernel, across: Windows, machine: Machine) -> Schedule:
