@@ -112,17 +112,17 @@ def _epilogue(anchor: Node) -> Callable[[Node], bool]:
 
 
 def _row(anchor: Node) -> Callable[[Node], bool]:
-    """Nodes over the reduction's rows, with or without the reduced axes, or over both."""
+    """Nodes over the reduction's rows (axes of extent 1 may come and go), or over both."""
     assert isinstance(anchor.op, ops.Reduce)
     axes, rows, full = anchor.op.axes, anchor.shape, anchor.inputs[0].shape
-    squeezed = tuple(extent for axis, extent in enumerate(rows) if axis not in axes)
+    row = _without_units(rows)
 
     def member(n: Node) -> bool:
         match n.op:
             case ops.Elementwise():
-                return n.shape in (rows, full, squeezed)
+                return n.shape == full or _without_units(n.shape) == row
             case ops.Reshape():
-                return n.shape == squeezed and n.inputs[0].shape == rows
+                return _without_units(n.shape) == row == _without_units(n.inputs[0].shape)
             case ops.Broadcast():
                 return n.shape == full and n.inputs[0].shape == rows
             case ops.Reduce(_, over):
@@ -130,6 +130,10 @@ def _row(anchor: Node) -> Callable[[Node], bool]:
         return False
 
     return member
+
+
+def _without_units(shape: ops.Shape) -> ops.Shape:
+    return tuple(extent for extent in shape if extent > 1)
 
 
 def _store_shared(nodes: list[Node], users: Users, stored: set[Node], taken: set[Node]) -> None:
