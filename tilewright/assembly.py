@@ -141,7 +141,7 @@ def _arena(plan: Planned) -> _Arena:
     first: dict[Node, int] = {n: -1 for _, n in plan.graph.inputs}
     last = dict(first)
     for number, step in enumerate(plan.steps):
-        first[step.output] = number
+        first.setdefault(step.output, number)
         last[step.output] = number
         for n in step.inputs:
             if n in first:

@@ -7,6 +7,7 @@ Tolerance: 1e-6 relative to the largest value per hundred terms of the longest s
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 
 import numpy as np
 import pytest
@@ -46,11 +47,12 @@ from tilewright.graph.node import (
     scalar_like,
     slice_,
     transpose,
+    unfold,
 )
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import Step
-from tilewright.kernel.expr import Call, Guard, walk
+from tilewright.kernel.expr import Call, Const, Guard, walk
 from tilewright.kernel.roles import operands
 
 
@@ -81,12 +83,13 @@ def checked(graph: Graph) -> tuple[Step, ...]:
 
 
 def kinds(steps: tuple[Step, ...]) -> Counter[str]:
-    """Kernels by what they do: an anchor, or "copy" for one that only moves elements."""
+    """Kernels by what they do: an anchor, "copy" for one that only moves elements, or "border"."""
     found: Counter[str] = Counter()
     for s in steps:
         k = s.kernel
         moves = k.anchor == "map" and not any(isinstance(n, Call) for n in walk(k.value))
-        found["copy" if moves else k.anchor] += 1
+        fills = isinstance(k.value, Const)
+        found["border" if fills else "copy" if moves else k.anchor] += 1
     return found
 
 
@@ -194,19 +197,75 @@ def test_conv_with_batch_norm_and_relu_is_one_kernel() -> None:
     x = image(8)
     y = relu(batch_norm(conv(x, w(16, 8, 3, 3)), w))
     steps = steps_for(y, x=x)
-    assert kinds(steps) == {"contract": 1, "copy": 1}, "the copy is the output's layout"
-    first = steps[0]
-    assert fns(first) == {"mul", "add", "max"}
-    (out,) = copies(steps)
-    assert isinstance(out.output.op, ops.Transpose)
+    assert kinds(steps) == {"contract": 1, "copy": 2}, "the layout of input and output"
+    assert fns(steps[1]) == {"add", "max"}, "the scale is in the weights"
+    last = copies(steps)[-1]
+    assert isinstance(last.output.op, ops.Transpose)
 
 
-def test_padding_costs_one_copy() -> None:
+def test_a_scale_stays_outside_weights_that_something_else_reads() -> None:
+    w = Weights()
+    x = image(8)
+    made = conv(x, w(16, 8, 1, 1))
+    steps = steps_for(batch_norm(made, w), made, x=x)
+    assert kinds(steps)["contract"] == 1
+
+
+def test_padding_of_the_input_is_in_its_change_of_layout() -> None:
     w = Weights()
     x = image(8)
     steps = steps_for(relu(batch_norm(conv(x, w(16, 8, 3, 3), padding=1), w)), x=x)
-    assert kinds(steps) == {"contract": 1, "copy": 2}
-    assert isinstance(copies(steps)[0].kernel.value, Guard)
+    assert kinds(steps) == {"contract": 1, "copy": 2, "border": 2}
+    inside, *border = (s for s in steps if s.output is steps[0].output)
+    assert not any(isinstance(s.kernel.value, Guard) for s in (inside, *border))
+    filled = sum(prod(v.extent for v in s.kernel.axes) for s in (inside, *border))
+    assert filled == inside.output.size, "every element once"
+
+
+def test_padding_between_convs_costs_its_border_only() -> None:
+    w = Weights()
+    x = image(8)
+    y = relu(conv(relu(conv(x, w(16, 8, 1, 1))), w(16, 16, 3, 3), padding=1))
+    steps = steps_for(conv(y, w(4, 16, 1, 1)), x=x)
+    assert kinds(steps) == {"contract": 3, "copy": 1, "border": 2}
+    assert isinstance(steps[0].output.op, ops.Pad)
+
+
+def test_concatenation_of_convs_costs_nothing() -> None:
+    """As in SqueezeNet: both expansions store into the joined tensor."""
+    w = Weights()
+    x = image(8)
+    squeezed = relu(conv(x, w(4, 8, 1, 1)))
+    one, three = conv(squeezed, w(8, 4, 1, 1)), conv(squeezed, w(8, 4, 3, 3), padding=1)
+    y = relu(conv(relu(concat([one, three], 1)), w(4, 16, 1, 1)))
+    z = relu(conv(concat([relu(one), relu(three)], 1), w(4, 16, 1, 1)))
+    steps = steps_for(z, x=x)
+    assert kinds(steps) == {"contract": 4, "copy": 1, "border": 2}
+    steps_for(y, x=x)
+    steps_for(y, z, x=x)
+
+
+def test_pool_between_convs_stores_into_the_padding() -> None:
+    w = Weights()
+    x = image(8)
+    y = transpose(relu(conv(x, w(8, 8, 1, 1))), (0, 2, 3, 1))
+    padded = pad(y, (0, 1, 1, 0), (0, 1, 1, 0), -np.inf)
+    pooled = reduce("max", unfold(unfold(padded, 1, 3, 2), 2, 3, 2), [4, 5])
+    pooled = transpose(reshape(pooled, pooled.shape[:4]), (0, 3, 1, 2))
+    steps = steps_for(conv(pooled, w(4, 8, 3, 3), padding=1), x=x)
+    assert kinds(steps) == {"contract": 2, "reduce": 1, "copy": 1, "border": 4}
+    (pool,) = (s for s in steps if s.kernel.anchor == "reduce")
+    assert isinstance(pool.output.op, ops.Pad)
+
+
+def test_a_flat_view_forbids_a_place_in_padding() -> None:
+    """Read as one long row, a tensor must lie in one piece."""
+    w = Weights()
+    x = image(8)
+    y = relu(conv(x, w(8, 8, 1, 1)))
+    flat = elementwise("neg", reshape(transpose(y, (0, 2, 3, 1)), (1, 648)))
+    steps = steps_for(conv(y, w(4, 8, 3, 3), padding=1), flat, x=x)
+    assert not isinstance(steps[0].output.op, ops.Pad)
 
 
 def test_convs_in_a_chain_stay_channels_last() -> None:
@@ -216,9 +275,9 @@ def test_convs_in_a_chain_stay_channels_last() -> None:
     for channels in (8, 8, 16):
         y = relu(batch_norm(conv(y, w(channels, y.shape[1], 3, 3)), w))
     steps = steps_for(y, x=x)
-    assert kinds(steps) == {"contract": 3, "copy": 1}, "one transpose, at the output"
-    assert isinstance(copies(steps)[0].output.op, ops.Transpose)
-    for step in steps[1:3]:
+    assert kinds(steps) == {"contract": 3, "copy": 2}, "transposes of input and output only"
+    assert isinstance(copies(steps)[-1].output.op, ops.Transpose)
+    for step in steps[1:4]:
         roles = operands(step.kernel)
         assert roles is not None
         # taps of one row and channels lie side by side and make one loop
@@ -248,8 +307,8 @@ def test_residual_add_is_in_a_conv() -> None:
     z = relu(elementwise("add", batch_norm(conv(y, w(8, 8, 3, 3), padding=1), w), y))
     q = conv(z, w(8, 8, 1, 1))
     steps = steps_for(q, x=x)
-    # two paddings and the output's transpose are copies; the sum has no kernel of its own
-    assert kinds(steps) == {"contract": 3, "copy": 3}
+    # the transposes of input and output are copies; the sum has no kernel of its own
+    assert kinds(steps) == {"contract": 3, "copy": 2, "border": 4}
 
 
 def test_downsampling_residual_is_in_one_of_the_two_convs() -> None:
@@ -259,7 +318,7 @@ def test_downsampling_residual_is_in_one_of_the_two_convs() -> None:
     side = conv(x, w(16, 8, 1, 1), stride=2)
     y = conv(relu(elementwise("add", main, side)), w(4, 16, 1, 1))
     steps = steps_for(y, x=x)
-    assert kinds(steps) == {"contract": 3, "copy": 1}
+    assert kinds(steps) == {"contract": 3, "copy": 2}, "the layout of input and output"
 
 
 # ---- single decisions ----------------------------------------------------------------------------

@@ -94,3 +94,8 @@ def test_flipped_axis_in_another_shape() -> None:
 def test_split_halves_meet_again() -> None:
     n = index(Var("n", 100))
     assert (n // 8) * 8 + n % 8 == n
+
+
+def test_a_line_split_in_three_meets_again() -> None:
+    n, shape = index(Var("n", 648)), (9, 9, 8)
+    assert flatten(unflatten(n, shape), shape) == n

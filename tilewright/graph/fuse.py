@@ -7,6 +7,8 @@ computed inside the kernel of the stored node that uses it.
 * A reduction grows into a row kernel: everything elementwise over the same rows, and further
   reductions over the same axes (softmax, layer norm), up to the one tensor that leaves the group.
 * Elementwise producers fold into the loads of their only user.
+* What windows slide over lies in memory with its padding, and the operands of a stored padding or
+  concatenation are stored too, so that `place` can let them lie inside it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
 #: Element types that vectors compute.
 CHEAP = (*VECTOR_DTYPES, BOOL)
 
+#: What is in memory without a kernel.
+LEAVES = (ops.Input, ops.Weight, ops.Constant)
+
 Users = dict[Node, tuple[Node, ...]]
 
 
@@ -36,15 +41,27 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     for n in nodes:
         if isinstance(n.op, ops.Contract):
             stored |= {root for root in map(_root, n.inputs) if not is_constant(root)}
+        if isinstance(n.op, ops.Unfold) and isinstance(_root(n).op, ops.Pad):
+            stored.add(_root(n))
+    for n in nodes:
+        if n in stored and isinstance(n.op, (ops.Pad, ops.Concat)):
+            stored |= _parts(n)
     taken: set[Node] = set()
     for n in nodes:
         if isinstance(n.op, (ops.Contract, ops.Reduce)) and n not in taken:
             region, leaving = _grow(n, users, stored, taken)
             taken |= region
             stored.add(leaving)
+    # joining tensors that are stored anyway costs nothing if they are stored side by side
+    stored |= {n for n in nodes if isinstance(n.op, ops.Concat) and stored.issuperset(n.inputs)}
     _store_shared(nodes, users, stored, taken)
-    leaves = (ops.Input, ops.Weight, ops.Constant)
-    return tuple(n for n in nodes if n in stored and not isinstance(n.op, leaves))
+    return tuple(n for n in nodes if n in stored and not isinstance(n.op, LEAVES))
+
+
+def _parts(n: Node) -> set[Node]:
+    """The operands of a padding or concatenation, if kernels of their own can compute them all."""
+    computed = all(not is_constant(i) and not isinstance(i.op, LEAVES) for i in n.inputs)
+    return set(n.inputs) if computed else set()
 
 
 def _users(nodes: list[Node]) -> Users:
@@ -95,14 +112,17 @@ def _epilogue(anchor: Node) -> Callable[[Node], bool]:
 
 
 def _row(anchor: Node) -> Callable[[Node], bool]:
-    """Nodes over the reduction's rows, or over rows and reduced axes."""
+    """Nodes over the reduction's rows (axes of extent 1 may come and go), or over both."""
     assert isinstance(anchor.op, ops.Reduce)
     axes, rows, full = anchor.op.axes, anchor.shape, anchor.inputs[0].shape
+    row = _without_units(rows)
 
     def member(n: Node) -> bool:
         match n.op:
             case ops.Elementwise():
-                return n.shape in (rows, full)
+                return n.shape == full or _without_units(n.shape) == row
+            case ops.Reshape():
+                return _without_units(n.shape) == row == _without_units(n.inputs[0].shape)
             case ops.Broadcast():
                 return n.shape == full and n.inputs[0].shape == rows
             case ops.Reduce(_, over):
@@ -110,6 +130,10 @@ def _row(anchor: Node) -> Callable[[Node], bool]:
         return False
 
     return member
+
+
+def _without_units(shape: ops.Shape) -> ops.Shape:
+    return tuple(extent for extent in shape if extent > 1)
 
 
 def _store_shared(nodes: list[Node], users: Users, stored: set[Node], taken: set[Node]) -> None:

@@ -13,6 +13,7 @@ from math import prod
 from string import ascii_letters
 
 from tilewright.graph import ops
+from tilewright.graph.fold import fold_scales
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -24,6 +25,7 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.ops import Shape
+from tilewright.graph.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.views import through_views
 from tilewright.kernel.index import Index, Var, flatten, index
@@ -34,7 +36,7 @@ PANEL = 8
 
 def pack(graph: Graph) -> Graph:
     """Give every contraction a packed column operand and a row operand that lies in memory."""
-    return rewrite(graph, (_pack_contraction,))
+    return rewrite(fold_scales(graph), (channels_innermost, taps_by_channel, _pack_contraction))
 
 
 def _pack_contraction(n: Node) -> Node | None:

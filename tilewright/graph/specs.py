@@ -1,7 +1,9 @@
 """Kernel specifications from a fused graph: one `Kernel` per stored node.
 
-Input: the nodes that `fuse` stores.  Output: `Step`s: a kernel in normal form and the nodes whose
-buffers it reads.  Views become index algebra, everything unstored becomes part of the expression.
+Input: the nodes that `fuse` stores, and where `place` lets them lie.  Output: `Step`s: a kernel in
+normal form and the nodes whose buffers it reads and writes.  Views become index algebra, everything
+unstored becomes part of the expression.  A padded tensor whose inside another kernel stores needs
+only its border filled.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from math import prod
 from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, is_constant
+from tilewright.graph.place import Places, place, placed
 from tilewright.graph.views import Indices, below
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load
@@ -21,7 +24,11 @@ from tilewright.kernel.spec import Buffer, Kernel, Stage, check
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel of the plan: what it computes, the node it stores, the nodes it reads."""
+    """One kernel of the plan: what it computes, the node it stores to, the nodes it reads.
+
+    Several steps may store to one node: each part of a concatenation, the inside and the border of
+    a padded tensor.  Together they store every element once.
+    """
 
     kernel: Kernel
     output: Node
@@ -36,11 +43,12 @@ def kernel_steps(graph: Graph, stored: tuple[Node, ...]) -> tuple[Step, ...]:
     """
     _refuse_empty(graph)
     kept = set(stored)
-    steps = [_step(n, kept) for n in stored]
+    places = place(graph, stored)
+    steps = [step for n in stored for step in _steps(n, kept, places)]
     for _, n in graph.outputs:
         if n not in kept and not isinstance(n.op, ops.Input):
             kept.add(n)
-            steps.append(_step(n, kept))
+            steps.append(_step(n, kept, places))
     return tuple(steps)
 
 
@@ -57,11 +65,48 @@ def _refuse_empty(graph: Graph) -> None:
             )
 
 
-def _step(n: Node, stored: set[Node]) -> Step:
-    maker = _Maker(n, stored)
+def _steps(n: Node, stored: set[Node], places: Places) -> list[Step]:
+    """The steps that store what no other step stores of `n`."""
+    if not any(i in places and places[i].host is n for i in n.inputs):
+        return [_step(n, stored, places)]
+    if not isinstance(n.op, ops.Pad):
+        return []
+    return [_border(n, axis, places) for axis in range(n.rank) if _margin(n.op, axis)]
+
+
+def _step(n: Node, stored: set[Node], places: Places) -> Step:
+    maker = _Maker(n, stored, places)
     kernel = collapse(maker.kernel())
     check(kernel)
-    return Step(kernel, n, tuple(maker.buffers), maker.source)
+    return Step(kernel, maker.store[0], tuple(maker.buffers), maker.source)
+
+
+def _margin(op: ops.Pad, axis: int) -> int:
+    return op.before[axis] + op.after[axis]
+
+
+def _border(n: Node, axis: int, places: Places) -> Step:
+    """Fill the padding along `axis`, all of the axes behind it and the inside of those before it.
+
+    Margin positions 0, 1, .. stand for the places before the inside, then for those after it.
+    """
+    assert isinstance(n.op, ops.Pad)
+    inside, (before, after) = n.inputs[0].shape, (n.op.before, n.op.after)
+    axes, at = [], []
+    for i, extent in enumerate(n.shape):
+        own = _margin(n.op, i) if i == axis else inside[i] if i < axis else extent
+        axes.append(Var(_AXES[i], own))
+        at.append(index(axes[i]) + (before[i] if i < axis else 0))
+    longer = max(before[axis], after[axis])
+    behind = (at[axis] + (longer - before[axis])) // longer
+    at[axis] = at[axis] + behind * inside[axis]
+    host, where = placed(n, tuple(at), places)
+    size = "x".join(str(extent) for extent in n.shape if extent > 1)
+    kernel = Kernel(
+        f"border_{size}", tuple(axes), (), Const(n.op.value, n.dtype), flatten(where, host.shape),
+        (Buffer(n.dtype, host.size),),
+    )  # fmt: skip
+    return Step(collapse(kernel), host, (), n.source)
 
 
 @dataclass
@@ -70,11 +115,20 @@ class _Maker:
 
     output: Node
     stored: set[Node]
+    places: Places
     buffers: dict[Node, int] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     known: dict[tuple[Node, Indices], Expr] = field(default_factory=dict)
     reduced: tuple[int, ...] = ()
+    full: ops.Shape = ()
     source: str = ""
+
+    @property
+    def store(self) -> tuple[Node, Indices]:
+        """The node whose buffer the kernel stores to, and where in it each element goes."""
+        out = self.output
+        axes = (index(Var(_AXES[i], extent)) for i, extent in enumerate(out.shape))
+        return placed(out, tuple(axes), self.places)
 
     def kernel(self) -> Kernel:
         out = self.output
@@ -82,8 +136,9 @@ class _Maker:
         at = tuple(index(v) for v in axes)
         value = self._compute(out, at)
         rows, cols = self._split(axes)
-        store = flatten(at, out.shape)
-        sizes = [Buffer(out.dtype, out.size)] + [Buffer(n.dtype, n.size) for n in self.buffers]
+        host, where = self.store
+        store = flatten(where, host.shape)
+        sizes = [Buffer(out.dtype, host.size)] + [Buffer(n.dtype, n.size) for n in self.buffers]
         self.source = self.source or out.source
         name = _name(out, tuple(self.stages))
         return Kernel(
@@ -92,6 +147,8 @@ class _Maker:
 
     def _split(self, axes: tuple[Var, ...]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
         """Columns are the reduced axes that the output still has; all others are rows."""
+        if self.output.shape != self.full:
+            return axes, ()
         cols = tuple(v for i, v in enumerate(axes) if i in self.reduced and v.extent > 1)
         return tuple(v for v in axes if v not in cols), cols
 
@@ -103,8 +160,7 @@ class _Maker:
         leaf = isinstance(n.op, (ops.Input, ops.Weight, ops.Constant)) or n in self.stored
         folded = is_constant(n) and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
         if leaf or folded:
-            number = self.buffers.setdefault(n, len(self.buffers) + 1)
-            return Load(number, flatten(at, n.shape), n.dtype)
+            return self._copy(n, at)
         return self._compute(n, at)
 
     def _compute(self, n: Node, at: Indices) -> Expr:
@@ -136,11 +192,12 @@ class _Maker:
                 return self._value(n.inputs[0], below(n, at))
 
     def _copy(self, n: Node, at: Indices) -> Expr:
-        number = self.buffers.setdefault(n, len(self.buffers) + 1)
-        return Load(number, flatten(at, n.shape), n.dtype)
+        host, where = placed(n, at, self.places)
+        number = self.buffers.setdefault(host, len(self.buffers) + 1)
+        return Load(number, flatten(where, host.shape), n.dtype)
 
     def _reduce(self, n: Node, fn: str, axes: tuple[int, ...], at: Indices) -> Expr:
-        self.reduced = axes
+        self.reduced, self.full = axes, n.inputs[0].shape
         inner = list(at)
         loop = []
         for axis in axes:

@@ -158,9 +158,11 @@ class Builder:
         return Index(((frame.named[key], 1),))
 
     def let_min(self, a: Index, b: Index, stem: str = "e") -> Index:
+        """Name the smaller of two index values, in the outermost scope that knows both."""
         var = self.fresh(stem, min(a.bounds[1], b.bounds[1]) + 1)
-        self._frames[-1].stmts.append(LetMin(var, a, b))
-        self._frames[-1].bound.add(var)
+        frame = self._frames[self._depth(a.variables | b.variables)]
+        frame.stmts.append(LetMin(var, a, b))
+        frame.bound.add(var)
         return index(var) if var.extent > 1 else Index()
 
     def address(self, at: Index) -> Index:

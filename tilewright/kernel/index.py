@@ -209,8 +209,9 @@ def _sum(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
     for atom in list(merged):
         if not isinstance(atom, Mod) or atom not in merged:
             continue
-        div, c = Div(atom.value, atom.by), merged[atom]
-        if c and merged.get(div, 0) == c * atom.by:
+        whole, c = atom.value // atom.by, merged[atom]  # (x//a)//b is x//(a*b)
+        div = whole.terms[0][0] if len(whole.terms) == 1 else None
+        if c and div is not None and whole == Index(((div, 1),)) and merged.get(div) == c * atom.by:
             del merged[atom], merged[div]
             return _sum(merged.items(), const) + atom.value * c
     kept = [(a, c) for a, c in merged.items() if c and (a.extent > 1 or isinstance(a, Gathered))]

@@ -16,17 +16,22 @@ from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.lower_contract import lower_contraction
 from tilewright.kernel.lower_rows import lower_rows
+from tilewright.kernel.lower_windows import lower_windows
 from tilewright.kernel.reduction import Values, identity, nest, step
 from tilewright.kernel.roles import operands
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import scalar, storable, stride, vector
+from tilewright.kernel.windows import windows
 
 
 def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
     """The loop nest of one tile of `kernel` under `schedule`."""
     if operands(kernel) is not None:
         return lower_contraction(kernel, schedule)
+    across = windows(kernel)
+    if across is not None:
+        return lower_windows(kernel, across, schedule)
     if kernel.stages and _runs_along_rows(kernel):
         return lower_rows(kernel, schedule)
     return _lower_points(kernel, schedule)

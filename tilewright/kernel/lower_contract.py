@@ -4,6 +4,9 @@ Input: a kernel that sums products of two loads.  Output: a `TileFn`.  One opera
 operand) is read as splats, the other (the "column" operand) as vectors; a tile keeps x0 * y0 sums
 in registers.  Which of the two is a weight, and how it is packed, is only in its index.
 
+The rows of a convolution are its output pixels, all of them in one line; where the image's width
+does not divide a register tile, each of its rows has an address of its own (`_Rows`).
+
 Rows are split evenly: 128 rows in register tiles of at most 6 become 18 tiles of 6 and 4 of 5, so
 that no tile is left with one lonely row.  At most two bodies exist per kernel.
 """
@@ -91,6 +94,46 @@ def _walk(b: Builder, order: str, rows: _Span, cols: _Span) -> Iterator[tuple[In
             yield row, walk("nt", cols)
 
 
+class _Rows:
+    """The rows of one register tile, from `first` on: which points they are and where they lie.
+
+    Several row axes: each row's axes and its offset in the row operand are named here, once, before
+    the loops over the reduction.
+    """
+
+    def __init__(self, b: Builder, ops: Operands, first: Index, count: int, values: Values) -> None:
+        self._ops = ops
+        self.points = [values | _point(b, ops, first + i) for i in range(count)]
+        moving = ops.row.index.terms
+        self._own = Index(tuple((atom, c) for atom, c in moving if atom in ops.rows))
+        self._offsets = [b.let(self._own.substitute(p), "x") for p in self.points]
+
+    def loads(self, b: Builder, values: Values) -> list[Expr]:
+        """The row operand at the reduction step of `values`, for each row."""
+        step = self._ops.row_step
+        if step is None:
+            rest = (self._ops.row.index - self._own).substitute(values)
+            at = [offset + rest for offset in self._offsets]
+            return [b.resolve(replace(self._ops.row, index=i)) for i in at]
+        first = b.resolve(self._ops.row.substitute({**values, **self.points[0]}))
+        return [_moved(first, step * i) for i in range(len(self.points))]
+
+
+def _point(b: Builder, ops: Operands, row: Index) -> Values:
+    """The row axes at row number `row`.
+
+    The inner axis stays `row - outer * extent`, so that with it an offset takes one division and
+    one multiplication.
+    """
+    axes = ops.rows or (ops.m,)
+    point: Values = {}
+    for axis in reversed(axes[1:]):
+        outer = b.let(row // axis.extent, "q")
+        point[axis] = row - outer * axis.extent
+        row = outer
+    return {**point, axes[0]: row}
+
+
 @dataclass
 class _Micro:
     """Emits register tiles: sums in registers over the whole reduction, then the store."""
@@ -112,13 +155,14 @@ class _Micro:
         if not larger:
             self._columns(row_tile * small, small, panel, values)
             return
-        # the first `larger` tiles have one row more
+        # the first `larger` tiles have one row more; both bodies begin at the same row
         more = self.b.let(Index(((self.count, 1),)) - self.row_tiles * small, "larger")
+        first = row_tile * small + self.b.let_min(row_tile, more, "before")
         is_larger = Bound(more - row_tile - 1, larger + 1)
         with self.b.branch() as then:
-            self._columns(row_tile * (small + 1), small + 1, panel, values)
+            self._columns(first, small + 1, panel, values)
         with self.b.branch() as orelse:
-            self._columns(row_tile * small + more, small, panel, values)
+            self._columns(first, small, panel, values)
         self.b.choose((is_larger,), then, orelse)
 
     def _columns(self, first: Index, rows: int, panel: Index, values: Values) -> None:
@@ -139,6 +183,7 @@ class _Micro:
         """Sums, epilogue and store of `rows` rows and the first `cols` columns of a panel."""
         lanes = self.schedule.lanes
         vectors = [(j, min(cols - j * lanes, lanes) % lanes) for j in range(-(-cols // lanes))]
+        pixels = _Rows(self.b, self.ops, base, rows, values)
         for i in range(rows):
             for j, _ in vectors:
                 self.b.set(self._sum(i, j).name, Const(0.0, F32, lanes))
@@ -148,21 +193,20 @@ class _Micro:
         with nest(self.b, tuple(outer), values) as inside:
             with self.b.loop("k", Index(), index(passes)) as k:
                 at = {**inside, inner: k * unroll}
-                self._steps(base, rows, panel, vectors, at, inner, unroll)
+                self._steps(pixels, panel, vectors, at, inner, unroll)
             if rest:
                 at = {**inside, inner: index(passes * unroll)}
-                self._steps(base, rows, panel, vectors, at, inner, rest)
-        for i in range(rows):
+                self._steps(pixels, panel, vectors, at, inner, rest)
+        for i, at in enumerate(pixels.points):
             for j, valid in vectors:
-                self._store(base + i, panel * self.y0 + j * lanes, values, self._sum(i, j), valid)
+                self._store(at, panel * self.y0 + j * lanes, self._sum(i, j), valid)
 
     def _sum(self, row: int, vec: int) -> Reg:
         return Reg(f"s{row}_{vec}", F32, self.schedule.lanes)
 
     def _steps(
         self,
-        base: Index,
-        rows: int,
+        pixels: _Rows,
         panel: Index,
         vectors: list[tuple[int, int]],
         values: Values,
@@ -171,15 +215,14 @@ class _Micro:
     ) -> None:
         """`count` reduction steps: every row's splat times every vector of columns."""
         lanes = self.schedule.lanes
-        row = self.b.resolve(self.ops.row.substitute({**values, self.ops.m: base}))
+        rows = pixels.loads(self.b, values)
         cols = [self._column(panel, j, valid, values) for j, valid in vectors]
         row_depth = stride(self.ops.row.index, inner) or 0
-        row_step = stride(self.ops.row.index, self.ops.m) or 0
         col_depth = stride(self.ops.col.index, inner) or 0
         for u in range(count):
             across = [_moved(col, col_depth * u) for col in cols]
-            for i in range(rows):
-                splat = Splat(_moved(row, row_depth * u + row_step * i), lanes)
+            for i, row in enumerate(rows):
+                splat = Splat(_moved(row, row_depth * u), lanes)
                 for (j, _), col in zip(vectors, across, strict=True):
                     acc = self._sum(i, j)
                     self.b.add(Set(acc.name, Call("fma", (splat, col, acc), F32, lanes)))
@@ -202,9 +245,8 @@ class _Micro:
         low, high = last.bounds
         return low < 0 or high >= self.kernel.buffers[self.ops.col.buffer].size
 
-    def _store(self, row: Index, col: Index, values: Values, acc: Reg, valid: int) -> None:
+    def _store(self, at: Values, col: Index, acc: Reg, valid: int) -> None:
         """Epilogue and store of one vector (its first `valid` columns)."""
-        at = {**values, self.ops.m: row}
         lanes = self.schedule.lanes
         value = vector(self.kernel.value, self.ops.n, col, lanes, at, {0: acc}, valid)
         self.b.store(0, self.kernel.store.substitute({**at, self.ops.n: col}), value, valid)

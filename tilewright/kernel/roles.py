@@ -6,6 +6,7 @@ Input: a kernel.  Output: `Operands`, or None for a kernel that no register tile
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.expr import Load
@@ -19,14 +20,25 @@ class Operands:
     """The roles of a contraction's loads and axes.
 
     `row`: read as splats, does not depend on `n`.  `col`: read as vectors along `n`.
-    `m`: the row axis (extent 1 if there is none).  `outer`: all other output axes.
+    `rows`: the axes that only the row operand follows, as the pixels of an image do; `m` is one
+    axis over all of them, row-major.  `outer`: all other output axes.
     """
 
     row: Load
     col: Load
-    m: Var
+    rows: tuple[Var, ...]
     n: Var
     outer: tuple[Var, ...]
+
+    @property
+    def m(self) -> Var:
+        """The rows as one axis (extent 1 if there is none)."""
+        return self.rows[0] if len(self.rows) == 1 else Var("m", prod(v.extent for v in self.rows))
+
+    @property
+    def row_step(self) -> int | None:
+        """How far the row operand moves from row to row; None if that is not constant."""
+        return (stride(self.row.index, self.m) or 0) if len(self.rows) < 2 else None
 
 
 def operands(kernel: Kernel) -> Operands | None:
@@ -42,14 +54,10 @@ def operands(kernel: Kernel) -> Operands | None:
         a, b = b, a
     if sum(dependent) != 1 or stride(kernel.store, n) != 1:
         return None
-    m = next(
-        (v for v in reversed(kernel.axes[:-1]) if v in a.index.variables - b.index.variables),
-        Var("one", 1),
-    )
+    alone = a.index.variables - b.index.variables
+    rows = tuple(v for v in kernel.axes[:-1] if v in alone and stride(a.index, v) is not None)
     # inside a register tile, operands move by constant strides
     depth = kernel.stages[0].axes
-    if any(stride(a.index, v) is None for v in (m, *depth)):
+    if any(stride(i.index, v) is None for i in (a, b) for v in depth):
         return None
-    if any(stride(b.index, v) is None for v in depth):
-        return None
-    return Operands(a, b, m, n, tuple(v for v in kernel.axes[:-1] if v != m))
+    return Operands(a, b, rows, n, tuple(v for v in kernel.axes[:-1] if v not in rows))

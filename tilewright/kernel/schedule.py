@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.kernel.roles import Operands, operands
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.windows import Windows, windows
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Machine:
 class Schedule:
     """Schedule primitives.  A field that a kernel's lowering does not use has no effect on it.
 
-    x0, y0: rows and columns of the register tile of a contraction (y0 a multiple of `lanes`)
+    x0, y0: rows and columns of the register tile of a contraction, pixels and channels of that of
+            a window kernel (y0 a multiple of `lanes`)
     r0:     reduction steps per pass of the innermost loop ("unroll"); elsewhere the number of
             independent partial results of a row reduction
     x1, y1: rows and columns (or elements) of one tile
@@ -59,6 +61,9 @@ class Schedule:
 #: Multiply-accumulates that make one tile of a contraction worth a ticket (some 10 microseconds).
 TILE_WORK = 1 << 17
 
+#: Taps along the innermost axis of a window that are written out, without a loop.
+MAX_TAPS = 11
+
 #: Elements that make one tile of an elementwise or row-wise kernel worth a ticket.
 TILE_ELEMENTS = 4096
 
@@ -68,6 +73,9 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
     roles = operands(kernel)
     if roles is not None:
         return _contraction(kernel, roles, machine)
+    across = windows(kernel)
+    if across is not None:
+        return _windows(kernel, across, machine)
     row = prod(v.extent for v in kernel.axes[len(kernel.axes) - max(kernel.cols, 1) :])
     reduced = max((prod(v.extent for v in s.axes) for s in kernel.stages), default=1)
     per_row = max(row, reduced) if kernel.stages else row
@@ -83,8 +91,37 @@ def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     # row count, so that matmuls of any length share code.
     x1 = x0 * max(4, min(16, machine.l2 // 2 // (4 * depth * x0)))
     y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
-    r0 = 8 if depth >= 256 else 4
-    return Schedule(x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, lanes=machine.lanes)
+    inner = kernel.stages[0].axes[-1].extent if kernel.stages[0].axes else 1
+    # Where a row's address takes arithmetic, few columns after each other share it.
+    order = "mn" if roles.row_step is None and 4 * depth * y1 <= machine.l1 // 2 else "nm"
+    return Schedule(
+        x0=x0, y0=y0, r0=unroll(inner), x1=x1, y1=y1, order=order, lanes=machine.lanes
+    )
+
+
+def unroll(extent: int) -> int:
+    """Reduction steps per pass: about 8, and a divisor of the extent if there is one nearby."""
+    if extent <= 8:
+        return max(1, extent)
+    return next((n for n in (8, 7, 9, 10, 6, 12, 5) if extent % n == 0), 8)
+
+
+def _windows(kernel: Kernel, across: Windows, machine: Machine) -> Schedule:
+    """Pixels in registers beside the taps' factors and one element; few pixels take more channels.
+
+    Eight results do not wait for each other.
+    """
+    taps = across.taps if across.taps <= MAX_TAPS else 4
+    room = machine.registers - 2 - (taps if across.weighted else 1)
+    parts = -(-across.pixel.extent // max(1, min(8, room)))
+    x0 = -(-across.pixel.extent // parts)
+    vectors = 1 if across.weighted else max(1, 8 // x0)
+    y0 = machine.lanes * max(1, min(vectors, across.channel.extent // machine.lanes))
+    depth = prod(v.extent for v in kernel.stages[0].axes)
+    blocks = -(-across.channel.extent // y0)
+    span = max(1, min(blocks, TILE_WORK // (x0 * y0 * depth)))
+    x1 = max(1, TILE_WORK // (x0 * y0 * span * depth))
+    return Schedule(x0=x0, y0=y0, r0=taps, x1=x1, y1=span * y0, lanes=machine.lanes)
 
 
 def register_tile(rows: int, machine: Machine) -> tuple[int, int]:

@@ -37,7 +37,7 @@ def shape_of(dtype: DType, lanes: int) -> str:
 
 # ---- one instruction -----------------------------------------------------------------------------
 
-_FLOAT = ("add", "sub", "mul", "div", "max", "min", "neg", "abs", "sqrt", "floor", "ceil")
+_FLOAT = ("add", "sub", "mul", "div", "neg", "abs", "sqrt", "floor", "ceil")
 _ORDER = ("lt", "le", "eq")
 _INT = {"add": "add", "sub": "sub", "mul": "mul", "lt": "lt_s", "le": "le_s", "eq": "eq"}
 _INTX4 = {**_INT, "neg": "neg", "abs": "abs", "max": "max_s", "min": "min_s"}
@@ -46,6 +46,7 @@ _MASK = {"eq": "i32x4.eq", "lt": "i32x4.lt_u", "le": "i32x4.le_u", "and": "v128.
 
 ONE: dict[tuple[str, str], str] = {
     **{(fn, s): f"{s}.{fn}" for s in ("f32", "f64", "f32x4") for fn in _FLOAT + _ORDER},
+    **{(fn, s): f"{s}.{fn}" for s in ("f32", "f64") for fn in ("max", "min")},
     **{("round", s): f"{s}.nearest" for s in ("f32", "f64", "f32x4")},
     **{(fn, s): f"{s}.{name}" for s in ("i32", "i64") for fn, name in _INT.items()},
     **{(fn, "i32x4"): f"i32x4.{name}" for fn, name in _INTX4.items()},
@@ -131,6 +132,21 @@ def _where(_: Builder, c: Expr, x: Expr, y: Expr) -> Expr:
     return op("select", x, y, c)
 
 
+def _extreme(fn: str) -> Recipe:
+    """max or min of f32x4 that keeps a NaN of either side; x86 needs eight instructions for it.
+
+    pmax(x, y) is `x < y ? y : x`, which keeps a NaN in x; where y is one, all bits are set.
+    """
+
+    def recipe(b: Builder, x: Expr, y: Expr) -> Expr:
+        if b.target.registers > 16:  # Arm: one instruction
+            return op(f"f32x4.{fn}", x, y)
+        y = b.vec(y)
+        return op("v128.or", op(f"f32x4.p{fn}", x, y), op("f32x4.ne", y, y))
+
+    return recipe
+
+
 SEVERAL: dict[tuple[str, str], Recipe] = {
     **{("neg", s): _neg(s) for s in ("i32", "i64")},
     **{("abs", s): _abs(s) for s in ("i32", "i64")},
@@ -138,7 +154,7 @@ SEVERAL: dict[tuple[str, str], Recipe] = {
     **{("min", s): _pick("lt_s")(s) for s in ("i32", "i64")},
     **{("div", s): _div(s) for s in ("i32", "i64")},
     **{("fma", s): _multiply_add(s) for s in ("f32", "f64", "i32", "i64", "i32x4")},
-    ("fma", "f32x4"): madd,
+    ("fma", "f32x4"): madd, ("max", "f32x4"): _extreme("max"), ("min", "f32x4"): _extreme("min"),
     **{("where", s): _where for s in ("f32", "f64", "i32", "i64", "flag")},
     **{("where", s): choose for s in ("f32x4", "i32x4", "mask")},
 }
