@@ -49,6 +49,23 @@ def kernels(record: Record) -> str:
     return table(head, rows)
 
 
+def conv(record: Record) -> str:
+    """One line per layer, the browsers beside each other."""
+    hosts = list(dict.fromkeys(r["host"] for r in record["rows"]))
+    layers: dict[tuple[str, str], dict[str, Record]] = {}
+    for r in record["rows"]:
+        layers.setdefault((r["model"], r["layer"]), {})[r["host"]] = r
+    head = ["layer", "MFLOP", *(f"{h} {what}" for h in hosts for what in ("GFLOP/s", "of peak"))]
+    rows = []
+    for (model, layer), found in layers.items():
+        row = [f"{model} {layer}".replace(">", "→"), f"{found[hosts[0]]['mflop']:.1f}"]
+        for host in hosts:
+            r = found[host]
+            row += [f"{r['gflops']:.1f}", f"{r['share_of_peak'] * 100:.0f} %"]
+        rows.append(row)
+    return table(head, rows)
+
+
 def passes(record: Record) -> str:
     head = ["passes", "compile ms", "fastest ms", "speed", "median ms", "first call ms"]
     head += ["code bytes"]

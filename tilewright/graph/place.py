@@ -1,4 +1,4 @@
-"""Placement: which stored tensors lie inside a larger one, so that padding and joining cost no copy.
+"""Placement: which stored tensors lie inside a larger one; padding and joining then cost no copy.
 
 Input: the stored nodes of a graph.  Output: for some of them a host: the padded tensor or the
 concatenation that they are an operand of, and at which offsets they begin there.  Their kernels

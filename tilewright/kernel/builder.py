@@ -129,6 +129,10 @@ class Builder:
         certain = begin.bounds[1] < end.bounds[0]
         if begin.is_const and end.is_const and not certain:
             return
+        if begin == Index() and end == index(1):  # one pass needs no loop
+            self._frames[-1].stmts += frame.stmts
+            self._frames[-1].bound |= frame.bound
+            return
         self.add(For(var, begin, end, step, tuple(frame.stmts), certain))
 
     @contextmanager

@@ -1,8 +1,8 @@
 """Windows: depthwise convolution, pooling, means over an image, vectors running along the channels.
 
-Input: a kernel with one reduction that runs across the contiguous axis.  Output: a `TileFn`.  A tile
-keeps the results of x0 neighbouring points ("pixels") times y0 channels in registers.  The windows of
-neighbouring pixels overlap: what they share is loaded once per tile and row of taps.
+Input: a kernel with one reduction that runs across the contiguous axis.  Output: a `TileFn`.  The
+results of x0 neighbouring points ("pixels") times y0 channels stay in registers.  The windows of
+neighbouring pixels overlap: what they share is loaded once per row of taps.
 
     3 taps, stride 1, 4 pixels:  x[0..5] and w[0..2] are loaded once, for 12 multiply-adds
 
@@ -52,7 +52,7 @@ def lower_windows(kernel: Kernel, windows: Windows, schedule: Schedule) -> TileF
 
 @dataclass
 class _Unit:
-    """Emits units: the results of some pixels in registers over the whole window, then the store."""
+    """Emits units: results of some pixels in registers over the whole window, then the store."""
 
     b: Builder
     kernel: Kernel
@@ -95,7 +95,8 @@ class _Unit:
     ) -> None:
         """Results of `count` pixels and `channels` channels, and their store."""
         lanes, (stage,) = self.schedule.lanes, self.kernel.stages
-        vectors = [(j, min(channels - j * lanes, lanes) % lanes) for j in range(-(-channels // lanes))]
+        groups = range(-(-channels // lanes))
+        vectors = [(j, min(channels - j * lanes, lanes) % lanes) for j in groups]
         accs = {
             (i, j): Reg(f"s{i}_{j}", dtype_of(stage.value), lanes)
             for i in range(count)
@@ -107,20 +108,17 @@ class _Unit:
         unroll = max(1, min(self.schedule.r0, inner.extent))
         passes, rest = divmod(inner.extent, unroll)
         with nest(self.b, tuple(outer), values) as inside:
-            if passes == 1:
-                self._taps(pixel, channel, vectors, accs, inside, index(0), unroll)
-            else:
-                with self.b.loop("k", Index(), index(passes)) as k:
-                    self._taps(pixel, channel, vectors, accs, inside, k * unroll, unroll)
+            with self.b.loop("k", Index(), index(passes)) as k:
+                self._taps(pixel, channel, vectors, accs, inside, k * unroll, unroll)
             if rest:
-                at = index(passes * unroll)
-                self._taps(pixel, channel, vectors, accs, inside, at, rest)
-        at_channel = self.windows.channel
+                start = index(passes * unroll)
+                self._taps(pixel, channel, vectors, accs, inside, start, rest)
+        axis = self.windows.channel
         for (i, j), acc in accs.items():
             at = {**values, self.windows.pixel: pixel + i}
             base, valid = channel + j * lanes, vectors[j][1]
-            value = vector(self.kernel.value, at_channel, base, lanes, at, {0: acc}, valid)
-            self.b.store(0, self.kernel.store.substitute({**at, at_channel: base}), value, valid)
+            value = vector(self.kernel.value, axis, base, lanes, at, {0: acc}, valid)
+            self.b.store(0, self.kernel.store.substitute({**at, axis: base}), value, valid)
 
     def _taps(
         self,
