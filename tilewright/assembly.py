@@ -37,7 +37,7 @@ from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
 from tilewright.graph.constants import constant_key
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
-from tilewright.graph.sharing import Work, share
+from tilewright.graph.sharing import Costs, Work, share
 from tilewright.graph.specs import Step
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.schedule import Schedule
@@ -63,6 +63,7 @@ class Facts:
     variants: tuple[str, ...]
     assets: tuple[Path, ...]
     probes: tuple[tuple[Mapping[str, int], Graph], ...] = ()
+    costs: Costs = Costs()
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def contents_of(
     memory, arenas, images = _memory(plans, entries, weight_bytes)
     specs = {kernel: number for number, kernel in enumerate(entries)}
     made = tuple(
-        _plan(plan, arena, at, memory, entries, specs, weights, blobs)
+        _plan(plan, arena, at, memory, entries, specs, weights, facts.costs, blobs)
         for plan, arena, at in zip(plans, arenas, images, strict=True)
     )
     targets = [wasm.TARGETS[v] for v in facts.variants]
@@ -213,7 +214,7 @@ def _call(
     return Call(entry.slot, tuple(map(address, nodes)), entry.loops.values, entry.loops.tiles)
 
 
-def _shared(plan: Planned, arena: _Arena, calls: Sequence[Call]) -> list[Call]:
+def _shared(plan: Planned, arena: _Arena, calls: Sequence[Call], costs: Costs) -> list[Call]:
     """The steps with how the workers share them; arena offsets tell what depends on what."""
 
     def ranges(nodes: Sequence[Node]) -> tuple[tuple[int, int], ...]:
@@ -226,7 +227,7 @@ def _shared(plan: Planned, arena: _Arena, calls: Sequence[Call]) -> list[Call]:
     ]
     return [
         replace(call, grain=way.grain, waits=way.waits, chained=way.chained)
-        for call, way in zip(calls, share(work), strict=True)
+        for call, way in zip(calls, share(work, costs), strict=True)
     ]
 
 
@@ -238,6 +239,7 @@ def _plan(
     entries: Mapping[Kernel, Entry],
     specs: Mapping[Kernel, int],
     weights: Mapping[object, _Weight],
+    costs: Costs,
     blobs: Blobs,
 ) -> Plan:
     calls = _shared(
@@ -247,6 +249,7 @@ def _plan(
             _call(s, entries[s.kernel], arena.offsets, weights, memory.arena, memory.weights)
             for s in plan.steps
         ],
+        costs,
     )
     ref = add(blobs, image(calls, at), "bin")
 

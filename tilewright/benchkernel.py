@@ -1,4 +1,4 @@
-"""One-kernel bundles for measuring: a matmul, and the register-only multiply-add peak.
+"""Small bundles for measuring: a matmul, chains of steps, the register-only multiply-add peak.
 
 Input: sizes, and the choices whose effect is measured.  Output: `Subject`: bundle contents with the
 number of floating point operations of one run.  It measures nothing; hosts and commands do.
@@ -6,6 +6,7 @@ number of floating point operations of one run.  It measures nothing; hosts and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -72,48 +73,87 @@ def compile_graph(graph: Graph, options: Options | None = None) -> Compiled:
     return assemble(graph.name, [plan], options or Options())
 
 
+def matmul_chain(steps: int, m: int, k: int) -> Subject:
+    """x[m, k] times `steps` weights [k, k], one after the other: each step needs the one before."""
+    x = y = graph_input("x", (m, k), F32)
+    for number in range(steps):
+        # orthogonal, or the numbers would grow
+        rows = np.random.default_rng(number).standard_normal((k, k))
+        weight = np.linalg.qr(rows)[0].astype(np.float32)
+        w = node(ops.Weight(f"w{number}", (k, k), F32, lambda weight=weight: weight))
+        y = contract("mk,kn->mn", y, w)
+    compiled = compile_graph(Graph("chain", (("x", x),), (("y", y),)))
+    return Subject(f"chain_{steps}x{m}x{k}x{k}", compiled.contents, steps * 2 * m * k * k)
+
+
+def empty_steps(steps: int, tiles: int) -> Subject:
+    """Steps that do nothing, each waiting for the one before, as if each were worth `tiles` tickets.
+
+    One tile: all steps are serial and go with one ticket.
+    """
+    call = Call(0, (), (), tiles, grain=1 if tiles > 1 else 0)
+    calls = [call, *[replace(call, waits=tiles > 1, chained=tiles == 1)] * (steps - 1)]
+    return _hand_made(f"empty_{steps}x{tiles}", lambda _: wasm.nothing(), calls, 0)
+
+
 def peak(tiles: int = PEAK_TILES) -> Subject:
     """The kernel that only multiplies and adds in registers, as a bundle of one step."""
-    flops = tiles * wasm.FLOPS_PER_TILE
-    base = align(CONTROL_BYTES)
-    call = Call(0, (0,), (), tiles, grain=16)
-    arena = base + align(image_bytes([call]))
-    call = replace(call, addresses=(arena,))
+    call = Call(0, (OUTPUT,), (), tiles, grain=16)
+    return _hand_made("peak", wasm.peak, [call], tiles * wasm.FLOPS_PER_TILE)
+
+
+#: Where hand-made plans have their output of 16 bytes: behind the control block, before the image.
+OUTPUT = align(CONTROL_BYTES)
+
+
+def _hand_made(
+    name: str,
+    kernel: Callable[[wasm.WasmTarget], wasm.CompiledKernel],
+    calls: Sequence[Call],
+    flops: int,
+) -> Subject:
+    """A bundle of one kernel and these calls of it, with an output of four numbers."""
+    base = OUTPUT + 64
     blobs: dict[str, bytes | bytearray | memoryview] = {}
-    ref = add(blobs, image([call], base), "bin")
+    ref = add(blobs, image(calls, base), "bin")
     out = {"name": "y", "dtype": "f32"}
     step = Step(
-        slot=0, spec=0, kernel="peak", node="peak", tiles=tiles, flops=flops, bytes=F32.size * 4
-    )
+        slot=0, spec=0, kernel=name, node=name, tiles=calls[0].tiles,
+        flops=flops // len(calls), bytes=F32.size * 4,
+    )  # fmt: skip
     plan = Plan(
         dims={},
         image=Image(address=base, **msgspec.structs.asdict(ref)),
         inputs=(),
-        outputs=(Placed(**out, shape=(4,), address=arena, bytes=16),),  # type: ignore[arg-type]
+        outputs=(Placed(**out, shape=(4,), address=OUTPUT, bytes=16),),  # type: ignore[arg-type]
         arena_bytes=64,
-        steps=(step,),
+        steps=(step,) * len(calls),
     )
-    total = arena + 64
+    total = base + align(image_bytes(calls))
     manifest = Manifest(
         tool=f"tilewright {__version__}",
-        name="peak",
+        name=name,
         dims={},
         inputs=(),
         outputs=(TensorInfo(**out, shape=(4,)),),  # type: ignore[arg-type]
         memory=Memory(
-            bytes=total, control=0, weights=base, arena=arena, arena_bytes=64,
+            bytes=total, control=0, weights=base, arena=OUTPUT, arena_bytes=64,
             scratch=total, scratch_bytes=0,
         ),
         weights=Weights(bytes=0),
         driver=add(blobs, wasm.driver(1), "wasm"),
-        code=tuple(_peak_code(blobs, wasm.TARGETS[name]) for name in Options().variants),
+        code=tuple(_code(blobs, kernel, wasm.TARGETS[name]) for name in Options().variants),
         slots=1,
         kernels=add(blobs, b"[]", "json"),
         plans=(plan,),
     )  # fmt: skip
-    return Subject("peak", Contents(manifest, blobs), flops)
+    return Subject(name, Contents(manifest, blobs), flops)
 
 
-def _peak_code(blobs: dict[str, bytes | bytearray | memoryview], target: wasm.WasmTarget) -> Code:
-    ref = add(blobs, wasm.link([wasm.peak(target)], target, 1), "wasm")
+def _code(
+    blobs: dict[str, bytes | bytearray | memoryview],
+    kernel: Callable[[wasm.WasmTarget], wasm.CompiledKernel],
+    target: wasm.WasmTarget,
+) -> Code:
+    ref = add(blobs, wasm.link([kernel(target)], target, 1), "wasm")
     return Code(features=tuple(sorted(target.features)), **msgspec.structs.asdict(ref))

@@ -20,6 +20,7 @@ from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
+from tilewright.graph.sharing import Costs
 from tilewright.graph.specs import kernel_steps
 from tilewright.kernel.lower import lower
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
@@ -40,6 +41,7 @@ class Options:
     assets:   files to put into the bundle for the page, such as tokenizer.json
     schedule: which schedule a kernel gets
     passes:   names of the Wasm passes to run
+    costs:    what decides which steps the workers share
     """
 
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class Options:
     name: str = ""
     schedule: Callable[[Kernel, Machine], Schedule] = default_schedule
     passes: frozenset[str] = wasm.ALL
+    costs: Costs = Costs()
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,12 @@ def assemble(
     entries, modules = _code(plans, options, clock)
     with clock.stage("bundle"):
         facts = Facts(
-            options.name or name, options.buckets, options.variants, options.assets, probes
+            options.name or name,
+            options.buckets,
+            options.variants,
+            options.assets,
+            probes,
+            options.costs,
         )
         contents = contents_of(facts, plans, entries, modules)
     return Compiled(contents, tuple(plans), tuple(entries.values()), modules, clock.seconds)

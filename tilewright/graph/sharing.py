@@ -57,13 +57,12 @@ class Share:
     chained: bool
 
 
-def share(steps: Sequence[Work], costs: Costs | None = None) -> tuple[Share, ...]:
+def share(steps: Sequence[Work], costs: Costs = Costs()) -> tuple[Share, ...]:
     """The decision for every step of a plan, in order.
 
     A step waits if it reads what an unfinished step writes, or writes what one reads or writes: by
     address, since buffers take each other's place.
     """
-    costs = costs or Costs()
     made: list[Share] = []
     pending: list[Work] = []  # since the last wait, without the open chain
     chain: list[Work] = []

@@ -8,7 +8,7 @@ from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.passes import ALL, PASSES
-from tilewright.targets.wasm.peak import FLOPS_PER_TILE, peak
+from tilewright.targets.wasm.peak import FLOPS_PER_TILE, nothing, peak
 from tilewright.targets.wasm.target import TARGETS, WasmTarget
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "driver",
     "emit_text",
     "link",
+    "nothing",
     "peak",
 ]

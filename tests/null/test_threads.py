@@ -1,0 +1,272 @@
+"""The threaded driver in wasmtime, with Python threads as workers: the same bits, faults, preempting.
+
+Tiles are tiny and every step that can be shared is, so that workers meet as often as possible.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import F32, I64
+from tilewright.base.errors import HostError, KernelTrap, UsageError
+from tilewright.benchkernel import compile_graph
+from tilewright.bundle import write
+from tilewright.bundle.image import HEADER_WORDS, STEP_WORDS
+from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node, contract, elementwise, gather, graph_input, node
+from tilewright.graph.sharing import Costs
+from tilewright.hosts.wasmtime import EPOCH, WORKER_BYTES, WORKER_LINES, WasmtimeHost
+from tilewright.kernel.roles import operands
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.spec import Kernel
+
+MODELS = Path(__file__).parents[1] / "models"
+PREEMPT, PATIENCE, POSITION = 0, 20, 256
+TICKETS, WAITS, CHAIN = 4, 7, 6
+PATIENT = 20.0
+ROWS = 64
+Array = np.ndarray
+
+
+def tiny_tiles(kernel: Kernel, machine: Machine) -> Schedule:
+    usual = default_schedule(kernel, machine)
+    return replace(usual, x1=usual.x0, y1=usual.y0 if operands(kernel) else 4)
+
+
+def options(barrier: float = 0.0) -> Options:
+    costs = Costs(barrier=barrier, ticket=0.0)
+    return Options(variants=("x86-simd",), schedule=tiny_tiles, costs=costs)
+
+
+def weight(rows: int, cols: int, seed: int) -> Node:
+    values = np.random.default_rng(seed).standard_normal((rows, cols), np.float32) / 4
+    return node(ops.Weight(f"w{seed}", (rows, cols), F32, lambda: values))
+
+
+def block() -> Graph:
+    """Independent steps, steps that need all of them, a small chain, and places that are reused."""
+    x = graph_input("x", (ROWS, 16), F32)
+    y = x
+    for layer in range(3):
+        q, k, v = (contract("mk,kn->mn", y, weight(16, 16, 10 * layer + n)) for n in range(3))
+        s = contract("mk,nk->mn", q, k)
+        y = elementwise("add", y, contract("mk,kn->mn", s, v))
+        y = elementwise("tanh", y)
+    return Graph("block", (("x", x),), (("y", y),))
+
+
+def table() -> Graph:
+    ids = graph_input("ids", (512,), I64)
+    y = gather(weight(5, 12, 3), ids, 0, source="words")
+    return Graph("table", (("ids", ids),), (("y", y),))
+
+
+Made = Callable[..., WasmtimeHost]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Made]:
+    """Writes what was compiled and opens it with so many threads."""
+
+    def opened(compiled: Compiled, threads: int) -> WasmtimeHost:
+        path = tmp_path / compiled.manifest.name
+        if not path.exists():
+            write(compiled.contents, path)
+        return WasmtimeHost(path, threads=threads)
+
+    yield opened
+
+
+def x_of(seed: int = 0) -> dict[str, Array]:
+    return {"x": np.random.default_rng(seed).standard_normal((ROWS, 16), np.float32)}
+
+
+def records(host: WasmtimeHost) -> list[list[int]]:
+    plan = host.bundle.manifest.plans[0]
+    words = np.frombuffer(host.bundle.read(plan.image), np.uint32)[HEADER_WORDS:]
+    return [words[n * STEP_WORDS :][:STEP_WORDS].tolist() for n in range(len(plan.steps))]
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_same_bits_for_every_thread_count(host: Made, threads: int) -> None:
+    compiled = compile_graph(block(), options())
+    one, many = host(compiled, 1), host(compiled, threads)
+    shapes = records(one)
+    assert max(r[TICKETS] for r in shapes) >= threads
+    assert {r[WAITS] for r in shapes} == {0, 1}
+    for seed in range(20):
+        want = one.run(x_of(seed)).outputs["y"]
+        np.testing.assert_array_equal(many.run(x_of(seed)).outputs["y"], want)
+
+
+@pytest.mark.parametrize("name", ["bert-tiny-sdpa-dynamo", "resnet-tiny-dynamo"])
+def test_same_bits_of_models(host: Made, name: str) -> None:
+    compiled = compile_model(MODELS / f"{name}.onnx", replace(options(), buckets={"n": (8,)})
+                             if "bert" in name else options())  # fmt: skip
+    rng = np.random.default_rng(0)
+    inputs = {
+        i.name: rng.standard_normal(i.shape).astype(np.float32)
+        if i.dtype == "f32"
+        else np.ones([8 if isinstance(d, str) else d for d in i.shape], np.int64)
+        for i in compiled.manifest.inputs
+    }
+    want = host(compiled, 1).run(inputs).outputs
+    many = host(compiled, 3)
+    for _ in range(10):
+        for label, found in many.run(inputs).outputs.items():
+            np.testing.assert_array_equal(found, want[label])
+
+
+def test_several_workers_take_part(host: Made) -> None:
+    many = host(compile_graph(block(), options()), 3)
+    lines = [WORKER_LINES + n * WORKER_BYTES + 4 for n in range(3)]
+    end = time.monotonic() + PATIENT
+    while not all(many.memory.word(line) for line in lines):
+        many.run(x_of())
+        assert time.monotonic() < end
+
+
+def test_a_chain_goes_with_one_ticket(host: Made) -> None:
+    """Nothing is worth sharing here: one head with all steps behind it."""
+    one = host(compile_graph(block(), options(barrier=1e9)), 1)
+    shapes = records(one)
+    assert [r[TICKETS] for r in shapes] == [1] * len(shapes)
+    assert [r[CHAIN] for r in shapes] == list(range(len(shapes), 0, -1))
+    shared = host(compile_graph(replace(block(), name="shared"), options()), 1)
+    np.testing.assert_array_equal(one.run(x_of()).outputs["y"], shared.run(x_of()).outputs["y"])
+
+
+@pytest.mark.parametrize("barrier", [0.0, 1e9])
+def test_steps_one_by_one(host: Made, barrier: float) -> None:
+    """A profiler runs any part of a plan, also one that begins or ends inside a chain."""
+    many = host(compile_graph(block(), options(barrier)), 3)
+    want = many.run(x_of()).outputs["y"]
+    (plan,) = many.bundle.manifest.plans
+    (x,), (y,) = plan.inputs, plan.outputs
+    for length in (1, 2, 5):
+        many.memory.write(x_of()["x"].tobytes(), x.address)
+        for first in range(0, len(plan.steps), length):
+            last = min(first + length, len(plan.steps))
+            assert many._caller.call("run", plan.image.address, first, last, 3) == 0
+        found = np.frombuffer(many.memory.read(y.address, y.bytes), np.float32)
+        np.testing.assert_array_equal(found.reshape(want.shape), want)
+
+
+def test_workers_that_never_come_are_not_waited_for(host: Made) -> None:
+    alone = host(compile_graph(block(), options()), 1)
+    want = alone.run(x_of()).outputs["y"]
+    alone.threads = 8
+    np.testing.assert_array_equal(alone.run(x_of()).outputs["y"], want)
+
+
+def test_many_runs_and_numbers_that_wrap(host: Made) -> None:
+    """The number of a run's first step passes 2**32 unharmed."""
+    many = host(compile_graph(block(), options()), 3)
+    want = many.run(x_of()).outputs["y"]
+    steps = len(many.bundle.manifest.plans[0].steps)
+    many.memory.set(EPOCH, -100 * steps)
+    for _ in range(300):
+        np.testing.assert_array_equal(many.run(x_of()).outputs["y"], want)
+    assert 0 <= many.memory.word(EPOCH) < 400 * steps
+
+
+def in_background(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    found: list[object] = []
+
+    def body() -> None:
+        try:
+            found.append(work())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    return thread, found
+
+
+def progress(host: WasmtimeHost) -> int:
+    return sum(host.memory.word(WORKER_LINES + n * WORKER_BYTES + 4) for n in range(3))
+
+
+@pytest.mark.parametrize("barrier", [0.0, 1e9])
+def test_preempting_stops_between_tiles(host: Made, barrier: float) -> None:
+    """The word is set in mid-run: nothing moves, nobody gives up, and then the result is the same."""
+    many = host(compile_graph(block(), options(barrier)), 3)
+    want = many.run(x_of()).outputs["y"]
+    many.memory.set(PATIENCE, 1)
+    many.memory.set(PREEMPT, 1)
+    thread, found = in_background(lambda: many.run(x_of()))
+    before = progress(many)
+    time.sleep(0.5)  # many times the patience
+    assert progress(many) == before
+    assert thread.is_alive()
+    for _ in range(20):  # a few tiles at a time
+        many.memory.set(PREEMPT, 0)
+        many.memory.set(PREEMPT, 1)
+    many.memory.set(PREEMPT, 0)
+    thread.join(PATIENT)
+    np.testing.assert_array_equal(found[0].outputs["y"], want)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("bad", [0, 255, 511])
+def test_a_trap_in_any_worker(host: Made, bad: int) -> None:
+    many = host(compile_graph(table(), options()), 3)
+    ids = np.arange(512) % 5
+    right = many.run({"ids": ids}).outputs["y"]
+    for _ in range(30):
+        wrong = ids.copy()
+        wrong[bad] = 5
+        with pytest.raises(KernelTrap) as caught:
+            many.run({"ids": wrong})
+        assert caught.value.facts["node"] == "words"
+        assert caught.value.facts["step"] == 0
+        np.testing.assert_array_equal(many.run({"ids": ids}).outputs["y"], right)
+
+
+def test_a_ticket_that_is_never_finished(host: Made) -> None:
+    """Somebody takes a ticket and dies: the run ends with an error, and the next one is right."""
+    many = host(compile_graph(block(), options()), 2)
+    want = many.run(x_of()).outputs["y"]
+    many.memory.set(PATIENCE, 3)
+    many.memory.set(PREEMPT, 1)
+    epoch = many.memory.word(EPOCH)
+    thread, found = in_background(lambda: many.run(x_of()))
+    end = time.monotonic() + PATIENT
+    while many.memory.word(EPOCH) == epoch and time.monotonic() < end:
+        time.sleep(0.01)
+    many.memory.set(POSITION, many.memory.word(POSITION) + 1)
+    many.memory.set(PREEMPT, 0)
+    thread.join(PATIENT)
+    assert isinstance(found[0], HostError)
+    np.testing.assert_array_equal(many.run(x_of()).outputs["y"], want)
+
+
+def test_two_models_at_once(host: Made) -> None:
+    one = host(compile_graph(block(), options()), 2)
+    other = host(compile_graph(table(), options()), 2)
+    ids = np.arange(512) % 5
+    want, right = one.run(x_of()).outputs["y"], other.run({"ids": ids}).outputs["y"]
+
+    def again() -> None:
+        for _ in range(50):
+            np.testing.assert_array_equal(one.run(x_of()).outputs["y"], want)
+
+    thread, found = in_background(again)
+    for _ in range(50):
+        np.testing.assert_array_equal(other.run({"ids": ids}).outputs["y"], right)
+    thread.join(PATIENT)
+    assert found == [None]
+
+
+@pytest.mark.parametrize("threads", [0, 33])
+def test_thread_counts_that_make_no_sense(host: Made, threads: int) -> None:
+    with pytest.raises(UsageError, match="not possible"):
+        host(compile_graph(table(), options()), threads)
