@@ -16,11 +16,11 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
+import numpy as np
+import tensorflow as tf
 
-from benchmarks.peers.cases import CASES, Conv, Matmul  # noqa: E402
-from benchmarks.peers.operands import Arrays, operands  # noqa: E402
+from benchmarks.peers.cases import CASES, Conv, Matmul
+from benchmarks.peers.operands import Arrays, operands
 
 Function = Callable[..., Any]
 

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ class Sessions:
                 session.add(files)
                 lane = Lane(session, files, {"status": "ok", "why": ""}, driver=True)
                 self.limits.append(lane)
-                attempt(lane, lambda lane=lane: opened(lane, "again"), say)  # type: ignore[misc]
-                attempt(lane, lambda lane=lane: warmed(lane, LIMIT_PLAN), say)  # type: ignore[misc]
+                attempt(lane, partial(opened, lane, "again"), say)
+                attempt(lane, partial(warmed, lane, LIMIT_PLAN), say)
 
     def get(self, engine: str, threads: int, fresh: bool) -> Session:
         key = (engine, threads)
@@ -123,7 +124,7 @@ def measure(
             session.add(files)
             lanes.append(Lane(session, files, rows[-1]))
     for lane in lanes:
-        attempt(lane, lambda lane=lane: _ready(lane, plan, model), say)  # type: ignore[misc]
+        attempt(lane, partial(_ready, lane, plan, model), say)
     idle(lanes, say)
     for bound in bounds:
         bound.rounds.clear()
@@ -132,7 +133,7 @@ def measure(
     for bound in bounds:
         finished(bound)
     for lane in lanes:
-        attempt(lane, lambda lane=lane: remembered(lane), say)  # type: ignore[misc]
+        attempt(lane, partial(remembered, lane), say)
         finished(lane)
         attempt(lane, lane.session.close, say)
         if model or not lane.alive:

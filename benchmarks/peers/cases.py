@@ -206,7 +206,7 @@ _MODELS = (
     Case("alexnet", "model", Model("alexnet"), 1e-4),
     Case("gru", "model", Model("gru"), 1e-4),
     Case("lstm", "model", Model("lstm"), 1e-4),
-    Case("mobilenet_v2_int8", "model", Model("mobilenet_v2-int8"), _INT8),
+    Case("mobilenet_v2_int8", "model", Model("mobilenet_v2_int8"), _INT8),
 )
 
 CASES: tuple[Case, ...] = (

@@ -63,10 +63,11 @@ def prepared(case: Case, models: Path) -> Files:
     folder.mkdir(parents=True, exist_ok=True)
     work = case.work
     if isinstance(work, Model):
-        path, inputs, constants = _model_file(work, models), None, {}
-        inputs = example(onnx.load(path, load_external_data=False), work.length)
+        path, constants = _model_file(work, models), {}
+        model = onnx.load(path, load_external_data=False)
+        inputs, dims = example(model, work.length), named_sizes(model, work.length)
     else:
-        inputs, constants = operands(work)
+        (inputs, constants), dims = operands(work), {}
         path = folder / "case.onnx"
         onnx.save(onnx_of(case.name, work, constants), path)
     made = Files(case, folder, path, inputs, {}, {}, case.flops)
@@ -79,6 +80,7 @@ def prepared(case: Case, models: Path) -> Files:
         "name": case.name,
         "op": work.op,
         "conv": vars(work) if isinstance(work, Conv) else None,
+        "dims": dims,
         "inputs": [_described(folder, name, value) for name, value in inputs.items()],
         "constants": [_described(folder, name, value) for name, value in constants.items()],
         "outputs": list(made.expected),
@@ -150,6 +152,12 @@ def example(model: onnx.ModelProto, length: int) -> Arrays:
         else:
             made[info.name] = source.integers(*TOKENS, shape).astype(dtype)
     return made
+
+
+def named_sizes(model: onnx.ModelProto, length: int) -> dict[str, int]:
+    """The sizes of the dimensions that the file only names."""
+    dims = [d for info in model.graph.input for d in info.type.tensor_type.shape.dim]
+    return {d.dim_param: _size(d, length) for d in dims if d.dim_param}
 
 
 def _size(dim: onnx.TensorShapeProto.Dimension, length: int) -> int:

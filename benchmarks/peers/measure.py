@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,11 @@ Say = Callable[[str], None]
 
 #: A sample lasts at least this long, so that the clock's steps do not matter.
 SAMPLE_MS = 1.0
+#: Every engine gets that many, however slow it is.
+LEAST_ROUNDS = 3
 #: Above this share of a core, an idle engine disturbs the one that is measured.
 IDLE_LIMIT = 0.05
+SETTLE = 8
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Plan:
 
     rounds:   turns per engine; turn_ms: how long a turn lasts, at least one run
     warm_ms:  before the rounds, at most `warm_runs` runs, at least two
-    budget_s: no new round after that many seconds of rounds
+    lane_s:   an engine's last round begins before it has used that much, from the third on
     visits:   models are loaded a second time in the same browser
     """
 
@@ -42,11 +46,11 @@ class Plan:
     turn_ms: float = 60.0
     warm_ms: float = 1500.0
     warm_runs: int = 20_000
-    budget_s: float = 40.0
+    lane_s: float = 6.0
     visits: bool = True
 
 
-QUICK = Plan(rounds=5, turn_ms=30.0, warm_ms=700.0, budget_s=15.0, visits=False)
+QUICK = Plan(rounds=5, turn_ms=30.0, warm_ms=700.0, lane_s=2.0, visits=False)
 
 
 @dataclass
@@ -120,14 +124,15 @@ def warmed(lane: Lane, plan: Plan) -> None:
 
 def rounds(lanes: Sequence[Lane], plan: Plan, clock: Callable[[], float], say: Say) -> None:
     """A turn of each lane, again and again; the order turns round every time."""
-    start = clock()
+    spent = [0.0] * len(lanes)
     for number in range(plan.rounds):
-        if number >= 2 and clock() - start > plan.budget_s:
-            say(f"  time is up after {number} rounds")
-            return
-        order = lanes if number % 2 == 0 else tuple(reversed(lanes))
-        for lane in order:
-            attempt(lane, lambda lane=lane: _turn(lane), say)  # type: ignore[misc]
+        order = range(len(lanes)) if number % 2 == 0 else reversed(range(len(lanes)))
+        for at in order:
+            if number >= LEAST_ROUNDS and spent[at] > plan.lane_s:
+                continue
+            start = clock()
+            attempt(lanes[at], partial(_turn, lanes[at]), say)
+            spent[at] += clock() - start
 
 
 def _turn(lane: Lane) -> None:
@@ -140,6 +145,10 @@ def idle(lanes: Sequence[Lane], say: Say) -> None:
     """Nobody may work while nobody is asked: a pool that spins would falsify its neighbours."""
     for lane in lanes:
         share = lane.session.idle_share() if lane.alive else None
+        for _ in range(SETTLE):  # browsers still compile in the background after a warm-up
+            if share is None or share <= IDLE_LIMIT:
+                break
+            share = lane.session.idle_share()
         lane.row["idle_cores"] = None if share is None else round(share, 3)
         if share is not None and share > IDLE_LIMIT:
             say(f"  {label(lane)} takes {share:.2f} cores while it is idle")

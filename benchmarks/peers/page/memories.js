@@ -1,8 +1,8 @@
 // Adds up the WebAssembly memories that this page makes, by itself or inside instances.
-// Input: nothing; called before any engine loads.  Output: `bytes()`.
+// Input: nothing; called before any engine loads.  Output: `bytes()`, `sharedBytes()`.
 // Memories made inside workers are not seen: an engine that has such says so itself.
 
-/** @returns {{bytes(): number}} */
+/** @returns {{bytes(): number, sharedBytes(): number}} */
 export function watchMemories() {
   /** @type {Set<WeakRef<WebAssembly.Memory>>} */
   const known = new Set();
@@ -37,7 +37,10 @@ export function watchMemories() {
   WebAssembly.instantiate = noting(instantiate);
   WebAssembly.instantiateStreaming = noting(instantiateStreaming);
 
+  const buffers = () => [...known].map((ref) => ref.deref()?.buffer).filter((buffer) => buffer !== undefined);
+  const total = (/** @type {ArrayBufferLike[]} */ list) => list.reduce((sum, { byteLength }) => sum + byteLength, 0);
   return {
-    bytes: () => [...known].reduce((sum, ref) => sum + (ref.deref()?.buffer.byteLength ?? 0), 0),
+    bytes: () => total(buffers()),
+    sharedBytes: () => total(buffers().filter((buffer) => !(buffer instanceof ArrayBuffer))),
   };
 }

@@ -13,6 +13,7 @@ import { watchMemories } from './memories.js';
  */
 
 const PROTOCOL = 1;
+const MEMORY_MS = 3000;
 const query = new URLSearchParams(location.search);
 const memories = watchMemories();
 const state = document.getElementById('state');
@@ -66,8 +67,16 @@ const METHODS = {
   },
 
   async memory() {
-    const { bytes = null, breakdown = [] } = (await performance.measureUserAgentSpecificMemory?.()) ?? {};
-    return { wasm_bytes: memories.bytes() + (model?.memoryBytes?.() ?? 0), js_bytes: bytes, breakdown };
+    // Workers that block, as a pool's do, never answer: then the page's own heap has to do.
+    const asked = Promise.resolve(performance.measureUserAgentSpecificMemory?.()).catch(() => undefined);
+    const found = await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, MEMORY_MS))]);
+    const inside = model?.memoryBytes?.() ?? 0;
+    const shared = memories.sharedBytes() + (engine?.about.threads > 1 ? inside : 0);
+    return {
+      wasm_bytes: memories.bytes() + inside,
+      js_bytes: found ? heapBytes(found.breakdown, shared) : performance.memory?.usedJSHeapSize ?? null,
+      js_from: found ? 'page and workers' : 'page',
+    };
   },
 
   async close() {
@@ -81,6 +90,13 @@ const METHODS = {
     return {};
   },
 };
+
+/**
+ * The heaps alone: Chromium counts a shared Wasm memory in each thread that sees it, and others never.
+ * @param {{bytes: number, types: string[]}[]} breakdown
+ * @param {number} shared
+ */
+const heapBytes = (breakdown, shared) => breakdown.reduce((sum, { bytes, types }) => sum + bytes - (types.includes('JavaScript') && bytes >= shared ? shared : 0), 0);
 
 const plain = (tensor) => ({ name: tensor.name, dtype: tensor.dtype, shape: [...tensor.shape], bytes: tensor.data.byteLength });
 

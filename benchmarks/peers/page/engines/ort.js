@@ -14,8 +14,8 @@ export async function start(threads) {
   ort.env.logLevel = 'error';
   return {
     about: { version: ort.env.versions.web },
-    async open({ base, inputs }) {
-      const session = await ort.InferenceSession.create(`${base}model.onnx`, { executionProviders: ['wasm'], graphOptimizationLevel: 'all' });
+    async open({ base, inputs, dims }) {
+      const session = await ort.InferenceSession.create(`${base}model.onnx`, { executionProviders: ['wasm'], graphOptimizationLevel: 'all', freeDimensionOverrides: dims });
       const feeds = Object.fromEntries((await fetchAll(base, inputs)).map(({ name, dtype, data, shape }) => [name, new ort.Tensor(DTYPES[dtype], data, shape)]));
       return {
         async run() {

@@ -15,7 +15,11 @@ export async function start(threads) {
   const tf = globalThis.tf;
   tf.wasm.setWasmPaths('/npm/@tensorflow/tfjs-backend-wasm/dist/');
   tf.env().set('WASM_HAS_MULTITHREAD_SUPPORT', threads > 1);
-  if (threads > 1) tf.wasm.setThreadsCount(threads);
+  if (threads > 1) {
+    tf.wasm.setThreadsCount(threads);
+    // Its pool has at most half of the cores that the browser names, whatever it is told.
+    Object.defineProperty(navigator, 'hardwareConcurrency', { value: 2 * threads });
+  }
   await tf.setBackend('wasm');
   await tf.ready();
   return {
