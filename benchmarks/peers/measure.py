@@ -205,8 +205,10 @@ def compared(got: Arrays, expected: Arrays) -> tuple[float, str]:
             return math.inf, f"output {name} has shape {found.shape} instead of {want.shape}"
         norm = float(np.linalg.norm(want.astype(np.float64)))
         gap = float(np.linalg.norm(found.astype(np.float64) - want.astype(np.float64)))
+        if not math.isfinite(gap):
+            return math.inf, f"output {name} is not finite"
         worst = max(worst, gap / norm if norm else gap)
-    return (worst, "") if math.isfinite(worst) else (math.inf, "not finite")
+    return worst, ""
 
 
 def _ms(value: float) -> float:
