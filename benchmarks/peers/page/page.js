@@ -6,23 +6,27 @@ import { FrameReader, sendMessage } from '/host/frames.js';
 import { watchMemories } from './memories.js';
 
 /**
+ * What files.py says of a case, with `base`, the address of its files.
+ * @typedef {{name: string, op: string, base: string, dims: Record<string, number>, conv: any, inputs: any[], constants: any[], outputs: string[]}} Task
  * @typedef {{name: string, dtype: string, shape: number[], data: any}} Tensor
- * @typedef {object} Task what files.py says of a case, with `base`, the address of its files
- * @typedef {{run(): Promise<Tensor[]>, dispose(): void, memoryBytes?: () => number, inside?: () => number}} Model
- * @typedef {{about: object, open(task: Task): Promise<Model>}} Engine
+ * @typedef {{run(): Promise<Tensor[]>, dispose(): unknown, memoryBytes?: () => number, inside?: () => number}} Model
+ * @typedef {{about: any, open(task: Task): Promise<Model>}} Engine
  */
 
 const PROTOCOL = 1;
 const MEMORY_MS = 3000;
 const query = new URLSearchParams(location.search);
 const memories = watchMemories();
-const state = document.getElementById('state');
+/** Chromium's questions about memory are not in the types. @type {any} */
+const scope = performance;
+const state = /** @type {HTMLOutputElement} */ (document.getElementById('state'));
 
-/** @type {Engine | null} */
+/** Of the last `open`; Python asks for nothing before it. @type {any} */
 let engine = null;
-/** @type {Model | null} */
+/** @type {any} */
 let model = null;
 
+/** @type {Record<string, (params: any) => Promise<any>>} */
 const METHODS = {
   /** Engine (if it is not there yet) and model, ready to run. */
   async open({ task }) {
@@ -68,13 +72,13 @@ const METHODS = {
 
   async memory() {
     // Workers that block, as a pool's do, never answer: then the page's own heap has to do.
-    const asked = Promise.resolve(performance.measureUserAgentSpecificMemory?.()).catch(() => undefined);
+    const asked = Promise.resolve(scope.measureUserAgentSpecificMemory?.()).catch(() => undefined);
     const found = await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, MEMORY_MS))]);
     const inside = model?.memoryBytes?.() ?? 0;
     const shared = memories.sharedBytes() + (engine?.about.threads > 1 ? inside : 0);
     return {
       wasm_bytes: memories.bytes() + inside,
-      js_bytes: found ? heapBytes(found.breakdown, shared) : performance.memory?.usedJSHeapSize ?? null,
+      js_bytes: found ? heapBytes(found.breakdown, shared) : scope.memory?.usedJSHeapSize ?? null,
       js_from: found ? 'page and workers' : 'page',
     };
   },
@@ -98,18 +102,23 @@ const METHODS = {
  */
 const heapBytes = (breakdown, shared) => breakdown.reduce((sum, { bytes, types }) => sum + bytes - (types.includes('JavaScript') && bytes >= shared ? shared : 0), 0);
 
-const plain = (tensor) => ({ name: tensor.name, dtype: tensor.dtype, shape: [...tensor.shape], bytes: tensor.data.byteLength });
+const plain = (/** @type {Tensor} */ tensor) => ({ name: tensor.name, dtype: tensor.dtype, shape: [...tensor.shape], bytes: tensor.data.byteLength });
 
 /** The bytes of a typed array in a buffer of their own, which no other thread shares. */
-const bytesOf = ({ data }) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice().buffer;
+const bytesOf = (/** @type {Tensor} */ { data }) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice().buffer;
 
+/**
+ * @param {WebSocket} socket
+ * @param {import('/host/frames.js').Request} request
+ */
 async function answer(socket, { id, method, params }) {
   state.value = method;
   try {
     const { outputs, ...rest } = await METHODS[method](params);
     const result = outputs ? { ...rest, outputs: outputs.map(plain) } : rest;
     sendMessage(socket, { id, result }, (outputs ?? []).map(bytesOf));
-  } catch (error) {
+  } catch (thrown) {
+    const error = /** @type {Error} */ (thrown);
     const message = `${error?.name ?? 'Error'}: ${error?.message ?? error}`;
     sendMessage(socket, { id, error: { code: 'engine', message, hint: '', facts: { stack: String(error?.stack ?? '').slice(0, 1000) } } }, []);
   }

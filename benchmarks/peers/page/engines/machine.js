@@ -1,13 +1,19 @@
 // The limits of the machine: a bundle whose driver call alone is timed.
 
-/** @param {number} threads */
+/**
+ * @param {number} threads
+ * @returns {Promise<import('../page.js').Engine>}
+ */
 export async function start(threads) {
+  /** @type {any} */
   const { load } = await import('/engine/engine.js');
+  /** @type {Record<string, unknown>} */
+  const about = {};
   return {
-    about: {},
+    about,
     async open({ name }) {
       const engine = await load(`/bundles/${name}/`, { threads });
-      this.about = { threads: engine.info.threads ?? 1 };
+      about.threads = engine.info.threads ?? 1;
       let inside = 0;
       return {
         async run() {

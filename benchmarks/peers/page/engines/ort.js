@@ -3,10 +3,14 @@
 import { fetchAll } from '../tensors.js';
 
 const DIST = '/npm/onnxruntime-web/dist/';
+/** @type {Record<string, string>} */
 const DTYPES = { f32: 'float32', f64: 'float64', i8: 'int8', u8: 'uint8', i32: 'int32', i64: 'int64', bool: 'bool' };
 const NAMES = Object.fromEntries(Object.entries(DTYPES).map(([ours, theirs]) => [theirs, ours]));
 
-/** @param {number} threads */
+/**
+ * @param {number} threads
+ * @returns {Promise<import('../page.js').Engine>}
+ */
 export async function start(threads) {
   const ort = await import(`${DIST}ort.wasm.bundle.min.mjs`);
   ort.env.wasm.wasmPaths = DIST;
@@ -20,7 +24,7 @@ export async function start(threads) {
       return {
         async run() {
           const outputs = await session.run(feeds);
-          return Object.entries(outputs).map(([name, { type, dims, data }]) => ({ name, dtype: NAMES[type], shape: dims, data }));
+          return Object.entries(outputs).map(([name, /** @type {any} */ { type, dims, data }]) => ({ name, dtype: NAMES[type], shape: dims, data }));
         },
         dispose: () => session.release(),
       };

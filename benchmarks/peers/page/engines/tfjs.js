@@ -7,12 +7,16 @@ const script = (/** @type {string} */ src) => new Promise((resolve, reject) => {
   document.head.append(Object.assign(document.createElement('script'), { src, onload: resolve, onerror: () => reject(new Error(src)) }));
 });
 
-/** @param {number} threads */
+/**
+ * @param {number} threads
+ * @returns {Promise<import('../page.js').Engine>}
+ */
 export async function start(threads) {
   for (const [name, file] of [['core', 'tf-core'], ['backend-cpu', 'tf-backend-cpu'], ['converter', 'tf-converter'], ['backend-wasm', 'tf-backend-wasm']]) {
     await script(`/npm/@tensorflow/tfjs-${name}/dist/${file}.min.js`);
   }
-  const tf = globalThis.tf;
+  /** @type {any} */
+  const { tf } = /** @type {any} */ (globalThis);
   tf.wasm.setWasmPaths('/npm/@tensorflow/tfjs-backend-wasm/dist/');
   tf.env().set('WASM_HAS_MULTITHREAD_SUPPORT', threads > 1);
   if (threads > 1) {
@@ -42,6 +46,7 @@ export async function start(threads) {
   };
 }
 
+/** @type {Record<string, (tf: any, operands: any, conv: any) => any>} */
 const KERNELS = {
   matmul: (tf, { x, w }) => tf.matMul(x, w),
   conv(tf, { x, w, b }, { stride, pad, groups }) {

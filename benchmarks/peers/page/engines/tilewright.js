@@ -2,15 +2,21 @@
 
 import { fetchAll } from '../tensors.js';
 
-/** @param {number} threads */
+/**
+ * @param {number} threads
+ * @returns {Promise<import('../page.js').Engine>}
+ */
 export async function start(threads) {
+  /** @type {any} */
   const { load } = await import('/engine/engine.js');
+  /** @type {Record<string, unknown>} */
+  const about = {};
   return {
-    about: {},
+    about,
     async open({ name, base, inputs }) {
       const engine = await load(`/bundles/${name}/`, { threads });
       const feeds = Object.fromEntries((await fetchAll(base, inputs)).map(({ name: key, data, shape }) => [key, { data, shape }]));
-      this.about = { threads: engine.info.threads ?? 1, variant: engine.info.variant, lost: engine.info.lost };
+      Object.assign(about, { threads: engine.info.threads ?? 1, variant: engine.info.variant, lost: engine.info.lost });
       let inside = 0;
       return {
         async run() {
