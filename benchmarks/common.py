@@ -85,6 +85,20 @@ def save(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
     return path
 
 
+def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str]) -> Path:
+    """Put `rows` into results/NAME.json in place of those with the same `key`; the others stay.
+
+    Rows may come from different runs, so each one carries its date and commit.
+    """
+    path = RESULTS / f"{name}.json"
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    when = datetime.datetime.now(datetime.UTC).date().isoformat()
+    new = [{**row, "date": when, "commit": commit()} for row in rows]
+    taken = {tuple(row[k] for k in key) for row in new}
+    kept = [row for row in before if tuple(row[k] for k in key) not in taken]
+    return save(name, kept + new)
+
+
 def spread(values: Sequence[float]) -> float:
     """Distance of the quartiles as a share of the median."""
     low, _, high = statistics.quantiles(values, n=4)

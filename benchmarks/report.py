@@ -17,16 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import report_peers
+from charts import bars, table
+
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parents[1] / "README.md"
 
 Record = dict[str, Any]
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; all columns but the first are right-aligned."""
-    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def kernels(record: Record) -> str:
@@ -113,40 +110,13 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compile": compile_speed,
     "agreement": agreement,
     "sizes": sizes,
+    "peers": report_peers.summary,
 }
+#: What results/README.md says beyond the table.
+DETAILS: dict[str, Callable[[Record], str]] = {"peers": report_peers.details}
 
 
 # ---- charts --------------------------------------------------------------------------------------
-
-
-def bars(title: str, rows: list[tuple[str, float, float]], unit: str) -> str:
-    """Horizontal bars: (label, value, limit); the limit is drawn as a lighter bar behind."""
-    top = max(max(value, limit) for _, value, limit in rows)
-    width, left, bar, gap = 640, 190, 22, 12
-    scale = (width - left - 90) / top
-    parts = []
-    for i, (label, value, limit) in enumerate(rows):
-        y = 44 + i * (bar + gap)
-        parts.append(f'<text x="{left - 10}" y="{y + 15}" text-anchor="end">{label}</text>')
-        parts.append(
-            f'<rect x="{left}" y="{y}" width="{limit * scale:.1f}" height="{bar}" rx="3" '
-            'fill="#e9c4b0"/>'
-        )
-        parts.append(
-            f'<rect x="{left}" y="{y}" width="{value * scale:.1f}" height="{bar}" rx="3" '
-            'fill="#b8481c"/>'
-        )
-        end = left + max(value, limit) * scale + 8
-        parts.append(f'<text x="{end:.1f}" y="{y + 15}">{value:.1f} {unit}</text>')
-    height = 44 + len(rows) * (bar + gap) + 8
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'font-family="system-ui, sans-serif" font-size="13" fill="#2a2420">\n'
-        f'<rect width="{width}" height="{height}" fill="#fbf8f4"/>\n'
-        f'<text x="16" y="26" font-size="15" font-weight="600">{title}</text>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
 
 
 def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
@@ -162,6 +132,8 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
             for r in records["passes"]["rows"]
         ]
         yield "passes.svg", bars("K0 after each further Wasm pass, GFLOP/s", rows, "")
+    if "peers" in records:
+        yield from report_peers.charts(records["peers"])
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -180,6 +152,8 @@ def files() -> Iterator[tuple[Path, str]]:
     lines = ["# Results", "", "Made by `benchmarks/report.py` from the JSON files beside it.", ""]
     for name, record in records.items():
         lines += [f"## {name}", "", facts(record), "", TABLES[name](record), ""]
+        if name in DETAILS:
+            lines += [DETAILS[name](record), ""]
     yield RESULTS / "README.md", "\n".join(lines)
     for name, text in charts(records):
         yield RESULTS / name, text

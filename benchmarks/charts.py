@@ -1,0 +1,165 @@
+"""Tables and pictures as text: Markdown tables, SVG bars, bars in groups, rooflines.
+
+Input: labels and numbers.  Output: text.  It knows nothing of what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH, LEFT = 640, 190
+INK, PAPER, OURS, PALE = "#2a2420", "#fbf8f4", "#b8481c", "#e9c4b0"
+#: One per engine, ours first.
+COLOURS = (OURS, "#3f6c8c", "#7a9a58", "#c9a23a", "#8a7ca8")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; all columns but the first are right-aligned."""
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def _svg(height: float, title: str, parts: Sequence[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
+        f'font-family="system-ui, sans-serif" font-size="13" fill="{INK}">\n'
+        f'<rect width="{WIDTH}" height="{height:.0f}" fill="{PAPER}"/>\n'
+        f'<text x="16" y="26" font-size="15" font-weight="600">{title}</text>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def bars(title: str, rows: list[tuple[str, float, float]], unit: str) -> str:
+    """Horizontal bars: (label, value, limit); the limit is drawn as a lighter bar behind."""
+    top = max(max(value, limit) for _, value, limit in rows)
+    width, left, bar, gap = 640, 190, 22, 12
+    scale = (width - left - 90) / top
+    parts = []
+    for i, (label, value, limit) in enumerate(rows):
+        y = 44 + i * (bar + gap)
+        parts.append(f'<text x="{left - 10}" y="{y + 15}" text-anchor="end">{label}</text>')
+        parts.append(
+            f'<rect x="{left}" y="{y}" width="{limit * scale:.1f}" height="{bar}" rx="3" '
+            'fill="#e9c4b0"/>'
+        )
+        parts.append(
+            f'<rect x="{left}" y="{y}" width="{value * scale:.1f}" height="{bar}" rx="3" '
+            'fill="#b8481c"/>'
+        )
+        end = left + max(value, limit) * scale + 8
+        parts.append(f'<text x="{end:.1f}" y="{y + 15}">{value:.1f} {unit}</text>')
+    height = 44 + len(rows) * (bar + gap) + 8
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'font-family="system-ui, sans-serif" font-size="13" fill="#2a2420">\n'
+        f'<rect width="{width}" height="{height}" fill="#fbf8f4"/>\n'
+        f'<text x="16" y="26" font-size="15" font-weight="600">{title}</text>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def grouped(
+    title: str, engines: Sequence[str], rows: Sequence[tuple[str, Sequence[float | None]]]
+) -> str:
+    """Horizontal bars in groups: a label, then a value per engine, None where there is none."""
+    top = max((v for _, values in rows for v in values if v is not None), default=1.0)
+    bar, gap, start = 11, 12, 64
+    scale = (WIDTH - LEFT - 70) / top
+    parts = []
+    for i, engine in enumerate(engines):
+        x = 16 + i * 122
+        parts.append(f'<rect x="{x}" y="40" width="11" height="11" rx="2" fill="{COLOURS[i]}"/>')
+        parts.append(f'<text x="{x + 16}" y="50" font-size="12">{engine}</text>')
+    y = float(start)
+    for label, values in rows:
+        height = bar * len(values)
+        middle = y + height / 2 + 4
+        parts.append(f'<text x="{LEFT - 10}" y="{middle:.0f}" text-anchor="end">{label}</text>')
+        for i, value in enumerate(values):
+            if value is None:
+                continue
+            top_edge = y + i * bar
+            width = max(value * scale, 1.0)
+            parts.append(
+                f'<rect x="{LEFT}" y="{top_edge:.0f}" width="{width:.1f}" height="{bar - 1}" '
+                f'rx="2" fill="{COLOURS[i]}"/>'
+            )
+            parts.append(
+                f'<text x="{LEFT + width + 5:.1f}" y="{top_edge + 9:.0f}" font-size="10">'
+                f"{figure(value)}</text>"
+            )
+        y += height + gap
+    return _svg(y + 4, title, parts)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel in a roofline: operations per byte, GFLOP/s, and whose it is."""
+
+    label: str
+    intensity: float
+    gflops: float
+    series: int
+
+
+def roofline(
+    title: str, peak: float, bandwidth: float, series: Sequence[str], points: Sequence[Point]
+) -> str:
+    """GFLOP/s over operations per byte, both logarithmic, under the machine's two limits."""
+    x0, x1, y0, y1, height = 60.0, WIDTH - 20.0, 70.0, 370.0, 420
+    low, high = (math.floor(math.log2(min(p.intensity for p in points))), 9)
+    floor_, roof = -1, math.ceil(math.log2(peak)) + 0.3
+
+    def x(value: float) -> float:
+        return x0 + (math.log2(value) - low) / (high - low) * (x1 - x0)
+
+    def y(value: float) -> float:
+        clipped = max(math.log2(value), floor_)
+        return y1 - (clipped - floor_) / (roof - floor_) * (y1 - y0)
+
+    knee = peak / bandwidth
+    parts = [
+        f'<path d="M{x(2.0**low):.1f} {y(bandwidth * 2.0**low):.1f} L{x(knee):.1f} {y(peak):.1f} '
+        f'L{x1:.1f} {y(peak):.1f}" fill="none" stroke="{INK}" stroke-width="1.5"/>',
+        f'<text x="{x1:.0f}" y="{y(peak) - 6:.0f}" text-anchor="end" font-size="11">'
+        f"multiply-add peak {peak:.1f} GFLOP/s</text>",
+        f'<text x="{x(2.0**low) + 6:.0f}" y="{y1 - 8:.0f}" font-size="11">'
+        f"memory {bandwidth:.1f} GB/s</text>",
+    ]
+    for power in range(low, high + 1):
+        at = x(2.0**power)
+        text = f"{2**power}" if power >= 0 else f"1/{2**-power}"
+        parts.append(f'<text x="{at:.0f}" y="{y1 + 16:.0f}" font-size="10">{text}</text>')
+    for power in range(math.ceil(roof)):
+        at = y(2.0**power)
+        parts.append(
+            f'<text x="{x0 - 8:.0f}" y="{at + 4:.0f}" text-anchor="end" font-size="10">'
+            f"{2**power}</text>"
+        )
+        parts.append(f'<path d="M{x0:.0f} {at:.1f} H{x1:.0f}" stroke="{PALE}" stroke-width="0.5"/>')
+    for i, name in enumerate(series):
+        at = 16 + i * 140
+        parts.append(f'<circle cx="{at + 5}" cy="46" r="4.5" fill="{COLOURS[i]}"/>')
+        parts.append(f'<text x="{at + 16}" y="50" font-size="12">{name}</text>')
+    for p in sorted(points, key=lambda p: -p.series):
+        parts.append(
+            f'<circle cx="{x(p.intensity):.1f}" cy="{y(p.gflops):.1f}" r="4" '
+            f'fill="{COLOURS[p.series]}" fill-opacity="0.8"><title>{p.label}: '
+            f"{figure(p.gflops)} GFLOP/s</title></circle>"
+        )
+    parts.append(
+        f'<text x="{(x0 + x1) / 2:.0f}" y="{y1 + 34:.0f}" text-anchor="middle" font-size="11">'
+        "operations per byte that must move; left axis GFLOP/s</text>"
+    )
+    return _svg(height, title, parts)
+
+
+def figure(value: float) -> str:
+    """Three significant figures, no exponents."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

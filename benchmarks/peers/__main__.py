@@ -1,0 +1,250 @@
+"""Tilewright beside other engines, in the same browser and the same run, by turns.
+
+Input: names of cases or groups, engines, threads.  Output: results/peers.json, case by case: an
+earlier run's rows of other cases stay.  See README.md beside this file.
+
+    uv run python -m benchmarks.peers --only k0,mobilenet_v2 --engines tilewright,ort --threads 1,2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import common
+from tilewright.base.errors import TilewrightError
+from tilewright.hosts.browser_find import require
+
+from .cases import CASES, GROUPS, QUICK, Case, chosen
+from .engines import ENGINES, HERE
+from .files import Absent, Files, prepared
+from .machine import ENGINE as MACHINE
+from .machine import facts as limit_facts
+from .machine import limit_files
+from .measure import QUICK as QUICK_PLAN
+from .measure import (
+    Lane,
+    Plan,
+    Row,
+    about,
+    attempt,
+    finished,
+    idle,
+    label,
+    opened,
+    remembered,
+    rounds,
+    warmed,
+)
+from .session import Session, quietly_closed
+
+LIMIT_PLAN = Plan(turn_ms=30.0, warm_ms=1200.0)
+KEY = ("case", "browser", "engine", "threads")
+
+
+class Sessions:
+    """Sessions that kernels share; one that failed is ended, the next case gets a new one."""
+
+    def __init__(self, browser: str) -> None:
+        self.browser = browser
+        self._open: dict[tuple[str, int], Session] = {}
+        self.limits: list[Lane] = []
+
+    def start_limits(self, threads: Sequence[int]) -> None:
+        """The kernels that show what the machine can do, for each number of threads."""
+        for files in limit_files():
+            for count in threads:
+                # a page each: both are ready at any time
+                session = self._open.setdefault(
+                    (f"{MACHINE} {files.case.name}", count),
+                    Session(MACHINE, count, self.browser).__enter__(),
+                )
+                session.add(files)
+                lane = Lane(session, files, {"status": "ok", "why": ""}, driver=True)
+                self.limits.append(lane)
+                attempt(lane, partial(opened, lane, "again"), say)
+                attempt(lane, partial(warmed, lane, LIMIT_PLAN), say)
+
+    def get(self, engine: str, threads: int, fresh: bool) -> Session:
+        key = (engine, threads)
+        if fresh:
+            self.drop(key)
+        if key not in self._open:
+            self._open[key] = Session(engine, threads, self.browser).__enter__()
+        return self._open[key]
+
+    def drop(self, key: tuple[str, int]) -> None:
+        if key in self._open:
+            quietly_closed(self._open.pop(key))
+
+    def drop_all(self) -> None:
+        for key in list(self._open):
+            self.drop(key)
+
+
+@contextmanager
+def sessions(browser: str) -> Iterator[Sessions]:
+    made = Sessions(browser)
+    try:
+        yield made
+    finally:
+        made.drop_all()
+
+
+def measure(
+    files: Files, pool: Sessions, engines: Sequence[str], threads: Sequence[int], plan: Plan
+) -> list[Row]:
+    """All engines on one case; one row each, also for those that cannot."""
+    model = files.case.group == "model"
+    bounds = [lane for lane in pool.limits if lane.session.threads in threads]
+    rows: list[Row] = []
+    lanes: list[Lane] = []
+    for engine in engines:
+        for count in threads:
+            row: Row = {"engine": engine, "threads": count, "status": "ok", "why": ""}
+            rows.append(row | {"version": ENGINES[engine].version})
+            if (why := files.missing.get(ENGINES[engine].needs)) is not None:
+                rows[-1] |= {"status": "skipped", "why": why}
+                continue
+            try:
+                session = pool.get(engine, count, fresh=model)
+            except TilewrightError as error:
+                rows[-1] |= {"status": "failed", "why": str(error)}
+                continue
+            session.add(files)
+            lanes.append(Lane(session, files, rows[-1]))
+    for lane in lanes:
+        attempt(lane, partial(_ready, lane, plan, model), say)
+    idle(lanes, say)
+    for bound in bounds:
+        bound.rounds.clear()
+        bound.inside.clear()
+    rounds([lane for lane in [*bounds, *lanes] if lane.alive], plan, time.monotonic, say)
+    for bound in bounds:
+        finished(bound)
+    for lane in lanes:
+        attempt(lane, partial(remembered, lane), say)
+        finished(lane)
+        attempt(lane, lane.session.close, say)
+        if model or not lane.alive:
+            pool.drop((lane.session.engine, lane.session.threads))
+    work = {"flops": files.flops, "bytes": files.case.bytes}
+    return [row | work | limit_facts(bounds, row["threads"]) for row in rows]
+
+
+def _ready(lane: Lane, plan: Plan, model: bool) -> None:
+    """A model's first visit in a new browser, then its second; a kernel in a page that is there."""
+    say(f"  {label(lane)} …")
+    opened(lane, "cold" if model else "again")
+    if not lane.alive:
+        say(f"  {label(lane)}: {lane.row['why']}")
+        return
+    if model:
+        remembered(lane)
+    if model and plan.visits:
+        # engines keep optimised code for the next visit only after it has been used for a while
+        warmed(lane, plan)
+        lane.session.reload()
+        opened(lane, "warm")
+    warmed(lane, plan)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def install() -> None:
+    """The pinned packages, if they are not there yet."""
+    if all((HERE / "node_modules" / e.package).is_dir() for e in ENGINES.values() if e.package):
+        return
+    say("installing the other engines (npm ci)")
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    subprocess.run(command, cwd=HERE, check=True, stdout=sys.stderr)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
+    groups = ", ".join(GROUPS)
+    parser.add_argument("--only", default="", help=f"cases or groups ({groups}), with commas")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="with commas")
+    parser.add_argument("--threads", default="1,2", help="with commas")
+    parser.add_argument("--browser", default="chromium", choices=("chromium", "firefox"))
+    parser.add_argument("--models", type=Path, default=Path("dist/models"))
+    parser.add_argument("--rounds", type=int, help="instead of the usual number")
+    parser.add_argument("--quick", action="store_true", help="few cases, few rounds, one visit")
+    parser.add_argument("--json", action="store_true", help="the rows on stdout as JSON")
+    parser.add_argument("--list", action="store_true", help="names of all cases")
+    parser.add_argument("--no-save", action="store_true", help="leave the results file alone")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    if args.list:
+        print("\n".join(f"{case.group:8} {case.name}" for case in CASES))
+        return
+    engines = [name for name in args.engines.split(",") if name]
+    if unknown := set(engines) - set(ENGINES):
+        raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ENGINES)}")
+    threads = [int(count) for count in args.threads.split(",")]
+    names = [name for name in args.only.split(",") if name]
+    plan = QUICK_PLAN if args.quick else Plan()
+    if args.rounds:
+        plan = replace(plan, rounds=args.rounds)
+    cases = chosen(names or (QUICK if args.quick else ()))
+    if any(ENGINES[e].package for e in engines):
+        install()
+    rows = run(cases, engines, threads, plan, args)
+    if args.json:
+        print(json.dumps(rows, indent=1))
+
+
+def run(
+    cases: Sequence[Case],
+    engines: Sequence[str],
+    threads: Sequence[int],
+    plan: Plan,
+    args: argparse.Namespace,
+) -> list[Row]:
+    """All cases, one after the other; each is saved as soon as it is done."""
+    facts: dict[str, Any] = {
+        "run": uuid.uuid4().hex[:8],
+        "browser": args.browser,
+        "browser_version": require(args.browser).version(),
+        "quick": args.quick,
+    }
+    everything: list[Row] = []
+    with sessions(args.browser) as pool:
+        pool.start_limits(threads)
+        for number, case in enumerate(cases, 1):
+            say(f"[{number}/{len(cases)}] {case.name}")
+            try:
+                files = prepared(case, args.models)
+            except Absent as error:
+                rows: list[Row] = [
+                    {"engine": "", "threads": 0, "status": "absent", "why": str(error)}
+                ]
+                say(f"  skipped: {error}")
+            else:
+                rows = measure(files, pool, engines, threads, plan)
+                for row in rows:
+                    say(f"  {row['engine']:10} ×{row['threads']}  {about(row)}")
+            rows = [{"case": case.name, "group": case.group, **facts, **row} for row in rows]
+            if not args.no_save:
+                common.merge("peers", rows, KEY)
+            everything += rows
+    return everything
+
+
+if __name__ == "__main__":
+    main()

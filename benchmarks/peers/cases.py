@@ -1,0 +1,229 @@
+"""What is measured: kernels, sweeps and models, as a table of plain data.
+
+Input: nothing.  Output: `CASES`.  A kernel case knows its shapes, its floating point operations and
+the least bytes that it must move; files.py makes files of it, the pages in page/ run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+F32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """x[batch, m, k] times w[batch, k, n]; without a batch, w is a constant as in real layers."""
+
+    m: int
+    k: int
+    n: int
+    batch: int = 0
+
+    op = "matmul"
+
+    @property
+    def flops(self) -> int:
+        return 2 * max(self.batch, 1) * self.m * self.k * self.n
+
+    @property
+    def x(self) -> Shape:
+        return (self.batch, self.m, self.k) if self.batch else (self.m, self.k)
+
+    @property
+    def w(self) -> Shape:
+        return (self.batch, self.k, self.n) if self.batch else (self.k, self.n)
+
+    @property
+    def y(self) -> Shape:
+        return (*self.x[:-1], self.n)
+
+
+@dataclass(frozen=True)
+class Conv:
+    """x[1, channels, size, size] with `filters` square filters and a bias, both constant."""
+
+    channels: int
+    size: int
+    filters: int
+    kernel: int
+    stride: int = 1
+    pad: int = 0
+    groups: int = 1
+
+    op = "conv"
+
+    @property
+    def out(self) -> int:
+        return (self.size + 2 * self.pad - self.kernel) // self.stride + 1
+
+    @property
+    def flops(self) -> int:
+        depth = self.channels // self.groups * self.kernel**2
+        return 2 * self.out**2 * self.filters * depth
+
+    @property
+    def x(self) -> Shape:
+        return (1, self.channels, self.size, self.size)
+
+    @property
+    def w(self) -> Shape:
+        return (self.filters, self.channels // self.groups, self.kernel, self.kernel)
+
+    @property
+    def y(self) -> Shape:
+        return (1, self.filters, self.out, self.out)
+
+
+@dataclass(frozen=True)
+class Add:
+    """x + w over `count` elements, both inputs: nothing but memory traffic."""
+
+    count: int
+
+    op = "add"
+
+    @property
+    def flops(self) -> int:
+        return self.count
+
+    @property
+    def x(self) -> Shape:
+        return (self.count,)
+
+    w = y = x
+
+
+@dataclass(frozen=True)
+class Model:
+    """An ONNX file `stem`[-exporter].onnx; `dims` are sizes of its named dimensions.
+
+    Dimensions that the file names otherwise get `length`, the sequence length.
+    """
+
+    stem: str
+    length: int = 384
+
+    op = "model"
+
+
+Work = Matmul | Conv | Add | Model
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure.  `tolerance`: largest error of the output's norm, relative."""
+
+    name: str
+    group: str
+    work: Work
+    tolerance: float = 1e-5
+
+    @property
+    def bytes(self) -> int:
+        """The least traffic of a kernel: every operand read once, the result written once."""
+        if isinstance(self.work, Model):
+            return 0
+        return F32_BYTES * sum(_count(s) for s in (self.work.x, self.work.w, self.work.y))
+
+    @property
+    def flops(self) -> int:
+        """Of a kernel; models have theirs counted by the compiler."""
+        return 0 if isinstance(self.work, Model) else self.work.flops
+
+
+def _count(shape: Shape) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+#: Measured in every run, for the roofline: 192 MiB of traffic, beyond every cache.
+STREAM = Case("stream", "machine", Add(1 << 24), 0.0)
+PEAK = "peak"
+
+_KERNELS = (
+    Case("k0", "kernel", Matmul(384, 768, 768)),
+    Case("k1", "kernel", Matmul(640, 768, 3072)),
+    Case("k2", "kernel", Matmul(384, 384, 64, batch=12)),
+    Case("k3", "kernel", Matmul(64, 64, 64, batch=120)),
+)
+
+_GEMMS: Sequence[tuple[int, int, int]] = (
+    *((n, n, n) for n in (16, 32, 64, 128, 256, 512, 1024)),
+    # one row: GEMV
+    (1, 768, 768), (1, 768, 3072), (1, 3072, 768), (1, 2048, 1000),
+    # few rows, few columns, little depth
+    (4, 768, 768), (16, 1024, 16), (1024, 64, 16), (1024, 16, 1024), (16, 4096, 16),
+    # sizes that are multiples of nothing
+    (7, 13, 11), (33, 65, 129), (100, 200, 300), (197, 768, 768), (385, 769, 767), (49, 1024, 513),
+)  # fmt: skip
+
+_CONVS: Sequence[tuple[str, Conv]] = (
+    ("resnet50_stem", Conv(3, 224, 64, 7, 2, 3)),
+    ("resnet50_1x1_up56", Conv(64, 56, 256, 1)),
+    ("resnet50_1x1_down56", Conv(256, 56, 64, 1)),
+    ("resnet50_3x3_56", Conv(64, 56, 64, 3, 1, 1)),
+    ("resnet50_3x3_s2_56", Conv(128, 56, 128, 3, 2, 1)),
+    ("resnet50_3x3_14", Conv(256, 14, 256, 3, 1, 1)),
+    ("resnet50_1x1_s2_14", Conv(1024, 14, 2048, 1, 2)),
+    ("resnet50_3x3_7", Conv(512, 7, 512, 3, 1, 1)),
+    ("mobilenet_stem", Conv(3, 224, 32, 3, 2, 1)),
+    ("mobilenet_dw_112", Conv(32, 112, 32, 3, 1, 1, 32)),
+    ("mobilenet_pw_112", Conv(16, 112, 96, 1)),
+    ("mobilenet_dw_s2_112", Conv(96, 112, 96, 3, 2, 1, 96)),
+    ("mobilenet_pw_56", Conv(24, 56, 144, 1)),
+    ("mobilenet_dw_14", Conv(384, 14, 384, 3, 1, 1, 384)),
+    ("mobilenet_pw_14", Conv(96, 14, 576, 1)),
+    ("mobilenet_dw_7", Conv(960, 7, 960, 3, 1, 1, 960)),
+    ("mobilenet_pw_7", Conv(320, 7, 1280, 1)),
+    ("squeezenet_stem", Conv(3, 224, 64, 3, 2)),
+    ("squeezenet_squeeze_55", Conv(128, 55, 16, 1)),
+    ("squeezenet_expand_55", Conv(16, 55, 64, 3, 1, 1)),
+    ("squeezenet_expand_13", Conv(64, 13, 256, 3, 1, 1)),
+    ("alexnet_11x11_s4", Conv(3, 224, 64, 11, 4, 2)),
+    ("alexnet_5x5_27", Conv(64, 27, 192, 5, 1, 2)),
+    ("alexnet_3x3_13", Conv(192, 13, 384, 3, 1, 1)),
+)
+
+#: 8-bit models: engines round at different places, so that single steps of the grid differ.
+_INT8 = 0.1
+_MODELS = (
+    Case("minilm", "model", Model("minilm", 128), 1e-4),
+    Case("roberta_base", "model", Model("roberta-base"), 1e-4),
+    Case("bart_encoder", "model", Model("bart-base-encoder"), 1e-4),
+    Case("bart_decoder", "model", Model("bart-base-decoder"), 1e-4),
+    Case("gpt2", "model", Model("gpt2"), 1e-4),
+    Case("t5_encoder", "model", Model("t5-small-encoder"), 1e-4),
+    Case("t5_decoder", "model", Model("t5-small-decoder"), 1e-4),
+    Case("resnet18", "model", Model("resnet18"), 1e-4),
+    Case("resnet50", "model", Model("resnet50"), 1e-4),
+    Case("mobilenet_v2", "model", Model("mobilenet_v2"), 1e-4),
+    Case("squeezenet", "model", Model("squeezenet"), 1e-4),
+    Case("alexnet", "model", Model("alexnet"), 1e-4),
+    Case("gru", "model", Model("gru"), 1e-4),
+    Case("lstm", "model", Model("lstm"), 1e-4),
+    Case("mobilenet_v2_int8", "model", Model("mobilenet_v2_int8"), _INT8),
+)
+
+CASES: tuple[Case, ...] = (
+    *_KERNELS,
+    *(Case(f"gemm_{m}x{k}x{n}", "gemm", Matmul(m, k, n)) for m, k, n in _GEMMS),
+    *(Case(f"conv_{name}", "conv", conv) for name, conv in _CONVS),
+    *_MODELS,
+)
+
+GROUPS = tuple(dict.fromkeys(case.group for case in CASES))
+#: What --quick measures.
+QUICK = ("k0", "k3", "gemm_64x64x64", "conv_mobilenet_dw_112", "minilm", "squeezenet")
+
+
+def chosen(names: Sequence[str]) -> list[Case]:
+    """Cases by name or group; all without any."""
+    known = {c.name for c in CASES} | set(GROUPS)
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"Unknown: {', '.join(unknown)}. Known are {', '.join(sorted(known))}")
+    return [c for c in CASES if not names or c.name in names or c.group in names]

@@ -1,0 +1,44 @@
+"""The engines: their names, packages, and which numbers of threads they can be given.
+
+Input: nothing.  Output: `ENGINES`, each with a page/engines/<name>.js of the same name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`title` as tables show it; `package` on npm, empty for ours; `needs`: files of a case."""
+
+    name: str
+    title: str
+    package: str = ""
+    needs: str = ""
+
+    @property
+    def version(self) -> str:
+        """The installed version; what package.json asks for is pinned."""
+        if not self.package:
+            from tilewright import __version__
+
+            return __version__
+        path = HERE / "node_modules" / self.package / "package.json"
+        return str(json.loads(path.read_text())["version"]) if path.exists() else "not installed"
+
+
+ENGINES: dict[str, Engine] = {
+    e.name: e
+    for e in (
+        Engine("tilewright", "Tilewright", needs="bundle"),
+        Engine("ort", "onnxruntime-web", "onnxruntime-web"),
+        Engine("litert", "LiteRT.js", "@litertjs/core", needs="tflite"),
+        Engine("tfjs", "TF.js wasm", "@tensorflow/tfjs-backend-wasm"),
+        Engine("jax", "jax-js", "@jax-js/jax"),
+    )
+}

@@ -1,0 +1,53 @@
+"""What the machine can do, measured by turns with every case: multiply-adds, memory traffic.
+
+Input: the sessions of a run.  Output: lanes whose figures become GFLOP/s of a kernel that only
+multiplies and adds in registers, and GB/s of one that adds two arrays too large for any cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.benchkernel import peak
+from tilewright.bundle import Contents, write
+from tilewright.compiler import compile_model
+
+from .cases import PEAK, STREAM, Case
+from .files import BUILD, Files, onnx_of
+from .measure import Lane
+
+ENGINE = "machine"
+
+
+def limit_files() -> list[Files]:
+    """The two kernels, as cases without an answer to compare."""
+    subject = peak()
+    stream = compile_model(onnx_of(STREAM.name, STREAM.work, {})).contents  # type: ignore[arg-type]
+    return [
+        _files(Case(PEAK, "machine", STREAM.work), subject.contents, subject.flops),
+        _files(STREAM, stream, 0),
+    ]
+
+
+def _files(case: Case, contents: Contents, flops: int) -> Files:
+    folder = BUILD / case.name
+    write(contents, folder / "bundle")
+    return Files(case, folder, Path(), {}, {}, {"name": case.name}, flops)
+
+
+def facts(lanes: Sequence[Lane], threads: int) -> dict[str, Any]:
+    """The limits for that many threads, of the rounds that the lanes ran."""
+    return dict(_facts(lanes, threads))
+
+
+def _facts(lanes: Sequence[Lane], threads: int) -> Iterator[tuple[str, float]]:
+    for lane in lanes:
+        if lane.session.threads != threads or "median_ms" not in lane.row:
+            continue
+        if lane.files.case.name == PEAK:
+            yield "peak_gflops", lane.row["gflops_fastest"]
+            yield "peak_gflops_median", lane.row["gflops"]
+        else:
+            yield "stream_gbps", round(STREAM.bytes / lane.row["fastest_ms"] / 1e6, 2)

@@ -1,0 +1,228 @@
+"""How one case is measured: every engine and thread count by turns, in rounds.
+
+Input: the files of a case, sessions.  Output: one row per engine and thread count.  An engine that
+fails or hangs gets a row that says why, and the others go on.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import TilewrightError
+
+from .files import Arrays, Files
+from .session import Json, Session
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
+
+#: A sample lasts at least this long, so that the clock's steps do not matter.
+SAMPLE_MS = 1.0
+#: Every engine gets that many, however slow it is.
+LEAST_ROUNDS = 3
+#: Above this share of a core, an idle engine disturbs the one that is measured.
+IDLE_LIMIT = 0.05
+SETTLE = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    rounds:   turns per engine; turn_ms: how long a turn lasts, at least one run
+    warm_ms:  before the rounds, at most `warm_runs` runs, at least two
+    lane_s:   an engine's last round begins before it has used that much, from the third on
+    visits:   models are loaded a second time in the same browser
+    """
+
+    rounds: int = 12
+    turn_ms: float = 60.0
+    warm_ms: float = 1500.0
+    warm_runs: int = 20_000
+    lane_s: float = 6.0
+    visits: bool = True
+
+
+QUICK = Plan(rounds=5, turn_ms=30.0, warm_ms=700.0, lane_s=2.0, visits=False)
+
+
+@dataclass
+class Lane:
+    """One engine with one number of threads on a case, and what is known of it so far.
+
+    driver: the engine's own time counts instead of the page's
+    """
+
+    session: Session
+    files: Files
+    row: Row
+    driver: bool = False
+    samples: int = 1
+    batch: int = 1
+    rounds: list[list[float]] = field(default_factory=list)
+    inside: list[float] = field(default_factory=list)
+
+    @property
+    def alive(self) -> bool:
+        return self.row["status"] == "ok"
+
+    def fail(self, why: object) -> None:
+        self.row |= {"status": "failed", "why": _short(why)}
+
+
+def attempt(lane: Lane, step: Callable[[], None], say: Say) -> None:
+    """Runs a step of a lane; what goes wrong ends that lane only."""
+    if not lane.alive:
+        return
+    try:
+        step()
+    except (TilewrightError, AssertionError) as error:
+        lane.fail(error)
+        say(f"  {label(lane)}: {lane.row['why']}")
+
+
+def label(lane: Lane) -> str:
+    return f"{lane.session.engine} ×{lane.session.threads}"
+
+
+def opened(lane: Lane, visit: str) -> None:
+    """Load and first run, with the answer checked; `visit` is cold, warm or again."""
+    files = lane.files
+    found = lane.session.open(files)
+    used = found["about"].get("threads", lane.session.threads)
+    if used != lane.session.threads:
+        lane.row |= {"status": "skipped", "why": f"it runs on {used} thread(s) here"}
+        return
+    first, outputs, _ = lane.session.first()
+    if visit != "again":
+        lane.row |= {f"load_{visit}_ms": _ms(found["milliseconds"])}
+    if visit in ("cold", "again"):
+        lane.row |= {"first_ms": _ms(first), "about": found["about"]}
+        lane.row |= lane.session.site.code_bytes()
+    else:
+        lane.row["first_warm_ms"] = _ms(first)
+    error, why = compared(outputs, files.expected)
+    lane.row |= {"error": error if math.isfinite(error) else None, "tolerance": files.case.tolerance}
+    if why or not error <= files.case.tolerance:
+        lane.fail(why or f"wrong: relative error {error:.1e}, allowed {files.case.tolerance:.0e}")
+
+
+def warmed(lane: Lane, plan: Plan) -> None:
+    """Warm, and how many runs make a turn."""
+    lane.session.warm(plan.warm_ms, plan.warm_runs)
+    fastest = max(lane.session.warm(plan.warm_ms / 4, plan.warm_runs), 1e-4)
+    lane.batch = 1 if lane.driver else max(1, math.ceil(SAMPLE_MS / fastest))
+    lane.samples = max(1, round(plan.turn_ms / (fastest * lane.batch)))
+
+
+def rounds(lanes: Sequence[Lane], plan: Plan, clock: Callable[[], float], say: Say) -> None:
+    """A turn of each lane, again and again; the order turns round every time."""
+    spent = [0.0] * len(lanes)
+    for number in range(plan.rounds):
+        order = range(len(lanes)) if number % 2 == 0 else reversed(range(len(lanes)))
+        for at in order:
+            if number >= LEAST_ROUNDS and spent[at] > plan.lane_s:
+                continue
+            start = clock()
+            attempt(lanes[at], partial(_turn, lanes[at]), say)
+            spent[at] += clock() - start
+
+
+def _turn(lane: Lane) -> None:
+    found = lane.session.round(lane.samples, lane.batch)
+    lane.rounds.append(found["inside" if lane.driver else "times"])
+    lane.inside += found["inside"]
+
+
+def idle(lanes: Sequence[Lane], say: Say) -> None:
+    """Nobody may work while nobody is asked: a pool that spins would falsify its neighbours."""
+    for lane in lanes:
+        share = lane.session.idle_share() if lane.alive else None
+        for _ in range(SETTLE):  # browsers still compile in the background after a warm-up
+            if share is None or share <= IDLE_LIMIT:
+                break
+            share = lane.session.idle_share()
+        lane.row["idle_cores"] = None if share is None else round(share, 3)
+        if share is not None and share > IDLE_LIMIT:
+            say(f"  {label(lane)} takes {share:.2f} cores while it is idle")
+
+
+def remembered(lane: Lane) -> None:
+    """The most memory seen so far."""
+    found = lane.session.memory()
+    for key in ("wasm_bytes", "js_bytes", "resident_peak_bytes"):
+        if found[key] is not None:
+            lane.row[key] = max(found[key], lane.row.get(key) or 0)
+
+
+def finished(lane: Lane) -> None:
+    """The statistics of the rounds, into the row."""
+    flops = lane.files.flops
+    if not lane.rounds:
+        return
+    times = sorted(t for turn in lane.rounds for t in turn)
+    lane.row |= {
+        "median_ms": _ms(statistics.median(times)),
+        "p95_ms": _ms(times[min(len(times) - 1, math.ceil(0.95 * len(times)) - 1)]),
+        "fastest_ms": _ms(times[0]),
+        "spread": _spread(times),
+        "n": len(times),
+        "batch": lane.batch,
+        "rounds": [_ms(statistics.median(turn)) for turn in lane.rounds],
+    }
+    if lane.inside:
+        lane.row["inside_ms"] = _ms(min(lane.inside))
+    if flops:
+        lane.row["gflops"] = round(flops / lane.row["median_ms"] / 1e6, 3)
+        lane.row["gflops_fastest"] = round(flops / times[0] / 1e6, 3)
+
+
+def _spread(times: Sequence[float]) -> float:
+    if len(times) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(times, n=4)
+    return round((high - low) / statistics.median(times), 3)
+
+
+def compared(got: Arrays, expected: Arrays) -> tuple[float, str]:
+    """The worst relative error of an output's norm; why the outputs cannot be compared, if so."""
+    worst = 0.0
+    if len(got) != len(expected):
+        return math.inf, f"{len(got)} outputs instead of {len(expected)}"
+    by_name = set(got) == set(expected)
+    for (name, want), (_, in_order) in zip(expected.items(), got.items(), strict=True):
+        found = got[name] if by_name else in_order
+        if found.shape != want.shape and found.ndim == 4:
+            found = found.transpose(0, 3, 1, 2)  # channels-last engines
+        if found.shape != want.shape:
+            return math.inf, f"output {name} has shape {found.shape} instead of {want.shape}"
+        norm = float(np.linalg.norm(want.astype(np.float64)))
+        gap = float(np.linalg.norm(found.astype(np.float64) - want.astype(np.float64)))
+        if not math.isfinite(gap):
+            return math.inf, f"output {name} is not finite"
+        worst = max(worst, gap / norm if norm else gap)
+    return worst, ""
+
+
+def _ms(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _short(why: object) -> str:
+    text = " ".join(str(why).split())
+    return text if len(text) <= 300 else text[:297] + "…"
+
+
+def about(found: Json) -> str:
+    """One line for the terminal."""
+    if found["status"] != "ok":
+        return f"{found['status']}: {found['why']}"
+    speed = f", {found['gflops']:.1f} GFLOP/s" if "gflops" in found else ""
+    return f"{found['median_ms']:.4g} ms (fastest {found['fastest_ms']:.4g}{speed}, n {found['n']})"

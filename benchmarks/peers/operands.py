@@ -1,0 +1,31 @@
+"""The numbers in a kernel case, the same for every engine and every format.
+
+Input: a kernel's work.  Output: its inputs and constants.  Needs NumPy only, so that exporters can
+read it in environments of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .cases import Add, Conv, Matmul
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+
+
+def operands(work: Matmul | Conv | Add) -> tuple[Arrays, Arrays]:
+    """Inputs and constants of a kernel: seeded, normally distributed, small sums."""
+    source = np.random.default_rng(5)
+
+    def normal(shape: tuple[int, ...], scale: float = 1.0) -> Array:
+        return source.standard_normal(shape, np.float32) * np.float32(scale)
+
+    x, w = normal(work.x), normal(work.w)
+    if isinstance(work, Conv):
+        return {"x": x}, {"w": w * np.float32(0.1), "b": normal((work.filters,))}
+    if isinstance(work, Matmul) and not work.batch:
+        return {"x": x}, {"w": w}
+    return {"x": x, "w": w}, {}

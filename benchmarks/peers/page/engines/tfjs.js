@@ -1,0 +1,61 @@
+// TF.js with its Wasm backend: the SIMD build for one thread, the threaded one for more.
+// Kernels are ops on tensors that stay in its memory; models are graph models.
+
+import { fetchAll } from '../tensors.js';
+
+const script = (/** @type {string} */ src) => new Promise((resolve, reject) => {
+  document.head.append(Object.assign(document.createElement('script'), { src, onload: resolve, onerror: () => reject(new Error(src)) }));
+});
+
+/**
+ * @param {number} threads
+ * @returns {Promise<import('../page.js').Engine>}
+ */
+export async function start(threads) {
+  for (const [name, file] of [['core', 'tf-core'], ['backend-cpu', 'tf-backend-cpu'], ['converter', 'tf-converter'], ['backend-wasm', 'tf-backend-wasm']]) {
+    await script(`/npm/@tensorflow/tfjs-${name}/dist/${file}.min.js`);
+  }
+  /** @type {any} */
+  const { tf } = /** @type {any} */ (globalThis);
+  tf.wasm.setWasmPaths('/npm/@tensorflow/tfjs-backend-wasm/dist/');
+  tf.env().set('WASM_HAS_MULTITHREAD_SUPPORT', threads > 1);
+  if (threads > 1) {
+    tf.wasm.setThreadsCount(threads);
+    // Its pool has at most half of the cores that the browser names, whatever it is told.
+    Object.defineProperty(navigator, 'hardwareConcurrency', { value: 2 * threads });
+  }
+  await tf.setBackend('wasm');
+  await tf.ready();
+  return {
+    about: { version: tf.version_core, threads: threads > 1 ? tf.wasm.getThreadsCount() : 1 },
+    async open(task) {
+      const load = async (/** @type {any[]} */ list) => Object.fromEntries((await fetchAll(task.base, list, true)).map(({ name, data, shape }) => [name, tf.tensor(data, shape)]));
+      if (!(task.op in KERNELS)) throw new Error(`no model: nothing converts ${task.name} to TF.js here`);
+      const tensors = { ...await load(task.inputs), ...await load(task.constants) };
+      return {
+        async run() {
+          const y = KERNELS[task.op](tf, tensors, task.conv);
+          const data = await y.data();
+          const shape = y.shape;
+          y.dispose();
+          return [{ name: 'y', dtype: 'f32', shape, data }];
+        },
+        dispose: () => Object.values(tensors).forEach((tensor) => tensor.dispose()),
+      };
+    },
+  };
+}
+
+/** @type {Record<string, (tf: any, operands: any, conv: any) => any>} */
+const KERNELS = {
+  matmul: (tf, { x, w }) => tf.matMul(x, w),
+  conv(tf, { x, w, b }, { stride, pad, groups }) {
+    const pads = pad ? [[0, 0], [pad, pad], [pad, pad], [0, 0]] : 'valid';
+    if (groups === 1) return tf.fused.conv2d({ x, filter: w, strides: stride, pad: pads, bias: b });
+    // HWIO with one input channel per group is HWC1 turned round
+    const filter = w.reshape([w.shape[0], w.shape[1], w.shape[3], 1]);
+    const y = tf.fused.depthwiseConv2d({ x, filter, strides: stride, pad: pads, bias: b });
+    filter.dispose();
+    return y;
+  },
+};

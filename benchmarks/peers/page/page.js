@@ -1,0 +1,134 @@
+// The page of one engine: does what Python asks over a socket, and times it.
+// Input: requests of the host protocol.  Output: milliseconds, outputs, bytes.
+// What an engine is and how it runs is known to engines/*.js alone.
+
+import { FrameReader, sendMessage } from '/host/frames.js';
+import { watchMemories } from './memories.js';
+
+/**
+ * What files.py says of a case, with `base`, the address of its files.
+ * @typedef {{name: string, op: string, base: string, dims: Record<string, number>, conv: any, inputs: any[], constants: any[], outputs: string[]}} Task
+ * @typedef {{name: string, dtype: string, shape: number[], data: any}} Tensor
+ * @typedef {{run(): Promise<Tensor[]>, dispose(): unknown, memoryBytes?: () => number, inside?: () => number}} Model
+ * @typedef {{about: any, open(task: Task): Promise<Model>}} Engine
+ */
+
+const PROTOCOL = 1;
+const MEMORY_MS = 3000;
+const query = new URLSearchParams(location.search);
+const memories = watchMemories();
+/** Chromium's questions about memory are not in the types. @type {any} */
+const scope = performance;
+const state = /** @type {HTMLOutputElement} */ (document.getElementById('state'));
+
+/** Of the last `open`; Python asks for nothing before it. @type {any} */
+let engine = null;
+/** @type {any} */
+let model = null;
+
+/** @type {Record<string, (params: any) => Promise<any>>} */
+const METHODS = {
+  /** Engine (if it is not there yet) and model, ready to run. */
+  async open({ task }) {
+    const start = performance.now();
+    if (!engine) {
+      const { start: begin } = await import(`./engines/${query.get('engine')}.js`);
+      engine = await begin(Number(query.get('threads')));
+    }
+    model = await engine.open({ ...task, base: `/cases/${task.name}/` });
+    return { milliseconds: performance.now() - start, about: engine.about };
+  },
+
+  async first() {
+    const start = performance.now();
+    const outputs = await model.run();
+    const milliseconds = performance.now() - start;
+    return { milliseconds, outputs };
+  },
+
+  /** Until the time is over; the page stays responsive between runs. */
+  async warm({ milliseconds, most }) {
+    const end = performance.now() + milliseconds;
+    let fastest = Infinity;
+    for (let run = 0; run < most && (run === 0 || performance.now() < end); run++) {
+      const start = performance.now();
+      await model.run();
+      fastest = Math.min(fastest, performance.now() - start);
+    }
+    return { fastest };
+  },
+
+  async round({ samples, batch }) {
+    const times = [];
+    const inside = [];
+    for (let sample = 0; sample < samples; sample++) {
+      const start = performance.now();
+      for (let run = 0; run < batch; run++) await model.run();
+      times.push((performance.now() - start) / batch);
+      if (model.inside) inside.push(model.inside());
+    }
+    return { times, inside };
+  },
+
+  async memory() {
+    // Workers that block, as a pool's do, never answer: then the page's own heap has to do.
+    const asked = Promise.resolve(scope.measureUserAgentSpecificMemory?.()).catch(() => undefined);
+    const found = await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, MEMORY_MS))]);
+    const inside = model?.memoryBytes?.() ?? 0;
+    const shared = memories.sharedBytes() + (engine?.about.threads > 1 ? inside : 0);
+    return {
+      wasm_bytes: memories.bytes() + inside,
+      js_bytes: found ? heapBytes(found.breakdown, shared) : scope.memory?.usedJSHeapSize ?? null,
+      js_from: found ? 'page and workers' : 'page',
+    };
+  },
+
+  async close() {
+    model?.dispose();
+    model = null;
+    return {};
+  },
+
+  async go({ url }) {
+    setTimeout(() => location.replace(url));
+    return {};
+  },
+};
+
+/**
+ * The heaps alone: Chromium counts a shared Wasm memory in each thread that sees it, and others never.
+ * @param {{bytes: number, types: string[]}[]} breakdown
+ * @param {number} shared
+ */
+const heapBytes = (breakdown, shared) => breakdown.reduce((sum, { bytes, types }) => sum + bytes - (types.includes('JavaScript') && bytes >= shared ? shared : 0), 0);
+
+const plain = (/** @type {Tensor} */ tensor) => ({ name: tensor.name, dtype: tensor.dtype, shape: [...tensor.shape], bytes: tensor.data.byteLength });
+
+/** The bytes of a typed array in a buffer of their own, which no other thread shares. */
+const bytesOf = (/** @type {Tensor} */ { data }) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice().buffer;
+
+/**
+ * @param {WebSocket} socket
+ * @param {import('/host/frames.js').Request} request
+ */
+async function answer(socket, { id, method, params }) {
+  state.value = method;
+  try {
+    const { outputs, ...rest } = await METHODS[method](params);
+    const result = outputs ? { ...rest, outputs: outputs.map(plain) } : rest;
+    sendMessage(socket, { id, result }, (outputs ?? []).map(bytesOf));
+  } catch (thrown) {
+    const error = /** @type {Error} */ (thrown);
+    const message = `${error?.name ?? 'Error'}: ${error?.message ?? error}`;
+    sendMessage(socket, { id, error: { code: 'engine', message, hint: '', facts: { stack: String(error?.stack ?? '').slice(0, 1000) } } }, []);
+  }
+}
+
+const socket = new WebSocket(new URL(`/_host/socket?token=${query.get('token')}`, location.href.replace(/^http/, 'ws')));
+socket.binaryType = 'arraybuffer';
+const frames = new FrameReader();
+socket.addEventListener('open', () => sendMessage(socket, { hello: { protocol: PROTOCOL, userAgent: navigator.userAgent, isolated: crossOriginIsolated } }, []));
+socket.addEventListener('message', ({ data }) => {
+  const request = frames.take(data);
+  if (request) answer(socket, request);
+});

@@ -1,0 +1,156 @@
+"""One engine with one number of threads in a browser of its own, driven over a socket.
+
+Input: an engine's name, threads, the browser.  Output: load times, outputs, times of runs, memory.
+A browser per engine: a pool that spins, a crash or a hang then disturbs nobody else, and the memory
+of its page is that engine's memory.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.errors import HostError, TilewrightError
+from tilewright.hosts.browser_find import Browser, require
+from tilewright.hosts.browser_link import Link, tensors
+from tilewright.hosts.browser_process import BrowserProcess, started
+from tilewright.server import BackgroundServer
+
+from . import process
+from .files import Arrays, Files
+from .site import Site
+
+START_SECONDS = 60.0
+#: The longest silence of a page, by what it was asked.
+LOAD_SECONDS, RUN_SECONDS, MEMORY_SECONDS = 180.0, 180.0, 30.0
+IDLE_SECONDS = 0.5
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Measured(Browser):
+    """A browser that answers questions about memory at once instead of after its next collection.
+
+    The flag is the one that the specification's own tests use; Firefox has no such question.
+    """
+
+    def command(self, profile: Path, url: str) -> list[str]:
+        program, *rest = super().command(profile, url)
+        if self.name == "chromium":
+            rest.insert(0, "--enable-blink-features=ForceEagerMeasureMemory")
+        return [program, *rest]
+
+
+class Session:
+    """`with Session("ort", 2, "chromium") as session: session.open(files) …`."""
+
+    def __init__(self, engine: str, threads: int, browser: str) -> None:
+        self.engine, self.threads = engine, threads
+        found = require(browser)
+        self.browser = Measured(found.name, found.path)
+        self.site = Site()
+        self.user_agent = ""
+        self._stack = ExitStack()
+        self._process: BrowserProcess | None = None
+        self._link: Link | None = None
+        self._url = ""
+
+    def __enter__(self) -> Session:
+        with ExitStack() as stack:
+            self._url = stack.enter_context(BackgroundServer(self.site.app)).url
+            address = self._new_page()
+            self._process = stack.enter_context(started(self.browser, address))
+            self._meet()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add(self, files: Files) -> None:
+        """Lets the page fetch the files of a case."""
+        name = files.case.name
+        self.site.folders[name] = files.folder
+        if (files.folder / "bundle").is_dir():
+            self.site.bundles[name] = files.folder / "bundle"
+
+    def open(self, files: Files) -> Json:
+        """Engine and model ready to run: milliseconds, and what the engine says of itself."""
+        return self._ask("open", LOAD_SECONDS, task=files.task)
+
+    def first(self) -> tuple[float, Arrays, Json]:
+        """The next run, with its outputs."""
+        reply = self._request("first", RUN_SECONDS, {})
+        result = reply.result
+        return result["milliseconds"], tensors(result["outputs"], reply.frames), result
+
+    def warm(self, milliseconds: float, most: int) -> float:
+        """Runs until that time is over or `most` runs are done; the fastest run's milliseconds."""
+        found = self._ask("warm", RUN_SECONDS, milliseconds=milliseconds, most=most)
+        return float(found["fastest"])
+
+    def round(self, samples: int, batch: int) -> Json:
+        """Times of `samples` batches of runs, in milliseconds per run."""
+        return self._ask("round", RUN_SECONDS, samples=samples, batch=batch)
+
+    def memory(self) -> Json:
+        """Bytes of Wasm memory and JavaScript heap now, and the page's resident peak."""
+        found = self._ask("memory", MEMORY_SECONDS)
+        return found | {"resident_peak_bytes": self._group(process.page_peak_bytes)}
+
+    def close(self) -> None:
+        """Frees the model; engine and page stay."""
+        self._ask("close", MEMORY_SECONDS)
+
+    def reload(self) -> None:
+        """The page anew in the same browser: a second visit."""
+        address = self._new_page(go=True)
+        del address
+        self._meet()
+
+    def idle_share(self) -> float | None:
+        """Cores that the browser keeps busy while nobody asks for anything."""
+        before, start = self._group(process.cpu_seconds), time.monotonic()
+        if before is None:
+            return None
+        time.sleep(IDLE_SECONDS)
+        after = self._group(process.cpu_seconds)
+        assert after is not None
+        return (after - before) / (time.monotonic() - start)
+
+    def _group(self, ask: Any) -> Any:
+        assert self._process is not None
+        return ask(self._process.process.pid)
+
+    def _new_page(self, go: bool = False) -> str:
+        link = Link(self._check_alive)
+        self.site.links[link.token] = link
+        address = f"/page/index.html?token={link.token}&engine={self.engine}&threads={self.threads}"
+        if go:
+            self._ask("go", MEMORY_SECONDS, url=address)
+        self._link = link
+        return self._url + address
+
+    def _meet(self) -> None:
+        assert self._link is not None
+        self.user_agent = self._link.wait_for_page(START_SECONDS)["userAgent"]
+
+    def _ask(self, method: str, timeout: float, **params: Any) -> Json:
+        return self._request(method, timeout, params).result
+
+    def _request(self, method: str, timeout: float, params: Json) -> Any:
+        assert self._link is not None
+        return self._link.request(method, params, timeout=timeout)
+
+    def _check_alive(self) -> None:
+        if self._process is not None and self._process.exit_code is not None:
+            raise HostError("The browser ended while it was needed", hint="See its memory")
+
+
+def quietly_closed(session: Session) -> None:
+    """Ends a session that may be dead already."""
+    with suppress(TilewrightError, OSError):
+        session.__exit__(None, None, None)

@@ -1,0 +1,206 @@
+"""The benchmark beside the peers, without a browser and without their packages."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _path() -> Any:
+    """Where the benchmarks find each other."""
+    before = list(sys.path)
+    sys.path[:0] = [str(ROOT), str(BENCHMARKS)]
+    yield
+    sys.path[:] = before
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def test_every_engine_has_its_adapter_title_and_pinned_package() -> None:
+    engines = module("benchmarks.peers.engines").ENGINES
+    here = BENCHMARKS / "peers"
+    adapters = {path.stem for path in (here / "page" / "engines").glob("*.js")}
+    assert adapters == {*engines, module("benchmarks.peers.machine").ENGINE}
+    assert list(engines) == list(module("report_peers").TITLES)
+    assert {e.title for e in engines.values()} == set(module("report_peers").TITLES.values())
+    pinned = json.loads((here / "package.json").read_text())["dependencies"]
+    locked = json.loads((here / "package-lock.json").read_text())["packages"]
+    assert {e.package for e in engines.values() if e.package} <= set(pinned)
+    for name, version in pinned.items():
+        assert version[0].isdigit(), f"{name} is not pinned"
+        assert locked[f"node_modules/{name}"]["version"] == version
+
+
+def test_adapters_keep_the_interface() -> None:
+    for path in (BENCHMARKS / "peers" / "page" / "engines").glob("*.js"):
+        text = path.read_text()
+        for part in ("export async function start(threads)", "async open(", "dispose", "run"):
+            assert part in text, f"{path.name}: {part}"
+
+
+def test_cases_are_distinct_and_choosable() -> None:
+    cases = module("benchmarks.peers.cases")
+    names = [c.name for c in cases.CASES]
+    assert len(names) == len(set(names))
+    assert not set(names) & set(cases.GROUPS)
+    assert set(cases.GROUPS) == set(module("report_peers").GROUPS)
+    assert {c.name for c in cases.chosen(cases.QUICK)} == set(cases.QUICK)
+    assert {c.group for c in cases.chosen(["gemm"])} == {"gemm"}
+    with pytest.raises(SystemExit, match="Unknown: k9"):
+        cases.chosen(["k9"])
+
+
+def kernel_names() -> list[str]:
+    sys.path.insert(0, str(ROOT))
+    try:
+        cases = module("benchmarks.peers.cases")
+    finally:
+        sys.path.remove(str(ROOT))
+    found = [c for c in cases.CASES if c.group in ("kernel", "conv", "gemm")]
+    return [c.name for c in found if c.flops < 1e8]
+
+
+@pytest.mark.parametrize("name", kernel_names())
+def test_kernel_file_has_the_shapes_that_the_table_says(name: str) -> None:
+    """onnxruntime agrees with the output shape; for matmuls also with NumPy."""
+    (case,) = module("benchmarks.peers.cases").chosen([name])
+    inputs, constants = module("benchmarks.peers.operands").operands(case.work)
+    model = module("benchmarks.peers.files").onnx_of(name, case.work, constants)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (y,) = session.run(None, inputs)
+    assert y.shape == case.work.y
+    if case.work.op == "matmul":
+        operands = inputs | constants
+        wanted = operands["x"].astype(np.float64) @ operands["w"]
+        np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-3)
+
+
+def test_operations_and_traffic() -> None:
+    cases = module("benchmarks.peers.cases")
+    (k0,) = cases.chosen(["k0"])
+    assert k0.flops == 2 * 384 * 768 * 768
+    assert k0.bytes == 4 * (384 * 768 + 768 * 768 + 384 * 768)
+    depthwise = cases.Conv(32, 112, 32, 3, 1, 1, 32)
+    assert depthwise.flops == 2 * 112 * 112 * 32 * 9
+    assert depthwise.y == (1, 32, 112, 112)
+
+
+def test_answers_are_compared_in_either_layout() -> None:
+    compared = module("benchmarks.peers.measure").compared
+    want = np.random.default_rng(0).standard_normal((1, 3, 5, 7)).astype(np.float32)
+    assert compared({"y": want}, {"y": want}) == (0.0, "")
+    assert compared({"other": want.transpose(0, 2, 3, 1)}, {"y": want}) == (0.0, "")
+    assert compared({"y": want * 1.01}, {"y": want})[0] == pytest.approx(0.01, rel=1e-3)
+    assert "shape" in compared({"y": want[:, :2]}, {"y": want})[1]
+    assert "outputs" in compared({}, {"y": want})[1]
+    assert compared({"y": want * np.nan}, {"y": want})[1] == "output y is not finite"
+
+
+class FakeSession:
+    """Answers with times that are a multiple of the engine's name."""
+
+    threads = 1
+
+    def __init__(self, engine: str, milliseconds: float, fails_in: int = -1) -> None:
+        self.engine, self.milliseconds, self.fails_in = engine, milliseconds, fails_in
+        self.turns = 0
+
+    def round(self, samples: int, batch: int) -> dict[str, Any]:
+        from tilewright.base.errors import HostError
+
+        self.turns += 1
+        if self.turns == self.fails_in:
+            raise HostError("The browser did not answer")
+        return {"times": [self.milliseconds] * samples, "inside": []}
+
+
+def test_rounds_go_on_without_an_engine_that_fails() -> None:
+    measure = module("benchmarks.peers.measure")
+    files = module("benchmarks.peers.files").Files
+    (case,) = module("benchmarks.peers.cases").chosen(["k0"])
+    given = files(case, Path(), Path(), {}, {}, {}, 1_000_000)
+    lanes = [
+        measure.Lane(FakeSession(name, ms, fails), given, {"status": "ok", "why": ""}, samples=2)
+        for name, ms, fails in (("a", 1.0, -1), ("b", 2.0, 2), ("c", 4.0, -1))
+    ]
+    said: list[str] = []
+    measure.rounds(lanes, measure.Plan(rounds=4), lambda: 0.0, said.append)
+    for lane in lanes:
+        measure.finished(lane)
+    assert [len(lane.rounds) for lane in lanes] == [4, 1, 4]
+    assert lanes[1].row["status"] == "failed"
+    assert "did not answer" in lanes[1].row["why"]
+    assert "did not answer" in said[0]
+    assert (lanes[2].row["median_ms"], lanes[2].row["n"]) == (4.0, 8)
+    assert lanes[0].row["gflops"] == 1.0
+
+
+def row(case: str, group: str, engine: str, milliseconds: float, **more: Any) -> dict[str, Any]:
+    times = [milliseconds * f for f in (0.9, 1.0, 1.1)]
+    return {
+        "case": case, "group": group, "run": "r1", "browser": "chromium", "engine": engine,
+        "threads": 1, "status": "ok", "why": "", "median_ms": milliseconds,
+        "fastest_ms": times[0], "p95_ms": times[2], "rounds": times, "n": 3, "flops": 10**9,
+        "bytes": 10**7, "gflops": 1e3 / milliseconds, "gflops_fastest": 1.1e3 / milliseconds,
+        "peak_gflops": 50.0, "stream_gbps": 10.0, **more,
+    }  # fmt: skip
+
+
+FIXTURE: dict[str, Any] = {
+    "rows": [
+        row("k0", "kernel", "tilewright", 25.0, inside_ms=22.0),
+        row("k0", "kernel", "ort", 50.0),
+        row("k0", "kernel", "litert", 40.0),
+        row("k1", "kernel", "tilewright", 25.0, inside_ms=22.0),
+        row("k1", "kernel", "ort", 200.0, run="r0"),
+        row("m", "model", "tilewright", 100.0, wasm_bytes=5e6, load_cold_ms=300.0),
+        row("m", "model", "ort", 200.0, wasm_bytes=2e7, load_cold_ms=900.0),
+        row("m", "model", "jax", 1.0) | {"status": "failed", "why": "no such operator in m"},
+    ]
+}
+
+
+def test_report_of_a_small_record() -> None:
+    report = module("report_peers")
+    summary = report.summary(FIXTURE)
+    kernels, models = summary.splitlines()[2:]
+    # k1 of onnxruntime-web is from another run, so no ratio is taken
+    assert "| 2.00× (1) | 1.60× (1) |" in kernels
+    assert kernels.endswith("| 1.60× (1) | 1.60× |")
+    assert models.endswith("| 2.00× (1) | 2.00× |")
+    details = report.details(FIXTURE)
+    assert "2.00× (2.00–2.00)" in details
+    assert "no such operator in …" in details
+    assert "91 %" in details  # 22 ms inside: 45.5 of 50 GFLOP/s
+
+
+def test_charts_of_a_small_record() -> None:
+    found = dict(module("report_peers").charts(FIXTURE))
+    assert list(found) == ["peers-kernel-1.svg", "peers-model-1.svg", "peers-roofline-1.svg"]
+    assert all(text.startswith("<svg") and "nan" not in text for text in found.values())
+
+
+def test_partial_runs_merge_case_by_case(tmp_path: Path, monkeypatch: Any) -> None:
+    common = module("benchmarks.common")
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    key = ("case", "engine")
+    common.merge("peers", [{"case": "a", "engine": "x", "ms": 1}], key)
+    common.merge("peers", [{"case": "b", "engine": "x", "ms": 2}], key)
+    path = common.merge("peers", [{"case": "a", "engine": "x", "ms": 3}], key)
+    rows = json.loads(path.read_text())["rows"]
+    assert [(r["case"], r["ms"]) for r in rows] == [("b", 2), ("a", 3)]
+    assert all(r["commit"] and r["date"] for r in rows)
