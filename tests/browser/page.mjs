@@ -91,6 +91,81 @@ const SCENARIOS = {
     return { codes, later, again: await outcome(again.run(inputs)) };
   }, url, inputs),
 
+  /** Kills a worker of the pool in mid-run, again and again; every time the engine must recover. */
+  killHelper: ({ page }, { url, inputs, times }) => page.evaluate(async (url, given, times) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { outcome, workers, filled } = globalThis.spied;
+    const inputs = filled(given);
+    for (const name of Object.keys(inputs)) inputs[name] = inputs[name].map((_, at) => at % 7);
+    const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    const engine = await load(url, { threads: 3 });
+    const want = (await engine.run(inputs)).outputs.y.data;
+    const during = [];
+    let error = null;
+    for (let time = 0; time < times; time++) {
+      const run = engine.run(inputs);
+      run.catch((thrown) => (error = thrown));
+      await sleep(10 + time);
+      workers.at(-1).terminate();
+      during.push(await outcome(run));
+      while (workers.length < 4 + time) await sleep(10);
+      await sleep(200);
+    }
+    const after = [];
+    for (let time = 0; time < 3; time++) after.push(await outcome(engine.run(inputs)));
+    const found = (await engine.run(inputs)).outputs.y.data;
+    return {
+      before: 'done', during, after, error: JSON.parse(JSON.stringify(error)), workers: workers.length,
+      same: found.every((value, at) => value === want[at]),
+    };
+  }, url, inputs, times),
+
+  /** Holds a run of `engine` back for a while. */
+  preempt: ({ page }, { inputs }) => page.evaluate(async (given) => {
+    const { engine, spied } = globalThis;
+    const inputs = spied.filled(given);
+    try {
+      const want = (await engine.run(inputs)).outputs.y.data;
+      engine.preempt(true);
+      const run = engine.run(inputs);
+      const held = await Promise.race([run.then(() => false), new Promise((resolve) => setTimeout(resolve, 700, true))]);
+      engine.preempt(false);
+      const { data } = (await run).outputs.y;
+      return { held, after: 'done', same: data.every((value, at) => value === want[at]) };
+    } catch (error) {
+      return { error: error.code };
+    }
+  }, inputs),
+
+  /** Two engines at work at the same time. */
+  twoModels: ({ page }, { first, second, times }) => page.evaluate(async (first, second, times) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { outcome, filled } = globalThis.spied;
+    const asked = [first, second];
+    const engines = await Promise.all(asked.map(({ url }) => load(url, { threads: 2 })));
+    const wants = [];
+    for (const [at, engine] of engines.entries()) wants.push((await engine.run(filled(asked[at].inputs))).outputs.y.data);
+    const runs = engines.map((engine, at) => Array.from({ length: times }, () => engine.run(filled(asked[at].inputs))));
+    const outcomes = await Promise.all(runs.map((each) => Promise.all(each.map(outcome))));
+    const results = await Promise.all(runs.map((each) => Promise.all(each)));
+    const same = results.every((each, at) => each.every(({ outputs }) => outputs.y.data.every((value, n) => value === wants[at][n])));
+    return { first: outcomes[0], second: outcomes[1], same };
+  }, first, second, times),
+
+  /** Runs while another tab is in front. */
+  async hidden({ page }, { url, inputs }) {
+    const other = await page.browserContext().newPage();
+    await other.bringToFront();
+    return page.evaluate(async (url, given) => {
+      const { load } = await import(new URL('/engine/engine.js', location.href).href);
+      const { outcome, filled } = globalThis.spied;
+      const engine = await load(url, { threads: 2 });
+      const outcomes = [];
+      for (let time = 0; time < 3; time++) outcomes.push(await outcome(engine.run(filled(given))));
+      return { outcomes, visibility: document.visibilityState };
+    }, url, inputs);
+  },
+
   /** Ends all workers of the page, as a browser does that needs their memory. */
   endWorkers: ({ page }) => page.evaluate(() => globalThis.spied.workers.forEach((worker) => worker.terminate())),
 

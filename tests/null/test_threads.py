@@ -13,20 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.sharing import sharing
 
 from tilewright.base.dtypes import F32, I64
 from tilewright.base.errors import HostError, KernelTrap, UsageError
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.bundle.image import HEADER_WORDS, STEP_WORDS
-from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.compiler import Compiled, compile_model
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, elementwise, gather, graph_input, node
-from tilewright.graph.sharing import Costs
 from tilewright.hosts.wasmtime import EPOCH, WORKER_BYTES, WORKER_LINES, WasmtimeHost
-from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
-from tilewright.kernel.spec import Kernel
 
 MODELS = Path(__file__).parents[1] / "models"
 PREEMPT, PATIENCE, POSITION = 0, 20, 256
@@ -34,16 +31,6 @@ TICKETS, WAITS, CHAIN = 4, 7, 6
 PATIENT = 20.0
 ROWS = 64
 Array = np.ndarray
-
-
-def tiny_tiles(kernel: Kernel, machine: Machine) -> Schedule:
-    usual = default_schedule(kernel, machine)
-    return replace(usual, x1=usual.x0, y1=usual.y0 if operands(kernel) else 4)
-
-
-def options(barrier: float = 0.0) -> Options:
-    costs = Costs(barrier=barrier, ticket=0.0)
-    return Options(variants=("x86-simd",), schedule=tiny_tiles, costs=costs)
 
 
 def weight(rows: int, cols: int, seed: int) -> Node:
@@ -97,7 +84,7 @@ def records(host: WasmtimeHost) -> list[list[int]]:
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
 def test_same_bits_for_every_thread_count(host: Made, threads: int) -> None:
-    compiled = compile_graph(block(), options())
+    compiled = compile_graph(block(), sharing())
     one, many = host(compiled, 1), host(compiled, threads)
     shapes = records(one)
     assert max(r[TICKETS] for r in shapes) >= threads
@@ -109,8 +96,8 @@ def test_same_bits_for_every_thread_count(host: Made, threads: int) -> None:
 
 @pytest.mark.parametrize("name", ["bert-tiny-sdpa-dynamo", "resnet-tiny-dynamo"])
 def test_same_bits_of_models(host: Made, name: str) -> None:
-    compiled = compile_model(MODELS / f"{name}.onnx", replace(options(), buckets={"n": (8,)})
-                             if "bert" in name else options())  # fmt: skip
+    buckets = {"n": (8,)} if "bert" in name else None
+    compiled = compile_model(MODELS / f"{name}.onnx", sharing(buckets=buckets))
     rng = np.random.default_rng(0)
     inputs = {
         i.name: rng.standard_normal(i.shape).astype(np.float32)
@@ -126,7 +113,7 @@ def test_same_bits_of_models(host: Made, name: str) -> None:
 
 
 def test_several_workers_take_part(host: Made) -> None:
-    many = host(compile_graph(block(), options()), 3)
+    many = host(compile_graph(block(), sharing()), 3)
     lines = [WORKER_LINES + n * WORKER_BYTES + 4 for n in range(3)]
     end = time.monotonic() + PATIENT
     while not all(many.memory.word(line) for line in lines):
@@ -136,18 +123,18 @@ def test_several_workers_take_part(host: Made) -> None:
 
 def test_a_chain_goes_with_one_ticket(host: Made) -> None:
     """Nothing is worth sharing here: one head with all steps behind it."""
-    one = host(compile_graph(block(), options(barrier=1e9)), 1)
+    one = host(compile_graph(block(), sharing(1e9)), 1)
     shapes = records(one)
     assert [r[TICKETS] for r in shapes] == [1] * len(shapes)
     assert [r[CHAIN] for r in shapes] == list(range(len(shapes), 0, -1))
-    shared = host(compile_graph(replace(block(), name="shared"), options()), 1)
+    shared = host(compile_graph(replace(block(), name="shared"), sharing()), 1)
     np.testing.assert_array_equal(one.run(x_of()).outputs["y"], shared.run(x_of()).outputs["y"])
 
 
 @pytest.mark.parametrize("barrier", [0.0, 1e9])
 def test_steps_one_by_one(host: Made, barrier: float) -> None:
     """A profiler runs any part of a plan, also one that begins or ends inside a chain."""
-    many = host(compile_graph(block(), options(barrier)), 3)
+    many = host(compile_graph(block(), sharing(barrier)), 3)
     want = many.run(x_of()).outputs["y"]
     (plan,) = many.bundle.manifest.plans
     (x,), (y,) = plan.inputs, plan.outputs
@@ -161,7 +148,7 @@ def test_steps_one_by_one(host: Made, barrier: float) -> None:
 
 
 def test_workers_that_never_come_are_not_waited_for(host: Made) -> None:
-    alone = host(compile_graph(block(), options()), 1)
+    alone = host(compile_graph(block(), sharing()), 1)
     want = alone.run(x_of()).outputs["y"]
     alone.threads = 8
     np.testing.assert_array_equal(alone.run(x_of()).outputs["y"], want)
@@ -169,7 +156,7 @@ def test_workers_that_never_come_are_not_waited_for(host: Made) -> None:
 
 def test_many_runs_and_numbers_that_wrap(host: Made) -> None:
     """The number of a run's first step passes 2**32 unharmed."""
-    many = host(compile_graph(block(), options()), 3)
+    many = host(compile_graph(block(), sharing()), 3)
     want = many.run(x_of()).outputs["y"]
     steps = len(many.bundle.manifest.plans[0].steps)
     many.memory.set(EPOCH, -100 * steps)
@@ -199,7 +186,7 @@ def progress(host: WasmtimeHost) -> int:
 @pytest.mark.parametrize("barrier", [0.0, 1e9])
 def test_preempting_stops_between_tiles(host: Made, barrier: float) -> None:
     """The word is set in mid-run: nothing moves, nobody gives up, and then the result is the same."""
-    many = host(compile_graph(block(), options(barrier)), 3)
+    many = host(compile_graph(block(), sharing(barrier)), 3)
     want = many.run(x_of()).outputs["y"]
     many.memory.set(PATIENCE, 1)
     many.memory.set(PREEMPT, 1)
@@ -218,7 +205,7 @@ def test_preempting_stops_between_tiles(host: Made, barrier: float) -> None:
 
 @pytest.mark.parametrize("bad", [0, 255, 511])
 def test_a_trap_in_any_worker(host: Made, bad: int) -> None:
-    many = host(compile_graph(table(), options()), 3)
+    many = host(compile_graph(table(), sharing()), 3)
     ids = np.arange(512) % 5
     right = many.run({"ids": ids}).outputs["y"]
     for _ in range(30):
@@ -233,7 +220,7 @@ def test_a_trap_in_any_worker(host: Made, bad: int) -> None:
 
 def test_a_ticket_that_is_never_finished(host: Made) -> None:
     """Somebody takes a ticket and dies: the run ends with an error, and the next one is right."""
-    many = host(compile_graph(block(), options()), 2)
+    many = host(compile_graph(block(), sharing()), 2)
     want = many.run(x_of()).outputs["y"]
     many.memory.set(PATIENCE, 3)
     many.memory.set(PREEMPT, 1)
@@ -250,8 +237,8 @@ def test_a_ticket_that_is_never_finished(host: Made) -> None:
 
 
 def test_two_models_at_once(host: Made) -> None:
-    one = host(compile_graph(block(), options()), 2)
-    other = host(compile_graph(table(), options()), 2)
+    one = host(compile_graph(block(), sharing()), 2)
+    other = host(compile_graph(table(), sharing()), 2)
     ids = np.arange(512) % 5
     want, right = one.run(x_of()).outputs["y"], other.run({"ids": ids}).outputs["y"]
 
@@ -269,4 +256,4 @@ def test_two_models_at_once(host: Made) -> None:
 @pytest.mark.parametrize("threads", [0, 33])
 def test_thread_counts_that_make_no_sense(host: Made, threads: int) -> None:
     with pytest.raises(UsageError, match="not possible"):
-        host(compile_graph(table(), options()), threads)
+        host(compile_graph(table(), sharing()), threads)

@@ -1,0 +1,86 @@
+"""The same bits for every number of threads, on every host that has threads: kernels and models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BUILDERS
+from helpers.sharing import sharing
+from test_models import MODELS, inputs_for
+
+from tilewright.base.errors import HostError
+from tilewright.benchkernel import compile_graph
+from tilewright.bundle import Contents
+from tilewright.compiler import compile_model
+from tilewright.frontend import load
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser_find import require
+from tilewright.hosts.wasmtime import WasmtimeHost
+
+THREADS = (1, 2, 3)
+RUNS = 3
+#: What has a barrier of its own kind: reductions, rows, contractions, movement, gathered indices.
+KERNELS = (
+    "matmul-100x3x2", "matmul-64x48x64", "attention-10", "softmax", "layer-norm-37", "conv-grouped",
+    "max-pool", "movement", "embedding", "row-sums",
+)  # fmt: skip
+
+Outputs = Mapping[str, np.ndarray[Any, Any]]
+RunAt = Callable[[Path, int, Mapping[str, Any]], list[Outputs]]
+HOSTS = ("wasmtime", *(pytest.param(b, marks=pytest.mark.browser) for b in ("chromium", "firefox")))
+
+
+@pytest.fixture(scope="module", params=HOSTS)
+def run_at(request: pytest.FixtureRequest) -> Iterator[RunAt]:
+    """Runs a bundle a few times with so many threads."""
+    name = request.param
+    if name == "wasmtime":
+
+        def run(path: Path, threads: int, inputs: Mapping[str, Any]) -> list[Outputs]:
+            host = WasmtimeHost(path, threads=threads)
+            return [host.run(inputs).outputs for _ in range(RUNS)]
+
+        yield run
+        return
+    try:
+        require(name)
+    except HostError as error:
+        pytest.skip(str(error))
+    with BrowserHost(name) as browser:
+
+        def run_there(path: Path, threads: int, inputs: Mapping[str, Any]) -> list[Outputs]:
+            model = browser.load(path, threads=threads)
+            assert model.info["features"]["threads"] == threads
+            try:
+                return [model.run(inputs).outputs for _ in range(RUNS)]
+            finally:
+                model.dispose()
+
+        yield run_there
+
+
+def agree(run_at: RunAt, path: Path, inputs: Mapping[str, Any]) -> None:
+    found = [outputs for threads in THREADS for outputs in run_at(path, threads, inputs)]
+    for outputs in found[1:]:
+        assert outputs.keys() == found[0].keys()
+        for name, array in outputs.items():
+            assert array.tobytes() == found[0][name].tobytes(), name
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels(name: str, run_at: RunAt, bundle_of: Callable[[str, Contents], Path]) -> None:
+    case = BUILDERS[name]()
+    path = bundle_of(f"{name}-shared", compile_graph(case.graph, sharing()).contents)
+    agree(run_at, path, case.inputs)
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_models(path: Path, run_at: RunAt, bundle_of: Callable[[str, Contents], Path]) -> None:
+    buckets = dict.fromkeys(load(path).dim_names, (12,))
+    compiled = compile_model(path, sharing(buckets=buckets))
+    folder = bundle_of(f"{path.stem}-shared", compiled.contents)
+    agree(run_at, folder, inputs_for(compiled.manifest, 10))

@@ -1,0 +1,30 @@
+"""Options that make workers meet as often as possible: tiny tiles, every step shared that can be.
+
+Input: what a barrier costs.  Output: compiler options.  Only tests want such bundles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.compiler import Options
+from tilewright.graph.sharing import Costs
+from tilewright.kernel.roles import operands
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.spec import Kernel
+
+
+def tiny_tiles(kernel: Kernel, machine: Machine) -> Schedule:
+    usual = default_schedule(kernel, machine)
+    return replace(usual, x1=usual.x0, y1=usual.y0 if operands(kernel) else 4)
+
+
+def sharing(
+    barrier: float = 0.0,
+    buckets: Mapping[str, Sequence[int]] | None = None,
+    variants: tuple[str, ...] = ("x86", "x86-simd"),
+) -> Options:
+    """With `barrier` at its lowest all steps of several tiles are shared, at infinity none is."""
+    costs = Costs(barrier=barrier, ticket=0.0)
+    return Options(buckets=buckets or {}, variants=variants, schedule=tiny_tiles, costs=costs)
