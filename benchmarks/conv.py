@@ -125,7 +125,7 @@ def measure(
     work = compiled.manifest.plans[0].steps[number].flops
     bundle = Path(tempfile.mkdtemp(dir=folder))
     write(compiled.contents, bundle)
-    model, reference = host.load(bundle), host.load(folder / "peak")
+    model, reference = (host.load(p, threads=1) for p in (bundle, folder / "peak"))
     times: list[float] = []
     peaks: list[float] = []
     for each in (model, reference):

@@ -34,7 +34,7 @@ def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str
         path = folder / host.browser.name / each.name
         if not path.exists():
             write(each.contents, path)
-        models.append(host.load(path))
+        models.append(host.load(path, threads=1))
     m, k, n = KERNELS[name]
     x = np.random.default_rng(1).standard_normal((m, k), np.float32)
     weight = np.random.default_rng(0).standard_normal((k, n), np.float32)

@@ -66,7 +66,7 @@ def main() -> None:
             compiled = compile_matmul(*SHAPE, options)
             path = Path(folder) / str(len(rows))
             write(compiled.contents, path)
-            models.append(host.load(path))
+            models.append(host.load(path, threads=1))
             first = models[-1].run({"x": x})
             results.append(first.outputs["y"])
             rows.append(

@@ -23,6 +23,7 @@ from tilewright.frontend import load
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 
 STEPS = 100
+SHOWN = ("subject", "host", "threads", "fastest_ms", "step_us", "gflops", "speedup")
 #: Named dimensions of models get these sizes.
 LENGTH = 384
 WARM_MS = 1500.0
@@ -121,8 +122,7 @@ def main() -> None:
                     )
                     rows += [row | {"browser": browser} for row in found]
                     for row in found:
-                        keys = ("subject", "host", "threads", "fastest_ms", "step_us", "gflops", "speedup", "speedup_median")
-                        print(*(row[k] for k in keys), flush=True)
+                        print(*(row[key] for key in SHOWN), flush=True)
     print(common.save("threads", rows))
 
 

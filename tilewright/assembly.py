@@ -37,7 +37,7 @@ from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
 from tilewright.graph.constants import constant_key
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
-from tilewright.graph.sharing import Costs, Work, share
+from tilewright.graph.sharing import USUAL, Costs, Work, share
 from tilewright.graph.specs import Step
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.schedule import Schedule
@@ -63,7 +63,7 @@ class Facts:
     variants: tuple[str, ...]
     assets: tuple[Path, ...]
     probes: tuple[tuple[Mapping[str, int], Graph], ...] = ()
-    costs: Costs = Costs()
+    costs: Costs = USUAL
 
 
 @dataclass(frozen=True)

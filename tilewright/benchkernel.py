@@ -80,14 +80,14 @@ def matmul_chain(steps: int, m: int, k: int) -> Subject:
         # orthogonal, or the numbers would grow
         rows = np.random.default_rng(number).standard_normal((k, k))
         weight = np.linalg.qr(rows)[0].astype(np.float32)
-        w = node(ops.Weight(f"w{number}", (k, k), F32, lambda weight=weight: weight))
+        w = node(ops.Weight(f"w{number}", (k, k), F32, weight.copy))
         y = contract("mk,kn->mn", y, w)
     compiled = compile_graph(Graph("chain", (("x", x),), (("y", y),)))
     return Subject(f"chain_{steps}x{m}x{k}x{k}", compiled.contents, steps * 2 * m * k * k)
 
 
 def empty_steps(steps: int, tiles: int) -> Subject:
-    """Steps that do nothing, each waiting for the one before, as if each were worth `tiles` tickets.
+    """Steps that do nothing, each waiting for the one before, with so many tickets each.
 
     One tile: all steps are serial and go with one ticket.
     """

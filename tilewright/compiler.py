@@ -20,7 +20,7 @@ from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
-from tilewright.graph.sharing import Costs
+from tilewright.graph.sharing import USUAL, Costs
 from tilewright.graph.specs import kernel_steps
 from tilewright.kernel.lower import lower
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
@@ -51,7 +51,7 @@ class Options:
     name: str = ""
     schedule: Callable[[Kernel, Machine], Schedule] = default_schedule
     passes: frozenset[str] = wasm.ALL
-    costs: Costs = Costs()
+    costs: Costs = USUAL
 
 
 @dataclass(frozen=True)

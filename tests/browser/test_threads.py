@@ -1,4 +1,4 @@
-"""Threads in real browsers: who takes part, what happens when one dies, preempting, hidden pages."""
+"""Threads in real browsers: who takes part, what if one dies, preempting, hidden pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .bundles import Library
 from .conftest import Load, Visit
 from .driver import Driver
 from .serving import serving
-from .test_run import distance, normal, sentence
+from .test_run import normal, sentence
 
 BUSY = {"x": 1024 * 1024}
 
@@ -21,7 +21,8 @@ def test_threads_are_used_and_reported(load: Load) -> None:
     assert model.info["features"]["threads"] == 2
     assert not any("thread" in text for text in model.info["lost"])
     x = normal(1024, 1024)
-    assert distance(model.run({"x": x}).outputs["y"], load("busy", threads=1).run({"x": x}).outputs["y"]) == 0
+    want, found = (load("busy", threads=n).run({"x": x}).outputs["y"] for n in (1, 2))
+    np.testing.assert_array_equal(found, want)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 33, 1.5])
@@ -57,7 +58,7 @@ def test_without_isolation_one_thread_and_a_word_about_it(visit: Visit, library:
 def test_a_helper_that_dies_in_mid_run(visit: Visit, library: Library) -> None:
     """The run it was part of fails with a typed error; the engine starts another and goes on."""
     with serving({"busy": library.path("busy")}) as site:
-        found = visit(site.blank).do("killHelper", url=site.bundle("busy"), inputs=BUSY, times=6)
+        found = visit(site.blank).do("killHelper", url=site.bundle("busy"), inputs=BUSY, times=3)
     assert found["before"] == "done"
     assert set(found["during"]) <= {"done", "host"}
     assert "host" in found["during"]
@@ -68,7 +69,7 @@ def test_a_helper_that_dies_in_mid_run(visit: Visit, library: Library) -> None:
     assert error["facts"]["node"] in error["message"]
     assert error["hint"]
     # the engine's worker, two of the pool, and one more for each that died
-    assert found["workers"] == 3 + 6
+    assert found["workers"] == 3 + 3
 
 
 def test_preempting_between_tiles(visit: Visit, library: Library) -> None:

@@ -14,9 +14,9 @@ import pytest
 import wasmtime
 from wasm_machine import ARGS, Machine, run, validate
 
-from tilewright.bundle import image
 from tilewright.base.dtypes import F32, I32, I64, DType
 from tilewright.base.errors import CompilerBug
+from tilewright.bundle import image
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, IndexValue, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.loops import (

@@ -23,7 +23,7 @@ CANARY = b"\xa5" * 64
 
 @cache
 def engine(deterministic: bool = False) -> wasmtime.Engine:
-    """wasmtime with relaxed SIMD and threads; `deterministic` fixes what the standard leaves open."""
+    """wasmtime with threads; `deterministic` fixes what relaxed SIMD leaves open."""
     config = wasmtime.Config()
     config.wasm_relaxed_simd = True
     config.wasm_threads = True

@@ -1,7 +1,7 @@
 """Plan images and the memory map: the bytes that a host copies, made from plain numbers.
 
-Input: steps as `Call`s, region sizes.  Output: image bytes and addresses, laid out as docs/bundle.md
-says.  It decides no offset inside the arena, and not which steps share their work.
+Input: steps as `Call`s.  Output: image bytes, laid out as docs/bundle.md says.  It decides
+no offset inside the arena, and not which steps share their work.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def image_bytes(calls: Sequence[Call]) -> int:
 
 
 def image(calls: Sequence[Call], address: int) -> bytes:
-    """The plan image for `address`: header, step records, the record of the end, argument blocks."""
+    """The plan image for `address`: header, a record per step, one of the end, arguments."""
     words = [len(calls), max((c.tickets for c in calls), default=0), 0, 0]
     block = address + 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1))
     before = [0, *accumulate(c.tickets for c in calls)]

@@ -56,22 +56,20 @@ def bench_kernel(
     kernel: Annotated[str, typer.Argument(help="Which kernel: matmul.")],
     size: Annotated[str, typer.Argument(metavar="MxKxN", help="Its sizes.")],
     host: Annotated[str, typer.Option(help="chromium, firefox or wasmtime.")] = "chromium",
-    threads: Annotated[int, typer.Option(min=1, help="Number of threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Number of threads, of both kernels.")] = 1,
     runs: Annotated[int, typer.Option(min=2, help="How many runs are timed.")] = 40,
     as_json: Json = False,
 ) -> Answer:
     """Time one kernel, next to the register-only multiply-add peak of the same run."""
     del as_json  # every command takes it; the entry point acts on it
     m, k, n = _sizes(kernel, size)
-    if threads != 1:
-        raise UsageError(f"{threads} threads are not there yet", hint="Use --threads 1")
     check_timing(host)
     from tilewright.benchkernel import matmul, peak
 
     subject, limit = matmul(m, k, n), peak()
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         paths = [_written(c.contents, Path(folder) / c.name) for c in (subject, limit)]
-        with open_timers(host, paths) as timers:
+        with open_timers(host, paths, threads) as timers:
             (first,) = timers[0](1)
             found = by_turns(timers, runs)
     data = {"kernel": kernel, "size": [m, k, n], "host": host, "threads": threads}

@@ -35,23 +35,23 @@ Timer = Callable[[int], Sequence[float]]
 class _Kind:
     """How one host opens bundles; `timers` is None where times would mean nothing."""
 
-    runner: Callable[[str, Path], Generator[Runner]]
-    timers: Callable[[str, Sequence[Path]], Generator[list[Timer]]] | None
+    runner: Callable[[str, Path, int | None], Generator[Runner]]
+    timers: Callable[[str, Sequence[Path], int], Generator[list[Timer]]] | None
 
 
 @contextmanager
-def open_runner(host: str, bundle: Path) -> Generator[Runner]:
-    """A function that runs the bundle on that host."""
-    yield from _kind(host).runner(host, bundle)
+def open_runner(host: str, bundle: Path, threads: int | None = None) -> Generator[Runner]:
+    """A function that runs the bundle on that host; None is as many threads as it likes."""
+    yield from _kind(host).runner(host, bundle, threads)
 
 
 @contextmanager
-def open_timers(host: str, bundles: Sequence[Path]) -> Generator[list[Timer]]:
+def open_timers(host: str, bundles: Sequence[Path], threads: int) -> Generator[list[Timer]]:
     """For each bundle a function that runs it so many times and gives the milliseconds of each."""
-    yield from check_timing(host)(host, bundles)
+    yield from check_timing(host)(host, bundles, threads)
 
 
-def check_timing(host: str) -> Callable[[str, Sequence[Path]], Generator[list[Timer]]]:
+def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[list[Timer]]]:
     """How that host times bundles; a `UsageError` if it does not."""
     timers = _kind(host).timers
     if timers is None:
@@ -70,31 +70,35 @@ def _kind(host: str) -> _Kind:
     return HOSTS[host]
 
 
-def _reference_runner(_host: str, bundle: Path) -> Generator[Runner]:
+def _reference_runner(_host: str, bundle: Path, threads: int | None) -> Generator[Runner]:
+    if (threads or 1) > 1:
+        raise UsageError("The reference host has one thread", hint="Leave --threads out")
     from tilewright.hosts.reference import ReferenceHost
 
     reference = ReferenceHost(bundle)
     yield lambda inputs: _clocked(reference.run, inputs)
 
 
-def _wasmtime_runner(_host: str, bundle: Path) -> Generator[Runner]:
+def _wasmtime_runner(_host: str, bundle: Path, threads: int | None) -> Generator[Runner]:
     from tilewright.hosts.wasmtime import WasmtimeHost
 
-    wasmtime = WasmtimeHost(bundle)
+    wasmtime = WasmtimeHost(bundle, threads=threads or 1)
     yield lambda inputs: _clocked(wasmtime.run, inputs)
 
 
-def _wasmtime_timers(_host: str, bundles: Sequence[Path]) -> Generator[list[Timer]]:
+def _wasmtime_timers(
+    _host: str, bundles: Sequence[Path], threads: int
+) -> Generator[list[Timer]]:
     from tilewright.hosts.wasmtime import WasmtimeHost
 
-    yield [WasmtimeHost(bundle).time for bundle in bundles]
+    yield [WasmtimeHost(bundle, threads=threads).time for bundle in bundles]
 
 
-def _browser_runner(host: str, bundle: Path) -> Generator[Runner]:
+def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[Runner]:
     from tilewright.hosts.browser import BrowserHost
 
     with BrowserHost(host) as browser:
-        model = browser.load(bundle)
+        model = browser.load(bundle, threads=threads)
 
         def run(inputs: Arrays) -> Ran:
             found = model.run(inputs)
@@ -103,14 +107,16 @@ def _browser_runner(host: str, bundle: Path) -> Generator[Runner]:
         yield run
 
 
-def _browser_timers(host: str, bundles: Sequence[Path]) -> Generator[list[Timer]]:
+def _browser_timers(
+    host: str, bundles: Sequence[Path], threads: int
+) -> Generator[list[Timer]]:
     from tilewright.hosts.browser import BrowserHost, BrowserModel
 
     def timer(model: BrowserModel) -> Timer:
         return lambda runs: model.time(runs, warmup=0).milliseconds
 
     with BrowserHost(host) as browser:
-        yield [timer(browser.load(bundle)) for bundle in bundles]
+        yield [timer(browser.load(bundle, threads=threads)) for bundle in bundles]
 
 
 def _clocked(run: Callable[[Arrays], Any], inputs: Arrays) -> Ran:

@@ -87,6 +87,9 @@ def run(
         Path | None, typer.Option(help="Where to write the outputs, as .npz.")
     ] = None,
     host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")] = "wasmtime",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Number of threads; a browser's own choice if left out.")
+    ] = None,
     shape: Shapes = None,
     bucket: Buckets = None,
     as_json: Json = False,
@@ -98,7 +101,7 @@ def run(
     given = read_arrays(inputs)
     with (
         _bundle_of(model, shape, bucket, given, as_json) as folder,
-        open_runner(host, folder) as run_once,
+        open_runner(host, folder, threads) as run_once,
     ):
         ran = run_once(given)
     if outputs is not None:

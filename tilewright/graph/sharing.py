@@ -19,7 +19,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Costs:
-    """What decides, in nanoseconds and per nanosecond; rough, because only orders of magnitude count.
+    """What decides, in nanoseconds and per nanosecond; only orders of magnitude count.
 
     flops, bytes: what one worker does in a nanosecond
     barrier:      a step that takes one worker less than this stays on one: sharing it could not pay
@@ -32,6 +32,9 @@ class Costs:
     barrier: float = 1500.0
     ticket: float = 1000.0
     tickets: int = 16
+
+
+USUAL = Costs()
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Share:
     chained: bool
 
 
-def share(steps: Sequence[Work], costs: Costs = Costs()) -> tuple[Share, ...]:
+def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
     """The decision for every step of a plan, in order.
 
     A step waits if it reads what an unfinished step writes, or writes what one reads or writes: by

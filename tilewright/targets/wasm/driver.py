@@ -1,8 +1,7 @@
 """The plan driver: the generated module by which any number of workers run a whole inference.
 
-Input: the number of slots and pages to ask for.  Output: module bytes.  Plan image and control block
-are described in docs/bundle.md, the ideas in docs/decisions/0005; the driver is the same for every
-model and for every number of threads.
+Input: the number of slots and pages to ask for.  Output: module bytes.  It is the same for every
+model and number of threads; docs/bundle.md describes plan image and control block.
 
     run(plan, first, last, workers) -> code    worker 0: publishes a run and takes part in it
     serve(worker)                              others: take part in each run until told to stop
@@ -35,7 +34,6 @@ from tilewright.targets.wasm.ir import (
     Op,
     Run,
     Stmt,
-    Store,
     add,
     const,
     for_loop,

@@ -1,4 +1,4 @@
-"""The threaded driver in wasmtime, with Python threads as workers: the same bits, faults, preempting.
+"""The threaded driver in wasmtime, Python threads as workers: same bits, faults, preempting.
 
 Tiles are tiny and every step that can be shared is, so that workers meet as often as possible.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,7 +60,7 @@ Made = Callable[..., WasmtimeHost]
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Made]:
+def host(tmp_path: Path) -> Made:
     """Writes what was compiled and opens it with so many threads."""
 
     def opened(compiled: Compiled, threads: int) -> WasmtimeHost:
@@ -69,7 +69,7 @@ def host(tmp_path: Path) -> Iterator[Made]:
             write(compiled.contents, path)
         return WasmtimeHost(path, threads=threads)
 
-    yield opened
+    return opened
 
 
 def x_of(seed: int = 0) -> dict[str, Array]:
@@ -185,7 +185,7 @@ def progress(host: WasmtimeHost) -> int:
 
 @pytest.mark.parametrize("barrier", [0.0, 1e9])
 def test_preempting_stops_between_tiles(host: Made, barrier: float) -> None:
-    """The word is set in mid-run: nothing moves, nobody gives up, and then the result is the same."""
+    """Set in mid-run: nothing moves, nobody gives up, and then the result is the same."""
     many = host(compile_graph(block(), sharing(barrier)), 3)
     want = many.run(x_of()).outputs["y"]
     many.memory.set(PATIENCE, 1)
