@@ -106,6 +106,7 @@ def sizes(record: Record) -> str:
 
 TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
+    "conv": conv,
     "passes": passes,
     "compile": compile_speed,
     "agreement": agreement,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.graph import ops
 from tilewright.graph.node import Node, broadcast, is_constant, node, pad, transpose
 from tilewright.graph.views import through_views
-from tilewright.kernel.index import Var, index
+from tilewright.kernel.index import Index, Var, index
 
 
 def channels_innermost(n: Node) -> Node | None:
@@ -34,15 +34,23 @@ def _channels_last(x: Node, summed: list[bool]) -> Node | None:
     """The same view of a copy in which a summed axis comes last, if a window runs there now."""
     axes = tuple(Var(f"i{i}", extent) for i, extent in enumerate(x.shape))
     root, at = through_views(x, tuple(map(index, axes)))
-    if not at or len(at[-1].terms) < 2:
+    taps = [v for v, is_summed in zip(axes, summed, strict=True) if is_summed]
+    if not at or not _overlap(at[-1], taps):
         return None
-    depth = {index(v) for v, is_summed in zip(axes, summed, strict=True) if is_summed}
+    depth = {index(v) for v in taps}
     channels = [i for i in range(root.rank) if root.shape[i] > 1 and at[i] in depth]
     if not channels:
         return None
     perm = [i for i in range(root.rank) if i != channels[-1]] + [channels[-1]]
     back = [perm.index(i) for i in range(root.rank)]
     return _onto(x, root, transpose(_copy(root, perm), back))
+
+
+def _overlap(at: Index, taps: list[Var]) -> bool:
+    """True if neighbouring windows along this axis share elements: pixel * stride + tap."""
+    reach = sum(at.coefficient(v) * (v.extent - 1) for v in taps)
+    strides = [c for atom, c in at.terms if atom not in taps]
+    return bool(strides) and reach >= min(strides)
 
 
 def _copy(root: Node, perm: list[int]) -> Node:

@@ -88,12 +88,17 @@ def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     depth = prod(v.extent for v in kernel.stages[0].axes)
     x0, y0 = register_tile(rows, machine)
     # The rows of a tile stay in half of L2 while column panels stream by.  The choice looks at no
-    # row count, so that matmuls of any length share code.
-    x1 = x0 * max(4, min(16, machine.l2 // 2 // (4 * depth * x0)))
+    # row count, so that matmuls of any length share code.  Windows overlap: a row of theirs adds
+    # less memory than its depth.
+    own = min(depth, max(1, kernel.buffers[roles.row.buffer].size // rows))
+    x1 = x0 * max(4, min(16, machine.l2 // 2 // (4 * own * x0)))
     y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
     inner = kernel.stages[0].axes[-1].extent if kernel.stages[0].axes else 1
     # Where a row's address takes arithmetic, few columns after each other share it.
     order = "mn" if roles.row_step is None and 4 * depth * y1 <= machine.l1 // 2 else "nm"
+    if cols > depth and 4 * depth * cols <= machine.l2:
+        # More is stored than is read: whole rows after each other, in long runs of memory.
+        order, x1, y1 = "mn", 2 * x0, y0 * -(-min(cols, 256) // y0)
     return Schedule(
         x0=x0, y0=y0, r0=unroll(inner), x1=x1, y1=y1, order=order, lanes=machine.lanes
     )
