@@ -34,9 +34,10 @@ def _channels_last(x: Node, summed: list[bool]) -> Node | None:
     """The same view of a copy in which a summed axis comes last, if a window runs there now."""
     axes = tuple(Var(f"i{i}", extent) for i, extent in enumerate(x.shape))
     root, at = through_views(x, tuple(map(index, axes)))
-    if not at or len(at[-1].terms) < 2:
+    taps = {v for v, is_summed in zip(axes, summed, strict=True) if is_summed}
+    if not at or len(at[-1].terms) < 2 or not at[-1].variables & taps:
         return None
-    depth = {index(v) for v, is_summed in zip(axes, summed, strict=True) if is_summed}
+    depth = set(map(index, taps))
     channels = [i for i in range(root.rank) if root.shape[i] > 1 and at[i] in depth]
     if not channels:
         return None
