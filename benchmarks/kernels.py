@@ -1,4 +1,4 @@
-"""K0 and K1 against the register-only multiply-add peak of the same run, per browser.
+"""nnJIT's kernels against the register-only multiply-add peak of the same run, per browser.
 
 Input: browsers.  Output: results/kernels.json.  By turns (kernel, peak, kernel, peak), warm, one
 thread; the first call of a fresh kernel is reported too.
@@ -17,30 +17,47 @@ from typing import Any
 import common
 import numpy as np
 
-from tilewright.benchkernel import Subject, matmul, peak
+from tilewright.benchkernel import Subject, matmul, peak, product
 from tilewright.bundle import write
 from tilewright.hosts.browser import BrowserHost
 
-#: nnJIT's kernels (M, K, N): requirements N13.
-KERNELS = {"K0": (384, 768, 768), "K1": (640, 768, 3072)}
+#: nnJIT's kernels: batch, M, K, N.  Without a batch, the second operand is a weight.
+KERNELS = {
+    "K0": (1, 384, 768, 768),
+    "K1": (1, 640, 768, 3072),
+    "K2": (12, 384, 384, 64),
+    "K3": (120, 64, 64, 64),
+}
 WARM_MS = 1500.0
 RUNS = 3
 
 
+def subject_of(name: str) -> tuple[Subject, dict[str, np.ndarray], np.ndarray]:
+    """The kernel, its inputs, and its result in float64."""
+    batch, m, k, n = KERNELS[name]
+    rng = np.random.default_rng(1)
+    if batch == 1:
+        x = rng.standard_normal((m, k), np.float32)
+        weight = np.random.default_rng(0).standard_normal((k, n), np.float32)
+        return matmul(m, k, n), {"x": x}, x.astype(np.float64) @ weight
+    shapes = (batch, m, k), (batch, k, n)
+    a, b = (rng.standard_normal(shape, np.float32) for shape in shapes)
+    subject = product("bmk,bkn->bmn", *shapes, weight=False)
+    return subject, {"a": a, "b": b}, a.astype(np.float64) @ b
+
+
 def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str, Any]:
-    subject, limit = matmul(*KERNELS[name]), peak()
+    subject, inputs, expected = subject_of(name)
+    limit = peak()
     models = []
-    for each in (subject, limit):
-        path = folder / host.browser.name / each.name
+    for part, each in ((name, subject), ("peak", limit)):
+        path = folder / host.browser.name / part
         if not path.exists():
             write(each.contents, path)
         models.append(host.load(path, threads=1))
-    m, k, n = KERNELS[name]
-    x = np.random.default_rng(1).standard_normal((m, k), np.float32)
-    weight = np.random.default_rng(0).standard_normal((k, n), np.float32)
-    first = models[0].run({"x": x})
-    expected = x.astype(np.float64) @ weight
-    error = float(np.linalg.norm(first.outputs["y"] - expected) / np.linalg.norm(expected))
+    first = models[0].run(inputs)
+    (got,) = first.outputs.values()
+    error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
     for model in models:
         spent = 0.0
         while spent < WARM_MS:

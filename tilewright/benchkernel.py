@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,7 +35,8 @@ from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
 from tilewright.compiler import Compiled, Options, assemble
 from tilewright.graph import ops
 from tilewright.graph.fuse import fuse
-from tilewright.graph.node import Graph, contract, graph_input, node
+from tilewright.graph.node import Graph, Node, contract, graph_input, node, reduce
+from tilewright.graph.ops import Shape
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
@@ -66,6 +69,55 @@ def compile_matmul(m: int, k: int, n: int, options: Options | None = None) -> Co
     return compile_graph(Graph("matmul", (("x", x),), (("y", y),)), options)
 
 
+def product(
+    equation: str,
+    a: Shape,
+    b: Shape,
+    *,
+    weight: bool,
+    times: int = 1,
+    options: Options | None = None,
+) -> Subject:
+    """contract(equation, a, b) of random data, `times` in one plan: inputs a and, if no weight, b.
+
+    Repeated products of a weight take as many weights; of two inputs, one more batch axis.
+    """
+    dims = dict(zip(equation.split("->")[0].replace(",", ""), (*a, *b), strict=True))
+    outputs: list[Node]
+    inputs: tuple[tuple[str, Node], ...]
+    if weight:
+        x = graph_input("a", a, F32)
+        weights = [_weight(f"w{i}", _scaled(b, i)) for i in range(times)]
+        outputs = [contract(equation, x, w) for w in weights]
+        inputs = (("a", x),)
+    else:
+        (la, lb), out = equation.split("->")[0].split(","), equation.split("->")[1]
+        if times > 1:
+            equation, a, b = f"z{la},z{lb}->z{out}", (times, *a), (times, *b)
+        x, y = graph_input("a", a, F32), graph_input("b", b, F32)
+        outputs, inputs = [contract(equation, x, y)], (("a", x), ("b", y))
+    named = tuple((f"y{i}", out) for i, out in enumerate(outputs))
+    compiled = compile_graph(Graph("product", inputs, named), options)
+    return Subject(equation, compiled.contents, 2 * times * prod(dims.values()))
+
+
+def stream(elements: int) -> Subject:
+    """The sum of an input: how fast memory can be read; one operation per element."""
+    x = graph_input("a", (elements,), F32)
+    compiled = compile_graph(Graph("stream", (("a", x),), (("y0", reduce("sum", x, [0])),)), None)
+    return Subject(f"sum of {elements}", compiled.contents, elements)
+
+
+def _scaled(shape: Shape, seed: int) -> np.ndarray[Any, Any]:
+    """Random numbers that keep the size of what they multiply."""
+    scale = np.float32(1 / np.sqrt(shape[-2] if len(shape) > 1 else 1))
+    return np.random.default_rng(seed).standard_normal(shape, np.float32) * scale
+
+
+def _weight(name: str, value: np.ndarray[Any, Any]) -> Node:
+    return node(ops.Weight(name, value.shape, F32, lambda: value))
+
+
 def compile_graph(graph: Graph, options: Options | None = None) -> Compiled:
     """A graph that was built by hand, through the pipeline from its rewrites on."""
     packed = pack(rewrite(graph))
@@ -80,8 +132,7 @@ def matmul_chain(steps: int, m: int, k: int) -> Subject:
         # orthogonal, or the numbers would grow
         rows = np.random.default_rng(number).standard_normal((k, k))
         weight = np.linalg.qr(rows)[0].astype(np.float32)
-        w = node(ops.Weight(f"w{number}", (k, k), F32, weight.copy))
-        y = contract("mk,kn->mn", y, w)
+        y = contract("mk,kn->mn", y, _weight(f"w{number}", weight))
     compiled = compile_graph(Graph("chain", (("x", x),), (("y", y),)))
     return Subject(f"chain_{steps}x{m}x{k}x{k}", compiled.contents, steps * 2 * m * k * k)
 

@@ -146,7 +146,8 @@ def _code(
     """Every distinct kernel once; kernels with equal code in all builds share a slot."""
     kernels = list(dict.fromkeys(step.kernel for plan in plans for step in plan.steps))
     targets = [wasm.TARGETS[v] for v in options.variants]
-    machine = Machine(registers=targets[0].registers, l1=targets[0].l1)
+    first = targets[0]
+    machine = Machine(registers=first.registers, l1=first.l1, fma=first.fma)
     slots: dict[object, int] = {}
     linked: list[tuple[wasm.CompiledKernel, ...]] = []
     entries: dict[Kernel, Entry] = {}

@@ -108,6 +108,12 @@ def matmul(m: int, k: int, n: int) -> Case:
     return case(nodes, values, contract("mk,kn->mn", nodes[0], weight(k, n)), relative=1e-6)
 
 
+def product(equation: str, a: tuple[int, ...], b: tuple[int, ...]) -> Case:
+    nodes, values = given(a, b)
+    y = contract(equation, *nodes)
+    return case(nodes, values, elementwise("max", y, scalar_like(0.0, y)), relative=1e-6)
+
+
 def epilogue() -> Case:
     (a, b), values = given((13, 20), (13, 27))
     x = elementwise("add", contract("mk,kn->mn", a, weight(20, 27)), weight(27, seed=3))
@@ -322,13 +328,31 @@ def input_is_output_at_the_end() -> Case:
 #: Rows, depth, columns: one element, one row, whole tiles, edges everywhere.
 MATMULS = (
     (1, 1, 1), (1, 64, 40), (2, 20, 72), (6, 8, 8), (7, 5, 9), (13, 33, 31), (64, 48, 64),
-    (100, 3, 2),
+    (100, 3, 2), (3, 17, 20), (8, 1, 30), (20, 1000, 12), (15, 70, 3), (9, 48, 1), (1, 900, 70),
 )  # fmt: skip
+
+#: Products of two inputs: copied tile by tile, read in place, transposed, along the reduction.
+PRODUCTS = (
+    ("bmk,bkn->bmn", (2, 31, 300), (2, 300, 44)),
+    ("bmk,bkn->bmn", (3, 13, 20), (3, 20, 18)),
+    ("mk,kn->mn", (40, 700), (700, 70)),
+    ("mk,kn->mn", (4, 9), (9, 2)),
+    ("km,kn->mn", (450, 14), (450, 26)),
+    ("bmk,bnk->bmn", (2, 29, 450), (2, 19, 450)),
+    ("bmk,bnk->bmn", (2, 3, 50), (2, 7, 50)),
+    ("mk,k->m", (21, 130), (130,)),
+    ("km,k->m", (33, 21), (33,)),
+    ("mk,nk->mn", (1, 77), (30, 77)),
+)
 
 BUILDERS: dict[str, Callable[[], Case]] = {
     **{f"scalar-{n}": lambda n=n: scalar_case(n) for n in SCALARS if n not in ("cast", "fma")},
     **{
         f"matmul-{m}x{k}x{n}": lambda m=m, k=k, n=n: matmul(m, k, n) for m, k, n in MATMULS
+    },
+    **{
+        f"product-{e}-{'x'.join(map(str, a))}": lambda e=e, a=a, b=b: product(e, a, b)
+        for e, a, b in PRODUCTS
     },
     "matmul-bias-gelu-residual": epilogue,
     "attention-10": lambda: attention(10),

@@ -413,8 +413,11 @@ def random_schedule(rng: Random) -> Schedule:
     lanes = rng.choice((4, 4, 4, 1))
     return Schedule(
         x0=rng.randint(1, 6),
-        y0=rng.choice((4, 8, 16)),
+        y0=rng.choice((4, 8, 12, 16)),
         r0=rng.randint(1, 5),
+        r1=rng.choice((0, 0, 1, 4, 7, 16)),
+        stage=rng.random() < 0.4,
+        along=rng.choice("nnk"),
         x1=rng.choice((1, 2, 3, 5, 6, 8, 12, 100)),
         y1=rng.choice((4, 8, 12, 16, 24, 64, 4096)),
         order=rng.choice(("nm", "mn")),

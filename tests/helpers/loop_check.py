@@ -61,8 +61,10 @@ class _Checker:
                 case Store(buffer, at, value, valid):
                     self.index(at, known)
                     self.expr(value, known)
-                    assert buffer == 0
-                    assert dtype_of(value) == self.fn.buffers[0].dtype
+                    inputs = range(1, len(self.fn.buffers))
+                    assert buffer not in inputs, f"stores to the input {buffer}"
+                    stored = (*self.fn.buffers, *self.fn.scratch)[buffer].dtype
+                    assert dtype_of(value) == stored
                     lanes = lanes_of(value)
                     assert 0 <= valid < max(lanes, 2)
                     assert lanes == 1 or dtype_of(value) in VECTOR_DTYPES, f"stores {value}"
@@ -90,7 +92,7 @@ class _Checker:
             case Load(buffer, at, dtype, _, valid):
                 self.index(at, known)
                 assert buffer > 0, "reads its output"
-                assert dtype == self.fn.buffers[buffer].dtype
+                assert dtype == (*self.fn.buffers, *self.fn.scratch)[buffer].dtype
                 assert 0 <= valid < max(lanes, 2)
             case IndexValue(at, _, _):
                 self.index(at, known)

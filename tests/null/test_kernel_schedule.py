@@ -9,7 +9,7 @@ from helpers.kernels import ANCHORS, random_case, random_schedule
 from helpers.seeds import seeds
 
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.lower_contract import operands
+from tilewright.kernel.roles import operands
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule, register_tile
 
 
@@ -20,24 +20,33 @@ def test_schedules_survive_json(seed: int) -> None:
     assert str(schedule).count("=") == len(schedule.to_json())
 
 
-@pytest.mark.parametrize("registers", [15, 16, 32])
+MACHINES = [Machine(registers=n, fma=fma) for n in (15, 16, 32) for fma in (True, False)]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 64])
-def test_register_tile_fits(rows: int, registers: int) -> None:
-    x0, y0 = register_tile(rows, Machine(registers=registers))
-    vectors = y0 // 4
+@pytest.mark.parametrize("cols", [1, 4, 5, 12, 64, 1000])
+def test_register_tile_fits(rows: int, cols: int, machine: Machine) -> None:
+    x0, y0 = register_tile(rows, cols, machine)
     assert 1 <= x0 <= rows
     assert y0 % 4 == 0
-    assert live(x0, vectors) <= registers
+    assert live(x0, y0 // 4) + (not machine.fma) <= machine.registers
 
 
 def test_many_rows_fill_the_registers() -> None:
-    assert register_tile(64, Machine(registers=15)) == (6, 8)
-    assert register_tile(64, Machine(registers=32)) == (8, 8)
+    assert register_tile(64, 64, Machine(registers=15)) == (6, 8)
+    assert register_tile(64, 64, Machine(registers=32)) == (6, 16)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 64])
+def test_few_rows_keep_enough_sums_in_flight(rows: int) -> None:
+    x0, y0 = register_tile(rows, 768, Machine())
+    assert x0 * (y0 // 4) >= 8
 
 
 def live(x0: int, vectors: int) -> int:
-    """Registers in use at once: the sums, a splat, and the columns that a second row reads."""
-    return x0 * vectors + 1 + (vectors if x0 > 1 else 1)
+    """Registers in use at once: sums, the smaller set of operands, one element of the other."""
+    return x0 * vectors + min(x0, vectors) + 1
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)
@@ -46,9 +55,10 @@ def test_default_schedule_of_any_kernel(seed: int, anchor: str) -> None:
     kernel = collapse(random_case(seed, anchor).kernel)
     for registers in (15, 32):
         s = default_schedule(kernel, Machine(registers=registers))
-        assert s.y0 % s.lanes == 0
+        assert s.along == "k" or s.y0 % s.lanes == 0
         assert min(s.x0, s.y0, s.r0, s.x1, s.y1) >= 1
         if operands(kernel) is not None:
-            assert live(s.x0, s.y0 // s.lanes) <= registers
+            vectors = s.y0 if s.along == "k" else s.y0 // s.lanes
+            assert live(s.x0, vectors) <= registers
             assert s.x1 % s.x0 == 0
             assert s.y1 % s.y0 == 0

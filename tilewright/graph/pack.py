@@ -1,10 +1,13 @@
-"""Packs the column operand of every contraction into panels of fixed width.
+"""Packs the weights of every contraction into panels of fixed width.
 
-Input: a rewritten `Graph`.  Output: a `Graph` in which each contraction reads its column operand
-from memory in panel order, whatever the schedule: candidates never change a buffer's layout.
-A packed weight is computed when the bundle is written; a packed activation is one more copy kernel.
+Input: a rewritten `Graph`.  Output: a `Graph` in which each contraction reads both operands from
+memory: a weight in panel order, whatever the schedule (candidates never change a buffer's layout),
+packed when the bundle is written.  An activation stays as it lies; a kernel that reads its columns
+often copies them itself, tile by tile (`Schedule.stage`).
 
     b[k, n]  ->  panels[n // 8, k, n % 8], columns padded with zeros to whole panels
+    b[k, n]  ->  b[n, k] where n < 4 and the other operand is contiguous along k: vectors then run
+                 along k
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from tilewright.graph.node import (
     Graph,
     Node,
     contract,
+    is_constant,
     node,
     pad,
     reshape,
@@ -33,9 +37,12 @@ from tilewright.kernel.index import Index, Var, flatten, index
 #: Columns of a panel.  A wider register tile reads several panels.
 PANEL = 8
 
+#: Fewer columns than this fill no vector.
+FEW = 4
+
 
 def pack(graph: Graph) -> Graph:
-    """Give every contraction a packed column operand and a row operand that lies in memory."""
+    """Give every contraction packed weights, and operands that lie in memory."""
     return rewrite(fold_scales(graph), (channels_innermost, taps_by_channel, _pack_contraction))
 
 
@@ -53,8 +60,8 @@ def _pack_contraction(n: Node) -> Node | None:
         (a, la), (b, lb) = split
     rows = _stored(a)
     packed = (_stored(b), lb)
-    if columns:
-        packed = _panels(b, lb, _by_stride(rows, la), n.op.out, columns)
+    if columns and is_constant(b):
+        packed = _packed(b, lb, rows, la, n.op.out, columns)
     if rows is a and packed[0] is b and split is None:
         return None
     return contract(f"{la},{packed[1]}->{n.op.out}", rows, packed[0], source=n.source)
@@ -113,27 +120,41 @@ def _is_packed(x: Node) -> bool:
     return isinstance(x.op, ops.Realize)
 
 
-def _panels(b: Node, labels: str, other: str, out: str, columns: str) -> tuple[Node, str]:
-    """(view of the packed operand, its letters): output letters, the reduction, the columns"""
+def _packed(
+    b: Node, labels: str, rows: Node, row_labels: str, out: str, columns: str
+) -> tuple[Node, str]:
+    """(view of the packed weight, its letters)"""
     if _is_packed(b):
         return b, labels
     batch = [c for c in labels if c in out and c != columns]
     # the reduction runs as the row operand lies in memory, so that its reads are contiguous
-    depth = [c for c in other if c in labels and c not in out]
-    alone = [c for c in labels if c not in other and c not in out]
+    strides = _strides(rows, row_labels)
+    furthest = sorted(row_labels, key=lambda c: -strides[c])
+    depth = [c for c in furthest if c in labels and c not in out]
+    alone = [c for c in labels if c not in row_labels and c not in out]
+    extent = b.shape[labels.index(columns)]
+    if extent < FEW and depth and not alone and strides[depth[-1]] == 1:
+        order = [*batch, columns, *depth]
+        return node(ops.Realize(), transpose(b, [labels.index(c) for c in order])), "".join(order)
     order = [*batch, *depth, *alone, columns]
     x = transpose(b, [labels.index(c) for c in order])
+    return _panels(x, len(batch)), "".join(order)
+
+
+def _panels(x: Node, head: int) -> Node:
+    """x[batch.., depth.., n] as a view of panels[batch.., n // 8, depth.., n % 8]"""
     extent = x.shape[-1]
     panels = -(-extent // PANEL)
+    flat_shape = x.shape
     x = pad(x, (0,) * x.rank, (0,) * (x.rank - 1) + (panels * PANEL - extent,))
     x = reshape(x, (*x.shape[:-1], panels, PANEL))
-    head, tail = len(batch), x.rank - 2
+    tail = x.rank - 2
     there = [*range(head), tail, *range(head, tail), tail + 1]
     stored = node(ops.Realize(), transpose(x, there))
     back = [*range(head), *range(head + 1, tail + 1), head, tail + 1]
     view = transpose(stored, back)
     flat = reshape(view, (*view.shape[:-2], panels * PANEL))
-    return slice_(flat, (0,) * flat.rank, (*flat.shape[:-1], extent)), "".join(order)
+    return slice_(flat, (0,) * flat.rank, flat_shape)
 
 
 def _stored(x: Node) -> Node:
@@ -152,8 +173,7 @@ def _offset(x: Node) -> tuple[tuple[Var, ...], Index]:
     return axes, flatten(at, root.shape)
 
 
-def _by_stride(x: Node, letters: str) -> str:
-    """The letters of a stored operand, the one that moves furthest in memory first."""
+def _strides(x: Node, letters: str) -> dict[str, int]:
+    """How far in memory each axis of a stored operand moves."""
     axes, at = _offset(x)
-    strides = {c: abs(at.coefficient(v)) for c, v in zip(letters, axes, strict=True)}
-    return "".join(sorted(letters, key=lambda c: -strides[c]))
+    return {c: abs(at.coefficient(v)) for c, v in zip(letters, axes, strict=True)}

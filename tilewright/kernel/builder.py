@@ -26,7 +26,18 @@ from tilewright.kernel.expr import (
     rewrite,
 )
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var, index
-from tilewright.kernel.loops import For, If, Let, LetGather, LetMin, Set, Stmt, Store, TileFn
+from tilewright.kernel.loops import (
+    For,
+    If,
+    Let,
+    LetGather,
+    LetMin,
+    Scratch,
+    Set,
+    Stmt,
+    Store,
+    TileFn,
+)
 from tilewright.kernel.spec import Kernel
 
 
@@ -52,12 +63,12 @@ class Builder:
         """The number of the tile to compute."""
         return index(self._tile)
 
-    def finish(self, kernel: Kernel) -> TileFn:
+    def finish(self, kernel: Kernel, scratch: tuple[Scratch, ...] = ()) -> TileFn:
         prologue, body = (tuple(frame.stmts) for frame in self._frames)
         scalars, values = tuple(self._scalars), tuple(self._scalars.values())
         tile = self._tile
         return TileFn(
-            kernel.name, kernel.buffers, scalars, (), tile, prologue, body, tile.extent, values
+            kernel.name, kernel.buffers, scalars, scratch, tile, prologue, body, tile.extent, values
         )
 
     def fresh(self, stem: str, extent: int) -> Var:
@@ -120,7 +131,13 @@ class Builder:
     def loop(
         self, stem: str, begin: Index, end: Index, step: int = 1, extent: int | None = None
     ) -> Iterator[Index]:
-        """Open a loop and give its variable; nothing is emitted if it cannot run."""
+        """Open a loop and give its variable; nothing is emitted if it cannot run.
+
+        A loop that runs once is no loop.
+        """
+        if begin.is_const and end.is_const and begin.const < end.const <= begin.const + step:
+            yield begin
+            return
         top = extent if extent is not None else end.bounds[1]
         var = self.fresh(stem, max(top, 1))
         self._frames.append(_Frame({var}))
@@ -128,10 +145,6 @@ class Builder:
         frame = self._frames.pop()
         certain = begin.bounds[1] < end.bounds[0]
         if begin.is_const and end.is_const and not certain:
-            return
-        if begin == Index() and end == index(1):  # one pass needs no loop
-            self._frames[-1].stmts += frame.stmts
-            self._frames[-1].bound |= frame.bound
             return
         self.add(For(var, begin, end, step, tuple(frame.stmts), certain))
 
@@ -146,6 +159,20 @@ class Builder:
     def choose(self, bounds: tuple[Bound, ...], then: _Frame, orelse: _Frame | None = None) -> None:
         tail = tuple(orelse.stmts) if orelse is not None else ()
         self.add(If(tuple(self._bound(b) for b in bounds), tuple(then.stmts), tail))
+
+    def either(
+        self, bound: Bound, then: Callable[[], None], orelse: Callable[[], None] | None = None
+    ) -> None:
+        """`then` where the bound holds, else `orelse`; only one of them where that is certain."""
+        if bound.always:
+            then()
+            return
+        with self.branch() as yes:
+            then()
+        with self.branch() as no:
+            if orelse is not None:
+                orelse()
+        self.choose((bound,), yes, no)
 
     def let(self, value: Index, stem: str = "i") -> Index:
         """Name an index value, in the outermost scope that knows all its variables."""
@@ -162,7 +189,11 @@ class Builder:
         return Index(((frame.named[key], 1),))
 
     def let_min(self, a: Index, b: Index, stem: str = "e") -> Index:
-        """Name the smaller of two index values, in the outermost scope that knows both."""
+        """Name the smaller of two index values, in the outermost scope that knows both, unless
+        their ranges say which one it is."""
+        for small, large in ((a, b), (b, a)):
+            if small.bounds[1] <= large.bounds[0]:
+                return small
         var = self.fresh(stem, min(a.bounds[1], b.bounds[1]) + 1)
         frame = self._frames[self._depth(a.variables | b.variables)]
         frame.stmts.append(LetMin(var, a, b))

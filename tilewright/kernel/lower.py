@@ -15,6 +15,7 @@ from tilewright.kernel.expr import Bound, Expr, Load, Reg, dtype_of, walk
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.lower_contract import lower_contraction
+from tilewright.kernel.lower_depth import lower_depth
 from tilewright.kernel.lower_rows import lower_rows
 from tilewright.kernel.lower_windows import lower_windows
 from tilewright.kernel.reduction import Values, identity, nest, step
@@ -27,7 +28,10 @@ from tilewright.kernel.windows import windows
 
 def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
     """The loop nest of one tile of `kernel` under `schedule`."""
-    if operands(kernel) is not None:
+    roles = operands(kernel)
+    if roles is not None and schedule.along == "k" and roles.runs_along_depth:
+        return lower_depth(kernel, schedule)
+    if roles is not None:
         return lower_contraction(kernel, schedule)
     across = windows(kernel)
     if across is not None:

@@ -21,7 +21,8 @@ class Operands:
 
     `row`: read as splats, does not depend on `n`.  `col`: read as vectors along `n`.
     `rows`: the axes that only the row operand follows, as the pixels of an image do; `m` is one
-    axis over all of them, row-major.  `outer`: all other output axes.
+    axis over all of them, row-major.  `outer`: all other output axes.  `depth`: the summed axes,
+    the innermost last.
     """
 
     row: Load
@@ -29,6 +30,7 @@ class Operands:
     rows: tuple[Var, ...]
     n: Var
     outer: tuple[Var, ...]
+    depth: tuple[Var, ...]
 
     @property
     def m(self) -> Var:
@@ -39,6 +41,24 @@ class Operands:
     def row_step(self) -> int | None:
         """How far the row operand moves from row to row; None if that is not constant."""
         return (stride(self.row.index, self.m) or 0) if len(self.rows) < 2 else None
+
+    @property
+    def steps(self) -> int:
+        """Multiply-accumulates per sum."""
+        return prod(v.extent for v in self.depth)
+
+    @property
+    def col_step(self) -> int | None:
+        """How far the column operand moves from column to column; None for panels and tables."""
+        return stride(self.col.index, self.n)
+
+    @property
+    def runs_along_depth(self) -> bool:
+        """True if both operands lie contiguously along the innermost summed axis, row by row."""
+        operands = (self.row, self.col)
+        if not self.depth or self.row_step is None:
+            return False
+        return all(stride(o.index, self.depth[-1]) == 1 for o in operands)
 
 
 def operands(kernel: Kernel) -> Operands | None:
@@ -60,4 +80,4 @@ def operands(kernel: Kernel) -> Operands | None:
     depth = kernel.stages[0].axes
     if any(stride(i.index, v) is None for i in (a, b) for v in depth):
         return None
-    return Operands(a, b, rows, n, tuple(v for v in kernel.axes[:-1] if v not in rows))
+    return Operands(a, b, rows, n, tuple(v for v in kernel.axes[:-1] if v not in rows), depth)

@@ -13,17 +13,22 @@ from typing import Any
 
 from tilewright.kernel.roles import Operands, operands
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.vectorize import stride
 from tilewright.kernel.windows import Windows, windows
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a schedule must fit: f32 lanes of a vector, usable vector registers, bytes of caches."""
+    """What a schedule must fit: f32 lanes of a vector, usable vector registers, bytes of caches.
+
+    fma: multiply-add is one instruction (without it, a product needs a register of its own)
+    """
 
     lanes: int = 4
     registers: int = 15
     l1: int = 32768
     l2: int = 524288
+    fma: bool = True
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,12 @@ class Schedule:
     r0:     reduction steps per pass of the innermost loop ("unroll"); elsewhere the number of
             independent partial results of a row reduction
     x1, y1: rows and columns (or elements) of one tile
+    r1:     reduction steps of a contraction after which its tile starts over with the next block of
+            them, so that a block of columns stays in L1 ("split"); 0 = all steps at once
     order:  "nm" walks the rows of a tile inside its columns, "mn" the other way ("reorder")
+    stage:  copy each block of columns into scratch memory first ("cache read")
+    along:  vectors of a contraction run along its columns, "n", or, where both operands are
+            contiguous there, along its reduction, "k"; then y0 counts single columns
     lanes:  elements per vector ("vectorize"); 1 = scalar code
     """
 
@@ -44,7 +54,10 @@ class Schedule:
     r0: int = 1
     x1: int = 1
     y1: int = 4096
+    r1: int = 0
     order: str = "nm"
+    stage: bool = False
+    along: str = "n"
     lanes: int = 4
 
     def to_json(self) -> dict[str, Any]:
@@ -61,8 +74,14 @@ class Schedule:
 #: Multiply-accumulates that make one tile of a contraction worth a ticket (some 10 microseconds).
 TILE_WORK = 1 << 17
 
+#: Multiply-accumulates of a large tile: what it reads is used often, and there are tiles enough.
+LARGE_TILE_WORK = 1 << 20
+
 #: Taps along the innermost axis of a window that are written out, without a loop.
 MAX_TAPS = 11
+
+#: Columns that a tile stages at once, if there are as many.
+STAGED_COLUMNS = 64
 
 #: Elements that make one tile of an elementwise or row-wise kernel worth a ticket.
 TILE_ELEMENTS = 4096
@@ -85,23 +104,39 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
 
 def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     rows, cols = roles.m.extent, roles.n.extent
-    depth = prod(v.extent for v in kernel.stages[0].axes)
-    x0, y0 = register_tile(rows, machine)
-    # The rows of a tile stay in half of L2 while column panels stream by.  The choice looks at no
-    # row count, so that matmuls of any length share code.  Windows overlap: a row of theirs adds
-    # less memory than its depth.
+    if _suits_depth(roles, machine):
+        return _along_depth(roles, machine)
+    depth = roles.steps
+    x0, y0 = register_tile(rows, cols, machine)
+    # Rows that are not contiguous need a pointer per step as well.
+    inner = roles.depth[-1] if roles.depth else roles.n
+    r0 = unroll(inner.extent) if (stride(roles.row.index, inner) or 0) <= 1 else 4
+    # A block of columns and the rows that meet it fill most of L1.
+    r1 = machine.l1 * 3 // 4 // (4 * (x0 + y0)) // r0 * r0
+    stage = _pays_to_stage(kernel, roles, x0, machine)
+    # Staged columns are read along their rows, which are at best as wide as a few cache lines.
+    y1 = y0 * max(1, min(-(-cols // y0), STAGED_COLUMNS // y0)) if stage else y0
+    # The rows of a tile stay in L2 while column panels stream by, so that each panel is fetched
+    # seldom.  Only more rows than that are counted: matmuls of fewer share code.  Windows
+    # overlap: a row of theirs adds less memory than its depth.
     own = min(depth, max(1, kernel.buffers[roles.row.buffer].size // rows))
-    x1 = x0 * max(4, min(16, machine.l2 // 2 // (4 * own * x0)))
-    y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
-    inner = kernel.stages[0].axes[-1].extent if kernel.stages[0].axes else 1
+    fits = min(machine.l2 // (4 * own), LARGE_TILE_WORK // (y1 * depth)) // x0
+    group = max(4, min(32, fits))
+    row_tiles = -(-rows // x0)
+    if row_tiles > group:
+        group = -(-row_tiles // -(-row_tiles // group))
+    x1 = x0 * group
+    if not stage:
+        y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
     # Where a row's address takes arithmetic, few columns after each other share it.
     order = "mn" if roles.row_step is None and 4 * depth * y1 <= machine.l1 // 2 else "nm"
     if cols > depth and 4 * depth * cols <= machine.l2:
         # More is stored than is read: whole rows after each other, in long runs of memory.
         order, x1, y1 = "mn", 2 * x0, y0 * -(-min(cols, 256) // y0)
     return Schedule(
-        x0=x0, y0=y0, r0=unroll(inner), x1=x1, y1=y1, order=order, lanes=machine.lanes
-    )
+        x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1 if depth > r1 else 0, order=order, stage=stage,
+        lanes=machine.lanes,
+    )  # fmt: skip
 
 
 def unroll(extent: int) -> int:
@@ -129,12 +164,62 @@ def _windows(kernel: Kernel, across: Windows, machine: Machine) -> Schedule:
     return Schedule(x0=x0, y0=y0, r0=taps, x1=x1, y1=span * y0, lanes=machine.lanes)
 
 
-def register_tile(rows: int, machine: Machine) -> tuple[int, int]:
-    """Rows and columns of the register tile: as many sums as fit, and never too few chains.
+def _pays_to_stage(kernel: Kernel, roles: Operands, x0: int, machine: Machine) -> bool:
+    """True if the columns are used often enough, and lie badly enough, to copy them first.
 
-    A tile of x0 rows and v vectors of columns needs x0*v sums, v columns and one splat row value.
-    One or two rows take more columns: fewer than about 8 sums would wait for each other.
+    A copy costs some 5 instructions per step and 8 columns if they are contiguous, 11 if not; a
+    register tile spends some 22.  What needs no copy: panels, and an operand that fits L1 whole.
     """
-    x0 = min(rows, 8, (machine.registers - 3) // 2)
-    vectors = {1: 8, 2: 4}.get(x0, 2)
-    return x0, vectors * machine.lanes
+    if roles.col_step is None or kernel.buffers[roles.col.buffer].dtype.size != 4:
+        return False
+    uses = -(-roles.m.extent // x0)
+    if roles.col_step == 1:
+        reach = sum(4 * abs(stride(roles.col.index, v) or 0) * (v.extent - 1) for v in roles.depth)
+        return uses >= 5 and reach > machine.l1 // 2
+    return uses >= 2
+
+
+def _suits_depth(roles: Operands, machine: Machine) -> bool:
+    """True if vectors should run along the reduction: it is contiguous, and columns are few or far.
+
+    Few: they would not fill a vector.  Far: each would be read alone, and too rarely to copy them.
+    """
+    if not roles.runs_along_depth or roles.depth[-1].extent < 4 * machine.lanes:
+        return False
+    far = roles.col_step not in (1, None)
+    return roles.n.extent < machine.lanes or (far and roles.m.extent < machine.lanes)
+
+
+def _along_depth(roles: Operands, machine: Machine) -> Schedule:
+    """Enough sums for all chains, both operands in registers: 8x1, 6x2, 4x3; and the other way."""
+    rows, cols = roles.m.extent, roles.n.extent
+    few = min(rows, cols, 3)
+    many = {1: 8, 2: 5, 3: 3}[few]
+    x0, y0 = (few, min(cols, many)) if rows <= cols else (min(rows, many), few)
+    tiles = max(1, TILE_WORK // (x0 * y0 * roles.steps))
+    x1, y1 = (x0, y0 * tiles) if rows <= cols else (x0 * tiles, y0)
+    return Schedule(x0=x0, y0=y0, r0=2, x1=x1, y1=y1, along="k", lanes=machine.lanes)
+
+
+def register_tile(rows: int, cols: int, machine: Machine) -> tuple[int, int]:
+    """Rows and columns of the register tile that spends the fewest cycles per product.
+
+    x0 rows and v vectors of columns need x0*v sums, one register per element of the smaller set of
+    operands, and one that walks the other.  A step costs the most of: x0*v products at 2 a cycle;
+    x0 + v loads at 2 a cycle; all instructions at 4 a cycle; 4 cycles, since a sum cannot be
+    touched again before.  Few rows or columns are split evenly, so partly filled tiles count.
+    """
+    spare = machine.registers - (1 if machine.fma else 2)
+    vectors = -(-cols // machine.lanes)
+    best: tuple[float, float, int, int] | None = None
+    for v in (1, 2, 3, 4, 8):
+        for x0 in range(1, min(rows, 16) + 1):
+            if x0 * v + min(x0, v) > spare:
+                continue
+            x, y = rows / -(-rows // x0), vectors / -(-vectors // v)
+            products = x * y if machine.fma else 2 * x * y
+            cycles = max(products / 2, (x + y) / 2, (products + x + y + 2) / 4, 4.0)
+            found = (round(cycles / (x * y), 2), (x + y) / (x * y), x0, v)
+            best = found if best is None or found[:2] < best[:2] else best
+    assert best is not None
+    return best[2], best[3] * machine.lanes

@@ -1,0 +1,213 @@
+"""The matmul sweep: every aspect ratio against the register-only multiply-add peak, per browser.
+
+Input: browsers.  Output: results/gemm.json.  Small products are repeated inside one plan, so that a
+run is longer than the browser's clock is coarse.  By turns (all cases, the peak, all cases, ...),
+warm, one thread; results are compared with NumPy before anything is timed.  Cases that read each
+weight once are bound by memory: beside their GFLOP/s stands the bandwidth.
+
+    uv run python benchmarks/gemm.py [--host chromium] [--rounds 30] [--only square]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+
+from tilewright.benchkernel import Subject, matmul_chain, peak, product, stream
+from tilewright.bundle import write
+from tilewright.hosts.browser import BrowserHost, BrowserModel
+
+PEAK_TILES = 128
+WARM_MS = 250.0
+SLOT_MS = 5.0
+#: Operations per plan below which a product is repeated.
+LEAST_FLOPS = 4_000_000
+MOST_REPEATS = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product: `a` is an input; `b` a weight, or an input as well."""
+
+    group: str
+    equation: str
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    weight: bool = True
+
+    @property
+    def name(self) -> str:
+        shapes = ["x".join(map(str, s)) for s in (self.a, self.b)]
+        return f"{self.equation} {' '.join(shapes)}{'' if self.weight else ' inputs'}"
+
+    @property
+    def flops(self) -> int:
+        letters = self.equation.split("->")[0].replace(",", "")
+        return 2 * int(np.prod(list(dict(zip(letters, (*self.a, *self.b), strict=True)).values())))
+
+    @property
+    def times(self) -> int:
+        return max(1, min(MOST_REPEATS, LEAST_FLOPS // self.flops))
+
+
+def matmul(group: str, m: int, k: int, n: int, weight: bool = True) -> Case:
+    return Case(group, "mk,kn->mn", (m, k), (k, n), weight)
+
+
+SQUARES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+def cases() -> Iterator[Case]:
+    yield matmul("kernel", 384, 768, 768)
+    yield matmul("kernel", 640, 768, 3072)
+    yield Case("kernel", "bmk,bkn->bmn", (12, 384, 384), (12, 384, 64), False)
+    yield Case("kernel", "bmk,bkn->bmn", (120, 64, 64), (120, 64, 64), False)
+    for n in SQUARES:
+        yield matmul("square", n, n, n)
+        yield matmul("square", n, n, n, False)
+    for m in range(1, 9):
+        yield matmul("rows", m, 768, 768)
+    for k, n in ((768, 768), (768, 3072), (4096, 4096)):
+        yield matmul("gemv", 1, k, n)
+    yield Case("gemv", "mk,k->m", (1024, 1024), (1024,))
+    yield Case("gemv", "mk,nk->mn", (1, 768), (768, 768), False)
+    for m, k, n in (
+        (4096, 64, 64),
+        (64, 64, 4096),
+        (2048, 32, 64),
+        (64, 4096, 64),
+        (96, 3072, 768),
+    ):
+        yield matmul("tall", m, k, n)
+    for n in (1, 2, 3, 4, 10):
+        yield matmul("narrow", 512, 256, n)
+    for m, k, n in ((7, 7, 7), (33, 57, 129), (127, 255, 511), (100, 100, 100)):
+        yield matmul("odd", m, k, n)
+        yield matmul("odd", m, k, n, False)
+    for k in (1, 2, 4, 8):
+        yield matmul("shallow", 256, k, 256)
+    yield Case("transposed", "km,kn->mn", (256, 256), (256, 256), False)
+    yield Case("transposed", "mk,nk->mn", (256, 256), (256, 256), False)
+    yield Case("transposed", "bmk,bnk->bmn", (12, 384, 64), (12, 384, 64), False)
+
+
+def load(host: BrowserHost, subject: Subject, folder: Path) -> BrowserModel:
+    write(subject.contents, folder)
+    return host.load(folder)
+
+
+def check(model: BrowserModel, case: Case) -> float:
+    """Relative error of the first product against float64."""
+    rng = np.random.default_rng(1)
+    extra = (case.times,) if case.times > 1 and not case.weight else ()
+    a = rng.standard_normal((*extra, *case.a), np.float32)
+    inputs = {"a": a}
+    if case.weight:
+        scale = np.float32(1 / np.sqrt(case.b[-2] if len(case.b) > 1 else 1))
+        b = np.random.default_rng(0).standard_normal(case.b, np.float32) * scale
+    else:
+        b = inputs["b"] = rng.standard_normal((*extra, *case.b), np.float32)
+    got = model.run(inputs).outputs["y0"]
+    left, right = case.equation.split("->")
+    equation = case.equation if not extra else "z" + left.replace(",", ",z") + "->z" + right
+    want = np.einsum(equation, a.astype(np.float64), b.astype(np.float64), optimize=True)
+    error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+    assert error < 1e-5, f"{case.name}: relative error {error}"
+    return error
+
+
+def fastest(model: BrowserModel, rounds: int) -> Iterator[list[float]]:
+    """Milliseconds of a few runs, round after round, once the code is warm."""
+    spent, runs = 0.0, 1
+    while spent < WARM_MS:
+        found = model.time(runs, 0).milliseconds
+        spent += sum(found) + 0.05 * runs
+        runs = max(1, min(200, int(SLOT_MS / max(min(found), 0.02))))
+    for _ in range(rounds):
+        yield model.time(runs, 0).milliseconds
+
+
+def measure(
+    host: BrowserHost, batch: list[Case], rounds: int, folder: Path
+) -> list[dict[str, Any]]:
+    """The cases of one batch by turns with the peak."""
+    limit, memory = peak(PEAK_TILES), stream(1 << 24)
+    subjects = [product(c.equation, c.a, c.b, weight=c.weight, times=c.times) for c in batch]
+    models = [
+        load(host, subject, folder / f"{host.browser.name}-{batch[0].group}-{i}")
+        for i, subject in enumerate((limit, memory, *subjects))
+    ]
+    errors = [check(model, case) for model, case in zip(models[2:], batch, strict=True)]
+    turns = zip(*(fastest(model, rounds) for model in models), strict=True)
+    times = [[t for part in parts for t in part] for parts in zip(*turns, strict=True)]
+    for model in models:
+        model.dispose()
+    top = limit.flops / min(times[0]) / 1e6
+    bandwidth = memory.flops * 4 / min(times[1]) / 1e6
+    rows = []
+    for case, subject, error, found in zip(batch, subjects, errors, times[2:], strict=True):
+        gflops = subject.flops / min(found) / 1e6
+        bytes_read = 4 * case.times * int(np.prod(case.b))
+        rows.append({
+            "case": case.name, "group": case.group, "host": host.browser.name, "times": case.times,
+            "gflops": round(gflops, 2), "share_of_peak": round(gflops / top, 3),
+            "gflops_median": round(subject.flops / statistics.median(found) / 1e6, 2),
+            "peak_gflops": round(top, 2), "gb_per_s": round(bytes_read / min(found) / 1e6, 2),
+            "stream_gb_per_s": round(bandwidth, 2), "relative_error": error, "n": len(found),
+        })  # fmt: skip
+        print(
+            f"{rows[-1]['gflops']:7.2f} {rows[-1]['share_of_peak']:6.1%}  {case.name}", flush=True
+        )
+    return rows
+
+
+def measure_chain(host: BrowserHost, rounds: int, folder: Path) -> dict[str, Any]:
+    """100 dependent steps of 48x64x64: what a small step costs beside its arithmetic."""
+    subjects = [peak(PEAK_TILES), matmul_chain(100, 48, 64)]
+    models = [
+        load(host, s, folder / f"{host.browser.name}-chain-{i}") for i, s in enumerate(subjects)
+    ]
+    turns = zip(*(fastest(model, rounds) for model in models), strict=True)
+    times = [[t for part in parts for t in part] for parts in zip(*turns, strict=True)]
+    for model in models:
+        model.dispose()
+    top, gflops = (s.flops / min(t) / 1e6 for s, t in zip(subjects, times, strict=True))
+    row = {
+        "case": subjects[1].name, "group": "chain", "host": host.browser.name,
+        "gflops": round(gflops, 2), "share_of_peak": round(gflops / top, 3),
+        "gflops_median": round(subjects[1].flops / statistics.median(times[1]) / 1e6, 2),
+        "peak_gflops": round(top, 2), "n": len(times[1]),
+    }  # fmt: skip
+    print(f"{gflops:7.2f} {gflops / top:6.1%}  {row['case']}", flush=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", action="append")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--only", action="append", help="only these groups; nothing is written")
+    args = parser.parse_args()
+    rows = []
+    for name in args.host or ["chromium", "firefox"]:
+        with tempfile.TemporaryDirectory(prefix="gemm-") as folder, BrowserHost(name) as host:
+            for group in dict.fromkeys(c.group for c in cases()):
+                batch = [c for c in cases() if c.group == group]
+                if not args.only or group in args.only:
+                    rows += measure(host, batch, args.rounds, Path(folder))
+            if not args.only or "chain" in args.only:
+                rows.append(measure_chain(host, args.rounds, Path(folder)))
+    if not args.only:
+        print(common.save("gemm", rows))
+
+
+if __name__ == "__main__":
+    main()

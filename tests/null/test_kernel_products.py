@@ -1,0 +1,100 @@
+"""Every layout of a matrix product under random schedules: the same sums, each written once.
+
+Whole numbers, so that any order of the reduction gives the same bits.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from helpers.graphs import interpreted, results, run_steps, steps_of
+from helpers.kernels import random_schedule
+from helpers.loop_check import check_loops
+from helpers.seeds import seeds
+
+from tilewright.base.dtypes import F32
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node, contract, graph_input, node
+from tilewright.graph.pack import pack
+from tilewright.graph.rewrite import rewrite
+from tilewright.kernel.lower import lower
+from tilewright.kernel.roles import operands
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.spec import Kernel
+
+#: (equation, shapes, whether the second operand is a weight)
+PRODUCTS = {
+    "weight": ("mk,kn->mn", (13, 37), (37, 21), True),
+    "weight-few-columns": ("mk,kn->mn", (13, 37), (37, 3), True),
+    "weight-one-column": ("mk,kn->mn", (13, 37), (37, 1), True),
+    "inputs": ("bmk,bkn->bmn", (2, 9, 37), (2, 37, 14), False),
+    "transposed-a": ("km,kn->mn", (37, 9), (37, 14), False),
+    "transposed-b": ("bmk,bnk->bmn", (2, 9, 37), (2, 14, 37), False),
+    "two-sums": ("mhk,hkn->mn", (7, 5, 9), (5, 9, 13), True),
+    "strided-sums": ("hmk,nhk->mn", (5, 7, 20), (13, 5, 20), False),
+}
+
+
+def made(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
+    equation, a, b, is_weight = PRODUCTS[name]
+    rng = np.random.default_rng(0)
+    values = {"a": rng.integers(-3, 4, a).astype("f4"), "b": rng.integers(-3, 4, b).astype("f4")}
+    x = graph_input("a", a, F32)
+    y: Node = graph_input("b", b, F32)
+    if is_weight:
+        weight = values.pop("b")
+        y = node(ops.Weight("b", b, F32, lambda: weight))
+    inputs = (("a", x),) if is_weight else (("a", x), ("b", y))
+    return Graph(name, inputs, (("y", contract(equation, x, y)),)), values
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("seed", seeds(12))
+def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:
+    graph, values = made(name)
+    (want,) = results(graph, values)
+    packed = pack(rewrite(graph))
+    rng = Random(f"{name}{seed}")
+
+    def pick(kernel: Kernel) -> Schedule:
+        assert operands(kernel) is not None, "no register tile suits"
+        schedule = random_schedule(rng)
+        check_loops(lower(kernel, schedule))
+        return schedule
+
+    (got,) = run_steps(packed, steps_of(packed), values, interpreted(pick))
+    np.testing.assert_array_equal(got, want)
+
+
+def the_kernel(name: str) -> Kernel:
+    (step,) = steps_of(pack(rewrite(made(name)[0])))
+    return step.kernel
+
+
+@pytest.mark.parametrize("name", ["weight-few-columns", "weight-one-column"])
+def test_few_columns_of_a_weight_run_along_the_reduction(name: str) -> None:
+    assert default_schedule(the_kernel(name), Machine()).along == "k"
+
+
+def test_columns_far_apart_are_copied_first() -> None:
+    assert default_schedule(the_kernel("transposed-b"), Machine()).stage
+    assert not default_schedule(the_kernel("inputs"), Machine()).stage  # it fits L1 as it is
+    assert default_schedule(the_kernel("inputs"), Machine(l1=1024)).stage is False  # 2 uses only
+
+
+def test_a_long_reduction_is_split_so_that_its_columns_stay_in_the_cache() -> None:
+    kernel = the_kernel("weight")
+    assert default_schedule(kernel, Machine()).r1 == 0
+    small = default_schedule(kernel, Machine(l1=1024))
+    assert 0 < 4 * small.r1 * (small.x0 + small.y0) <= 1024
+
+
+def test_sums_wait_in_scratch_between_blocks_and_columns_are_staged() -> None:
+    kernel = the_kernel("inputs")
+    fn = lower(kernel, Schedule(x0=3, y0=8, r0=4, r1=8, x1=6, y1=16, stage=True))
+    partial, staged = (s.size for s in fn.scratch)
+    assert partial == 2 * 2 * 3 * 8  # two by two register tiles of 3 rows and 8 columns
+    # 37 steps: 9 passes of 4 in 5 pieces of 2 passes; the last piece also takes the rest
+    assert staged == 2 * (2 * 4 + 1) * 8

@@ -1,0 +1,120 @@
+"""Blocks of a reduction: the part of a sum's steps whose operands stay in the nearest cache.
+
+Input: the summed axes, steps per pass and per block.  Output: `Blocks`: which loops run outside the
+register tiles and which inside, and one `Block` inside those loops.  It emits no arithmetic.
+
+    sum over k < 768, 256 steps per block, 8 per pass:
+        for block in 0 .. 3:                # outside the loop over register tiles
+            for pass in 0 .. 32:            # inside a register tile
+                steps 256*block + 8*pass + (0 .. 8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Bound
+from tilewright.kernel.index import Index, Var, flatten, index
+from tilewright.kernel.reduction import Values, nest
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: the values of the axes outside it, and its part of the innermost axis.
+
+    start:  first step of the innermost axis
+    passes: how many times `unroll` steps follow
+    number: of the block, in [0, Blocks.count)
+    """
+
+    values: Values
+    start: Index
+    passes: Index
+    number: Index
+    piece: Index
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a reduction is split.
+
+    outside: axes whose loops run block by block
+    inside:  axes whose loops run inside a block; `inner`, the last axis, in passes of `unroll`
+    pieces:  parts of the innermost axis, each of `passes` passes but for the last
+    """
+
+    outside: tuple[Var, ...]
+    inside: tuple[Var, ...]
+    inner: Var
+    unroll: int
+    pieces: int
+    passes: int
+
+    @property
+    def whole(self) -> int:
+        """Passes over all of the innermost axis."""
+        return self.inner.extent // self.unroll
+
+    @property
+    def rest(self) -> int:
+        """Steps that fill no pass; they belong to the last piece."""
+        return self.inner.extent % self.unroll
+
+    @property
+    def count(self) -> int:
+        return prod(v.extent for v in self.outside) * self.pieces
+
+    @property
+    def steps(self) -> int:
+        """The most steps along the innermost axis that a block holds."""
+        return self.passes * self.unroll + self.rest
+
+    @property
+    def points(self) -> int:
+        """The most steps that a block holds."""
+        return prod(v.extent for v in self.inside) * self.steps
+
+    @contextmanager
+    def loop(self, b: Builder, values: Values) -> Iterator[Block]:
+        """The loops over all blocks."""
+        with (
+            nest(b, self.outside, values) as found,
+            b.loop("kb", Index(), index(self.pieces)) as piece,
+        ):
+            shape = (*(v.extent for v in self.outside), self.pieces)
+            number = flatten((*(found[v] for v in self.outside), piece), shape)
+            first = b.let(piece * self.passes, "k")
+            passes = index(self.passes)
+            if self.whole % self.passes:
+                passes = b.let_min(passes, first * -1 + self.whole, "ke")
+            yield Block(found, first * self.unroll, passes, number, piece)
+
+    def is_first(self, block: Block) -> Bound:
+        return Bound(block.number, 1)
+
+    def is_last(self, block: Block) -> Bound:
+        return Bound(block.number * -1 + (self.count - 1), 1)
+
+    def is_last_piece(self, block: Block) -> Bound:
+        return Bound(block.piece * -1 + (self.pieces - 1), 1)
+
+
+def blocks(axes: tuple[Var, ...], unroll: int, most: int) -> Blocks:
+    """At most about `most` steps per block (0: all), in equal pieces of the innermost axis."""
+    *outer, inner = axes or (Var("one", 1),)
+    unroll = max(1, min(unroll, inner.extent))
+    whole = inner.extent // unroll
+    if most and inner.extent > most:
+        pieces = -(-whole // max(1, most // unroll))
+        passes = -(-whole // pieces)
+        return Blocks(tuple(outer), (), inner, unroll, -(-whole // passes), passes)
+    inside: list[Var] = []
+    size = inner.extent
+    while outer and (not most or size * outer[-1].extent <= most):
+        size *= outer[-1].extent
+        inside.insert(0, outer.pop())
+    return Blocks(tuple(outer), tuple(inside), inner, unroll, 1, whole)

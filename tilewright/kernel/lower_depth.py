@@ -1,0 +1,151 @@
+"""Contractions whose vectors run along the reduction: dot products, few columns, columns far apart.
+
+Input: a contraction whose operands are both contiguous along the innermost summed axis.  Output: a
+`TileFn`.  A register tile holds x0 * y0 vectors of partial sums; at its end each becomes one number
+and takes the epilogue alone.  Matrices with columns enough are the business of lower_contract.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Bound, Call, Expr, Load, Reg
+from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.loops import Set, TileFn
+from tilewright.kernel.micro import moved
+from tilewright.kernel.reduction import Values, across_lanes, identity, nest, step
+from tilewright.kernel.roles import Operands, operands
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.vectorize import scalar, stride
+
+
+def lower_depth(kernel: Kernel, schedule: Schedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0 dot products."""
+    ops = operands(kernel)
+    assert ops is not None
+    rows = _Axis(ops.m, schedule.x0, schedule.x1)
+    cols = _Axis(ops.n, schedule.y0, schedule.y1)
+    grid = (*(v.extent for v in ops.outer), rows.groups, cols.groups)
+    b = Builder({}, prod(grid))
+    *outer_at, row_group, col_group = (b.let(i) for i in unflatten(b.tile, grid))
+    values = dict(zip(ops.outer, outer_at, strict=True))
+    dots = _Dots(b, kernel, ops, schedule.lanes, schedule.r0)
+
+    def over_columns(row: Index, x: int) -> None:
+        cols.walk(b, col_group, lambda col, y: dots.emit(row, x, col, y, values))
+
+    rows.walk(b, row_group, over_columns)
+    return b.finish(kernel)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An output axis in register tiles of `small` elements, and tiles of about `large`."""
+
+    var: Var
+    small: int
+    large: int
+
+    @property
+    def size(self) -> int:
+        return min(self.small, self.var.extent)
+
+    @property
+    def count(self) -> int:
+        return -(-self.var.extent // self.size)
+
+    @property
+    def span(self) -> int:
+        return max(1, min(self.large // self.size, self.count))
+
+    @property
+    def groups(self) -> int:
+        return -(-self.count // self.span)
+
+    def walk(self, b: Builder, group: Index, emit: Callable[[Index, int], None]) -> None:
+        """Each register tile of the group: its first element, and how many it has."""
+        first = b.let(group * self.span)
+        end = b.let_min(index(self.span), first * -1 + self.count)
+        rest = self.var.extent % self.size
+        with b.loop(self.var.name, Index(), end) as i:
+            number = b.let(first + i)
+            if not rest:
+                emit(number * self.size, self.size)
+                return
+            b.either(
+                Bound(number, self.count - 1),
+                lambda: emit(number * self.size, self.size),
+                lambda: emit(index((self.count - 1) * self.size), rest),
+            )
+
+
+@dataclass(frozen=True)
+class _Dots:
+    """Emits register tiles of dot products."""
+
+    b: Builder
+    kernel: Kernel
+    ops: Operands
+    lanes: int
+    unroll: int
+
+    def emit(self, row: Index, x: int, col: Index, y: int, values: Values) -> None:
+        """The products of rows [row, row + x) and columns [col, col + y)."""
+        b = self.b
+        pairs = [(i, j) for i in range(x) for j in range(y)]
+        *outer, inner = self.ops.depth
+        groups, rest = divmod(inner.extent, self.lanes)
+        unroll = max(1, min(self.unroll, groups))
+        for pair in pairs:
+            b.set(self._sum(pair, self.lanes).name, identity("sum", F32, self.lanes))
+            if rest:
+                b.set(self._sum(pair, 1).name, identity("sum", F32, 1))
+
+        def steps(start: Index, lanes: int, count: int, inside: Values) -> None:
+            at = {**inside, inner: start}
+            down = self._loads(self.ops.row, self.ops.m, row, x, at, lanes)
+            across = self._loads(self.ops.col, self.ops.n, col, y, at, lanes)
+            for u in range(count):
+                for i, j in pairs:
+                    acc = self._sum((i, j), lanes)
+                    factors = moved(down[i], u * lanes), moved(across[j], u * lanes)
+                    b.add(Set(acc.name, Call("fma", (*factors, acc), F32, lanes)))
+
+        with nest(b, tuple(outer), values) as inside:
+            with b.loop("k", Index(), index(groups // unroll)) as k:
+                steps(k * (unroll * self.lanes), self.lanes, unroll, inside)
+            if groups % unroll:
+                start = index(groups // unroll * unroll * self.lanes)
+                steps(start, self.lanes, groups % unroll, inside)
+            if rest:
+                steps(index(groups * self.lanes), 1, rest, inside)
+        for i, j in pairs:
+            self._store({**values, self.ops.m: row + i, self.ops.n: col + j}, (i, j), rest)
+
+    def _loads(
+        self, load: Load, axis: Var, first: Index, count: int, at: Values, lanes: int
+    ) -> list[Expr]:
+        """The operand at `count` neighbouring elements of `axis`, `lanes` steps each."""
+        by = stride(load.index, axis)
+        if by is None:
+            each = [load.index.substitute({**at, axis: first + i}) for i in range(count)]
+            return [self.b.resolve(Load(load.buffer, i, F32, lanes)) for i in each]
+        start = load.index.substitute({**at, axis: first})
+        resolved = self.b.resolve(Load(load.buffer, start, F32, lanes))
+        return [moved(resolved, by * i) for i in range(count)]
+
+    def _store(self, at: Values, pair: tuple[int, int], rest: int) -> None:
+        whole = across_lanes("sum", self._sum(pair, self.lanes))
+        total = self._sum(pair, 1)
+        self.b.set(total.name, step("sum", total, whole) if rest else whole)
+        value = scalar(self.kernel.value, at, {0: total})
+        self.b.store(0, self.kernel.store.substitute(at), value)
+
+    def _sum(self, pair: tuple[int, int], lanes: int) -> Reg:
+        name = f"{'s' if lanes > 1 else 't'}{pair[0]}_{pair[1]}"
+        return Reg(name, F32, lanes)

@@ -1,0 +1,314 @@
+"""The register tile of a contraction: x0 rows by y0 columns of sums, kept in registers.
+
+Input: which rows, which panel of columns, which block of the reduction.  Output: statements through
+a `Builder`.  One operand (the "row" operand) is read as splats, the other (the "column" operand) as
+vectors, in place or from a panel that was staged.  Who walks the tiles is not its business.
+
+Between two blocks of the reduction the sums wait in scratch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.blocks import Block, Blocks
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat, rewrite, walk
+from tilewright.kernel.index import Index, Var, flatten, index
+from tilewright.kernel.loops import Set
+from tilewright.kernel.reduction import Values, nest
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.vectorize import stride, vector
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The columns of one register tile: its number, counted in the kernel and in the tile, and
+    how many of its columns exist."""
+
+    number: Index
+    local: Index
+    cols: int
+
+
+class Rows:
+    """The rows of one register tile, from `first` on: which points they are and where they lie.
+
+    Several row axes: each row's axes and its offset in the row operand are named here, once, before
+    the loops over the reduction.
+    """
+
+    def __init__(self, b: Builder, ops: Operands, first: Index, count: int, values: Values) -> None:
+        self._ops = ops
+        self.points = [values | _point(b, ops, first + i) for i in range(count)]
+        moving = ops.row.index.terms
+        self._own = Index(tuple((atom, c) for atom, c in moving if atom in ops.rows))
+        self._offsets = [b.let(self._own.substitute(p), "x") for p in self.points]
+
+    def loads(self, b: Builder, values: Values) -> list[Expr]:
+        """The row operand at the reduction step of `values`, for each row."""
+        step = self._ops.row_step
+        if step is None:
+            rest = (self._ops.row.index - self._own).substitute(values)
+            at = [offset + rest for offset in self._offsets]
+            return [b.resolve(replace(self._ops.row, index=i)) for i in at]
+        first = b.resolve(self._ops.row.substitute({**values, **self.points[0]}))
+        return [moved(first, step * i) for i in range(len(self.points))]
+
+
+def _point(b: Builder, ops: Operands, row: Index) -> Values:
+    """The row axes at row number `row`.
+
+    The inner axis stays `row - outer * extent`, so that with it an offset takes one division and
+    one multiplication.
+    """
+    axes = ops.rows or (ops.m,)
+    point: Values = {}
+    for axis in reversed(axes[1:]):
+        outer = b.let(row // axis.extent, "q")
+        point[axis] = row - outer * axis.extent
+        row = outer
+    return {**point, axes[0]: row}
+
+
+@dataclass
+class Micro:
+    """Emits register tiles.
+
+    count, row_tiles: rows, and register tiles of rows, of the whole kernel
+    staged, partial:  numbers of scratch buffers: a block of columns; sums between blocks
+    """
+
+    b: Builder
+    kernel: Kernel
+    ops: Operands
+    schedule: Schedule
+    blocks: Blocks
+    x0: int
+    y0: int
+    count: Var
+    row_tiles: Index
+    staged: int | None = None
+    partial: int | None = None
+
+    # ---- which rows, which columns ---------------------------------------------------------------
+
+    def emit(
+        self,
+        first_row: Index,
+        row: Index,
+        first_panel: Index,
+        panel: Index,
+        slot: Index,
+        block: Block,
+    ) -> None:
+        """The register tile (row, panel) of a tile, with as many rows as its even share.
+
+        `slot` is the place of its sums between blocks.
+        """
+        row_tile = self.b.let(first_row + row)
+        rows = self.ops.m.extent
+        at = first_panel, panel
+        tiles = -(-rows // self.x0)
+        small, larger = divmod(rows, tiles)
+        if not larger:
+            self._columns(row_tile * small, small, at, slot, block)
+            return
+        # the first `larger` tiles have one row more
+        more = self.b.let(Index(((self.count, 1),)) - self.row_tiles * small, "larger")
+        is_larger = Bound(more - row_tile - 1, larger + 1)
+        with self.b.branch() as then:
+            self._columns(row_tile * (small + 1), small + 1, at, slot, block)
+        with self.b.branch() as orelse:
+            self._columns(row_tile * small + more, small, at, slot, block)
+        self.b.choose((is_larger,), then, orelse)
+
+    def _columns(
+        self, first: Index, rows: int, at: tuple[Index, Index], slot: Index, block: Block
+    ) -> None:
+        base = self.b.let(first, "m")
+        self._each_width(*at, lambda panel: self._tile(base, rows, panel, slot, block))
+
+    def _each_width(self, first: Index, local: Index, emit: Callable[[Panel], None]) -> None:
+        """Panel `local` of a tile that starts at panel `first`; the last may hold fewer columns."""
+        number = self.b.let(first + local)
+        cols, y0 = self.ops.n.extent, self.y0
+        panels, rest = -(-cols // y0), cols % y0
+        if not rest or panels == 1:
+            emit(Panel(number, local, rest or y0))
+            return
+        self.b.either(
+            Bound(number, panels - 1),
+            lambda: emit(Panel(number, local, y0)),
+            lambda: emit(Panel(index(panels - 1), local, rest)),
+        )
+
+    def _vectors(self, panel: Panel) -> list[tuple[int, int]]:
+        """(number, how many of its lanes exist: 0 for all) of each vector of the panel."""
+        lanes = self.schedule.lanes
+        count = -(-panel.cols // lanes)
+        return [(j, min(panel.cols - j * lanes, lanes) % lanes) for j in range(count)]
+
+    # ---- one register tile -----------------------------------------------------------------------
+
+    def _tile(self, base: Index, rows: int, panel: Panel, slot: Index, block: Block) -> None:
+        """Sums over the block, from zero or from where the last block left them; then the store."""
+        b, vectors = self.b, self._vectors(panel)
+        points = Rows(b, self.ops, base, rows, block.values)
+        sums = [(i, j, valid) for i in range(rows) for j, valid in vectors]
+        lanes = self.schedule.lanes
+
+        def waiting(i: int, j: int) -> Index:
+            return slot * (self.x0 * self.y0) + (i * self.y0 + j * lanes)
+
+        def zero() -> None:
+            for i, j, _ in sums:
+                b.set(self._sum(i, j).name, Const(0.0, F32, lanes))
+
+        def again() -> None:
+            for i, j, _ in sums:
+                assert self.partial is not None
+                b.set(self._sum(i, j).name, Load(self.partial, waiting(i, j), F32, lanes))
+
+        def finish() -> None:
+            for i, j, valid in sums:
+                col = panel.number * self.y0 + j * lanes
+                self._store(points.points[i], col, self._sum(i, j), valid)
+
+        def keep() -> None:
+            for i, j, _ in sums:
+                assert self.partial is not None
+                b.store(self.partial, waiting(i, j), self._sum(i, j))
+
+        if self.partial is None:
+            zero()
+        else:
+            b.either(self.blocks.is_first(block), zero, again)
+        self._reduce(points, panel, block)
+        if self.partial is None:
+            finish()
+        else:
+            b.either(self.blocks.is_last(block), finish, keep)
+
+    def _sum(self, row: int, vec: int) -> Reg:
+        return Reg(f"s{row}_{vec}", F32, self.schedule.lanes)
+
+    def _reduce(self, rows: Rows, panel: Panel, block: Block) -> None:
+        self._each_step(
+            block,
+            lambda inside, local, steps: self._steps(rows, panel, block, inside, local, steps),
+        )
+
+    def _each_step(self, block: Block, emit: Callable[[Values, Index, int], None]) -> None:
+        """The loops inside a block: emit(axes outside the innermost, first step, how many)."""
+        split = self.blocks
+        with nest(self.b, split.inside, block.values) as inside:
+            with self.b.loop("k", Index(), block.passes) as k:
+                emit(inside, k * split.unroll, split.unroll)
+            if not split.rest:
+                return
+            at = block.passes * split.unroll
+            if split.pieces == 1:
+                emit(inside, at, split.rest)
+            else:
+                self.b.either(split.is_last_piece(block), lambda: emit(inside, at, split.rest))
+
+    def _steps(
+        self, rows: Rows, panel: Panel, block: Block, inside: Values, local: Index, count: int
+    ) -> None:
+        """`count` steps, from step `local` of the block: each row's splat times each vector."""
+        lanes, inner = self.schedule.lanes, self.blocks.inner
+        vectors = self._vectors(panel)
+        values = {**inside, inner: block.start + local}
+        first = rows.loads(self.b, values)
+        row_depth = stride(self.ops.row.index, inner) or 0
+        if self.staged is None:
+            cols = [self._column(panel.number, j, valid, values) for j, valid in vectors]
+            col_depth = stride(self.ops.col.index, inner) or 0
+        else:
+            at = [self._staged(panel, inside, local, j) for j, _ in vectors]
+            cols = [self.b.resolve(Load(self.staged, i, F32, lanes)) for i in at]
+            col_depth = self.y0
+        # the smaller set of operands stays in registers meanwhile
+        pairs = [(i, j) for i in range(len(first)) for j in range(len(vectors))]
+        if len(first) < len(vectors):
+            pairs.sort(key=lambda pair: pair[1])
+        for u in range(count):
+            across = [moved(col, col_depth * u) for col in cols]
+            down = [Splat(moved(row, row_depth * u), lanes) for row in first]
+            for i, j in pairs:
+                acc = self._sum(i, j)
+                self.b.add(Set(acc.name, Call("fma", (down[i], across[j], acc), F32, lanes)))
+
+    def _store(self, at: Values, col: Index, acc: Reg, valid: int) -> None:
+        """Epilogue and store of one vector (its first `valid` columns)."""
+        lanes = self.schedule.lanes
+        value = vector(self.kernel.value, self.ops.n, col, lanes, at, {0: acc}, valid)
+        self.b.store(0, self.kernel.store.substitute({**at, self.ops.n: col}), value, valid)
+
+    # ---- the column operand ----------------------------------------------------------------------
+
+    def stage(self, first: Index, count: Index, block: Block) -> None:
+        """Copy the block's columns, `count` panels, into scratch memory: panel after panel.
+
+        The reduction is the outer loop, since that is how rows of B lie in memory.
+        """
+        self._each_step(
+            block,
+            lambda inside, local, steps: self._copy(first, count, block, inside, local, steps),
+        )
+
+    def _copy(
+        self, first: Index, count: Index, block: Block, inside: Values, local: Index, steps: int
+    ) -> None:
+        values = {**inside, self.blocks.inner: block.start + local}
+        depth = stride(self.ops.col.index, self.blocks.inner) or 0
+        staged = self.staged
+        assert staged is not None
+
+        def copy(panel: Panel) -> None:
+            for j, valid in self._vectors(panel):
+                col = self._column(panel.number, j, valid, values)
+                for u in range(steps):
+                    at = self._staged(panel, inside, local + u, j)
+                    self.b.store(staged, at, moved(col, depth * u))
+
+        with self.b.loop("np", Index(), count) as panel:
+            self._each_width(first, panel, copy)
+
+    def _staged(self, panel: Panel, inside: Values, local: Index, vec: int) -> Index:
+        """Where a step's vector lies in the staged block."""
+        outer = self.blocks.inside
+        shape = (*(v.extent for v in outer), self.blocks.steps)
+        step = flatten((*(inside[v] for v in outer), local), shape)
+        place = panel.local * self.blocks.points + step
+        return place * self.y0 + vec * self.schedule.lanes
+
+    def _column(self, panel: Index, vec: int, valid: int, values: Values) -> Expr:
+        """One vector of columns at the first step, where the operand lies in memory."""
+        lanes = self.schedule.lanes
+        start = panel * self.y0 + vec * lanes
+        read = valid if self._overruns(vec, valid) else 0
+        return self.b.resolve(vector(self.ops.col, self.ops.n, start, lanes, values, {}, read))
+
+    def _overruns(self, vec: int, valid: int) -> bool:
+        """True if a whole vector at the last columns would leave the buffer (no padding)."""
+        if not valid:
+            return False
+        if any(isinstance(node, Load) for node in walk(self.ops.col) if node is not self.ops.col):
+            return True  # a table of indices holds no more of them than there are columns
+        start = self.ops.n.extent // self.y0 * self.y0 + vec * self.schedule.lanes
+        last = self.ops.col.index.substitute({self.ops.n: index(start + self.schedule.lanes - 1)})
+        low, high = last.bounds
+        return low < 0 or high >= self.kernel.buffers[self.ops.col.buffer].size
+
+
+def moved(e: Expr, by: int) -> Expr:
+    """The same loads, `by` elements further on."""
+    if not by:
+        return e
+    return rewrite(e, lambda n: replace(n, index=n.index + by) if isinstance(n, Load) else n)
