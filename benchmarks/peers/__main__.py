@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -189,6 +190,8 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    # a time limit around this command sends SIGTERM: the browsers must end then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     args = arguments()
     if args.list:
         print("\n".join(f"{case.group:8} {case.name}" for case in CASES))

@@ -109,7 +109,8 @@ def opened(lane: Lane, visit: str) -> None:
     else:
         lane.row["first_warm_ms"] = _ms(first)
     error, why = compared(outputs, files.expected)
-    lane.row |= {"error": error if math.isfinite(error) else None, "tolerance": files.case.tolerance}
+    lane.row["error"] = error if math.isfinite(error) else None
+    lane.row["tolerance"] = files.case.tolerance
     if why or not error <= files.case.tolerance:
         lane.fail(why or f"wrong: relative error {error:.1e}, allowed {files.case.tolerance:.0e}")
 

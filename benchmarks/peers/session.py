@@ -25,7 +25,7 @@ from .site import Site
 
 START_SECONDS = 60.0
 #: The longest silence of a page, by what it was asked.
-LOAD_SECONDS, RUN_SECONDS, MEMORY_SECONDS = 180.0, 180.0, 30.0
+LOAD_SECONDS, RUN_SECONDS, MEMORY_SECONDS = 120.0, 90.0, 30.0
 IDLE_SECONDS = 0.5
 Json = dict[str, Any]
 
@@ -107,8 +107,7 @@ class Session:
 
     def reload(self) -> None:
         """The page anew in the same browser: a second visit."""
-        address = self._new_page(go=True)
-        del address
+        self._new_page(go=True)
         self._meet()
 
     def idle_share(self) -> float | None:

@@ -16,7 +16,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    page
+    for page in (
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "benchmarks").rglob("*.md"),
+    )
+    if "node_modules" not in page.parts
 )
 MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"
 LONG = ("serve",)

@@ -75,7 +75,7 @@ const METHODS = {
     const asked = Promise.resolve(scope.measureUserAgentSpecificMemory?.()).catch(() => undefined);
     const found = await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, MEMORY_MS))]);
     const inside = model?.memoryBytes?.() ?? 0;
-    const shared = memories.sharedBytes() + (engine?.about.threads > 1 ? inside : 0);
+    const shared = memories.sharedBytes() + inside;
     return {
       wasm_bytes: memories.bytes() + inside,
       js_bytes: found ? heapBytes(found.breakdown, shared) : scope.memory?.usedJSHeapSize ?? null,

@@ -13,7 +13,7 @@ export async function start(threads) {
     about,
     async open({ name }) {
       const engine = await load(`/bundles/${name}/`, { threads });
-      about.threads = engine.info.threads ?? 1;
+      about.threads = engine.info.features.threads;
       let inside = 0;
       return {
         async run() {

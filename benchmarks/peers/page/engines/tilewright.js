@@ -16,7 +16,7 @@ export async function start(threads) {
     async open({ name, base, inputs }) {
       const engine = await load(`/bundles/${name}/`, { threads });
       const feeds = Object.fromEntries((await fetchAll(base, inputs)).map(({ name: key, data, shape }) => [key, { data, shape }]));
-      Object.assign(about, { threads: engine.info.threads ?? 1, variant: engine.info.variant, lost: engine.info.lost });
+      Object.assign(about, { threads: engine.info.features.threads, variant: engine.info.variant, lost: engine.info.lost });
       let inside = 0;
       return {
         async run() {
