@@ -212,7 +212,7 @@ def _about(bundle: Bundle) -> dict[str, object]:
         "name": manifest.name,
         "bytes": bundle.bytes,
         "weights_bytes": manifest.weights.bytes,
-        "code_bytes": {"+".join(c.features) or "base": c.bytes for c in manifest.code},
+        "code_bytes": {c.variant: c.bytes for c in manifest.code},
         "memory_bytes": manifest.memory.bytes,
         "kernels": manifest.slots,
         "plans": [
