@@ -23,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     manifest = open_bundle(args.bundle).manifest
     engine = sum(p.stat().st_size for p in ENGINE.glob("*.js"))
-    builds = [(", ".join(c.features) or "plain SIMD", c.bytes) for c in manifest.code]
+    builds = [(c.variant, c.bytes) for c in manifest.code]
     rows = [{"what": "engine, JavaScript with comments", "bytes": engine, "limit": 60_000}]
     for label, size in builds:
         code = size + manifest.driver.bytes

@@ -23,7 +23,6 @@ from tilewright.bundle import (
     Asset,
     Code,
     Contents,
-    Image,
     Manifest,
     Memory,
     Placed,
@@ -40,7 +39,7 @@ from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.sharing import USUAL, Costs, Work, share
 from tilewright.graph.specs import Step
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
@@ -76,14 +75,26 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One distinct kernel: its schedule, loops, code slot, and bytes of scratch memory."""
+class Build:
+    """A kernel as one machine runs it."""
 
-    kernel: Kernel
     schedule: Schedule
     loops: TileFn
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One distinct kernel: its code slot, bytes of scratch memory, and a build per machine."""
+
+    kernel: Kernel
     slot: int
     scratch: int
+    builds: Mapping[Machine, Build]
+
+    @property
+    def first(self) -> Build:
+        """The build of the first variant."""
+        return next(iter(self.builds.values()))
 
 
 def contents_of(
@@ -99,10 +110,10 @@ def contents_of(
     weight_bytes = sum(align(w.bytes) for w in stored)
     memory, arenas, images = _memory(plans, entries, weight_bytes)
     specs = {kernel: number for number, kernel in enumerate(entries)}
-    made = tuple(
-        _plan(plan, arena, at, memory, entries, specs, weights, facts.costs, blobs)
+    placed = [
+        _Site(plan, arena, at, memory, entries, weights, facts.costs)
         for plan, arena, at in zip(plans, arenas, images, strict=True)
-    )
+    ]
     targets = [wasm.TARGETS[v] for v in facts.variants]
     slots = 1 + max((e.slot for e in entries.values()), default=0)
     manifest = Manifest(
@@ -116,14 +127,17 @@ def contents_of(
         driver=add(blobs, wasm.driver(slots), "wasm"),
         code=tuple(
             Code(
+                variant=t.name,
                 features=tuple(sorted(t.features)),
+                registers=t.machine.registers,
+                images=tuple(add(blobs, site.image(t.machine), "bin") for site in placed),
                 **msgspec.structs.asdict(add(blobs, modules[t.name], "wasm")),
             )
             for t in targets
         ),
         slots=slots,
-        kernels=add(blobs, _kernels_json(entries, targets[0].name), "json"),
-        plans=made,
+        kernels=add(blobs, _kernels_json(entries, targets), "json"),
+        plans=tuple(_plan(site, specs) for site in placed),
         assets=_assets(facts.assets, blobs),
     )
     return Contents(manifest, blobs, lambda: _weight_stream(stored))
@@ -162,9 +176,10 @@ def _memory(
     arenas = [_arena(plan) for plan in plans]
     at = align(CONTROL_BYTES) + weight_bytes
     images = []
+    machines = {m: None for entry in entries.values() for m in entry.builds}
     for plan in plans:
         images.append(at)
-        at += align(image_bytes([_unplaced(s, entries[s.kernel]) for s in plan.steps]))
+        at += align(max((_image_bytes(plan, entries, m) for m in machines), default=0))
     arena_bytes = max(a.bytes for a in arenas)
     scratch = at + arena_bytes
     scratch_bytes = align(max((e.scratch for e in entries.values()), default=0))
@@ -190,68 +205,63 @@ def _memory(
     return memory, arenas, images
 
 
-def _unplaced(step: Step, entry: Entry) -> Call:
-    """The step before its buffers have addresses: only the length of its argument block counts."""
-    return Call(entry.slot, (0,) * (1 + len(step.inputs)), entry.loops.values, entry.loops.tiles)
+def _image_bytes(plan: Planned, entries: Mapping[Kernel, Entry], machine: Machine) -> int:
+    """The size of the plan's image, before its buffers have addresses."""
+    calls = []
+    for step in plan.steps:
+        loops = entries[step.kernel].builds[machine].loops
+        calls.append(Call(0, (0,) * (1 + len(step.inputs)), loops.values, loops.tiles))
+    return image_bytes(calls)
 
 
-def _call(
-    step: Step,
-    entry: Entry,
-    offsets: Mapping[Node, int],
-    weights: Mapping[object, _Weight],
-    arena: int,
-    weight_base: int,
-) -> Call:
-    """The step as numbers: where its buffers lie in the arena or among the weights."""
+@dataclass(frozen=True)
+class _Site:
+    """A plan and where all that it touches lies: the same for every machine."""
 
-    def address(n: Node) -> int:
-        if n in offsets:
-            return arena + offsets[n]
-        return weight_base + weights[constant_key(n)].offset
+    plan: Planned
+    arena: _Arena
+    at: int
+    memory: Memory
+    entries: Mapping[Kernel, Entry]
+    weights: Mapping[object, _Weight]
+    costs: Costs
 
-    nodes = (step.output, *step.inputs)
-    return Call(entry.slot, tuple(map(address, nodes)), entry.loops.values, entry.loops.tiles)
+    def address(self, n: Node) -> int:
+        if n in self.arena.offsets:
+            return self.memory.arena + self.arena.offsets[n]
+        return self.memory.weights + self.weights[constant_key(n)].offset
+
+    def image(self, machine: Machine) -> bytes:
+        """The plan image: tile counts and scalars are the machine's, addresses everyone's."""
+        calls = []
+        for step in self.plan.steps:
+            entry = self.entries[step.kernel]
+            loops = entry.builds[machine].loops
+            nodes = (step.output, *step.inputs)
+            addresses = tuple(self.address(n) for n in nodes)
+            calls.append(Call(entry.slot, addresses, loops.values, loops.tiles))
+        return image(self._shared(calls), self.at)
+
+    def _shared(self, calls: Sequence[Call]) -> list[Call]:
+        """The steps with how the workers share them; arena offsets tell what depends on what."""
+        offsets = self.arena.offsets
+
+        def ranges(nodes: Sequence[Node]) -> tuple[tuple[int, int], ...]:
+            at = [(offsets[n], n.size * n.dtype.size) for n in nodes if n in offsets]
+            return tuple((start, start + size) for start, size in at)
+
+        work = [
+            Work(s.kernel.flops, s.kernel.bytes, c.tiles, ranges(s.inputs), ranges((s.output,)))
+            for s, c in zip(self.plan.steps, calls, strict=True)
+        ]
+        return [
+            replace(call, grain=way.grain, waits=way.waits, chained=way.chained)
+            for call, way in zip(calls, share(work, self.costs), strict=True)
+        ]
 
 
-def _shared(plan: Planned, arena: _Arena, calls: Sequence[Call], costs: Costs) -> list[Call]:
-    """The steps with how the workers share them; arena offsets tell what depends on what."""
-
-    def ranges(nodes: Sequence[Node]) -> tuple[tuple[int, int], ...]:
-        at = [(arena.offsets[n], n.size * n.dtype.size) for n in nodes if n in arena.offsets]
-        return tuple((start, start + size) for start, size in at)
-
-    work = [
-        Work(s.kernel.flops, s.kernel.bytes, c.tiles, ranges(s.inputs), ranges((s.output,)))
-        for s, c in zip(plan.steps, calls, strict=True)
-    ]
-    return [
-        replace(call, grain=way.grain, waits=way.waits, chained=way.chained)
-        for call, way in zip(calls, share(work, costs), strict=True)
-    ]
-
-
-def _plan(
-    plan: Planned,
-    arena: _Arena,
-    at: int,
-    memory: Memory,
-    entries: Mapping[Kernel, Entry],
-    specs: Mapping[Kernel, int],
-    weights: Mapping[object, _Weight],
-    costs: Costs,
-    blobs: Blobs,
-) -> Plan:
-    calls = _shared(
-        plan,
-        arena,
-        [
-            _call(s, entries[s.kernel], arena.offsets, weights, memory.arena, memory.weights)
-            for s in plan.steps
-        ],
-        costs,
-    )
-    ref = add(blobs, image(calls, at), "bin")
+def _plan(site: _Site, specs: Mapping[Kernel, int]) -> Plan:
+    plan = site.plan
 
     def placed(pairs: Sequence[tuple[str, Node]]) -> tuple[Placed, ...]:
         return tuple(
@@ -259,7 +269,7 @@ def _plan(
                 name=name,
                 dtype=n.dtype.name,  # type: ignore[arg-type]
                 shape=n.shape,
-                address=memory.arena + arena.offsets[n],
+                address=site.address(n),
                 bytes=n.size * n.dtype.size,
             )
             for name, n in pairs
@@ -267,21 +277,20 @@ def _plan(
 
     return Plan(
         dims=plan.dims,
-        image=Image(address=at, **msgspec.structs.asdict(ref)),
+        address=site.at,
         inputs=placed(plan.graph.inputs),
         outputs=placed(plan.graph.outputs),
-        arena_bytes=arena.bytes,
+        arena_bytes=site.arena.bytes,
         steps=tuple(
             StepInfo(
-                slot=call.slot,
+                slot=site.entries[s.kernel].slot,
                 spec=specs[s.kernel],
                 kernel=s.kernel.name,
                 node=s.source,
-                tiles=call.tiles,
                 flops=s.kernel.flops,
                 bytes=s.kernel.bytes,
             )
-            for s, call in zip(plan.steps, calls, strict=True)
+            for s in plan.steps
         ),
     )
 
@@ -318,20 +327,18 @@ def _axis(tensor: str, seen: Sequence[tuple[Mapping[str, int], int]]) -> int | s
     )
 
 
-def _kernels_json(entries: Mapping[Kernel, Entry], target: str) -> bytes:
+def _kernels_json(entries: Mapping[Kernel, Entry], targets: Sequence[wasm.WasmTarget]) -> bytes:
+    """Each kernel's specification once, and per variant its schedule and identity."""
     listed = []
     for kernel, entry in entries.items():
-        spec, schedule = kernel_to_data(kernel), entry.schedule.to_json()
-        identity = msgspec.json.encode([spec, schedule, target, __version__], order="sorted")
-        listed.append(
-            {
-                "name": kernel.name,
-                "slot": entry.slot,
-                "digest": hashlib.sha256(identity).hexdigest(),
-                "spec": spec,
-                "schedule": schedule,
-            }
-        )
+        spec = kernel_to_data(kernel)
+        builds = {}
+        for t in targets:
+            schedule = entry.builds[t.machine].schedule.to_json()
+            identity = msgspec.json.encode([spec, schedule, t.name, __version__], order="sorted")
+            digest = hashlib.sha256(identity).hexdigest()
+            builds[t.name] = {"digest": digest, "schedule": schedule}
+        listed.append({"name": kernel.name, "slot": entry.slot, "spec": spec, "builds": builds})
     return msgspec.json.encode(listed)
 
 
@@ -347,8 +354,6 @@ def _asset(path: Path, blobs: Blobs) -> Asset:
     kind = mimetypes.MimeTypes().guess_type(path.name)[0] or "application/octet-stream"
     ref = add(blobs, path.read_bytes(), path.suffix.lstrip(".") or "bin")
     return Asset(name=path.name, type=kind, **msgspec.structs.asdict(ref))
-
-
 
 
 @dataclass(frozen=True)

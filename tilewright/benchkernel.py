@@ -21,7 +21,7 @@ from tilewright.base.dtypes import F32
 from tilewright.bundle import (
     Code,
     Contents,
-    Image,
+    FileRef,
     Manifest,
     Memory,
     Placed,
@@ -166,15 +166,14 @@ def _hand_made(
     """A bundle of one kernel and these calls of it, with an output of four numbers."""
     base = OUTPUT + 64
     blobs: dict[str, bytes | bytearray | memoryview] = {}
-    ref = add(blobs, image(calls, base), "bin")
+    drawn = add(blobs, image(calls, base), "bin")
     out = {"name": "y", "dtype": "f32"}
     step = Step(
-        slot=0, spec=0, kernel=name, node=name, tiles=calls[0].tiles,
-        flops=flops // len(calls), bytes=F32.size * 4,
-    )  # fmt: skip
+        slot=0, spec=0, kernel=name, node=name, flops=flops // len(calls), bytes=F32.size * 4
+    )
     plan = Plan(
         dims={},
-        image=Image(address=base, **msgspec.structs.asdict(ref)),
+        address=base,
         inputs=(),
         outputs=(Placed(**out, shape=(4,), address=OUTPUT, bytes=16),),  # type: ignore[arg-type]
         arena_bytes=64,
@@ -193,7 +192,9 @@ def _hand_made(
         ),
         weights=Weights(bytes=0),
         driver=add(blobs, wasm.driver(1), "wasm"),
-        code=tuple(_code(blobs, kernel, wasm.TARGETS[name]) for name in Options().variants),
+        code=tuple(
+            _code(blobs, kernel, wasm.TARGETS[variant], drawn) for variant in Options().variants
+        ),
         slots=1,
         kernels=add(blobs, b"[]", "json"),
         plans=(plan,),
@@ -205,6 +206,13 @@ def _code(
     blobs: dict[str, bytes | bytearray | memoryview],
     kernel: Callable[[wasm.WasmTarget], wasm.CompiledKernel],
     target: wasm.WasmTarget,
+    drawn: FileRef,
 ) -> Code:
     ref = add(blobs, wasm.link([kernel(target)], target, 1), "wasm")
-    return Code(features=tuple(sorted(target.features)), **msgspec.structs.asdict(ref))
+    return Code(
+        variant=target.name,
+        features=tuple(sorted(target.features)),
+        registers=target.machine.registers,
+        images=(drawn,),
+        **msgspec.structs.asdict(ref),
+    )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tilewright.assembly import Entry, Facts, Planned, contents_of
+from tilewright.assembly import Build, Entry, Facts, Planned, contents_of
 from tilewright.base.errors import ShapeError, TilewrightError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Model, combinations, import_model, load
@@ -46,7 +46,7 @@ class Options:
 
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    variants: tuple[str, ...] = ("x86", "x86-simd")
+    variants: tuple[str, ...] = tuple(wasm.TARGETS)
     assets: tuple[Path, ...] = ()
     name: str = ""
     schedule: Callable[[Kernel, Machine], Schedule] = default_schedule
@@ -143,28 +143,29 @@ def assemble(
 def _code(
     plans: Sequence[Planned], options: Options, clock: _Clock
 ) -> tuple[dict[Kernel, Entry], dict[str, bytes]]:
-    """Every distinct kernel once; kernels with equal code in all builds share a slot."""
+    """Every distinct kernel once; kernels with equal code in all variants share a slot."""
     kernels = list(dict.fromkeys(step.kernel for plan in plans for step in plan.steps))
     targets = [wasm.TARGETS[v] for v in options.variants]
-    first = targets[0]
-    machine = Machine(registers=first.registers, l1=first.l1, fma=first.fma)
     slots: dict[object, int] = {}
     linked: list[tuple[wasm.CompiledKernel, ...]] = []
     entries: dict[Kernel, Entry] = {}
     for number, kernel in enumerate(kernels):
         with clock.stage("loops", number, len(kernels)):
-            schedule = options.schedule(kernel, machine)
-            loops = lower(kernel, schedule)
+            schedules = {t.machine: options.schedule(kernel, t.machine) for t in targets}
+            loops = {s: lower(kernel, s) for s in dict.fromkeys(schedules.values())}
         with clock.stage("code", number, len(kernels)):
-            nameless = replace(loops, name="kernel")  # equal code must not differ in its names
-            built = tuple(wasm.compile_tile(nameless, t, options.passes) for t in targets)
-        code = tuple((b.functions, b.helpers) for b in built)
+            nameless = {s: replace(fn, name="kernel") for s, fn in loops.items()}  # equal code, too
+            compiled = tuple(
+                wasm.compile_tile(nameless[schedules[t.machine]], t, options.passes)
+                for t in targets
+            )
+        code = tuple((b.functions, b.helpers) for b in compiled)
         if code not in slots:
             slots[code] = len(slots)
-            linked.append(built)
-        entries[kernel] = Entry(
-            kernel, schedule, loops, slots[code], max(b.scratch for b in built)
-        )
+            linked.append(compiled)
+        scratch = max(b.scratch for b in compiled)
+        builds = {m: Build(s, loops[s]) for m, s in schedules.items()}
+        entries[kernel] = Entry(kernel, slots[code], scratch, builds)
     with clock.stage("link"):
         modules = {
             target.name: wasm.link([built[i] for built in linked], target, 1)
@@ -187,5 +188,3 @@ class _Clock:
         start = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-

@@ -206,12 +206,22 @@ const SCENARIOS = {
   }, count, input, size),
 
   /** Replaces every kept file but the pointer by other bytes. */
-  spoilCache: ({ page }) => page.evaluate(async () => {
-    const cache = await caches.open('tilewright-v1');
-    const kept = (await cache.keys()).filter(({ url }) => !url.endsWith('bundle.json'));
-    for (const request of kept) await cache.put(request, new Response('spoiled'));
-    return kept.length;
-  }),
+  spoilCache: ({ page }, { bytes }) => page.evaluate(async (bytes) => {
+    const root = await navigator.storage.getDirectory();
+    let spoilt = 0;
+    for await (const file of (await root.getDirectoryHandle('tilewright-v2')).values()) {
+      if (file.name.startsWith('pointer')) continue;
+      const writing = await file.createWritable({ keepExistingData: true });
+      if (bytes === 'cut') await writing.truncate(7);
+      else await writing.write({ type: 'write', position: 5, data: new Uint8Array(8) });
+      await writing.close();
+      spoilt += 1;
+    }
+    return spoilt;
+  }, bytes),
+
+  /** What the engine's probes say of this browser. */
+  host: ({ page }) => page.evaluate(async () => (await import(new URL('/engine/engine.js', location.href).href)).probeHost()),
 
   /** Asks another origin for something, which the content policy must forbid. */
   breakPolicy: ({ page }, { url }) => page.evaluate((url) => fetch(url).then(() => 'allowed', () => 'blocked'), url),

@@ -36,6 +36,8 @@ class Watched:
         self._seen: list[str] = []
         self._news = threading.Condition()
         self._held: tuple[str, ...] = ()
+        #: Other content types by the end of a path.
+        self.types: dict[str, str] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,6 +60,9 @@ class Watched:
                 headers = MutableHeaders(scope=message)
                 policy = headers["content-security-policy"]
                 headers["content-security-policy"] = f"{policy}; report-uri {REPORTS}"
+                for end, kind in self.types.items():
+                    if path.endswith(end):
+                        headers["content-type"] = kind
             # The head has gone out: whoever waits here is in the middle of a download.
             while message["type"] == "http.response.body" and path.endswith(self._held):
                 await asyncio.sleep(STALL)

@@ -27,7 +27,7 @@ PARTS: dict[str, Part] = {
     "first shard": lambda m: m.weights.shards[0].file,
     "last shard": lambda m: m.weights.shards[-1].file,
     "driver": lambda m: m.driver.file,
-    "plan image": lambda m: m.plans[0].image.file,
+    "plan image": lambda m: m.code[0].images[0].file,
 }
 
 

@@ -65,14 +65,37 @@ def test_second_load_downloads_no_shard(lab: Lab, load: Load, library: Library) 
     assert lab.host.request("cached_bytes", {}).result["bytes"] == 0
 
 
-def test_spoilt_cache_is_downloaded_again(visit: Visit, library: Library) -> None:
+@pytest.mark.parametrize(("bytes_", "options"), [("cut", {}), ("changed", {"verify": True})])
+def test_spoilt_cache_is_downloaded_again(
+    visit: Visit, library: Library, bytes_: str, options: dict[str, bool]
+) -> None:
+    """A kept file of another length is never used; changed bytes are found where the page asks."""
     with serving({"shards": library.path("shards")}) as site:
         page = visit(site.blank)
         first = page.do("engine", url=site.bundle("shards"), inputs=PLAIN_ONES)
-        assert page.do("spoilCache") > 2
-        again = page.do("engine", url=site.bundle("shards"), inputs=PLAIN_ONES)
+        assert page.do("spoilCache", bytes=bytes_) > 2
+        again = page.do("engine", url=site.bundle("shards"), inputs=PLAIN_ONES, options=options)
         assert site.server.asked(*bundles.shards(library.path("shards"))) == 4
     assert again["outputs"] == first["outputs"]
+
+
+def test_timings_are_in_order(load: Load, lab: Lab) -> None:
+    lab.forget()
+    model = load("shards")
+    timings = model.info["timings"]
+    assert 0 < timings["manifest"] <= timings["weights"] <= timings["ready"]
+    assert timings["manifest"] <= timings["code"] <= timings["ready"]
+    assert timings["warmup"] >= 0
+    assert model.info["loadMilliseconds"] == timings["ready"]
+
+
+def test_a_wrong_type_of_the_module_is_told(visit: Visit, library: Library) -> None:
+    """compileStreaming refuses it; the verified bytes are compiled, and the page hears of it."""
+    with serving({"shards": library.path("shards")}) as site:
+        site.server.types[".wasm"] = "application/octet-stream"
+        found = visit(site.blank).do("engine", url=site.bundle("shards"), inputs=PLAIN_ONES)
+    assert len(found["outputs"]["y"]) == 2 * 1536
+    assert any("not compiled while it arrived" in text for text in found["info"]["lost"])
 
 
 def test_loads_without_the_server(visit: Visit, library: Library) -> None:

@@ -12,7 +12,9 @@ import onnxruntime
 import pytest
 
 from tilewright.base.errors import HostError, InputError, KernelTrap, TilewrightError
+from tilewright.bundle import open_bundle
 from tilewright.graph.node import evaluate
+from tilewright.hosts.wasmtime import REGISTERS
 
 from .bundles import BERT, BERT_LENGTHS, DOUBLED, TABLE_NODE, TABLE_ROWS, Array, Library
 from .conftest import Load, Visit
@@ -157,12 +159,50 @@ def test_plain_simd_agrees(load: Load, name: str) -> None:
     inputs = sentence(9) if name == "bert" else {"x": normal(4, 24)}
     plain = load(name, features=[])
     best = load(name)
-    assert plain.info["variant"] == []
-    if best.info["variant"]:
-        lost = " ".join(plain.info["lost"])
-        assert ", ".join(best.info["variant"]) in lost
+    assert plain.info["variant"]["features"] == []
+    if needed := best.info["variant"]["features"]:
+        assert ", ".join(needed) in " ".join(plain.info["lost"])
     ours, theirs = (next(iter(m.run(inputs).outputs.values())) for m in (plain, best))
     assert distance(ours, theirs) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["linear", "bert"])
+def test_variants_agree(load: Load, library: Library, name: str) -> None:
+    """Every variant that runs here, named by the caller, gives what the graph means."""
+    inputs = sentence(9) if name == "bert" else {"x": normal(4, 24)}
+    best = load(name)
+    want = next(iter(best.run(inputs).outputs.values()))
+    for code in open_bundle(library.path(name)).manifest.code:
+        if not set(code.features) <= set(best.info["variant"]["features"]):
+            continue
+        model = load(name, variant=code.variant)
+        info = model.info
+        assert info["variant"]["name"] == code.variant
+        assert info["variant"]["registers"] == code.registers
+        spilling = code.registers != info["features"]["registers"]
+        assert any("vector registers" in text for text in info["lost"]) is spilling
+        assert distance(next(iter(model.run(inputs).outputs.values())), want) < 1e-6
+
+
+def test_the_probe_finds_the_registers(load: Load) -> None:
+    """Tests and browser share the machine, so Python knows what the probe must find."""
+    info = load("linear").info
+    assert info["features"]["registers"] == REGISTERS
+    assert info["variant"]["registers"] == REGISTERS
+    assert f"{REGISTERS} registers" in info["variant"]["why"]
+
+
+def test_an_unknown_variant_is_refused(load: Load) -> None:
+    with pytest.raises(TilewrightError, match="riscv") as caught:
+        load("linear", variant="riscv")
+    assert caught.value.hint
+
+
+def test_the_first_run_is_told(load: Load) -> None:
+    model = load("linear")
+    first = model.run({"x": normal(4, 24)})
+    again = model.run({"x": normal(4, 24)})
+    assert first.first_milliseconds == first.milliseconds == again.first_milliseconds
 
 
 def test_runs_queue_in_order(load: Load, library: Library) -> None:

@@ -77,9 +77,9 @@ def test_text_of_one_kernel(kind: str, request: pytest.FixtureRequest) -> None:
     assert entry.kernel.anchor == kind
     parts = (
         spec.render(entry.kernel),
-        f"schedule {entry.schedule}",
-        loops.render(entry.loops),
-        wasm.emit_text(entry.loops, wasm.TARGETS["x86"]),
+        f"schedule {entry.first.schedule}",
+        loops.render(entry.first.loops),
+        wasm.emit_text(entry.first.loops, wasm.TARGETS["x86"]),
     )
     compare(HERE / f"{kind}.txt", "\n\n".join(parts) + "\n", request.config.getoption("--bless"))
 

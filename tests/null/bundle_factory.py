@@ -13,7 +13,6 @@ from tilewright.bundle import (
     Code,
     Contents,
     FileRef,
-    Image,
     Manifest,
     Memory,
     Placed,
@@ -51,12 +50,12 @@ def sample(weight_bytes: int = 1000, name: str = "sample") -> Contents:
         weights=Weights(bytes=weight_bytes),
         driver=add(blobs, b"\0asm driver", "wasm"),
         code=(
-            Code(features=("relaxed_simd",), **fields(add(blobs, b"\0asm relaxed", "wasm"))),
-            Code(features=(), **fields(add(blobs, b"\0asm plain", "wasm"))),
+            _code(blobs, "x86", ("relaxed_simd",), b"\0asm relaxed"),
+            _code(blobs, "x86-simd", (), b"\0asm plain"),
         ),
         slots=1,
         kernels=add(blobs, b"[]", "json"),
-        plans=tuple(_plan(blobs, n) for n in (16, 32)),
+        plans=tuple(_plan(n) for n in (16, 32)),
         assets=(Asset(name="tokenizer.json", type="application/json", **fields(tokenizer)),),
     )
     return Contents(manifest, blobs, lambda: weights(weight_bytes))
@@ -71,13 +70,27 @@ def weights(size: int) -> Iterator[bytes]:
         rest -= piece
 
 
-def _plan(blobs: dict[str, bytes | bytearray | memoryview], n: int) -> Plan:
-    image = add(blobs, b"image" + bytes([n]), "bin")
+def _code(
+    blobs: dict[str, bytes | bytearray | memoryview],
+    variant: str,
+    features: tuple[str, ...],
+    module: bytes,
+) -> Code:
+    return Code(
+        variant=variant,
+        features=features,
+        registers=15,
+        images=tuple(add(blobs, b"image" + bytes([n]), "bin") for n in (16, 32)),
+        **fields(add(blobs, module, "wasm")),
+    )
+
+
+def _plan(n: int) -> Plan:
     return Plan(
         dims={"n": n},
-        image=Image(address=2048, **fields(image)),
+        address=2048,
         inputs=(Placed(name="x", dtype="f32", shape=(1, n), address=4096, bytes=4 * n),),
         outputs=(Placed(name="y", dtype="f32", shape=(1, n), address=4608, bytes=4 * n),),
         arena_bytes=1024,
-        steps=(Step(slot=0, spec=0, kernel="double", node="Mul_0", tiles=1, flops=n, bytes=8 * n),),
+        steps=(Step(slot=0, spec=0, kernel="double", node="Mul_0", flops=n, bytes=8 * n),),
     )

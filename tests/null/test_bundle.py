@@ -59,7 +59,8 @@ def test_json_follows_the_document(tmp_path: Path) -> None:
     assert plain["dims"] == {"n": [16, 32]}
     assert plain["inputs"] == [{"name": "x", "dtype": "f32", "shape": [1, "n"]}]
     assert plain["code"][0]["features"] == ["relaxed_simd"]
-    assert plain["plans"][0]["image"]["address"] == manifest.plans[0].image.address
+    assert plain["code"][0]["images"][0]["file"] == manifest.code[0].images[0].file
+    assert plain["plans"][0]["address"] == manifest.plans[0].address
     for path in (tmp_path / "blobs").iterdir():
         assert path.name.partition(".")[0] == digest(path.read_bytes())
 
@@ -81,7 +82,7 @@ def kinds(manifest: Manifest) -> dict[str, FileRef]:
         "driver": manifest.driver,
         "code": manifest.code[0],
         "kernels": manifest.kernels,
-        "image": manifest.plans[0].image,
+        "image": manifest.code[0].images[0],
         "shard": manifest.weights.shards[-1],
         "asset": manifest.assets[0],
     }

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tilewright.assembly import MEMORY_LIMIT
-from tilewright.base.errors import MemoryLimit, ShapeError, UsageError
+from tilewright.base.errors import HostError, MemoryLimit, ShapeError, UsageError
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.wasmtime import WasmtimeHost
@@ -89,6 +89,34 @@ def test_same_input_same_bytes(tmp_path: Path) -> None:
         write(compile_model(path, options).contents, folder)
     files = [{p.name: p.read_bytes() for p in f.rglob("*") if p.is_file()} for f in folders]
     assert files[0] == files[1]
+
+
+def test_variants_agree_and_share_what_they_can(tmp_path: Path) -> None:
+    """Each variant gives the same values; variants of one machine share their plan images."""
+    weights = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
+    table = helper.make_tensor("w", TensorProto.FLOAT, weights.shape, weights.ravel())
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=table),
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["y"]),
+    ]
+    compiled = compile_model(model(tmp_path, nodes, "n", 64), Options(buckets={"n": (16, 300)}))
+    code = {c.variant: c for c in compiled.manifest.code}
+    assert list(code) == list(Options().variants)
+    assert {c.registers for c in code.values()} == {15, 32}
+    for name in ("x86", "arm"):
+        assert code[name].images == code[f"{name}-simd"].images
+    assert code["x86"].images != code["arm"].images
+    write(compiled.contents, tmp_path / "bundle")
+    x = np.random.default_rng(1).standard_normal((200, 64)).astype(np.float32)
+    product = x.astype(np.float64) @ weights
+    want = np.exp(product - product.max(1, keepdims=True))
+    want /= want.sum(1, keepdims=True)
+    for name in code:
+        found = WasmtimeHost(tmp_path / "bundle", variant=name).run({"x": x}).outputs["y"]
+        np.testing.assert_allclose(found, want, rtol=2e-5, atol=1e-7)
+    with pytest.raises(HostError, match="fits this host"):
+        WasmtimeHost(tmp_path / "bundle", frozenset(), variant="x86")
 
 
 def test_two_assets_of_one_name_are_refused(tmp_path: Path) -> None:

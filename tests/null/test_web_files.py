@@ -10,7 +10,7 @@ import tilewright
 WEB = Path(tilewright.__file__).parent / "web"
 ENGINE_BYTES = 60_000
 #: What no page fetches: documentation, types, and the service worker itself.
-NOT_FETCHED = {"LICENSE", "README.md", "tokenizers.min.d.mts", "sw.js"}
+NOT_FETCHED = {"LICENSE", "README.md", "tokenizers.min.d.mts", "types.d.ts", "sw.js"}
 #: The server's answers that are no files.
 COMPUTED = {"/api/bundles"}
 

@@ -33,15 +33,16 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Code(FileRef, frozen=True, kw_only=True):
-    """A kernel module and the Wasm features that a host needs for it."""
+    """A variant: a kernel module, the image of each plan, and what a host is asked to choose it.
 
+    features: Wasm features that the host must have
+    registers: vector registers that the schedules fill; more than the host's would spill
+    """
+
+    variant: str
     features: tuple[str, ...] = ()
-
-
-class Image(FileRef, frozen=True, kw_only=True):
-    """A plan image: bytes to copy to `address`."""
-
-    address: int
+    registers: int
+    images: tuple[FileRef, ...]
 
 
 class Asset(FileRef, frozen=True, kw_only=True):
@@ -95,16 +96,15 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     spec: int
     kernel: str
     node: str
-    tiles: int
     flops: int
     bytes: int
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps for one combination of buckets."""
+    """The steps for one combination of buckets.  The image of each variant goes to `address`."""
 
     dims: dict[str, int]
-    image: Image
+    address: int
     inputs: tuple[Placed, ...]
     outputs: tuple[Placed, ...]
     arena_bytes: int
@@ -135,7 +135,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             self.driver,
             *self.code,
             self.kernels,
-            *(plan.image for plan in self.plans),
+            *(image for code in self.code for image in code.images),
             *self.assets,
             *self.weights.shards,
         )

@@ -88,7 +88,7 @@ def run(
     ] = None,
     host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")] = "wasmtime",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of threads; a browser's own choice if left out.")
+        int | None, typer.Option(min=1, help="Threads; a browser's own choice if left out.")
     ] = None,
     shape: Shapes = None,
     bucket: Buckets = None,
@@ -215,7 +215,7 @@ def _about(bundle: Bundle) -> dict[str, object]:
         "name": manifest.name,
         "bytes": bundle.bytes,
         "weights_bytes": manifest.weights.bytes,
-        "code_bytes": {"+".join(c.features) or "base": c.bytes for c in manifest.code},
+        "code_bytes": {c.variant: c.bytes for c in manifest.code},
         "memory_bytes": manifest.memory.bytes,
         "kernels": manifest.slots,
         "plans": [

@@ -22,17 +22,17 @@ def _graph(compiled: Compiled) -> list[str]:
 
 
 def _kernels(compiled: Compiled) -> list[str]:
-    return [f"{spec.render(e.kernel)}\n  schedule {e.schedule}" for e in compiled.entries]
+    return [f"{spec.render(e.kernel)}\n  schedule {e.first.schedule}" for e in compiled.entries]
 
 
 def _loops(compiled: Compiled) -> list[str]:
-    return [loops.render(e.loops) for e in compiled.entries]
+    return [loops.render(e.first.loops) for e in compiled.entries]
 
 
 def _wasm(compiled: Compiled) -> list[str]:
     best = TARGETS[next(iter(compiled.modules))]
     by_slot = {e.slot: e for e in reversed(compiled.entries)}
-    return [emit_text(by_slot[slot].loops, best) for slot in sorted(by_slot)]
+    return [emit_text(by_slot[slot].first.loops, best) for slot in sorted(by_slot)]
 
 
 def _title(dims: Mapping[str, int]) -> str:

@@ -37,6 +37,7 @@ class RunResult:
     outputs: Arrays
     bucket: dict[str, int]
     milliseconds: float
+    first_milliseconds: float
     total_milliseconds: float
     run: int
 
@@ -101,9 +102,13 @@ class BrowserHost:
         memory_limit: int | None = None,
         features: Sequence[str] | None = None,
         threads: int | None = None,
+        variant: str | None = None,
         on_progress: Progress | None = None,
     ) -> BrowserModel:
-        """Loads a bundle into the page.  `features` replaces what the engine finds by itself."""
+        """Loads a bundle into the page.
+
+        `features` replaces what the engine finds by itself; `variant` names the code to take.
+        """
         if not is_bundle(bundle):
             open_bundle(bundle)
         name = f"b{next(self._names)}"
@@ -112,6 +117,7 @@ class BrowserHost:
             "memoryLimit": memory_limit,
             "features": None if features is None else list(features),
             "threads": threads,
+            "variant": variant,
         }
         options = {k: v for k, v in wanted.items() if v is not None}
         params = {"url": f"/bundles/{name}/", "options": options}
@@ -171,6 +177,7 @@ class BrowserModel:
             tensors(found["outputs"], reply.frames),
             found["bucket"],
             found["milliseconds"],
+            found["firstMilliseconds"],
             found["totalMilliseconds"],
             found["run"],
         )

@@ -36,9 +36,10 @@ class ReferenceHost:
         for shard in self.bundle.weights():
             self._memory[at : at + len(shard)] = np.frombuffer(shard, np.uint8)
             at += len(shard)
-        for plan in manifest.plans:
-            image = np.frombuffer(self.bundle.read(plan.image), np.uint8)
-            self._memory[plan.image.address :][: image.size] = image
+        # any variant: they differ in schedules, and what a kernel means has none
+        for plan, ref in zip(manifest.plans, manifest.code[0].images, strict=True):
+            image = np.frombuffer(self.bundle.read(ref), np.uint8)
+            self._memory[plan.address :][: image.size] = image
         listed = msgspec.json.decode(self.bundle.read(manifest.kernels))
         self._kernels = [kernel_from_data(k["spec"]) for k in listed]
 
@@ -55,7 +56,7 @@ class ReferenceHost:
         return self._memory[address : address + size].tobytes()
 
     def _steps(self, plan: Plan) -> None:
-        words = self._memory[plan.image.address :].view(np.uint32)
+        words = self._memory[plan.address :].view(np.uint32)
         for number, step in enumerate(plan.steps):
             kernel = self._kernels[step.spec]
             args = int(words[HEADER_WORDS + number * STEP_WORDS + 1]) // 4

@@ -8,6 +8,7 @@ Each worker but the first is a Python thread inside the driver's `serve`.
 from __future__ import annotations
 
 import ctypes
+import platform
 import threading
 import time
 import weakref
@@ -29,6 +30,9 @@ WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
 
 #: What wasmtime offers beyond plain SIMD and threads.
 FEATURES = frozenset({"relaxed_simd"})
+
+#: Vector registers that its compiler can use here.
+REGISTERS = 15 if platform.machine().lower() in ("x86_64", "amd64") else 32
 
 
 class _SharedMemory(wasmtime.SharedMemory):
@@ -70,10 +74,15 @@ class WasmtimeHost:
 
     features: may be narrowed to test the build for lesser hosts
     threads:  workers that take part in a run, the caller included
+    variant:  the name of the code variant to take; by default the best that fits
     """
 
     def __init__(
-        self, path: Path, features: frozenset[str] = FEATURES, threads: int = 1
+        self,
+        path: Path,
+        features: frozenset[str] = FEATURES,
+        threads: int = 1,
+        variant: str | None = None,
     ) -> None:
         if not 1 <= threads <= MOST_WORKERS:
             raise UsageError(
@@ -95,13 +104,13 @@ class WasmtimeHost:
             self.memory = SharedBytes(self._engine, -(-size // PAGE))
         except wasmtime.WasmtimeError as error:
             raise MemoryLimit("the model's memory could not be allocated", bytes=size) from error
-        self.code = self._pick(manifest.code, features)
+        self.code = self._pick(manifest.code, features, variant)
         at = manifest.memory.weights
         for shard in self.bundle.weights():
             self.memory.write(shard, at)
             at += len(shard)
-        for plan in manifest.plans:
-            self.memory.write(self.bundle.read(plan.image), plan.image.address)
+        for plan, image in zip(manifest.plans, self.code.images, strict=True):
+            self.memory.write(self.bundle.read(image), plan.address)
         refs = (self.code, manifest.driver)
         modules = [wasmtime.Module(self._engine, self.bundle.read(ref)) for ref in refs]
         self._caller = Worker(self._engine, self.memory, manifest.memory.scratch, modules)
@@ -113,15 +122,19 @@ class WasmtimeHost:
             weakref.finalize(self, _stop, self.memory)
 
     @staticmethod
-    def _pick(code: tuple[Code, ...], features: frozenset[str]) -> Code:
-        for entry in code:
-            if features.issuperset(entry.features):
-                return entry
-        raise HostError(
-            "no kernel module of the bundle fits this host",
-            hint="Build the bundle for plain SIMD too",
-            needed=[list(c.features) for c in code],
-        )
+    def _pick(code: tuple[Code, ...], features: frozenset[str], variant: str | None) -> Code:
+        """The first that can run, best one made for as many registers as there are."""
+        able = [c for c in code if features.issuperset(c.features)]
+        if variant is not None:
+            able = [c for c in able if c.variant == variant]
+        if not able:
+            raise HostError(
+                "no code variant of the bundle fits this host",
+                hint="Build the bundle for plain SIMD too, or name another variant",
+                needed={c.variant: list(c.features) for c in code},
+                variant=variant,
+            )
+        return next((c for c in able if c.registers == REGISTERS), able[0])
 
     def run(self, inputs: Mapping[str, Any]) -> Run:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
@@ -144,7 +157,7 @@ class WasmtimeHost:
     def _call(self, plan: Plan) -> None:
         reason = "in another worker"
         try:
-            code = self._caller.call("run", plan.image.address, 0, len(plan.steps), self.threads)
+            code = self._caller.call("run", plan.address, 0, len(plan.steps), self.threads)
             number = self.memory.word(TRAPPED) - 1
         except wasmtime.Trap as trap:
             reason = str(trap).strip().splitlines()[-1].strip()

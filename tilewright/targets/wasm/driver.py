@@ -18,6 +18,7 @@ the number of tickets finished.  Every worker, as often as it wants work:
 
 from __future__ import annotations
 
+from tilewright.kernel.schedule import Machine
 from tilewright.targets.wasm.emit import SLOT_TYPE, assemble, flatten
 from tilewright.targets.wasm.ir import (
     Assign,
@@ -363,7 +364,7 @@ def _serve() -> Func:
 
 def driver(slots: int, memory_pages_min: int = 1) -> bytes:
     """The driver's module."""
-    target = WasmTarget("any", frozenset({"threads"}), 0, 0)
+    target = WasmTarget("any", frozenset({"threads"}), Machine())
     inner = (_hold(), _stalled(), _rest(), _work(), _settle())
     exported = (_abort(), _run(), _serve())
     code = assemble([flatten(f) for f in (*inner, *exported)], target)

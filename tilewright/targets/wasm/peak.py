@@ -7,6 +7,7 @@ so that no engine drops the work.
 
 from __future__ import annotations
 
+from tilewright.kernel.schedule import Machine
 from tilewright.targets.wasm.emit import CompiledKernel, assemble, flatten
 from tilewright.targets.wasm.ir import (
     Assign,
@@ -73,4 +74,5 @@ def nothing() -> CompiledKernel:
     """A kernel that does nothing: what is left is the driver's own time."""
     params = tuple(Local(name, "i32", 0) for name in ("args", "first", "last"))
     slot = Func("empty", params, ())
-    return CompiledKernel("empty", assemble([flatten(slot)], WasmTarget("any", frozenset(), 0, 0)))
+    anywhere = WasmTarget("any", frozenset(), Machine())
+    return CompiledKernel("empty", assemble([flatten(slot)], anywhere))

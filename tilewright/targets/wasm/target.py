@@ -1,32 +1,38 @@
 """What a WebAssembly device has: data only.
 
 Input: nothing.  Output: `WasmTarget` records.  Lowering reads `features` and decomposes what is
-missing; the space of schedules reads registers and cache sizes.  No code generation here.
+missing; schedules read `machine`.  No code generation here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from tilewright.kernel.schedule import Machine
 
 
 @dataclass(frozen=True)
 class WasmTarget:
     """One class of devices.
 
-    features:  Wasm features beyond fixed-width SIMD: {"relaxed_simd"} or nothing
-    registers: vector registers an engine can allocate
-    l1:        bytes of first-level data cache of one core
+    features: Wasm features beyond fixed-width SIMD: {"relaxed_simd"} or nothing
+    machine:  what schedules must fit: registers that an engine can allocate, caches of a core
+
+    Schedules depend on `machine` alone: targets of one machine share loops and plan images.
     """
 
     name: str
     features: frozenset[str]
-    registers: int
-    l1: int
+    machine: Machine
 
     @property
     def fma(self) -> bool:
         """Whether `fma` is one instruction (otherwise it is a multiplication and an addition)."""
         return "relaxed_simd" in self.features
+
+    @property
+    def registers(self) -> int:
+        return self.machine.registers
 
     @property
     def allowed(self) -> frozenset[str]:
@@ -37,12 +43,15 @@ class WasmTarget:
 RELAXED = frozenset({"relaxed_simd"})
 
 #: x86-64 engines keep one of the 16 vector registers for themselves.
+X86 = Machine(registers=15, l1=32768)
+ARM = Machine(registers=32, l1=65536)
+
 TARGETS: dict[str, WasmTarget] = {
     t.name: t
     for t in (
-        WasmTarget("x86", RELAXED, 15, 32768),
-        WasmTarget("x86-simd", frozenset(), 15, 32768),
-        WasmTarget("arm", RELAXED, 32, 65536),
-        WasmTarget("arm-simd", frozenset(), 32, 65536),
+        WasmTarget("x86", RELAXED, X86),
+        WasmTarget("arm", RELAXED, ARM),
+        WasmTarget("x86-simd", frozenset(), replace(X86, fma=False)),
+        WasmTarget("arm-simd", frozenset(), replace(ARM, fma=False)),
     )
 }

@@ -7,24 +7,13 @@ import { EngineError } from './errors.js';
 export const FORMAT = 2;
 
 /**
- * @typedef {'f32' | 'f64' | 'i8' | 'u8' | 'i32' | 'i64' | 'bool'} DType
- * @typedef {{file: string, digest: string, bytes: number}} FileRef
- * @typedef {FileRef & {features: string[]}} Code
- * @typedef {FileRef & {name: string, type: string}} Asset
- * @typedef {Record<string, number>} Sizes sizes of named dimensions
- * @typedef {{name: string, dtype: DType, shape: (number | string)[]}} TensorInfo
- * @typedef {{name: string, dtype: DType, shape: number[], address: number, bytes: number}} Placed
- * @typedef {{slot: number, kernel: string, node: string, tiles: number, flops: number, bytes: number}} Step
- * @typedef {{dims: Sizes, image: FileRef & {address: number}, inputs: Placed[], outputs: Placed[],
- *   arena_bytes: number, steps: Step[]}} Plan
- * @typedef {{bytes: number, control: number, weights: number, arena: number, arena_bytes: number,
- *   scratch: number, scratch_bytes: number}} MemoryMap
- * @typedef {{format: number, tool: string, manifest: FileRef}} Pointer
- * @typedef {{format: number, tool: string, name: string, dims: Record<string, number[]>,
- *   inputs: TensorInfo[], outputs: TensorInfo[], memory: MemoryMap,
- *   weights: {bytes: number, shards: FileRef[]}, driver: FileRef, code: Code[], slots: number,
- *   kernels: FileRef, plans: Plan[], assets: Asset[]}} Manifest
+ * @typedef {import('./types.js').FileRef} FileRef
+ * @typedef {import('./types.js').Manifest} Manifest
+ * @typedef {import('./types.js').Pointer} Pointer
  */
+
+/** Words of a plan image before its step records, and of one record (slot, arguments, tiles, …). */
+export const IMAGE = { header: 4, step: 8 };
 
 const REBUILD = 'Build the bundle again';
 
@@ -60,14 +49,13 @@ export function readManifest(bytes, place) {
 }
 
 /**
- * The files that a load needs, each content once, whichever code variant is taken.
+ * The files that a load needs, each content once.
  * @param {Manifest} manifest
- * @param {Code} code
+ * @param {import('./types.js').Code} code
  * @returns {FileRef[]}
  */
 export function neededFiles(manifest, code) {
-  const images = manifest.plans.map((plan) => plan.image);
-  const files = [manifest.driver, code, ...images, ...manifest.weights.shards];
+  const files = [manifest.driver, code, ...code.images, ...manifest.weights.shards];
   return [...new Map(files.map((ref) => [ref.file, ref])).values()];
 }
 

@@ -13,25 +13,25 @@ export { cachedBytes, clearCache } from './store.js';
 export { probeHost } from './features.js';
 
 /**
- * @typedef {import('./bundle.js').Sizes} Sizes
- * @typedef {import('./bundle.js').DType} DType
- * @typedef {import('./bundle.js').Step} Step
+ * @typedef {import('./types.js').Sizes} Sizes
+ * @typedef {import('./types.js').DType} DType
+ * @typedef {import('./types.js').Step} Step
  * @typedef {Awaited<ReturnType<typeof import('./loader.js').loadBundle>>['info']} Info
  * @typedef {import('./tensors.js').Input} Input
  * @typedef {import('./tensors.js').Tensor} Tensor
- * @typedef {import('./progress.js').Progress} Progress
+ * @typedef {import('./types.js').Progress} Progress
  *
- * @typedef {object} LoadOptions
+ * @typedef {object} Listening
  * @property {(progress: Progress) => void} [onProgress] called a few times per second
  * @property {AbortSignal} [signal] ends the load and its worker
- * @property {string[]} [features] Wasm features the engine may use, of those it finds; [] for the baseline
- * @property {number} [threads] workers for a run, the engine's own included; by default one per core
- * @property {number} [memoryLimit] bytes of Wasm memory; a larger model is refused before its download
+ *
+ * @typedef {Listening & import('./types.js').Limits} LoadOptions
  *
  * @typedef {object} RunResult
  * @property {Record<string, {data: any, shape: number[], dtype: DType}>} outputs
  * @property {Sizes} bucket the plan that ran
  * @property {number} milliseconds the driver call alone
+ * @property {number} firstMilliseconds the same of this engine's first run, when code may still be unoptimised
  * @property {number} totalMilliseconds with copying, messages and waiting for earlier runs
  * @property {number} run number of this run, from 1
  */
@@ -50,14 +50,14 @@ export const inspect = (url) => readManifestOf(absolute(url));
  * @param {string | URL} url
  * @param {LoadOptions} [options]
  */
-export async function load(url, { onProgress = () => {}, signal, features, memoryLimit, threads } = {}) {
+export async function load(url, { onProgress = () => {}, signal, ...limits } = {}) {
   if (signal?.aborted) throw abortError();
-  const count = threadsFor(probeHost(), threads);
+  const count = threadsFor(probeHost(), limits.threads);
   const link = new WorkerLink(onProgress, count);
   const abort = () => link.close(abortError());
   signal?.addEventListener('abort', abort);
   try {
-    const info = await link.request('load', { url: absolute(url), limits: { features, memoryLimit, threads }, threads: count });
+    const info = await link.request('load', { url: absolute(url), limits, threads: count });
     return new Engine(link, info);
   } catch (error) {
     link.close(error);
@@ -72,6 +72,7 @@ export class Engine {
   #link;
   #info;
   #runs = 0;
+  #first = 0;
   #disposed = false;
   /** Ends when the last queued job ends; it never rejects. @type {Promise<unknown>} */
   #queue = Promise.resolve();
@@ -110,12 +111,14 @@ export class Engine {
       return this.#link.request('run', { plan, sizes, tensors }, moved);
     });
     const { milliseconds, outputs } = await orAborted(done, signal);
+    if (++this.#runs === 1) this.#first = milliseconds;
     return {
       outputs: Object.fromEntries(outputs.map((/** @type {Tensor} */ { name, ...tensor }) => [name, tensor])),
       bucket: this.#info.plans[plan].dims,
       milliseconds,
+      firstMilliseconds: this.#first,
       totalMilliseconds: performance.now() - start,
-      run: ++this.#runs,
+      run: this.#runs,
     };
   }
 

@@ -1,14 +1,13 @@
-// What this browser can do, found by asking it: tiny modules go through WebAssembly.validate.
-// Input: nothing, or the features a caller allows.  Output: host features, the code variant to take,
+// What this browser can do, found by asking it: tiny modules are validated, and one is run.
+// Input: nothing, or what a caller allows.  Output: host features, the code variant to take and why,
 // and in plain words what is lost.  User agents are never looked at.
 
 import { MOST_THREADS } from './control.js';
 import { EngineError } from './errors.js';
 
-/** @typedef {import('./bundle.js').Code} Code */
 /**
- * @typedef {{simd: boolean, relaxed_simd: boolean, isolated: boolean, secure: boolean,
- *   sharedMemory: boolean, cores: number, threads: number}} HostFeatures
+ * @typedef {import('./types.js').Code} Code
+ * @typedef {import('./types.js').HostFeatures} HostFeatures
  */
 
 const I32_CONST_0 = [0x41, 0];
@@ -16,21 +15,41 @@ const I8X16_SPLAT = [0xfd, 0x0f];
 const VECTOR = [...I32_CONST_0, ...I8X16_SPLAT];
 const I8X16_POPCNT = [0xfd, 0x62];
 const F32X4_RELAXED_MADD = [0xfd, 0x85, 0x02];
+const LOCAL_GET_0 = [0x20, 0];
+const F32_SUB = 0x93;
+const I32_REINTERPRET_F32 = 0xbc;
+const V128 = 0x7b;
+const F32 = 0x7d;
+const I32 = 0x7f;
 
 /**
- * Does a module validate whose only function is this expression of type v128?
+ * A module whose only function, `f`, is this expression.
+ * @param {number[]} params
+ * @param {number} result
  * @param {number[]} expression
  */
-function validates(expression) {
+function moduleOf(params, result, expression) {
   const body = [0, ...expression, 0x0b];
-  return WebAssembly.validate(
-    new Uint8Array([
-      0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
-      1, 5, 1, 0x60, 0, 1, 0x7b, // types: () -> v128
-      3, 2, 1, 0, // functions
-      10, body.length + 2, 1, body.length, ...body, // code
-    ]),
-  );
+  return new Uint8Array([
+    0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
+    1, params.length + 5, 1, 0x60, params.length, ...params, 1, result, // type
+    3, 2, 1, 0, // function
+    7, 5, 1, 1, 0x66, 0, 0, // export
+    10, body.length + 2, 1, body.length, ...body, // code
+  ]);
+}
+
+/** @param {number[]} expression of type v128 */
+const validates = (expression) => WebAssembly.validate(moduleOf([], V128, expression));
+
+/**
+ * x86 makes a NaN with its sign bit set, every other architecture one without.  The operand is a
+ * parameter, so that no compiler computes the difference beforehand.
+ */
+function nanIsNegative() {
+  const bytes = moduleOf([F32], I32, [...LOCAL_GET_0, ...LOCAL_GET_0, F32_SUB, I32_REINTERPRET_F32]);
+  const { f } = new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports;
+  return /** @type {(x: number) => number} */ (f)(Infinity) < 0;
 }
 
 /**
@@ -59,6 +78,7 @@ export function probeHost() {
   return {
     simd: validates([...VECTOR, ...I8X16_POPCNT]),
     relaxed_simd: validates([...VECTOR, ...VECTOR, ...VECTOR, ...F32X4_RELAXED_MADD]),
+    registers: nanIsNegative() ? 15 : 32,
     isolated: globalThis.crossOriginIsolated === true,
     secure: globalThis.isSecureContext === true,
     sharedMemory: typeof SharedArrayBuffer === 'function',
@@ -89,22 +109,29 @@ export function requireHost(host) {
 }
 
 /**
- * The first variant, best first, whose features the host has and the caller allows.
+ * Of the variants whose features the host has and the caller allows, best first: the one that was
+ * named, or the first one made for the host's registers, or else the first.
  * @param {Code[]} code
  * @param {HostFeatures} host
- * @param {string[] | undefined} allowed
+ * @param {import('./types.js').Limits} limits
+ * @returns {{code: Code, why: string}}
  */
-export function pickVariant(code, host, allowed) {
+export function pickVariant(code, host, { features, variant }) {
   const usable = new Set(['simd']);
-  if (host.relaxed_simd && (allowed?.includes('relaxed_simd') ?? true)) usable.add('relaxed_simd');
-  const variant = code.find((entry) => entry.features.every((feature) => usable.has(feature)));
-  if (variant) return variant;
-  throw new EngineError(
-    'unsupported-host',
-    'No code variant of the bundle fits this browser',
-    'Build the bundle with a baseline variant, or allow more features',
-    { needed: code.map((entry) => entry.features.join('+')), found: [...usable] },
-  );
+  if (host.relaxed_simd && (features?.includes('relaxed_simd') ?? true)) usable.add('relaxed_simd');
+  const able = code.filter((entry) => entry.features.every((feature) => usable.has(feature))
+    && (variant ?? entry.variant) === entry.variant);
+  if (!able.length) {
+    throw new EngineError(
+      'unsupported-host',
+      variant ? `The code variant '${variant}' is not in the bundle, or does not run here` : 'No code variant of the bundle fits this browser',
+      'Build the bundle with a baseline variant, or allow more features',
+      { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: [...usable] },
+    );
+  }
+  const chosen = able.find((entry) => entry.registers === host.registers) ?? able[0];
+  const found = `${[...usable].join(' and ')}, and the NaN of inf - inf is ${host.registers === 15 ? 'negative as on x86' : 'positive as on Arm'}`;
+  return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${found}: ${host.registers} registers` };
 }
 
 /**
@@ -116,9 +143,10 @@ export function pickVariant(code, host, allowed) {
 export function whatIsLost(host, variant, code, cacheProblem) {
   const lost = [];
   if (!host.isolated) lost.push('The page is not cross-origin isolated: one thread and coarse timers.');
-  if (variant !== code[0]) {
-    const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
-    lost.push(`The fastest kernels are not used: they need ${missing.join(', ')}.`);
+  const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
+  if (missing.length) lost.push(`The fastest kernels are not used: they need ${missing.join(', ')}.`);
+  if (variant.registers !== host.registers) {
+    lost.push(`The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}.`);
   }
   if (cacheProblem) lost.push(`Not all files are kept for the next visit: ${cacheProblem.replace(/\.$/, '')}.`);
   return lost;

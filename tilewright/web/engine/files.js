@@ -4,24 +4,30 @@
 
 import { EngineError } from './errors.js';
 
-/** @typedef {import('./bundle.js').FileRef} FileRef */
+/** @typedef {import('./types.js').FileRef} FileRef */
 /** @typedef {import('./store.js').Store} Store */
 /** @typedef {import('./progress.js').Meter} Meter */
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
+
+/** Kept files up to this many bytes are checked on every load. */
+const ALWAYS_CHECKED = 1 << 20;
 
 export class BundleFiles {
   #base;
   #store;
   #meter;
   #signal;
+  #verify;
 
   /**
    * @param {URL} base URL of the bundle's folder
    * @param {Store} store
    * @param {Meter} meter
    * @param {AbortSignal} signal
+   * @param {boolean} verify whether kept weights are checked too
    */
-  constructor(base, store, meter, signal) {
+  constructor(base, store, meter, signal, verify) {
+    this.#verify = verify;
     this.#base = base;
     this.#store = store;
     this.#meter = meter;
@@ -38,16 +44,17 @@ export class BundleFiles {
    */
   async pointer(name, read) {
     const url = new URL(name, this.#base).href;
+    const key = `pointer-${await sha256(new TextEncoder().encode(url))}`;
     try {
       const response = await this.#fetch(url, 'no-cache');
       const bytes = new Uint8Array(await response.arrayBuffer());
       const pointer = read(bytes, name);
-      await this.#store.keepPointer(url, bytes);
+      await this.#store.keep(key, bytes);
       return pointer;
     } catch (error) {
-      const kept = await this.#store.findPointer(url);
-      if (!kept || !(error instanceof EngineError) || error.code !== 'network') throw error;
-      return read(new Uint8Array(await kept.arrayBuffer()), name);
+      const kept = error instanceof EngineError && error.code === 'network' && await this.#store.find(key);
+      if (!kept) throw error;
+      return read(kept, name);
     }
   }
 
@@ -57,54 +64,69 @@ export class BundleFiles {
    */
   async bytes(ref) {
     const region = new Uint8Array(ref.bytes);
-    const kept = await this.#store.find(ref.digest);
-    if (kept) {
-      try {
-        await this.#read(ref, kept, region, true);
-        return region;
-      } catch (error) {
-        if (!(error instanceof EngineError)) throw error;
-        await this.#store.drop(ref.digest);
+    await this.into(ref, region);
+    return region;
+  }
+
+  /**
+   * Reads a file to its final place: no second copy of it exists in the page.  A kept file had its
+   * digest checked before it got its name; it is checked again if it is small (what decides about
+   * addresses and code is), or if the page wants it.
+   * @param {FileRef} ref
+   * @param {Uint8Array} region exactly `ref.bytes` long; may be shared memory
+   */
+  async into(ref, region) {
+    if (await this.#store.read(ref.digest, region)) {
+      const trusted = ref.bytes > ALWAYS_CHECKED && !this.#verify;
+      if (trusted || await sha256(region) === ref.digest) {
+        this.#meter.count(ref.bytes, true);
+        return;
       }
+      await this.#store.drop(ref.digest);
     }
     // The store is the cache: a copy in the HTTP cache as well would only cost disk.
     const response = await this.#fetch(ref.file, this.#store.on ? 'no-store' : 'default');
-    await this.#read(ref, response, region, false);
+    await this.#read(ref, response, region);
     await this.#store.keep(ref.digest, region);
-    return region;
   }
 
   /**
    * A compiled module.  The network's own response goes to compileStreaming, even if the store has
    * the file: only then does the browser keep (and next time find) the optimised machine code.
    * @param {FileRef} ref
-   * @returns {Promise<WebAssembly.Module>}
+   * @returns {Promise<{module: WebAssembly.Module, problem: string}>}
    */
   async module(ref) {
     const kept = await this.#store.has(ref.digest);
     const streamed = await this.#stream(ref, kept);
-    if (!streamed) return WebAssembly.compile(await this.bytes(ref));
+    if (!streamed) {
+      return { module: await WebAssembly.compile(await this.bytes(ref)), problem: 'it comes from the kept copy' };
+    }
     if (!kept) await this.#store.keep(ref.digest, streamed.bytes);
     this.#meter.count(ref.bytes, kept);
-    // A server with the wrong MIME type makes compileStreaming fail; the verified bytes do as well.
-    return streamed.module ?? WebAssembly.compile(streamed.bytes);
+    const { module, problem, bytes } = streamed;
+    return { module: module ?? await WebAssembly.compile(bytes), problem };
   }
 
   /**
    * Compiles while the bytes arrive; the module is handed out only after the digest was checked.
    * @param {FileRef} ref
    * @param {boolean} kept
-   * @returns {Promise<{module: WebAssembly.Module | null, bytes: Bytes} | null>} null: use another way
+   * @returns {Promise<{module: WebAssembly.Module | null, problem: string, bytes: Bytes} | null>} null: use another way
    */
   async #stream(ref, kept) {
-    let response;
     try {
-      response = await this.#fetch(ref.file, 'force-cache');
-      const compiling = WebAssembly.compileStreaming(response.clone()).catch(() => null);
+      const response = await this.#fetch(ref.file, 'force-cache');
+      let problem = '';
+      // A server with the wrong MIME type makes this fail; the verified bytes compile as well.
+      const compiling = WebAssembly.compileStreaming(response.clone()).catch((error) => {
+        problem = String(error.message ?? error);
+        return null;
+      });
       const bytes = new Uint8Array(await response.arrayBuffer());
       const module = await compiling;
-      await this.#verify(ref, bytes, bytes.length);
-      return { module, bytes };
+      await verify(ref, bytes, bytes.length);
+      return { module, problem, bytes };
     } catch (error) {
       this.#signal.throwIfAborted();
       // Offline with a kept copy, or a stale copy in the HTTP cache: `bytes` knows what to do.
@@ -114,12 +136,12 @@ export class BundleFiles {
   }
 
   /**
+   * Chunk by chunk from the network.
    * @param {FileRef} ref
    * @param {Response} response
-   * @param {Bytes} region
-   * @param {boolean} fromCache
+   * @param {Uint8Array} region
    */
-  async #read(ref, response, region, fromCache) {
+  async #read(ref, response, region) {
     let at = 0;
     try {
       const reader = /** @type {ReadableStream<Bytes>} */ (response.body).getReader();
@@ -132,32 +154,15 @@ export class BundleFiles {
         }
         region.set(value, at);
         at += value.length;
-        this.#meter.count(value.length, fromCache);
+        this.#meter.count(value.length, false);
       }
-      await this.#verify(ref, region, at);
+      await verify(ref, region, at);
     } catch (error) {
-      this.#meter.count(-at, fromCache);
+      this.#meter.count(-at, false);
       this.#signal.throwIfAborted();
       if (error instanceof EngineError) throw error;
       throw networkError(ref.file, error);
     }
-  }
-
-  /**
-   * @param {FileRef} ref
-   * @param {Bytes} bytes
-   * @param {number} length
-   */
-  async #verify(ref, bytes, length) {
-    if (length !== ref.bytes) throw wrongLength(ref, length);
-    const found = hex(await crypto.subtle.digest('SHA-256', bytes));
-    if (found === ref.digest) return;
-    throw new EngineError(
-      'bundle-corrupt',
-      `${ref.file} is not what the manifest promises: its bytes have another digest`,
-      'Copy the bundle to the server again, in binary mode, and load it anew',
-      { file: ref.file, expected: ref.digest, found },
-    );
   }
 
   /**
@@ -210,7 +215,29 @@ function networkError(file, cause) {
   );
 }
 
-/** @param {ArrayBuffer} digest */
-function hex(digest) {
-  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('');
+/**
+ * @param {FileRef} ref
+ * @param {Uint8Array} bytes
+ * @param {number} length
+ */
+async function verify(ref, bytes, length) {
+  if (length !== ref.bytes) throw wrongLength(ref, length);
+  const found = await sha256(bytes);
+  if (found === ref.digest) return;
+  throw new EngineError(
+    'bundle-corrupt',
+    `${ref.file} is not what the manifest promises: its bytes have another digest`,
+    'Copy the bundle to the server again, in binary mode, and load it anew',
+    { file: ref.file, expected: ref.digest, found },
+  );
+}
+
+/**
+ * @param {Uint8Array} bytes digests take no shared memory, so of that a copy
+ * @returns {Promise<string>}
+ */
+async function sha256(bytes) {
+  const plain = bytes.buffer instanceof ArrayBuffer ? /** @type {Bytes} */ (bytes) : bytes.slice();
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', plain));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

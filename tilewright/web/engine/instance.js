@@ -1,5 +1,5 @@
 // Instances of a bundle's modules over its shared memory, the same in every worker.
-// Input: compiled modules, memory, the worker's number.  Output: what the driver exports.
+// Input: compiled modules, memory, the worker's number.  Output: what the driver exports, and the table of kernels.
 
 /**
  * @typedef {{run: (plan: number, first: number, last: number, workers: number) => number,
@@ -19,5 +19,5 @@ export async function instantiate({ modules, memory, slots, scratch, scratchByte
   /** @type {WebAssembly.Exports} */
   let exports = {};
   for (const module of modules) ({ exports } = await WebAssembly.instantiate(module, imports));
-  return /** @type {Driver} */ (/** @type {unknown} */ (exports));
+  return { driver: /** @type {Driver} */ (/** @type {unknown} */ (exports)), table };
 }

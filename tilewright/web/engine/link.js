@@ -5,7 +5,7 @@
 import { leaveRun, PREEMPT, STALLED, stepOf, wordsOf } from './control.js';
 import { EngineError } from './errors.js';
 
-/** @typedef {import('./progress.js').Progress} Progress */
+/** @typedef {import('./types.js').Progress} Progress */
 
 export class WorkerLink {
   #worker;

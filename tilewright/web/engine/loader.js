@@ -11,11 +11,13 @@ import { instantiate } from './instance.js';
 import { Machine } from './machine.js';
 import { Meter } from './progress.js';
 import { Store } from './store.js';
+import { warmUp } from './warmup.js';
 
 /**
- * @typedef {import('./bundle.js').Manifest} Manifest
- * @typedef {import('./bundle.js').FileRef} FileRef
- * @typedef {{memoryLimit?: number, features?: string[], threads?: number}} LoadLimits
+ * @typedef {import('./types.js').Manifest} Manifest
+ * @typedef {import('./types.js').FileRef} FileRef
+ * @typedef {import('./types.js').Limits} Limits
+ * @typedef {{ref: FileRef, address: number}} Located
  */
 
 const PAGE = 65536;
@@ -25,20 +27,26 @@ const POINTER = 'bundle.json';
 
 /**
  * @param {string} url
- * @param {LoadLimits} limits
+ * @param {Limits} limits
  * @param {{threads: number, pool: import('./pool.js').Pool, share: (memory: WebAssembly.Memory) => void}} crew
- * @param {(progress: import('./progress.js').Progress) => void} report
+ * @param {(progress: import('./types.js').Progress) => void} report
  */
 export async function loadBundle(url, limits, { threads, pool, share }, report) {
   const start = performance.now();
+  /** @type {import('./types.js').Timings} */
+  const timings = { manifest: 0, code: 0, weights: 0, warmup: 0, ready: 0 };
+  const reached = (/** @type {keyof typeof timings} */ part) => () => {
+    timings[part] = performance.now() - start;
+  };
   const host = probeHost();
   requireHost(host);
   // One failure ends the other downloads of this load too.
   const stop = new AbortController();
   const meter = new Meter(report);
-  const { manifest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal);
-  const variant = pickVariant(manifest.code, host, limits.features);
-  meter.total = neededFiles(manifest, variant).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
+  const { manifest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
+  reached('manifest')();
+  const { code, why } = pickVariant(manifest.code, host, limits);
+  meter.total = neededFiles(manifest, code).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
 
   const memory = makeMemory(manifest, threads, limits.memoryLimit);
   // Without isolation the memory cannot leave this worker, and it need not.
@@ -47,16 +55,25 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   try {
     meter.enter('code');
-    const compiling = Promise.all([files.module(manifest.driver), files.module(variant)]);
-    const filling = fillMemory(manifest, memory, files);
-    compiling.then(() => meter.enter('weights'), () => {});
-    const starting = compiling.then(async ([driver, kernels]) => {
+    const fill = (/** @type {Located[]} */ parts) => fillMemory(parts, memory, files);
+    const images = fill(code.images.map((ref, plan) => ({ ref, address: manifest.plans[plan].address })));
+    const compiling = Promise.all([files.module(code), files.bytes(manifest.driver).then((bytes) => WebAssembly.compile(bytes)), images]);
+    const weights = fill(weightsOf(manifest)).then(reached('weights'));
+    const starting = compiling.then(async ([kernels, module]) => {
+      meter.enter('weights');
       const { scratch, scratch_bytes: scratchBytes } = manifest.memory;
-      const setup = { modules: [kernels, driver], memory, slots: manifest.slots, scratch, scratchBytes };
-      return Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
+      const setup = { modules: [kernels.module, module], memory, slots: manifest.slots, scratch, scratchBytes };
+      const [{ driver, table }, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
+      reached('code')();
+      const warming = warmUp(memory, table, manifest.plans, () => meter.loaded);
+      timings.warmup = await weights.finally(warming.stop).then(warming.stop);
+      return { driver, problems, problem: kernels.problem };
     });
-    const [[driver, problems]] = await Promise.all([starting, filling]);
+    const [{ driver, problems, problem }] = await Promise.all([starting, weights]);
     meter.enter('ready');
+    reached('ready')();
+    const lost = [...whatIsLost(host, code, manifest.code, store.problem), ...whatThreadsAreLost(host, threads, limits.threads, problems)];
+    if (problem) lost.push(`The code was not compiled while it arrived: ${problem.replace(/\.$/, '')}.`);
     const info = {
       name: manifest.name,
       tool: manifest.tool,
@@ -68,11 +85,12 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
       dims: manifest.dims,
       plans: manifest.plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),
       features: { ...host, threads },
-      variant: variant.features,
+      variant: { name: code.variant, features: code.features, registers: code.registers, why },
       assets: manifest.assets.map((asset) => asset.name),
       cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.downloaded, problem: store.problem },
-      loadMilliseconds: performance.now() - start,
-      lost: [...whatIsLost(host, variant, manifest.code, store.problem), ...whatThreadsAreLost(host, threads, limits.threads, problems)],
+      timings,
+      loadMilliseconds: timings.ready,
+      lost,
     };
     return { machine: new Machine(manifest, memory, driver, threads, host.isolated), manifest, files, info };
   } catch (error) {
@@ -86,11 +104,12 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
  * @param {string} url of the folder or of its bundle.json
  * @param {Meter} meter
  * @param {AbortSignal} signal
+ * @param {boolean} [verify]
  */
-async function openBundle(url, meter, signal) {
+async function openBundle(url, meter, signal, verify = false) {
   const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
   const store = await Store.open();
-  const files = new BundleFiles(base, store, meter, signal);
+  const files = new BundleFiles(base, store, meter, signal, verify);
   meter.enter('manifest');
   const pointer = await files.pointer(POINTER, readPointer);
   const manifest = readManifest(await files.bytes(pointer.manifest), pointer.manifest.file);
@@ -135,23 +154,24 @@ function makeMemory(manifest, threads, limit) {
 const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
 /**
- * Weight shards and plan images, each to its address, a few at a time.
  * @param {Manifest} manifest
+ * @returns {Located[]}
+ */
+function weightsOf(manifest) {
+  let end = manifest.memory.weights;
+  return manifest.weights.shards.map((ref) => ({ ref, address: (end += ref.bytes) - ref.bytes }));
+}
+
+/**
+ * Each file straight to its address, a few at a time.
+ * @param {Located[]} parts
  * @param {WebAssembly.Memory} memory
  * @param {BundleFiles} files
  */
-async function fillMemory(manifest, memory, files) {
-  let address = manifest.memory.weights;
-  const shards = manifest.weights.shards.map((ref) => {
-    const place = { ref, address };
-    address += ref.bytes;
-    return place;
-  });
-  const images = manifest.plans.map(({ image }) => ({ ref: image, address: image.address }));
-  const queue = [...images, ...shards].values();
+async function fillMemory(parts, memory, files) {
+  const queue = parts.values();
   await Promise.all(Array.from({ length: PARALLEL }, async () => {
-    // Browsers take no digest of shared memory and cache none: a file is verified beside it.
-    for (const { ref, address: at } of queue) new Uint8Array(memory.buffer, at, ref.bytes).set(await files.bytes(ref));
+    for (const { ref, address } of queue) await files.into(ref, new Uint8Array(memory.buffer, address, ref.bytes));
   }));
 }
 

@@ -7,10 +7,10 @@ import { EngineError } from './errors.js';
 import { copyBox, elementsOf, sizeOf, viewOf } from './tensors.js';
 
 /**
- * @typedef {import('./bundle.js').Manifest} Manifest
- * @typedef {import('./bundle.js').Plan} Plan
- * @typedef {import('./bundle.js').Placed} Placed
- * @typedef {import('./bundle.js').Sizes} Sizes
+ * @typedef {import('./types.js').Manifest} Manifest
+ * @typedef {import('./types.js').Plan} Plan
+ * @typedef {import('./types.js').Placed} Placed
+ * @typedef {import('./types.js').Sizes} Sizes
  * @typedef {import('./tensors.js').Tensor} Tensor
  * @typedef {import('./instance.js').Driver} Driver
  */
@@ -92,12 +92,11 @@ export class Machine {
    * @returns {number} milliseconds
    */
   #call(plan, first = 0, last = this.#manifest.plans[plan].steps.length) {
-    const { image } = this.#manifest.plans[plan];
     const start = performance.now();
     let reason = 'in another worker';
     let code;
     try {
-      code = this.#driver.run(image.address, first, last, this.#threads);
+      code = this.#driver.run(this.#manifest.plans[plan].address, first, last, this.#threads);
     } catch (error) {
       if (!(error instanceof WebAssembly.RuntimeError)) throw error;
       reason = error.message;

@@ -3,8 +3,8 @@
 // A file that has to be read again gives its bytes back first, so that the sum stays honest.
 
 /**
- * @typedef {'manifest' | 'code' | 'weights' | 'ready'} Phase
- * @typedef {{phase: Phase, loadedBytes: number, totalBytes: number, cachedBytes: number}} Progress
+ * @typedef {import('./types.js').Phase} Phase
+ * @typedef {import('./types.js').Progress} Progress
  */
 
 const INTERVAL = 80;
@@ -26,6 +26,10 @@ export class Meter {
 
   get cached() {
     return this.#cached;
+  }
+
+  get loaded() {
+    return this.#loaded;
   }
 
   get downloaded() {

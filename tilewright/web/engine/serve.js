@@ -12,7 +12,7 @@ import { instantiate } from './instance.js';
  */
 async function serve(setup, number, port) {
   try {
-    const driver = await instantiate(setup, number);
+    const { driver } = await instantiate(setup, number);
     port.postMessage('');
     for (;;) {
       try {

@@ -1,27 +1,20 @@
-// The browser's cache of bundle files, keyed by content digest, so that bundles share equal files.
-// Input: digests and verified bytes.  Output: cached responses, sizes.
-// A cache that fails (private mode, quota) is never an error: the store notes the problem and is off.
+// What this origin keeps of bundles, in its private file system, named by content digest: bundles share equal files.
+// Input: digests and verified bytes.  Output: the same bytes on a later visit, read straight to their place.
+// A store that fails (private mode, quota) is never an error: it notes the problem and is off.
 
-const CACHE = 'tilewright-v1';
-const SIZE = 'x-tilewright-bytes';
-const PIECE = 1 << 20;
-
-/**
- * The Cache API wants URLs as keys.  A name below .invalid can never be fetched by accident.
- * @param {string} digest
- */
-const keyOf = (digest) => `https://tilewright.invalid/sha256/${digest}`;
+const FOLDER = 'tilewright-v2';
 
 export class Store {
-  /** @type {Cache | null} */
-  #cache = null;
-  /** Why nothing is cached, in words; empty while all is well. */
+  /** @type {FileSystemDirectoryHandle | null} */
+  #folder = null;
+  /** Why nothing is kept, in words; empty while all is well. */
   problem = '';
 
   static async open() {
     const store = new Store();
     try {
-      store.#cache = await caches.open(CACHE);
+      const root = await navigator.storage.getDirectory();
+      store.#folder = await root.getDirectoryHandle(FOLDER, { create: true });
     } catch (error) {
       store.#fail(error);
     }
@@ -29,106 +22,131 @@ export class Store {
   }
 
   get on() {
-    return this.#cache !== null;
+    return this.#folder !== null;
   }
 
-  /** @param {string} digest */
-  find(digest) {
-    return this.#match(keyOf(digest));
+  /** @param {string} name */
+  async has(name) {
+    return (await this.#find(name)) !== null;
   }
 
-  /** @param {string} digest */
-  async has(digest) {
-    return (await this.find(digest)) !== undefined;
-  }
-
-  /** @param {string} digest */
-  async drop(digest) {
-    await this.#cache?.delete(keyOf(digest)).catch((error) => this.#fail(error));
+  /** @param {string} name */
+  async drop(name) {
+    await this.#folder?.removeEntry(name).catch(() => {});
   }
 
   /**
-   * Keeps verified bytes.  They are handed over piece by piece: a shard is never copied as a whole.
-   * @param {string} digest
-   * @param {Uint8Array<ArrayBuffer>} bytes must not change until the promise settles
+   * Fills the region with the kept file; false if there is none of exactly this length.
+   * @param {string} name
+   * @param {Uint8Array} region
    */
-  async keep(digest, bytes) {
-    await this.#put(keyOf(digest), bytes);
-  }
-
-  /**
-   * The pointer is the one file that is kept by its URL.
-   * @param {string} url
-   */
-  findPointer(url) {
-    return this.#match(url);
-  }
-
-  /**
-   * @param {string} url
-   * @param {Uint8Array<ArrayBuffer>} bytes
-   */
-  async keepPointer(url, bytes) {
-    await this.#put(url, bytes);
-  }
-
-  /** @param {string} key */
-  async #match(key) {
+  async read(name, region) {
+    const file = await this.#find(name);
+    if (!file) return false;
+    // Only workers have access handles, and in some browsers only one reader at a time.
+    const access = await openAccess(file, { mode: 'read-only' });
+    if (!access) {
+      const bytes = await file.getFile().then((blob) => blob.arrayBuffer()).catch(() => new ArrayBuffer(0));
+      if (bytes.byteLength === region.length) region.set(new Uint8Array(bytes));
+      return bytes.byteLength === region.length;
+    }
     try {
-      return await this.#cache?.match(key);
-    } catch (error) {
-      this.#fail(error);
-      return undefined;
+      return access.getSize() === region.length && access.read(region, { at: 0 }) === region.length;
+    } catch {
+      return false;
+    } finally {
+      access.close();
     }
   }
 
   /**
-   * @param {string} key
-   * @param {Uint8Array<ArrayBuffer>} bytes
+   * Keeps verified bytes.  The file gets its name only when all of it is on the disk, so a name
+   * stands for whole content whatever happened in between: the page closed, the device lost power.
+   * @param {string} name
+   * @param {Uint8Array} bytes
    */
-  async #put(key, bytes) {
-    const response = new Response(inPieces(bytes), { headers: { [SIZE]: String(bytes.length) } });
+  async keep(name, bytes) {
+    if (!this.#folder) return;
     try {
-      await this.#cache?.put(key, response);
+      const file = await this.#folder.getFileHandle(`${name}.part`, { create: true });
+      const access = await openAccess(file);
+      if (!access) return; // another tab is keeping the same file, or this is no worker
+      try {
+        access.truncate(0);
+        access.write(bytes, { at: 0 });
+        access.flush();
+      } finally {
+        access.close();
+      }
+      await /** @type {any} */ (file).move(name);
     } catch (error) {
+      await this.drop(`${name}.part`);
       this.#fail(error);
+    }
+  }
+
+  /**
+   * A small file whose length is known to nobody.
+   * @param {string} name
+   * @returns {Promise<Uint8Array<ArrayBuffer> | null>}
+   */
+  async find(name) {
+    const file = await this.#find(name);
+    return file && new Uint8Array(await (await file.getFile()).arrayBuffer());
+  }
+
+  /** @param {string} name */
+  async #find(name) {
+    try {
+      return await this.#folder?.getFileHandle(name) ?? null;
+    } catch (error) {
+      if (!(error instanceof DOMException) || error.name !== 'NotFoundError') this.#fail(error);
+      return null;
     }
   }
 
   /** @param {unknown} error */
   #fail(error) {
-    this.#cache = null;
+    this.#folder = null;
     this.problem = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
   }
 }
 
-/** @param {Uint8Array<ArrayBuffer>} bytes */
-function inPieces(bytes) {
-  let at = 0;
-  return new ReadableStream({
-    pull(controller) {
-      if (at < bytes.length) controller.enqueue(bytes.slice(at, (at += PIECE)));
-      else controller.close();
-    },
-  });
+/**
+ * @param {any} file
+ * @param {object} [options]
+ * @returns {Promise<any>} null if somebody else has it open, or outside of a worker
+ */
+async function openAccess(file, options) {
+  try {
+    return await file.createSyncAccessHandle?.(options) ?? null;
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'NoModificationAllowedError') return null;
+    throw error;
+  }
 }
 
 /** How many bytes of bundle files this origin keeps. */
 export async function cachedBytes() {
-  if (!globalThis.caches || !(await caches.has(CACHE))) return 0;
-  const cache = await caches.open(CACHE);
   let sum = 0;
-  for (const request of await cache.keys()) {
-    const response = await cache.match(request);
-    sum += Number(response?.headers.get(SIZE) ?? 0);
-    await response?.body?.cancel();
-  }
+  for await (const file of await files()) sum += (await file.getFile()).size;
   return sum;
 }
 
 /** Forgets every bundle file; returns how many bytes there were. */
 export async function clearCache() {
   const bytes = await cachedBytes();
-  await globalThis.caches?.delete(CACHE);
+  const root = await navigator.storage?.getDirectory().catch(() => null);
+  await root?.removeEntry(FOLDER, { recursive: true }).catch(() => {});
   return bytes;
+}
+
+/** @returns {Promise<Iterable<FileSystemFileHandle> | AsyncIterable<FileSystemFileHandle>>} */
+async function files() {
+  try {
+    const root = await navigator.storage.getDirectory();
+    return /** @type {any} */ (await root.getDirectoryHandle(FOLDER)).values();
+  } catch {
+    return [];
+  }
 }

@@ -5,9 +5,9 @@
 import { EngineError } from './errors.js';
 
 /**
- * @typedef {import('./bundle.js').DType} DType
- * @typedef {import('./bundle.js').TensorInfo} TensorInfo
- * @typedef {import('./bundle.js').Sizes} Sizes
+ * @typedef {import('./types.js').DType} DType
+ * @typedef {import('./types.js').TensorInfo} TensorInfo
+ * @typedef {import('./types.js').Sizes} Sizes
  * @typedef {Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer> | Int8Array<ArrayBuffer>
  *   | Uint8Array<ArrayBuffer> | Int32Array<ArrayBuffer> | BigInt64Array<ArrayBuffer>} TensorData
  * @typedef {ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>} InputData

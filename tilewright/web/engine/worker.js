@@ -8,7 +8,7 @@ import { Pool } from './pool.js';
 
 /**
  * @typedef {Awaited<ReturnType<typeof loadBundle>>} Loaded
- * @typedef {{plan: number, sizes: import('./bundle.js').Sizes, tensors: import('./tensors.js').Tensor[]}} RunParams
+ * @typedef {{plan: number, sizes: import('./types.js').Sizes, tensors: import('./tensors.js').Tensor[]}} RunParams
  */
 
 /** @type {Loaded | null} */

@@ -3,7 +3,7 @@
 // What a request means is not known here.
 
 /**
- * @typedef {{name: string, dtype: import('../engine/bundle.js').DType, shape: number[], bytes: number}} Description
+ * @typedef {{name: string, dtype: import('../engine/types.js').DType, shape: number[], bytes: number}} Description
  * @typedef {{id: number, method: string, params: any, parts: ArrayBuffer[]}} Request
  */
 

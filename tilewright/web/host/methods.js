@@ -71,7 +71,7 @@ export class Methods {
 
   /**
    * @param {number} id
-   * @param {{url: string, options?: {memoryLimit?: number, features?: string[], threads?: number}}} params
+   * @param {{url: string, options?: import('../engine/types.js').Limits}} params
    * @param {AbortSignal} signal
    */
   async #load(id, { url, options = {} }, signal) {

@@ -47,7 +47,7 @@ async function bundleList() {
   }
 }
 
-/** @param {import('../engine/bundle.js').Manifest} manifest */
+/** @param {import('../engine/types.js').Manifest} manifest */
 function embedsSentences({ outputs, assets }) {
   return outputs.some(({ name }) => name === EMBEDDING) && assets.some(({ name }) => name === TOKENIZER);
 }

@@ -14,7 +14,7 @@ export function showDevice(info) {
     countText(features.threads, 'thread'),
   ];
   element('fact-model').textContent = `${info.name} (${info.tool})`;
-  element('fact-variant').textContent = info.variant.length ? info.variant.join(', ') : 'baseline SIMD';
+  element('fact-variant').textContent = `${info.variant.name} (${info.variant.features.join(', ') || 'baseline SIMD'})`;
   element('fact-features').textContent = has.filter(Boolean).join(', ');
   element('fact-memory').textContent = sizeText(info.memoryBytes);
   element('fact-load').textContent = timeText(info.loadMilliseconds);
