@@ -103,7 +103,7 @@ def seeded(model: nn.Module) -> nn.Module:
 
 
 def measured(model: nn.Module, size: int) -> nn.Module:
-    """Weights for ReLU networks; batch statistics from a batch of noise, so activations stay near 1."""
+    """Weights for ReLU networks; batch statistics from noise, so that activations stay near 1."""
     generator = torch.Generator().manual_seed(1)
     norms = []
     for module in model.modules():
@@ -144,7 +144,9 @@ class Bottleneck(nn.Module):
         return torch.relu(self.main(x) + self.shortcut(x))
 
 
-def _conv(inside: int, outside: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+def _conv(
+    inside: int, outside: int, size: int, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
     """A convolution without bias that keeps the extent (over the stride), and its batch norm."""
     conv = nn.Conv2d(inside, outside, size, stride, size // 2, groups=groups, bias=False)
     return [conv, nn.BatchNorm2d(outside)]
