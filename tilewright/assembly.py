@@ -38,7 +38,7 @@ from tilewright.graph.constants import constant_key
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.sharing import Costs, Work, share
-from tilewright.graph.specs import Step
+from tilewright.graph.steps import Step
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.serial import kernel_to_data
@@ -210,24 +210,25 @@ def _call(
             return arena + offsets[n]
         return weight_base + weights[constant_key(n)].offset
 
-    nodes = (step.output, *step.inputs)
-    return Call(entry.slot, tuple(map(address, nodes)), entry.loops.values, entry.loops.tiles)
+    nodes = zip((step.output, *step.inputs), step.offsets, strict=True)
+    addresses = tuple(address(n) + at * n.dtype.size for n, at in nodes)
+    return Call(entry.slot, addresses, entry.loops.values, entry.loops.tiles)
 
 
-def _shared(plan: Planned, arena: _Arena, calls: Sequence[Call], costs: Costs) -> list[Call]:
-    """The steps with how the workers share them; arena offsets tell what depends on what."""
+def _shared(plan: Planned, calls: Sequence[Call], costs: Costs) -> list[Call]:
+    """The steps with how the workers share them; addresses tell what depends on what."""
 
-    def ranges(nodes: Sequence[Node]) -> tuple[tuple[int, int], ...]:
-        at = [(arena.offsets[n], n.size * n.dtype.size) for n in nodes if n in arena.offsets]
-        return tuple((start, start + size) for start, size in at)
+    def work(kernel: Kernel, call: Call) -> Work:
+        write, *reads = (
+            (at, at + b.size * b.dtype.size)
+            for at, b in zip(call.addresses, kernel.buffers, strict=True)
+        )
+        return Work(kernel.flops, kernel.bytes, call.tiles, tuple(reads), (write,))
 
-    work = [
-        Work(s.kernel.flops, s.kernel.bytes, c.tiles, ranges(s.inputs), ranges((s.output,)))
-        for s, c in zip(plan.steps, calls, strict=True)
-    ]
+    works = [work(s.kernel, c) for s, c in zip(plan.steps, calls, strict=True)]
     return [
         replace(call, grain=way.grain, waits=way.waits, chained=way.chained)
-        for call, way in zip(calls, share(work, costs), strict=True)
+        for call, way in zip(calls, share(works, costs), strict=True)
     ]
 
 
@@ -244,7 +245,6 @@ def _plan(
 ) -> Plan:
     calls = _shared(
         plan,
-        arena,
         [
             _call(s, entries[s.kernel], arena.offsets, weights, memory.arena, memory.weights)
             for s in plan.steps

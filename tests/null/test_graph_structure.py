@@ -51,7 +51,7 @@ from tilewright.graph.node import (
 )
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
-from tilewright.graph.specs import Step
+from tilewright.graph.steps import Step
 from tilewright.kernel.expr import Call, Const, Guard, walk
 from tilewright.kernel.roles import operands
 

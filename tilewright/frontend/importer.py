@@ -123,6 +123,8 @@ def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> Any:
             return float(attribute.f)
         case AttributeProto.STRING:
             return attribute.s.decode("utf-8", "replace")
+        case AttributeProto.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
         case AttributeProto.INTS:
             return tuple(attribute.ints)
         case AttributeProto.FLOATS:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from tilewright.base.dtypes import BOOL
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, is_constant, toposort
+from tilewright.graph.scan import Scan
 from tilewright.kernel.vectorize import VECTOR_DTYPES
 
 #: Functions that cost more than a load; they are not computed twice.
@@ -39,7 +40,9 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
-        if isinstance(n.op, ops.Contract):
+        if isinstance(n.op, Scan):
+            stored.add(n)
+        if isinstance(n.op, (ops.Contract, Scan)):
             stored |= {root for root in map(_root, n.inputs) if not is_constant(root)}
         if isinstance(n.op, ops.Unfold) and isinstance(_root(n).op, ops.Pad):
             stored.add(_root(n))
