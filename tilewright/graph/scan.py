@@ -95,17 +95,7 @@ def scan(
     _check_body(body)
     turns = tuple(backward) or (False,) * (len(sequences) + len(body.outputs) - len(states))
     outputs = [n for _, n in body.outputs]
-    places: dict[Node, Place] = {}
-    at = 0
-    for n, back in zip(outputs[len(states) :], turns[len(sequences) :], strict=True):
-        if n not in places or places[n].backward != back:
-            places[n] = Place(at, n.size, True, back)
-            at += n.size * length
-    for n in outputs[: len(states)]:
-        if n not in places:
-            places[n] = Place(at, n.size)
-            at += n.size
-    chosen = tuple(places[n] for n in outputs)
+    chosen = _places(outputs, len(states), length, turns[len(sequences) :])
     op = Scan(body, length, len(states), turns[: len(sequences)], chosen)
     made = node(op, *states, *sequences, *fixed)
     last = [
@@ -117,6 +107,27 @@ def scan(
         for n, p in zip(outputs[len(states) :], chosen[len(states) :], strict=True)
     ]
     return last, results
+
+
+def _places(
+    outputs: Sequence[Node], states: int, length: int, backward: Sequence[bool]
+) -> tuple[Place, ...]:
+    """Results one after the other, then states; a state that is a result shares its place."""
+    found: dict[tuple[Node, bool], Place] = {}
+    at = 0
+    for n, back in zip(outputs[states:], backward, strict=True):
+        if (n, back) not in found:
+            found[n, back] = Place(at, n.size, True, back)
+            at += n.size * length
+    kept: dict[Node, Place] = {}
+    for (n, _), place in found.items():
+        kept.setdefault(n, place)
+    for n in outputs[:states]:
+        if n not in kept:
+            kept[n] = Place(at, n.size)
+            at += n.size
+    results = zip(outputs[states:], backward, strict=True)
+    return (*(kept[n] for n in outputs[:states]), *(found[key] for key in results))
 
 
 def element(name: str, sequence: Node) -> Node:
