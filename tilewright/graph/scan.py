@@ -35,7 +35,7 @@ from tilewright.graph.ops import Array, Shape
 
 
 @dataclass(frozen=True)
-class Place:
+class Part:
     """Where an output of the body lies in the flat value: `size` elements per iteration.
 
     `many`: all iterations are kept, from the end if `backward`; otherwise only the last one.
@@ -65,19 +65,19 @@ class Scan(ops.Op):
     body:     outputs are the new states, then one element of each result
     length:   number of iterations
     backward: of each sequence, whether it is read from the end
-    places:   of each output of the body, where it goes
+    parts:   of each output of the body, where it goes
     """
 
     body: Graph
     length: int
     states: int
     backward: tuple[bool, ...]
-    places: tuple[Place, ...]
+    parts: tuple[Part, ...]
 
     @property
     def size(self) -> int:
         """Elements of the flat value."""
-        return max(p.offset + p.size * (self.length if p.many else 1) for p in self.places)
+        return max(p.offset + p.size * (self.length if p.many else 1) for p in self.parts)
 
 
 def scan(
@@ -95,7 +95,7 @@ def scan(
     _check_body(body)
     turns = tuple(backward) or (False,) * (len(sequences) + len(body.outputs) - len(states))
     outputs = [n for _, n in body.outputs]
-    chosen = _places(outputs, len(states), length, turns[len(sequences) :])
+    chosen = _parts(outputs, len(states), length, turns[len(sequences) :])
     op = Scan(body, length, len(states), turns[: len(sequences)], chosen)
     made = node(op, *states, *sequences, *fixed)
     last = [
@@ -109,22 +109,22 @@ def scan(
     return last, results
 
 
-def _places(
+def _parts(
     outputs: Sequence[Node], states: int, length: int, backward: Sequence[bool]
-) -> tuple[Place, ...]:
-    """Results one after the other, then states; a state that is a result shares its place."""
-    found: dict[tuple[Node, bool], Place] = {}
+) -> tuple[Part, ...]:
+    """Results one after the other, then states; a state that is a result shares its part."""
+    found: dict[tuple[Node, bool], Part] = {}
     at = 0
     for n, back in zip(outputs[states:], backward, strict=True):
         if (n, back) not in found:
-            found[n, back] = Place(at, n.size, True, back)
+            found[n, back] = Part(at, n.size, True, back)
             at += n.size * length
-    kept: dict[Node, Place] = {}
-    for (n, _), place in found.items():
-        kept.setdefault(n, place)
+    kept: dict[Node, Part] = {}
+    for (n, _), part in found.items():
+        kept.setdefault(n, part)
     for n in outputs[:states]:
         if n not in kept:
-            kept[n] = Place(at, n.size)
+            kept[n] = Part(at, n.size)
             at += n.size
     results = zip(outputs[states:], backward, strict=True)
     return (*(kept[n] for n in outputs[:states]), *(found[key] for key in results))
@@ -182,8 +182,8 @@ def _numpy(op: Scan, *operands: Array) -> Array:
         now = [s[turn(i, op.length, back)] for s, back in zip(sequences, op.backward, strict=True)]
         given = (*states, *now, *operands[end:])
         made = evaluate(outputs, dict(zip(names, given, strict=True)))
-        for place, array in zip(op.places, made, strict=True):
-            at = place.at(i, op.length)
+        for part, array in zip(op.parts, made, strict=True):
+            at = part.at(i, op.length)
             value[at : at + prod(array.shape)] = array.ravel()
         states = made[: op.states]
     return value

@@ -40,17 +40,17 @@ class Step:
 
 
 def distinct(op: Scan) -> Graph:
-    """The body with a stored node of its own for every place that the outputs go to."""
+    """The body with a stored node of its own for every part that the outputs go to."""
     found: dict[object, Node] = {}
     taken: set[Node] = set()
-    for (_, n), place in zip(op.body.outputs, op.places, strict=True):
-        if place in found:
+    for (_, n), part in zip(op.body.outputs, op.parts, strict=True):
+        if part in found:
             continue
         leaf = n.constant or isinstance(n.op, ops.Input)
-        found[place] = node(ops.Realize(), n) if leaf or n in taken else n
+        found[part] = node(ops.Realize(), n) if leaf or n in taken else n
         taken.add(n)
-    pairs = zip(op.body.outputs, op.places, strict=True)
-    outputs = tuple((name, found[place]) for (name, _), place in pairs)
+    pairs = zip(op.body.outputs, op.parts, strict=True)
+    outputs = tuple((name, found[part]) for (name, _), part in pairs)
     return Graph(op.body.name, op.body.inputs, outputs)
 
 
@@ -72,8 +72,8 @@ def unrolled(scan: Node, body: Graph, steps: Sequence[Step]) -> Iterator[Step]:
             places[n] = root, at + n.size * turn(i, op.length, back)
         last = (op.length - 1 - i) % 2 == 0
         made: list[Spot] = [
-            (scan, place.at(i, op.length)) if place.many or last else (mine, 0)
-            for place, mine in zip(op.places, (*inputs[: op.states], *outputs), strict=False)
+            (scan, part.at(i, op.length)) if part.many or last else (mine, 0)
+            for part, mine in zip(op.parts, (*inputs[: op.states], *outputs), strict=False)
         ]
         places |= zip(outputs, made, strict=True)
         yield from (_placed(step, places) for step in steps)

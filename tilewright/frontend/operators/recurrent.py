@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.frontend import algebra as al
@@ -79,7 +80,9 @@ class _Settings:
         if len(names) != len(defaults) * len(turns):
             raise InvalidModel(f"{len(defaults) * len(turns)} activations are needed, not {names}")
         given = {"alpha": iter(self.activation_alpha), "beta": iter(self.activation_beta)}
+        # the third, LSTM's activation of the cell state, is no gate: onnxruntime does not clip it
         made = [self._function(name, given) for name in names]
+        made = [fn if i % len(defaults) == 2 else self.clipped(fn) for i, fn in enumerate(made)]
         count = len(defaults)
         return [tuple(made[i : i + count]) for i in range(0, len(made), count)]
 
@@ -89,14 +92,14 @@ class _Settings:
         function, parameters = _ACTIVATIONS[name.lower()]
         found = {p: value for p in parameters for value in [next(given[p], None)]}
         chosen = {p: value for p, value in found.items() if value is not None}
+        return partial(function, **chosen)
+
+    def clipped(self, function: Function) -> Function:
+        """A gate's activation: its input is bounded by `clip`."""
         limit = self.clip
-
-        def apply(x: Node) -> Node:
-            if limit is not None:
-                x = al.apply("min", al.apply("max", x, -limit), limit)
-            return function(x, **chosen)
-
-        return apply
+        if limit is None:
+            return function
+        return lambda x: function(al.apply("min", al.apply("max", x, -limit), limit))
 
 
 def _turns(direction: str) -> tuple[bool, ...]:
