@@ -325,7 +325,9 @@ def recurrent(steps: int, batch: int, hidden: int, backward: bool) -> Case:
     (x, first, kept), values = given((steps, batch, 2 * hidden), (batch, hidden), (batch, hidden))
     h, c = (graph_input(name, (batch, hidden), F32) for name in ("h", "c"))
     now = element("now", x)
-    gates = elementwise("add", now, contract("bh,hg->bg", h, weight(hidden, 2 * hidden)))
+    product = contract("bh,hg->bg", h, weight(hidden, 2 * hidden))
+    # a gain below one: rounding must not grow from step to step
+    gates = elementwise("add", now, elementwise("mul", product, scalar_like(0.1, product)))
     left, right = (slice_(gates, (0, at), (batch, hidden)) for at in (0, hidden))
     new = elementwise("tanh", elementwise("add", c, left))
     seen = elementwise("mul", new, elementwise("tanh", right))
