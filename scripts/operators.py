@@ -22,6 +22,8 @@ def page() -> str:
         "the `onnx` package knows are accepted; the second column says from which opset a rule",
         "holds.",
         "Operators that ONNX itself defines by a function body are expanded and need no rule.",
+        "Three operators hold graphs and need something known while compiling: `If` its condition,",
+        "`Loop` its number of iterations, `Scan` (from opset 9 on) the length of its sequences.",
         "",
         f"{len(rows)} operators have a rule.",
         "",

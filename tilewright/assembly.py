@@ -37,7 +37,7 @@ from tilewright.graph.constants import constant_key
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.sharing import USUAL, Costs, Work, share
-from tilewright.graph.specs import Step
+from tilewright.graph.steps import Step
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.serial import kernel_to_data
@@ -237,26 +237,25 @@ class _Site:
         for step in self.plan.steps:
             entry = self.entries[step.kernel]
             loops = entry.builds[machine].loops
-            nodes = (step.output, *step.inputs)
-            addresses = tuple(self.address(n) for n in nodes)
+            nodes = zip((step.output, *step.inputs), step.offsets, strict=True)
+            addresses = tuple(self.address(n) + at * n.dtype.size for n, at in nodes)
             calls.append(Call(entry.slot, addresses, loops.values, loops.tiles))
         return image(self._shared(calls), self.at)
 
     def _shared(self, calls: Sequence[Call]) -> list[Call]:
-        """The steps with how the workers share them; arena offsets tell what depends on what."""
-        offsets = self.arena.offsets
+        """The steps with how the workers share them; addresses tell what depends on what."""
 
-        def ranges(nodes: Sequence[Node]) -> tuple[tuple[int, int], ...]:
-            at = [(offsets[n], n.size * n.dtype.size) for n in nodes if n in offsets]
-            return tuple((start, start + size) for start, size in at)
+        def work(kernel: Kernel, call: Call) -> Work:
+            write, *reads = (
+                (at, at + b.size * b.dtype.size)
+                for at, b in zip(call.addresses, kernel.buffers, strict=True)
+            )
+            return Work(kernel.flops, kernel.bytes, call.tiles, tuple(reads), (write,))
 
-        work = [
-            Work(s.kernel.flops, s.kernel.bytes, c.tiles, ranges(s.inputs), ranges((s.output,)))
-            for s, c in zip(self.plan.steps, calls, strict=True)
-        ]
+        works = [work(s.kernel, c) for s, c in zip(self.plan.steps, calls, strict=True)]
         return [
             replace(call, grain=way.grain, waits=way.waits, chained=way.chained)
-            for call, way in zip(calls, share(work, self.costs), strict=True)
+            for call, way in zip(calls, share(works, self.costs), strict=True)
         ]
 
 

@@ -18,8 +18,20 @@ from typing import Any
 import onnx
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
-from vision import resnet18, squeezenet
+from transformers import (
+    BartConfig,
+    BartModel,
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    PreTrainedConfig,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5Model,
+)
+from vision import alexnet, mobilenet_v2, resnet18, resnet50, squeezenet
 
 TORCHSCRIPT_OPSET, DYNAMO_OPSET = 17, 20
 TINY = {
@@ -34,6 +46,19 @@ ROBERTA = {
     "vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1,
     "layer_norm_eps": 1e-5, "pad_token_id": 1,
 }  # fmt: skip
+BART = {
+    "d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 12,
+    "decoder_attention_heads": 12, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072,
+}  # fmt: skip
+TINY_BART = {
+    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+    "vocab_size": 100, "max_position_embeddings": 66,
+}  # fmt: skip
+TINY_GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 100, "n_positions": 66}
+TINY_T5 = {
+    "d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "vocab_size": 100,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,15 +72,46 @@ class Case:
 
 
 class Encoder(nn.Module):
-    """A transformers model that returns its last hidden state only."""
+    """A transformers model that returns its last hidden state only, and keeps no cache."""
+
+    def __init__(self, model: nn.Module, **more: bool) -> None:
+        super().__init__()
+        self.model, self.more = model, more
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        made = self.model(input_ids=input_ids, attention_mask=attention_mask, **self.more)
+        return made.last_hidden_state  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """The decoder of an encoder-decoder: the last hidden state of all positions at once."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        made = self.model(input_ids=input_ids, attention_mask=attention_mask)
+    def forward(
+        self, input_ids: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: Tensor
+    ) -> Tensor:
+        made = self.model(
+            input_ids=input_ids,
+            encoder_hidden_states=encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+            use_cache=False,
+        )
         return made.last_hidden_state  # type: ignore[no-any-return]
+
+
+class Recurrent(nn.Module):
+    """An LSTM or GRU over a sequence [steps, batch, features], which returns every step."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.model(x)[0]
+        return made
 
 
 def text(kind: str, attention: str, sizes: Mapping[str, Any]) -> Case:
@@ -66,9 +122,43 @@ def text(kind: str, attention: str, sizes: Mapping[str, Any]) -> Case:
         made = model(config(**sizes, attn_implementation=attention), add_pooling_layer=False)
         return Encoder(made.eval())
 
+    return tokens(build)
+
+
+def tokens(build: Callable[[], nn.Module]) -> Case:
     ids = torch.arange(2, 14).reshape(1, 12)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     return Case(build, inputs, "last_hidden_state", {name: {1: "n"} for name in inputs})
+
+
+def gpt2(sizes: Mapping[str, Any]) -> Case:
+    """GPT-2 without the head: nobody reads the logits of every position."""
+    return tokens(lambda: Encoder(GPT2Model(GPT2Config(**sizes)).eval(), use_cache=False))
+
+
+def pair(
+    name: str, config: PreTrainedConfig, model: Callable[[PreTrainedConfig], nn.Module]
+) -> dict[str, Case]:
+    """Both halves of an encoder-decoder; "n" tokens each reads, "m" states the decoder looks at."""
+    ids = torch.arange(2, 14).reshape(1, 12)
+    states = torch.randn((1, 9, config.hidden_size), generator=torch.Generator().manual_seed(2))
+    inputs = {
+        "input_ids": ids,
+        "encoder_hidden_states": states,
+        "encoder_attention_mask": torch.ones((1, 9), dtype=torch.int64),
+    }
+    dynamic = {key: {1: "n" if key == "input_ids" else "m"} for key in inputs}
+    return {
+        f"{name}-encoder": tokens(lambda: Encoder(model(config).eval().get_encoder())),
+        f"{name}-decoder": Case(
+            lambda: Decoder(model(config).eval().decoder), inputs, "last_hidden_state", dynamic
+        ),
+    }
+
+
+def sequence(kind: type[nn.Module], width: int, hidden: int, steps: int, **more: Any) -> Case:
+    x = torch.randn((steps, 1, width), generator=torch.Generator().manual_seed(2))
+    return Case(lambda: Recurrent(kind(width, hidden, **more).eval()), {"x": x}, "y", {})
 
 
 def image(build: Callable[[], nn.Module], size: int) -> Case:
@@ -77,7 +167,11 @@ def image(build: Callable[[], nn.Module], size: int) -> Case:
 
 
 def cases(tiny: bool) -> dict[str, Case]:
-    made = {}
+    made: dict[str, Case] = {}
+    bart, t5 = (TINY_BART, TINY_T5) if tiny else (BART, {})
+    made |= pair("bart-tiny" if tiny else "bart-base", BartConfig(**bart), BartModel)
+    made |= pair("t5-tiny" if tiny else "t5-small", T5Config(**t5), T5Model)
+    made["gpt2-tiny" if tiny else "gpt2"] = gpt2(TINY_GPT2 if tiny else {})
     for attention in ("sdpa", "eager"):
         if tiny:
             made[f"bert-tiny-{attention}"] = text("bert", attention, TINY)
@@ -90,9 +184,13 @@ def cases(tiny: bool) -> dict[str, Case]:
     if tiny:
         made["resnet-tiny"] = image(lambda: resnet18((8, 8, 16, 16), 10), 32)
         made["squeezenet-tiny"] = image(lambda: squeezenet(8, 10), 48)
+        made["lstm-tiny"] = sequence(nn.LSTM, 6, 10, 5, num_layers=2, bidirectional=True)
+        made["gru-tiny"] = sequence(nn.GRU, 6, 10, 5, num_layers=2, bidirectional=True)
     else:
-        made["resnet18"] = image(resnet18, 224)
-        made["squeezenet"] = image(squeezenet, 224)
+        for build in (resnet18, resnet50, squeezenet, mobilenet_v2, alexnet):
+            made[build.__name__] = image(build, 224)
+        made["lstm"] = sequence(nn.LSTM, 256, 512, 64, num_layers=2)
+        made["gru"] = sequence(nn.GRU, 256, 512, 64, num_layers=2)
     return made
 
 

@@ -1,7 +1,8 @@
-"""ResNet and SqueezeNet 1.1 as PyTorch modules, at full size or tiny.
+"""Image classifiers as PyTorch modules: ResNet-18 and -50, SqueezeNet 1.1, MobileNetV2, AlexNet.
 
-Input: widths and the number of classes.  Output: modules in eval mode with seeded random weights
-and random batch statistics.  Trained weights do not matter for what is measured here.
+Input: widths and the number of classes.  Output: modules in eval mode with seeded random weights.
+Batch statistics are random for the shallow nets and measured for the deep ones, whose activations
+would vanish or overflow otherwise.  Trained weights do not matter for what is measured here.
 """
 
 from __future__ import annotations
@@ -99,3 +100,115 @@ def seeded(model: nn.Module) -> nn.Module:
                 assert values is not None
                 values.data.uniform_(low, high, generator=generator)
     return model.eval()
+
+
+def measured(model: nn.Module, size: int) -> nn.Module:
+    """Weights for ReLU networks; batch statistics from noise, so that activations stay near 1."""
+    generator = torch.Generator().manual_seed(1)
+    norms = []
+    for module in model.modules():
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=generator)
+            if module.bias is not None:
+                module.bias.data.uniform_(-0.1, 0.1, generator=generator)
+        elif isinstance(module, nn.BatchNorm2d):
+            module.weight.data.uniform_(0.5, 1.5, generator=generator)
+            module.bias.data.uniform_(-0.2, 0.2, generator=generator)
+            module.momentum = 1.0  # the statistics of the last batch
+            norms.append(module)
+    if norms:
+        model.train()
+        with torch.no_grad():
+            model(torch.randn((4, 3, size, size), generator=generator))
+    return model.eval()
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 with the stride, 1x1 with four times the width, and a shortcut."""
+
+    def __init__(self, inside: int, width: int, stride: int) -> None:
+        super().__init__()
+        outside = 4 * width
+        self.main = nn.Sequential(
+            *_conv(inside, width, 1),
+            nn.ReLU(),
+            *_conv(width, width, 3, stride),
+            nn.ReLU(),
+            *_conv(width, outside, 1),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inside != outside:
+            self.shortcut = nn.Sequential(*_conv(inside, outside, 1, stride))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.main(x) + self.shortcut(x))
+
+
+def _conv(
+    inside: int, outside: int, size: int, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
+    """A convolution without bias that keeps the extent (over the stride), and its batch norm."""
+    conv = nn.Conv2d(inside, outside, size, stride, size // 2, groups=groups, bias=False)
+    return [conv, nn.BatchNorm2d(outside)]
+
+
+def resnet50(classes: int = 1000) -> nn.Module:
+    """Bottlenecks 3, 4, 6, 3 (version 1.5: the stride is in the 3x3)."""
+    layers = [*_conv(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
+    inside = 64
+    for i, (width, count) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
+        for j in range(count):
+            layers.append(Bottleneck(inside, width, 2 if i and not j else 1))
+            inside = 4 * width
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, classes)]
+    return measured(nn.Sequential(*layers), 224)
+
+
+class Inverted(nn.Module):
+    """1x1 expansion, 3x3 depthwise, 1x1 projection without activation; a shortcut where it fits."""
+
+    def __init__(self, inside: int, outside: int, stride: int, expand: int) -> None:
+        super().__init__()
+        hidden = inside * expand
+        wide = [*_conv(inside, hidden, 1), nn.ReLU6()] if expand > 1 else []
+        deep = [*_conv(hidden, hidden, 3, stride, groups=hidden), nn.ReLU6()]
+        self.main = nn.Sequential(*wide, *deep, *_conv(hidden, outside, 1))
+        self.adds = stride == 1 and inside == outside
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.main(x)
+        return x + made if self.adds else made
+
+
+#: Expansion, width, repeats and first stride of each stage of MobileNetV2.
+MOBILE = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2),
+          (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
+
+
+def mobilenet_v2(classes: int = 1000) -> nn.Module:
+    layers = [*_conv(3, 32, 3, 2), nn.ReLU6()]
+    inside = 32
+    for expand, width, count, stride in MOBILE:
+        for j in range(count):
+            layers.append(Inverted(inside, width, 1 if j else stride, expand))
+            inside = width
+    layers += [*_conv(inside, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    layers += [nn.Dropout(0.2), nn.Linear(1280, classes)]
+    return measured(nn.Sequential(*layers), 224)
+
+
+def alexnet(classes: int = 1000) -> nn.Module:
+    """The one-column variant with 61 million weights (Krizhevsky 2014, as torchvision has it)."""
+    layers: list[nn.Module] = []
+    inside = 3
+    for outside, size, stride, pool in (
+        (64, 11, 4, True), (192, 5, 1, True), (384, 3, 1, False), (256, 3, 1, False),
+        (256, 3, 1, True),
+    ):  # fmt: skip
+        layers += [nn.Conv2d(inside, outside, size, stride, 2 if size > 3 else 1), nn.ReLU()]
+        layers += [nn.MaxPool2d(3, 2)] if pool else []
+        inside = outside
+    layers += [nn.AdaptiveAvgPool2d(6), nn.Flatten()]
+    layers += [nn.Dropout(), nn.Linear(256 * 36, 4096), nn.ReLU()]
+    layers += [nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, classes)]
+    return measured(nn.Sequential(*layers), 224)

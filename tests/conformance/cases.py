@@ -37,6 +37,7 @@ from tilewright.graph.node import (
     transpose,
     unfold,
 )
+from tilewright.graph.scan import element, scan
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -325,6 +326,23 @@ def input_is_output_at_the_end() -> Case:
     return case([a], values, x, a, relative=1e-6)
 
 
+def recurrent(steps: int, batch: int, hidden: int, backward: bool) -> Case:
+    """A gated layer: one state is a result, the other one changes places from step to step."""
+    (x, first, kept), values = given((steps, batch, 2 * hidden), (batch, hidden), (batch, hidden))
+    h, c = (graph_input(name, (batch, hidden), F32) for name in ("h", "c"))
+    now = element("now", x)
+    product = contract("bh,hg->bg", h, weight(hidden, 2 * hidden))
+    # a gain below one: rounding must not grow from step to step
+    gates = elementwise("add", now, elementwise("mul", product, scalar_like(0.1, product)))
+    left, right = (slice_(gates, (0, at), (batch, hidden)) for at in (0, hidden))
+    new = elementwise("tanh", elementwise("add", c, left))
+    seen = elementwise("mul", new, elementwise("tanh", right))
+    body = Graph("body", (("h", h), ("c", c), ("now", now)),
+                 (("h", seen), ("c", new), ("y", seen)))  # fmt: skip
+    last, every = scan(body, steps, [first, kept], [x], (), [backward, backward])
+    return case([x, first, kept], values, *last, *every, relative=1e-6)
+
+
 #: Rows, depth, columns: one element, one row, whole tiles, edges everywhere.
 MATMULS = (
     (1, 1, 1), (1, 64, 40), (2, 20, 72), (6, 8, 8), (7, 5, 9), (13, 33, 31), (64, 48, 64),
@@ -373,6 +391,9 @@ BUILDERS: dict[str, Callable[[], Case]] = {
     "row-sums": lambda: sums_of_rows(9, 300),
     "row-sums-short": lambda: sums_of_rows(50, 3),
     "special-values": special_values,
+    "recurrent-1-step": lambda: recurrent(1, 1, 12, False),
+    "recurrent-7-steps": lambda: recurrent(7, 1, 37, False),
+    "recurrent-backward": lambda: recurrent(6, 3, 20, True),
     "input-is-output": input_is_output,
     "identity": identity,
     "input-is-output-at-the-end": input_is_output_at_the_end,

@@ -41,7 +41,8 @@ from tilewright.graph.node import (
     transpose,
     unfold,
 )
-from tilewright.graph.specs import Step, kernel_steps
+from tilewright.graph.specs import kernel_steps
+from tilewright.graph.steps import Step
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
 from tilewright.kernel.lower import lower
@@ -394,13 +395,14 @@ def run_steps(
             if n not in memory:
                 assert n.constant, f"{n} is read before it is stored"
                 memory[n] = evaluate([n])[0].ravel()
-        out = memory.get(step.output)  # other steps may have stored their part of it
-        if out is None:
-            out = np.full(k.buffers[0].size, 77, k.dtype.numpy)
-        buffers = [out, *(memory[n] for n in step.inputs)]
+        if step.output not in memory:  # other steps may have stored their part of it
+            memory[step.output] = np.full(step.output.size, 77, k.dtype.numpy)
+        buffers = [
+            memory[n][at : at + b.size]
+            for n, at, b in zip((step.output, *step.inputs), step.offsets, k.buffers, strict=True)
+        ]
         assert [b.size for b in buffers] == [b.size for b in k.buffers]
         execute(k, buffers)
-        memory[step.output] = out
     return [memory[n].reshape(n.shape) for _, n in graph.outputs]
 
 

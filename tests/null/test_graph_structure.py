@@ -51,7 +51,7 @@ from tilewright.graph.node import (
 )
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
-from tilewright.graph.specs import Step
+from tilewright.graph.steps import Step
 from tilewright.kernel.expr import Call, Const, Guard, walk
 from tilewright.kernel.roles import operands
 
@@ -173,6 +173,25 @@ def test_gelu_alone_reads_and_writes_once() -> None:
     x = graph_input("x", (4, 6), F32)
     (step,) = steps_for(gelu(x), x=x)
     assert len(step.kernel.buffers) == 2
+
+
+def test_an_epilogue_may_add_axes_of_extent_1() -> None:
+    """Gemm has two axes where the model has three: bias, GELU and residual still fold."""
+    w = Weights()
+    x, residual = graph_input("x", (6, 8), F32), graph_input("residual", (1, 6, 8), F32)
+    h = reshape(contract("mk,kn->mn", x, w(8, 8)), (1, 6, 8))
+    y = elementwise("add", gelu(elementwise("add", h, w(8))), residual)
+    steps = steps_for(y, x=x, residual=residual)
+    assert kinds(steps) == {"contract": 1}
+
+
+def test_a_row_is_not_stored_again_because_of_what_made_it() -> None:
+    """x * x under a sum is cheap, although x itself came from an expensive function."""
+    w = Weights()
+    x = graph_input("x", (6, 8), F32)
+    h = elementwise("exp", contract("mk,kn->mn", x, w(8, 8)))
+    steps = steps_for(reduce("sum", elementwise("mul", h, h), [-1]), elementwise("neg", h), x=x)
+    assert sum(kinds(steps).values()) == 3
 
 
 def test_matmul_shared_by_two_users_is_computed_once() -> None:

@@ -7,15 +7,16 @@ name the node, operator and opset.  It reads no weights and compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnx import AttributeProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
-from tilewright.frontend import algebra as al
 from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
+from tilewright.frontend.subgraphs import CONTROL
 from tilewright.frontend.table import Results, find
 from tilewright.frontend.tensors import check_bytes, tensor_node
 from tilewright.graph.node import Graph, Node, graph_input, sourced
@@ -77,8 +78,8 @@ def describe(node: NodeProto) -> str:
 
 def _results(model: Model, node: NodeProto, operands: list[Node | None], values: Values) -> Results:
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if not domain and node.op_type == "If":
-        return _branch(model, node, operands, values)
+    if not domain and node.op_type in CONTROL:
+        return CONTROL[node.op_type](node, operands, values, partial(_inside, model))
     if domain not in model.opsets:
         raise InvalidModel(f"the model uses domain {domain!r} and imports no opset of it")
     rule = find(domain, node.op_type, model.opsets[domain])
@@ -95,18 +96,9 @@ def _results(model: Model, node: NodeProto, operands: list[Node | None], values:
     return rule.apply(operands, attributes, max(used, 1))
 
 
-def _branch(
-    model: Model, node: NodeProto, operands: Sequence[Node | None], values: Values
-) -> Results:
-    """The branch that a known condition takes, as if it stood there alone."""
-    condition = operands[0] if operands else None
-    if condition is None:
-        raise InvalidModel("If needs a condition")
-    taken = "then_branch" if al.known_number(condition, "the condition") else "else_branch"
-    graph = next((a.g for a in node.attribute if a.name == taken), None)
-    if graph is None:
-        raise InvalidModel(f"If has no {taken}")
-    inner = dict(values)
+def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Results:
+    """The outputs of a graph that a node holds; it sees all that is around the node."""
+    inner = dict(around)
     for tensor in graph.initializer:
         check_bytes(tensor, model.folder)
         inner[tensor.name] = tensor_node(tensor, model.folder)
@@ -123,6 +115,8 @@ def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> Any:
             return float(attribute.f)
         case AttributeProto.STRING:
             return attribute.s.decode("utf-8", "replace")
+        case AttributeProto.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
         case AttributeProto.INTS:
             return tuple(attribute.ints)
         case AttributeProto.FLOATS:

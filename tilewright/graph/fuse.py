@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 from tilewright.base.dtypes import BOOL
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, is_constant, toposort
+from tilewright.graph.node import Graph, Node, is_constant
+from tilewright.graph.scan import Scan
 from tilewright.kernel.vectorize import VECTOR_DTYPES
 
 #: Functions that cost more than a load; they are not computed twice.
@@ -39,7 +40,9 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
-        if isinstance(n.op, ops.Contract):
+        if isinstance(n.op, Scan):
+            stored.add(n)
+        if isinstance(n.op, (ops.Contract, Scan)):
             stored |= {root for root in map(_root, n.inputs) if not is_constant(root)}
         if isinstance(n.op, ops.Unfold) and isinstance(_root(n).op, ops.Pad):
             stored.add(_root(n))
@@ -107,8 +110,15 @@ def _grow(
 
 
 def _epilogue(anchor: Node) -> Callable[[Node], bool]:
-    """Elementwise nodes over exactly the contraction's output."""
-    return lambda n: isinstance(n.op, ops.Elementwise) and n.shape == anchor.shape
+    """Elementwise nodes over exactly the contraction's output (units may come and go)."""
+    shape = _without_units(anchor.shape)
+
+    def member(n: Node) -> bool:
+        if not isinstance(n.op, (ops.Elementwise, ops.Reshape)):
+            return False
+        return all(_without_units(x.shape) == shape for x in (n, *n.inputs))
+
+    return member
 
 
 def _row(anchor: Node) -> Callable[[Node], bool]:
@@ -148,7 +158,7 @@ def _store_shared(nodes: list[Node], users: Users, stored: set[Node], taken: set
             repeated[n] |= _repeats(u) or (u not in stored and repeated[u])
         if n in stored or n in taken or isinstance(n.op, (*ops.VIEWS, ops.Input)):
             continue
-        costly = repeated[n] and _costs(n)
+        costly = repeated[n] and _costs(n, stored)
         if len(kernels[n]) > 1 or costly:
             stored.add(n)
 
@@ -160,12 +170,14 @@ def _repeats(user: Node) -> bool:
     return isinstance(user.op, ops.Gather)
 
 
-def _costs(n: Node) -> bool:
-    """True if computing an element again costs more than loading it."""
-    below = toposort([n])
-    return any(
-        isinstance(m.op, ops.Elementwise)
-        and (m.op.fn in EXPENSIVE or any(x.dtype not in CHEAP for x in (m, *m.inputs)))
-        for m in below
-        if not is_constant(m)
-    )
+def _costs(n: Node, stored: set[Node]) -> bool:
+    """True if computing an element again, from what is stored, costs more than loading it."""
+    known, below = {n}, [n]
+    for m in below:  # grows while it is walked
+        slow = any(x.dtype not in CHEAP for x in (m, *m.inputs))
+        if isinstance(m.op, ops.Elementwise) and (slow or m.op.fn in EXPENSIVE):
+            return True
+        fresh = [i for i in m.inputs if not (i in known or i in stored or is_constant(i))]
+        known.update(fresh)
+        below += fresh
+    return False

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Op:
     """Base of all tensor ops; the fields of a subclass are its attributes."""
 

@@ -31,7 +31,8 @@ from tilewright.graph.node import (
 from tilewright.graph.ops import Shape
 from tilewright.graph.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import rewrite
-from tilewright.graph.views import through_views
+from tilewright.graph.scan import Scan
+from tilewright.graph.views import through_views, window
 from tilewright.kernel.index import Index, Var, flatten, index
 
 #: Columns of a panel.  A wider register tile reads several panels.
@@ -43,7 +44,8 @@ FEW = 4
 
 def pack(graph: Graph) -> Graph:
     """Give every contraction packed weights, and operands that lie in memory."""
-    return rewrite(fold_scales(graph), (channels_innermost, taps_by_channel, _pack_contraction))
+    rules = (channels_innermost, taps_by_channel, _pack_contraction, _pack_scan)
+    return rewrite(fold_scales(graph), rules)
 
 
 def _pack_contraction(n: Node) -> Node | None:
@@ -65,6 +67,14 @@ def _pack_contraction(n: Node) -> Node | None:
     if rows is a and packed[0] is b and split is None:
         return None
     return contract(f"{la},{packed[1]}->{n.op.out}", rows, packed[0], source=n.source)
+
+
+def _pack_scan(n: Node) -> Node | None:
+    """scan(transpose(x)) -> scan(stored(transpose(x))): an iteration reads one piece of memory"""
+    if not isinstance(n.op, Scan):
+        return None
+    whole = [x if window(x) is not None else node(ops.Realize(), x) for x in n.inputs]
+    return None if whole == list(n.inputs) else node(n.op, *whole, source=n.source)
 
 
 def _unmerge(

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from tilewright.graph import ops
 from tilewright.graph.fuse import LEAVES
 from tilewright.graph.node import Graph, Node, is_constant
-from tilewright.graph.views import Indices, below
+from tilewright.graph.scan import Scan
+from tilewright.graph.views import Indices, below, root_of
 from tilewright.kernel.index import Var, flatten, index
 
 
@@ -44,11 +45,13 @@ def place(graph: Graph, stored: tuple[Node, ...]) -> dict[Node, Place]:
     kept = set(stored)
     outputs = {n for _, n in graph.outputs}
     views = _views(graph, kept)
+    # a loop steps through its operands and its value as they lie in memory
+    whole = {root_of(i) for n in stored if isinstance(n.op, Scan) for i in (n, *n.inputs)}
     places: dict[Node, Place] = {}
     for host in stored:
         spots = dict(_spots(host))
         fits = len(spots) == len(host.inputs) and all(
-            n in kept and n not in places and n not in outputs and not isinstance(n.op, LEAVES)
+            n in kept and n not in {*places, *outputs, *whole} and not isinstance(n.op, LEAVES)
             for n in spots
         )
         if fits and all(_stays_plain(v, n, spots[n]) for n in spots for v in views.get(n, ())):

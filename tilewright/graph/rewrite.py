@@ -30,6 +30,7 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.ops import Shape
+from tilewright.graph.scan import Scan
 
 RuleFn = Callable[[Node], Node | None]
 
@@ -39,13 +40,22 @@ def rewrite(graph: Graph, rules: tuple[RuleFn, ...] | None = None) -> Graph:
     chosen = RULES if rules is None else rules
     shared: dict[object, Node] = {}
     done: dict[Node, Node] = {}
+    scans: dict[Scan, Scan] = {}
+
+    def normal_op(op: ops.Op) -> ops.Op:
+        """The body of a loop is a graph of its own."""
+        if isinstance(op, Scan) and op not in scans:
+            scans[op] = replace(op, body=rewrite(op.body, chosen))
+            scans[scans[op]] = scans[op]
+        return scans[op] if isinstance(op, Scan) else op
 
     def normal(n: Node) -> Node:
         if n in done:
             return done[n]
         inputs = tuple(normal(i) for i in n.inputs)
-        same = all(new is old for new, old in zip(inputs, n.inputs, strict=True))
-        m = n if same else _with_inputs(n, inputs)
+        op = normal_op(n.op)
+        same = op is n.op and all(a is b for a, b in zip(inputs, n.inputs, strict=True))
+        m = n if same else node(op, *inputs, source=n.source)
         m = shared.setdefault(_key(m), m)
         if m not in done:
             better = next(filter(None, (rule(m) for rule in chosen)), None)
@@ -57,10 +67,6 @@ def rewrite(graph: Graph, rules: tuple[RuleFn, ...] | None = None) -> Graph:
         normal(n)
     outputs = tuple((name, done[n]) for name, n in graph.outputs)
     return Graph(graph.name, graph.inputs, outputs)
-
-
-def _with_inputs(n: Node, inputs: tuple[Node, ...]) -> Node:
-    return node(n.op, *inputs, source=n.source)
 
 
 def _key(n: Node) -> object:

@@ -13,27 +13,16 @@ from math import prod
 
 from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
+from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph, Node, is_constant
 from tilewright.graph.place import Places, place, placed
+from tilewright.graph.scan import Scan
+from tilewright.graph.steps import Step, distinct, unrolled
 from tilewright.graph.views import Indices, below
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index
 from tilewright.kernel.spec import Buffer, Kernel, Stage, check
-
-
-@dataclass(frozen=True)
-class Step:
-    """One kernel of the plan: what it computes, the node it stores to, the nodes it reads.
-
-    Several steps may store to one node: each part of a concatenation, the inside and the border of
-    a padded tensor.  Together they store every element once.
-    """
-
-    kernel: Kernel
-    output: Node
-    inputs: tuple[Node, ...]
-    source: str
 
 
 def kernel_steps(graph: Graph, stored: tuple[Node, ...]) -> tuple[Step, ...]:
@@ -67,6 +56,9 @@ def _refuse_empty(graph: Graph) -> None:
 
 def _steps(n: Node, stored: set[Node], places: Places) -> list[Step]:
     """The steps that store what no other step stores of `n`."""
+    if isinstance(n.op, Scan):
+        body = distinct(n.op)
+        return list(unrolled(n, body, kernel_steps(body, fuse(body))))
     if not any(i in places and places[i].host is n for i in n.inputs):
         return [_step(n, stored, places)]
     if not isinstance(n.op, ops.Pad):
@@ -78,7 +70,8 @@ def _step(n: Node, stored: set[Node], places: Places) -> Step:
     maker = _Maker(n, stored, places)
     kernel = collapse(maker.kernel())
     check(kernel)
-    return Step(kernel, maker.store[0], tuple(maker.buffers), maker.source)
+    inputs = tuple(maker.buffers)
+    return Step(kernel, maker.store[0], inputs, maker.source, (0,) * (1 + len(inputs)))
 
 
 def _margin(op: ops.Pad, axis: int) -> int:
@@ -106,7 +99,7 @@ def _border(n: Node, axis: int, places: Places) -> Step:
         f"border_{size}", tuple(axes), (), Const(n.op.value, n.dtype), flatten(where, host.shape),
         (Buffer(n.dtype, host.size),),
     )  # fmt: skip
-    return Step(collapse(kernel), host, (), n.source)
+    return Step(collapse(kernel), host, (), n.source, (0,))
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.graph import ops
 from tilewright.graph.node import Node
-from tilewright.kernel.index import Index, flatten, unflatten
+from tilewright.kernel.index import Index, flatten, index, unflatten
 
 Indices = tuple[Index, ...]
 
@@ -21,6 +21,36 @@ def through_views(x: Node, at: Indices) -> tuple[Node, Indices]:
         at = below(x, at)
         x = x.inputs[0]
     return x, at
+
+
+def root_of(x: Node) -> Node:
+    """The first node below `x` that is no view."""
+    while isinstance(x.op, ops.VIEWS):
+        x = x.inputs[0]
+    return x
+
+
+def window(x: Node) -> tuple[Node, int] | None:
+    """(stored node, first element) if `x` lies there in one piece in its own order, else None.
+
+    reshape(slice(x[64, 8], rows 3..5)) -> (x, 24)
+    """
+    start = 0
+    while isinstance(x.op, ops.VIEWS) and not x.constant:
+        whole = x.inputs[0].shape
+        match x.op:
+            case ops.Reshape():
+                pass
+            case ops.Slice(starts, steps, shape):
+                # below the first axis with more than one element, everything must be taken
+                cut = next((i for i, n in enumerate(shape) if n > 1), len(shape))
+                if shape[cut + 1 :] != whole[cut + 1 :] or any(s > 1 for s in steps[cut : cut + 1]):
+                    return None
+                start += flatten(map(index, starts), whole).const
+            case _:
+                return None
+        x = x.inputs[0]
+    return x, start
 
 
 def below(x: Node, at: Indices) -> Indices:

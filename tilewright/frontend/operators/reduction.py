@@ -6,11 +6,12 @@ Input: operand nodes and attributes.  Output: nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isqrt
 
 from tilewright.base.dtypes import BOOL, I32
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, cast, flip, iota, pad, reduce, unfold
+from tilewright.graph.node import Node, cast, flip, iota, pad, reduce, reshape, unfold
 
 Reducer = Callable[[Node, Sequence[int]], Node]
 
@@ -114,24 +115,61 @@ operator("ArgMin")(_arg("min"))
 
 @operator("CumSum")
 def cumsum(x: Node, axis: Node, *, exclusive: int = 0, reverse: int = 0) -> Node:
-    """Running sums: element i sums a window that ends at i, over zeros put before the start."""
-    return _running("sum", 0, x, axis, exclusive, reverse)
+    """Running sums: element i sums all up to i, or all before it."""
+    return _running("sum", x, axis, exclusive, reverse)
 
 
 @operator("CumProd", since=26)
 def cumprod(x: Node, axis: Node, *, exclusive: int = 0, reverse: int = 0) -> Node:
-    return _running("prod", 1, x, axis, exclusive, reverse)
+    return _running("prod", x, axis, exclusive, reverse)
 
 
-def _running(fn: str, neutral: int, x: Node, axis: Node, exclusive: int, reverse: int) -> Node:
+#: How two results join, and what changes nothing.
+_JOIN = {"sum": ("add", 0), "prod": ("mul", 1)}
+
+#: Axes up to this length are reduced over a window per element; longer ones in blocks.
+_SHORT = 64
+
+
+def _running(fn: str, x: Node, axis: Node, exclusive: int, reverse: int) -> Node:
     along = al.axis_of(int(al.known_number(axis, "axis")), x.rank)
-    size = x.shape[along]
-    if size == 0:
+    if x.shape[along] == 0:
         return x
     line = flip(x, (along,)) if reverse else x
-    before = [0] * x.rank
-    before[along] = size if exclusive else size - 1
-    windows = unfold(pad(line, before, [0] * x.rank, neutral), along, size)
-    windows = al.take(windows, along, 0, size)
-    sums = al.squeeze(reduce(fn, windows, (-1,)), (-1,))
-    return flip(sums, (along,)) if reverse else sums
+    made = _prefixes(fn, _delayed(fn, line, along) if exclusive else line, along)
+    return flip(made, (along,)) if reverse else made
+
+
+def _delayed(fn: str, x: Node, along: int) -> Node:
+    """Every element one place later; the neutral one comes first."""
+    before = [int(i == along) for i in range(x.rank)]
+    return al.take(pad(x, before, [0] * x.rank, _JOIN[fn][1]), along, 0, x.shape[along])
+
+
+def _prefixes(fn: str, x: Node, along: int) -> Node:
+    """Inclusive running results along an axis: n * sqrt(n) operations in a few kernels.
+
+    A block has about sqrt(n) elements; what all blocks before it give joins each of its elements.
+    """
+    size = x.shape[along]
+    if size <= _SHORT:
+        return _windows(fn, x, along)
+    join, neutral = _JOIN[fn]
+    block = isqrt(size - 1) + 1
+    count = -(-size // block)
+    after = [count * block - size if i == along else 0 for i in range(x.rank)]
+    split = (*x.shape[:along], count, block, *x.shape[along + 1 :])
+    blocks = reshape(pad(x, [0] * x.rank, after, neutral), split)
+    inside = _windows(fn, blocks, along + 1)
+    totals = al.take(inside, along + 1, block - 1, 1)
+    before = _prefixes(fn, _delayed(fn, totals, along), along)
+    shape = (*x.shape[:along], count * block, *x.shape[along + 1 :])
+    return al.take(reshape(al.apply(join, inside, before), shape), along, 0, size)
+
+
+def _windows(fn: str, x: Node, along: int) -> Node:
+    """Running results by a window per element that ends at it and begins before the start."""
+    size = x.shape[along]
+    before = [size - 1 if i == along else 0 for i in range(x.rank)]
+    windows = unfold(pad(x, before, [0] * x.rank, _JOIN[fn][1]), along, size)
+    return al.squeeze(reduce(fn, windows, (-1,)), (-1,))

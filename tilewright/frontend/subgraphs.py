@@ -1,0 +1,166 @@
+"""ONNX operators that hold graphs: If with a known condition, Scan and Loop as scans.
+
+Input: the node, its operands, the tensors around it, and how to apply a graph's nodes.
+Output: nodes.  How often a loop runs must be known while compiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, helper
+
+from tilewright.base.dtypes import BOOL
+from tilewright.base.errors import InvalidModel, UnsupportedOp
+from tilewright.frontend import algebra as al
+from tilewright.graph.node import Graph, Node, constant, graph_input, transpose
+from tilewright.graph.scan import element, scan
+
+Values = Mapping[str, Node]
+#: Applies a graph's nodes to the tensors around it and those given by name; gives its outputs.
+Apply = Callable[[GraphProto, Values], tuple[Node, ...]]
+Operands = Sequence[Node | None]
+
+
+def branch(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> tuple[Node, ...]:
+    """The branch that a known condition takes, as if it stood there alone."""
+    condition = _needed(operands, 1)[0]
+    taken = al.known_number(condition, "the condition")
+    return apply(_graph(node, "then_branch" if taken else "else_branch"), around)
+
+
+def scan_over(
+    node: NodeProto, operands: Operands, around: Values, apply: Apply
+) -> tuple[Node, ...]:
+    """Scan (opset 9 and later): states, then sequences along an axis each, one step per element."""
+    given = _needed(operands, 1)
+    count = int(_attribute(node, "num_scan_inputs", 0))
+    body, states = _graph(node, "body"), given[: len(given) - count]
+    parts = given[len(states) :]
+    if not parts or len(body.input) != len(given):
+        raise InvalidModel("Scan needs sequences and a body with an input for each operand")
+    results = len(body.output) - len(states)
+    axes = _attribute(node, "scan_input_axes", [0] * count)
+    sequences = [_leading(x, al.axis_of(a, x.rank)) for x, a in zip(parts, axes, strict=True)]
+    backward = [
+        *_attribute(node, "scan_input_directions", [0] * count),
+        *_attribute(node, "scan_output_directions", [0] * results),
+    ]
+    made = _repeat(body, states, sequences, sequences[0].shape[0], backward, around, apply)
+    places = _attribute(node, "scan_output_axes", [0] * results)
+    last, every = made[: len(states)], made[len(states) :]
+    return (*last, *(_back(y, al.axis_of(a, y.rank)) for y, a in zip(every, places, strict=True)))
+
+
+def loop(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> tuple[Node, ...]:
+    """Loop with a known number of iterations and no condition of its own."""
+    trips, condition, *rest = (*operands, None, None)[: max(len(operands), 2)]
+    states = _needed(rest, len(rest))
+    if trips is None:
+        raise UnsupportedOp(
+            "a Loop that only its condition ends is not supported",
+            hint="Export the model with a fixed number of iterations",
+        )
+    length = max(int(al.known_number(trips, "the number of iterations")), 0)
+    if condition is not None and not al.known_number(condition, "the condition"):
+        length = 0
+    body = _graph(node, "body")
+    if len(body.input) != len(states) + 2 or len(body.output) < len(states) + 1:
+        raise InvalidModel("the body of Loop does not fit its operands")
+    number, going = (i.name for i in body.input[:2])
+
+    def endless(graph: GraphProto, values: Values) -> tuple[Node, ...]:
+        go_on, *outputs = apply(graph, {**values, going: constant(True, BOOL)})
+        if not al.known_number(go_on, "the condition inside a Loop"):
+            raise UnsupportedOp("a Loop that ends after its first iteration is not supported")
+        return tuple(outputs)
+
+    inner = GraphProto()
+    inner.CopyFrom(body)
+    del inner.input[:]
+    inner.input.extend([*body.input[2:], helper.make_empty_tensor_value_info(number)])
+    count = constant(np.arange(length, dtype=np.int64))
+    return _repeat(inner, states, [count], length, (), around, endless)
+
+
+def _repeat(
+    body: GraphProto,
+    states: Sequence[Node],
+    sequences: Sequence[Node],
+    length: int,
+    backward: Sequence[int],
+    around: Values,
+    apply: Apply,
+) -> tuple[Node, ...]:
+    """Last states and results; `body` has an input for each state and sequence, in this order."""
+    names = [i.name for i in body.input]
+    kept = [graph_input(n, s.shape, s.dtype) for n, s in zip(names, states, strict=False)]
+    now = [element(n, s) for n, s in zip(names[len(states) :], sequences, strict=True)]
+    fixed = {
+        name: graph_input(f"outer {name}", around[name].shape, around[name].dtype)
+        for name in sorted(_reads(body))
+        if name in around and name not in names and not around[name].constant
+    }
+    inputs = dict(zip(names, (*kept, *now), strict=True)) | fixed
+    outputs = apply(body, {**around, **inputs})
+    if not length:
+        empty = (al.full(0, (0, *n.shape), n.dtype) for n in outputs[len(states) :])
+        return (*states, *empty)
+    graph = Graph(
+        body.name,
+        tuple((str(getattr(n.op, "name", "")), n) for n in inputs.values()),
+        tuple((f"out{i}", n) for i, n in enumerate(outputs)),
+    )
+    last, every = scan(
+        graph, length, states, sequences, [around[n] for n in fixed], [bool(b) for b in backward]
+    )
+    return (*last, *every)
+
+
+def _reads(graph: GraphProto) -> set[str]:
+    """Every name that a graph or a graph inside it reads; some of them are its own."""
+    found = {o.name for o in graph.output}
+    for node in graph.node:
+        found |= set(node.input)
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                found |= _reads(attribute.g)
+    return found
+
+
+def _leading(x: Node, axis: int) -> Node:
+    return transpose(x, (axis, *(i for i in range(x.rank) if i != axis)))
+
+
+def _back(x: Node, axis: int) -> Node:
+    """The first axis moved to `axis`."""
+    return transpose(x, [*range(1, axis + 1), 0, *range(axis + 1, x.rank)])
+
+
+def _needed(operands: Operands, least: int) -> list[Node]:
+    given = [x for x in operands if x is not None]
+    if len(given) < max(least, len(operands)):
+        raise InvalidModel("an operand is missing")
+    return given
+
+
+def _graph(node: NodeProto, name: str) -> GraphProto:
+    for attribute in node.attribute:
+        if attribute.name == name:
+            graph: GraphProto = attribute.g
+            return graph
+    raise InvalidModel(f"{node.op_type} has no {name}")
+
+
+def _attribute(node: NodeProto, name: str, default: Any) -> Any:
+    found = next((a for a in node.attribute if a.name == name), None)
+    return default if found is None else helper.get_attribute_value(found)
+
+
+CONTROL: Mapping[str, Callable[[NodeProto, Operands, Values, Apply], tuple[Node, ...]]] = {
+    "If": branch,
+    "Loop": loop,
+    "Scan": scan_over,
+}

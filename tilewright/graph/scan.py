@@ -1,0 +1,192 @@
+"""Scan: the op that repeats a graph along the leading axis of its operands (LSTM, GRU, loops).
+
+Input: a body graph, initial states, sequences, and tensors that stay the same.  Output: views of
+the last states and of the results.  Its value is one flat tensor, so that it stays an ordinary
+node: every result as [length, ...], then the last states that are no result.
+
+    state = initial
+    for i in range(length):   state, result[i] = body(state, sequence[i], fixed)
+
+The body is compiled once; graph/unroll.py walks its kernels over the iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ShapeError, UnsupportedDType
+from tilewright.graph import ops
+from tilewright.graph.node import (
+    Graph,
+    Node,
+    evaluate,
+    graph_input,
+    node,
+    reshape,
+    slice_,
+    toposort,
+)
+from tilewright.graph.ops import Array, Shape
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where an output of the body lies in the flat value: `size` elements per iteration.
+
+    `many`: all iterations are kept, from the end if `backward`; otherwise only the last one.
+    """
+
+    offset: int
+    size: int
+    many: bool = False
+    backward: bool = False
+
+    def at(self, iteration: int, length: int) -> int:
+        """The first element of an iteration."""
+        if not self.many:
+            return self.offset
+        return self.offset + self.size * turn(iteration, length, self.backward)
+
+
+def turn(iteration: int, length: int, backward: bool) -> int:
+    """The position along the sequence that an iteration works on."""
+    return length - 1 - iteration if backward else iteration
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(ops.Op):
+    """Operands: initial states, sequences, fixed tensors; so are the inputs of `body` ordered.
+
+    body:     outputs are the new states, then one element of each result
+    length:   number of iterations
+    backward: of each sequence, whether it is read from the end
+    parts:   of each output of the body, where it goes
+    """
+
+    body: Graph
+    length: int
+    states: int
+    backward: tuple[bool, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements of the flat value."""
+        return max(p.offset + p.size * (self.length if p.many else 1) for p in self.parts)
+
+
+def scan(
+    body: Graph,
+    length: int,
+    states: Sequence[Node],
+    sequences: Sequence[Node],
+    fixed: Sequence[Node] = (),
+    backward: Sequence[bool] = (),
+) -> tuple[list[Node], list[Node]]:
+    """(last states, results [length, ...]); `backward` for each sequence, then for each result.
+
+    Inside, `body` reads constants and its own inputs only.
+    """
+    _check_body(body)
+    turns = tuple(backward) or (False,) * (len(sequences) + len(body.outputs) - len(states))
+    outputs = [n for _, n in body.outputs]
+    chosen = _parts(outputs, len(states), length, turns[len(sequences) :])
+    op = Scan(body, length, len(states), turns[: len(sequences)], chosen)
+    made = node(op, *states, *sequences, *fixed)
+    last = [
+        reshape(slice_(made, (p.at(length - 1, length),), (p.size,)), n.shape)
+        for n, p in zip(outputs[: len(states)], chosen, strict=False)
+    ]
+    results = [
+        reshape(slice_(made, (p.offset,), (p.size * length,)), (length, *n.shape))
+        for n, p in zip(outputs[len(states) :], chosen[len(states) :], strict=True)
+    ]
+    return last, results
+
+
+def _parts(
+    outputs: Sequence[Node], states: int, length: int, backward: Sequence[bool]
+) -> tuple[Part, ...]:
+    """Results one after the other, then states; a state that is a result shares its part."""
+    found: dict[tuple[Node, bool], Part] = {}
+    at = 0
+    for n, back in zip(outputs[states:], backward, strict=True):
+        if (n, back) not in found:
+            found[n, back] = Part(at, n.size, True, back)
+            at += n.size * length
+    kept: dict[Node, Part] = {}
+    for (n, _), part in found.items():
+        kept.setdefault(n, part)
+    for n in outputs[:states]:
+        if n not in kept:
+            kept[n] = Part(at, n.size)
+            at += n.size
+    results = zip(outputs[states:], backward, strict=True)
+    return (*(kept[n] for n in outputs[:states]), *(found[key] for key in results))
+
+
+def element(name: str, sequence: Node) -> Node:
+    """The body's input for one element of a sequence."""
+    return graph_input(name, sequence.shape[1:], sequence.dtype)
+
+
+def _check_body(body: Graph) -> None:
+    own = {n for _, n in body.inputs}
+    for n in toposort(n for _, n in body.outputs):
+        assert n in own or not isinstance(n.op, ops.Input), f"{n} is no input of the body"
+    dtypes = sorted({n.dtype.name for _, n in body.outputs})
+    if len(dtypes) > 1:
+        raise UnsupportedDType(
+            "the states and results of a loop have different dtypes",
+            hint="Give all of them one dtype in the model",
+            dtype=dtypes,
+        )
+
+
+def _shape(op: Scan, shapes: Sequence[Shape]) -> Shape:
+    given, wanted = list(shapes), [n.shape for _, n in op.body.inputs]
+    end = op.states + len(op.backward)
+    for i in range(op.states, end):
+        if given[i][:1] != (op.length,):
+            raise ShapeError(f"a sequence does not have {op.length} elements", shape=given[i])
+        given[i] = given[i][1:]
+    outputs = [n.shape for _, n in op.body.outputs[: op.states]]
+    if given != wanted or outputs != wanted[: op.states]:
+        raise ShapeError(
+            "operands do not fit the body of the loop",
+            hint="a state must keep its shape from one iteration to the next",
+            shape=[list(s) for s in given],
+            body=[list(s) for s in wanted],
+            states=[list(s) for s in outputs],
+        )
+    return (op.size,)
+
+
+def _dtype(op: Scan, dtypes: Sequence[DType]) -> DType:
+    return op.body.outputs[0][1].dtype
+
+
+def _numpy(op: Scan, *operands: Array) -> Array:
+    """The meaning: the body evaluated once per iteration."""
+    names = [name for name, _ in op.body.inputs]
+    outputs = [n for _, n in op.body.outputs]
+    end = op.states + len(op.backward)
+    states, sequences = list(operands[: op.states]), operands[op.states : end]
+    value = np.zeros(op.size, outputs[0].dtype.numpy)
+    for i in range(op.length):
+        now = [s[turn(i, op.length, back)] for s, back in zip(sequences, op.backward, strict=True)]
+        given = (*states, *now, *operands[end:])
+        made = evaluate(outputs, dict(zip(names, given, strict=True)))
+        for part, array in zip(op.parts, made, strict=True):
+            at = part.at(i, op.length)
+            value[at : at + prod(array.shape)] = array.ravel()
+        states = made[: op.states]
+    return value
+
+
+ops.RULES[Scan] = ops.Rule(None, _shape, _dtype, _numpy)

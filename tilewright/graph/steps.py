@@ -1,0 +1,97 @@
+"""The steps of a plan, and how the body of a Scan becomes many of them.
+
+Input: the steps of a body.  Output: `length` times as many, which share their kernels and differ in
+where they read and write.  States are never copied: a new one is written where it will be read.
+
+    h is result r:   h[i] = f(h[i-1], x[i])      reads r + (i-1)*size, writes r + i*size
+    c is no result:  two places by turns; the last iteration writes the one that lasts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node, node
+from tilewright.graph.scan import Scan, turn
+from tilewright.graph.views import window
+from tilewright.kernel.spec import Kernel
+
+Spot = tuple[Node, int]  # a stored node and the element of it where something begins
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of the plan: what it computes, the node it stores to, the nodes it reads.
+
+    Several steps may store to one node: each part of a concatenation, the inside and the border of
+    a padded tensor, each iteration of a loop.  Together they store every element once.
+
+    offsets: for the output, then for each input, the element of the node where the kernel's buffer
+    begins.  Only inside a Scan is a buffer a part of a node.
+    """
+
+    kernel: Kernel
+    output: Node
+    inputs: tuple[Node, ...]
+    source: str
+    offsets: tuple[int, ...]
+
+
+def distinct(op: Scan) -> Graph:
+    """The body with a stored node of its own for every part that the outputs go to."""
+    found: dict[object, Node] = {}
+    taken: set[Node] = set()
+    for (_, n), part in zip(op.body.outputs, op.parts, strict=True):
+        if part in found:
+            continue
+        leaf = n.constant or isinstance(n.op, ops.Input)
+        found[part] = node(ops.Realize(), n) if leaf or n in taken else n
+        taken.add(n)
+    pairs = zip(op.body.outputs, op.parts, strict=True)
+    outputs = tuple((name, found[part]) for (name, _), part in pairs)
+    return Graph(op.body.name, op.body.inputs, outputs)
+
+
+def unrolled(scan: Node, body: Graph, steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps of every iteration in order."""
+    op = scan.op
+    assert isinstance(op, Scan)
+    inputs = [n for _, n in body.inputs]
+    outputs = [n for _, n in body.outputs]
+    given = [_spot(n) for n in scan.inputs]
+    end = op.states + len(op.backward)
+    states = given[: op.states]
+    for i in range(op.length):
+        places: dict[Node, Spot] = dict(zip(inputs[end:], given[end:], strict=True))
+        places |= zip(inputs[: op.states], states, strict=True)
+        for n, (root, at), back in zip(
+            inputs[op.states :], given[op.states : end], op.backward, strict=False
+        ):
+            places[n] = root, at + n.size * turn(i, op.length, back)
+        last = (op.length - 1 - i) % 2 == 0
+        made: list[Spot] = [
+            (scan, part.at(i, op.length)) if part.many or last else (mine, 0)
+            for part, mine in zip(op.parts, (*inputs[: op.states], *outputs), strict=False)
+        ]
+        places |= zip(outputs, made, strict=True)
+        yield from (_placed(step, places) for step in steps)
+        states = made[: op.states]
+
+
+def _spot(x: Node) -> Spot:
+    found = window(x)
+    assert found is not None, f"{x} does not lie in one piece"
+    return found
+
+
+def _placed(step: Step, places: Mapping[Node, Spot]) -> Step:
+    """The step with the body's inputs and outputs replaced by what they stand for."""
+    spots = [
+        (root, at + offset)
+        for n, offset in zip((step.output, *step.inputs), step.offsets, strict=True)
+        for root, at in (places.get(n, (n, 0)),)
+    ]
+    roots, offsets = zip(*spots, strict=True)
+    return replace(step, output=roots[0], inputs=roots[1:], offsets=offsets)
