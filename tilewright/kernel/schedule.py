@@ -80,8 +80,11 @@ LARGE_TILE_WORK = 1 << 20
 #: Taps along the innermost axis of a window that are written out, without a loop.
 MAX_TAPS = 11
 
-#: Columns that a tile stages at once, if there are as many.
-STAGED_COLUMNS = 64
+#: Columns of one tile of an operand that is not packed.
+IN_ROWS = 64
+
+#: Tiles that balance a handful of workers.
+ENOUGH_TILES = 32
 
 #: Elements that make one tile of an elementwise or row-wise kernel worth a ticket.
 TILE_ELEMENTS = 4096
@@ -111,32 +114,39 @@ def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     # Rows that are not contiguous need a pointer per step as well.
     inner = roles.depth[-1] if roles.depth else roles.n
     r0 = unroll(inner.extent) if (stride(roles.row.index, inner) or 0) <= 1 else 4
-    # A block of columns and the rows that meet it fill most of L1.
+    # A block of columns and the rows that meet it fill most of L1; the next rows find them there.
     r1 = machine.l1 * 3 // 4 // (4 * (x0 + y0)) // r0 * r0
     stage = _pays_to_stage(kernel, roles, x0, machine)
-    # Staged columns are read along their rows, which are at best as wide as a few cache lines.
-    y1 = y0 * max(1, min(-(-cols // y0), STAGED_COLUMNS // y0)) if stage else y0
+    row_tiles, panels = -(-rows // x0), -(-cols // y0)
+    # Columns that are not packed are read along their rows, some cache lines at once.
+    span = 1 if roles.col_step is None else _even(panels, IN_ROWS // y0)
     # The rows of a tile stay in L2 while column panels stream by, so that each panel is fetched
-    # seldom.  Only more rows than that are counted: matmuls of fewer share code.  Windows
+    # seldom.  Rows that fit one tile are not counted: matmuls of fewer share code.  Windows
     # overlap: a row of theirs adds less memory than its depth.
     own = min(depth, max(1, kernel.buffers[roles.row.buffer].size // rows))
-    fits = min(machine.l2 // (4 * own), LARGE_TILE_WORK // (y1 * depth)) // x0
+    total = prod(v.extent for v in kernel.axes) * depth
+    work = max(LARGE_TILE_WORK, min(8 * LARGE_TILE_WORK, total // ENOUGH_TILES))
+    fits = min(machine.l2 // (4 * own * x0), work // (span * y0 * depth * x0))
     group = max(4, min(32, fits))
-    row_tiles = -(-rows // x0)
     if row_tiles > group:
-        group = -(-row_tiles // -(-row_tiles // group))
-    x1 = x0 * group
-    if not stage:
-        y1 = y0 * max(1, min(-(-cols // y0), TILE_WORK // max(1, x1 * y0 * depth)))
+        group = _even(row_tiles, group)
+    if roles.col_step is None:
+        span = _even(panels, TILE_WORK // max(1, group * x0 * y0 * depth))
+    x1, y1 = x0 * group, y0 * span
     # Where a row's address takes arithmetic, few columns after each other share it.
     order = "mn" if roles.row_step is None and 4 * depth * y1 <= machine.l1 // 2 else "nm"
-    if cols > depth and 4 * depth * cols <= machine.l2:
+    if cols > depth and 4 * depth * cols <= machine.l2 and not stage:
         # More is stored than is read: whole rows after each other, in long runs of memory.
         order, x1, y1 = "mn", 2 * x0, y0 * -(-min(cols, 256) // y0)
     return Schedule(
-        x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1 if depth > r1 else 0, order=order, stage=stage,
-        lanes=machine.lanes,
+        x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1 if depth > r1 and row_tiles > 1 else 0,
+        order=order, stage=stage, lanes=machine.lanes,
     )  # fmt: skip
+
+
+def _even(count: int, most: int) -> int:
+    """Size of a part when `count` are split evenly into parts of at most `most`."""
+    return -(-count // -(-count // max(1, most)))
 
 
 def unroll(extent: int) -> int:
