@@ -101,7 +101,7 @@ def cases() -> Iterator[Case]:
 
 def load(host: BrowserHost, subject: Subject, folder: Path) -> BrowserModel:
     write(subject.contents, folder)
-    return host.load(folder)
+    return host.load(folder, threads=1)
 
 
 def check(model: BrowserModel, case: Case) -> float:

@@ -135,7 +135,7 @@ def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     x1, y1 = x0 * group, y0 * span
     # Where a row's address takes arithmetic, few columns after each other share it.
     order = "mn" if roles.row_step is None and 4 * depth * y1 <= machine.l1 // 2 else "nm"
-    if cols > depth and 4 * depth * cols <= machine.l2:
+    if cols > depth and 4 * depth * cols <= machine.l2 and not stage:
         # More is stored than is read: whole rows after each other, in long runs of memory.
         order, x1, y1 = "mn", 2 * x0, y0 * -(-min(cols, 256) // y0)
     return Schedule(
