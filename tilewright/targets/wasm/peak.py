@@ -74,4 +74,5 @@ def nothing() -> CompiledKernel:
     """A kernel that does nothing: what is left is the driver's own time."""
     params = tuple(Local(name, "i32", 0) for name in ("args", "first", "last"))
     slot = Func("empty", params, ())
-    return CompiledKernel("empty", assemble([flatten(slot)], WasmTarget("any", frozenset(), Machine())))
+    target = WasmTarget("any", frozenset(), Machine())
+    return CompiledKernel("empty", assemble([flatten(slot)], target))
