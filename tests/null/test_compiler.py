@@ -91,8 +91,8 @@ def test_same_input_same_bytes(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
-def test_variants_agree_and_share_what_they_can(tmp_path: Path) -> None:
-    """Each variant gives the same values; variants of one machine share their plan images."""
+def test_variants_agree(tmp_path: Path) -> None:
+    """Each variant gives the same values, by schedules and plan images of its own machine."""
     weights = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
     table = helper.make_tensor("w", TensorProto.FLOAT, weights.shape, weights.ravel())
     nodes = [
@@ -104,8 +104,6 @@ def test_variants_agree_and_share_what_they_can(tmp_path: Path) -> None:
     code = {c.variant: c for c in compiled.manifest.code}
     assert list(code) == list(Options().variants)
     assert {c.registers for c in code.values()} == {15, 32}
-    for name in ("x86", "arm"):
-        assert code[name].images == code[f"{name}-simd"].images
     assert code["x86"].images != code["arm"].images
     write(compiled.contents, tmp_path / "bundle")
     x = np.random.default_rng(1).standard_normal((200, 64)).astype(np.float32)
