@@ -26,6 +26,8 @@ from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 
+#: The largest relative error of an output's norm.
+BOUND = 1e-4
 HOSTS = ("reference", "wasmtime", "wasmtime-simd", "chromium", "firefox")
 RunBundle = Callable[[Path, dict[str, Any]], dict[str, Any]]
 
@@ -106,6 +108,9 @@ def main() -> None:
                         rows.append(compare(stem, host, name, outputs[name], want))
                         print(rows[-1])
     print(common.save("agreement", rows))
+    wrong = [row for row in rows if not row["relative_error"] <= BOUND]
+    if wrong:
+        raise SystemExit(f"{len(wrong)} of {len(rows)} outputs are further off than {BOUND}")
 
 
 if __name__ == "__main__":
