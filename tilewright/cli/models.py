@@ -88,7 +88,7 @@ def run(
     ] = None,
     host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")] = "wasmtime",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of threads; a browser's own choice if left out.")
+        int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
     ] = None,
     shape: Shapes = None,
     bucket: Buckets = None,
