@@ -88,11 +88,7 @@ def run(
     ] = None,
     host: Annotated[str, typer.Option(help=f"Where to run: {', '.join(HOSTS)}.")] = "wasmtime",
     threads: Annotated[
-<<<<<<< HEAD
-        int | None, typer.Option(min=1, help="Threads; a browser's own choice if left out.")
-=======
         int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
->>>>>>> threads
     ] = None,
     shape: Shapes = None,
     bucket: Buckets = None,

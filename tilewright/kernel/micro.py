@@ -118,13 +118,14 @@ class Micro:
         if not larger:
             self._columns(row_tile * small, small, at, slot, block)
             return
-        # the first `larger` tiles have one row more
+        # the first `larger` tiles have one row more; both bodies begin at the same row
         more = self.b.let(Index(((self.count, 1),)) - self.row_tiles * small, "larger")
+        first = row_tile * small + self.b.let_min(row_tile, more, "before")
         is_larger = Bound(more - row_tile - 1, larger + 1)
         with self.b.branch() as then:
-            self._columns(row_tile * (small + 1), small + 1, at, slot, block)
+            self._columns(first, small + 1, at, slot, block)
         with self.b.branch() as orelse:
-            self._columns(row_tile * small + more, small, at, slot, block)
+            self._columns(first, small, at, slot, block)
         self.b.choose((is_larger,), then, orelse)
 
     def _columns(
