@@ -114,36 +114,19 @@ def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     # Rows that are not contiguous need a pointer per step as well.
     inner = roles.depth[-1] if roles.depth else roles.n
     r0 = unroll(inner.extent) if (stride(roles.row.index, inner) or 0) <= 1 else 4
-<<<<<<< HEAD
+    # Windows overlap: a row of theirs adds less memory than it has steps.
+    own = max(1, min(depth, kernel.buffers[roles.row.buffer].size // rows))
     # A block of columns and the rows that meet it fill most of L1; the next rows find them there.
-    r1 = machine.l1 * 3 // 4 // (4 * (x0 + y0)) // r0 * r0
+    r1 = machine.l1 * 3 // 4 * depth // (4 * (x0 * own + y0 * depth)) // r0 * r0
     stage = _pays_to_stage(kernel, roles, x0, machine)
     row_tiles, panels = -(-rows // x0), -(-cols // y0)
     # Columns that are not packed are read along their rows, some cache lines at once.
     span = 1 if roles.col_step is None else _even(panels, IN_ROWS // y0)
     # The rows of a tile stay in L2 while column panels stream by, so that each panel is fetched
-    # seldom.  Rows that fit one tile are not counted: matmuls of fewer share code.  Windows
-    # overlap: a row of theirs adds less memory than its depth.
-    own = min(depth, max(1, kernel.buffers[roles.row.buffer].size // rows))
+    # seldom.  Rows that fit one tile are not counted: matmuls of fewer share code.
     total = prod(v.extent for v in kernel.axes) * depth
     work = max(LARGE_TILE_WORK, min(8 * LARGE_TILE_WORK, total // ENOUGH_TILES))
-    fits = min(machine.l2 // (4 * own * x0), work // (span * y0 * depth * x0))
-=======
-    # Windows overlap: a row of theirs adds less memory than it has steps.
-    own = max(1, min(depth, kernel.buffers[roles.row.buffer].size // rows))
-    # A block of columns and the rows that meet it fill most of L1.
-    r1 = machine.l1 * 3 // 4 * depth // (4 * (x0 * own + y0 * depth)) // r0 * r0
-    stage = _pays_to_stage(kernel, roles, x0, machine)
-    if cols > depth and 4 * depth * cols <= machine.l2 and not stage:
-        # More is stored than is read: whole rows after each other, in long runs of memory.
-        y1 = y0 * -(-min(cols, 256) // y0)
-        return Schedule(x0=x0, y0=y0, r0=r0, x1=2 * x0, y1=y1, order="mn", lanes=machine.lanes)
-    # Staged columns are read along their rows, which are at best as wide as a few cache lines.
-    y1 = y0 * max(1, min(-(-cols // y0), STAGED_COLUMNS // y0)) if stage else y0
-    # The rows of a tile stay in L2 while column panels stream by, so that each panel is fetched
-    # seldom.  Only more rows than that are counted: matmuls of fewer share code.
-    fits = min(machine.l2 // (4 * own), LARGE_TILE_WORK // (y1 * own)) // x0
->>>>>>> conv
+    fits = min(machine.l2 // (4 * own * x0), work // (span * y0 * own * x0))
     group = max(4, min(32, fits))
     if row_tiles > group:
         group = _even(row_tiles, group)
@@ -152,12 +135,9 @@ def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     x1, y1 = x0 * group, y0 * span
     # Where a row's address takes arithmetic, few columns after each other share it.
     order = "mn" if roles.row_step is None and 4 * depth * y1 <= machine.l1 // 2 else "nm"
-<<<<<<< HEAD
     if cols > depth and 4 * depth * cols <= machine.l2 and not stage:
         # More is stored than is read: whole rows after each other, in long runs of memory.
         order, x1, y1 = "mn", 2 * x0, y0 * -(-min(cols, 256) // y0)
-=======
->>>>>>> conv
     return Schedule(
         x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1 if depth > r1 and row_tiles > 1 else 0,
         order=order, stage=stage, lanes=machine.lanes,
