@@ -78,7 +78,7 @@ def x_of(seed: int = 0) -> dict[str, Array]:
 
 def records(host: WasmtimeHost) -> list[list[int]]:
     plan = host.bundle.manifest.plans[0]
-    words = np.frombuffer(host.bundle.read(plan.image), np.uint32)[HEADER_WORDS:]
+    words = np.frombuffer(host.bundle.read(host.code.images[0]), np.uint32)[HEADER_WORDS:]
     return [words[n * STEP_WORDS :][:STEP_WORDS].tolist() for n in range(len(plan.steps))]
 
 
