@@ -170,7 +170,7 @@ def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str
     steps = compiled.plans[0].steps
     path = folder / host.browser.name / name.replace(" ", "_")
     write(compiled.contents, path)
-    model = host.load(path)
+    model = host.load(path, threads=1)
     random = np.random.default_rng(1)
     inputs = {
         n: random.standard_normal(i.shape, np.float32)
