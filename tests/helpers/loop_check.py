@@ -19,6 +19,7 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Reg,
+    Shuffle,
     dtype_of,
     lanes_of,
     walk,
@@ -109,6 +110,10 @@ class _Checker:
                 assert all(lanes_of(v) == 1 for v in values)
             case Lane(value, lane):
                 assert 0 <= lane < lanes_of(value)
+            case Shuffle(a, b, picks):
+                assert lanes_of(a) == lanes_of(b) == len(picks)
+                assert dtype_of(a) == dtype_of(b)
+                assert all(0 <= p < 2 * len(picks) for p in picks)
             case Const():
                 pass
 

@@ -106,9 +106,9 @@ def copies(steps: tuple[Step, ...]) -> list[Step]:
 
 def test_bert_layer_has_no_kernel_too_many() -> None:
     steps = checked(bert_layer())
-    # q, k, v, scores, context, projection, up, down; three layer norms and a softmax;
-    # keys and values are read where they lie, or staged tile by tile
-    assert kinds(steps) == {"contract": 8, "rowwise": 4}
+    # q, k, v, projection, up, down; three layer norms; scores, softmax and context in one
+    assert kinds(steps) == {"contract": 6, "rowwise": 3, "attention": 1}
+    assert not any(isinstance(s.output.op, ops.Realize) for s in steps)
 
 
 def test_bert_layer_by_interpreted_loops() -> None:

@@ -4,6 +4,7 @@ Input: a packed `Graph`.  Output: the nodes to store, in execution order; every 
 computed inside the kernel of the stored node that uses it.
 
 * A contraction takes the elementwise chain that follows it into its store (bias, GELU, residual).
+* An attention is one kernel: two contractions and the softmax between them.
 * A reduction grows into a row kernel: everything elementwise over the same rows, and further
   reductions over the same axes (softmax, layer norm), up to the one tensor that leaves the group.
 * Elementwise producers fold into the loads of their only user.
@@ -17,8 +18,10 @@ from collections.abc import Callable
 
 from tilewright.base.dtypes import BOOL
 from tilewright.graph import ops
+from tilewright.graph.attention import region
 from tilewright.graph.node import Graph, Node, is_constant
 from tilewright.graph.scan import Scan
+from tilewright.graph.views import root_of
 from tilewright.kernel.vectorize import VECTOR_DTYPES
 
 #: Functions that cost more than a load; they are not computed twice.
@@ -43,17 +46,19 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
         if isinstance(n.op, Scan):
             stored.add(n)
         if isinstance(n.op, (ops.Contract, Scan)):
-            stored |= {root for root in map(_root, n.inputs) if not is_constant(root)}
-        if isinstance(n.op, ops.Unfold) and isinstance(_root(n).op, ops.Pad):
-            stored.add(_root(n))
+            roots = map(root_of, n.inputs[_is_context(n) :])  # probabilities stay in the kernel
+            stored |= {root for root in roots if not is_constant(root)}
+        if isinstance(n.op, ops.Unfold) and isinstance(root_of(n).op, ops.Pad):
+            stored.add(root_of(n))
     for n in nodes:
         if n in stored and isinstance(n.op, (ops.Pad, ops.Concat)):
             stored |= _parts(n)
-    taken: set[Node] = set()
+    regions = {n: region(n, stored, users) for n in nodes if _is_context(n)}
+    taken: set[Node] = set().union(*regions.values())
     for n in nodes:
         if isinstance(n.op, (ops.Contract, ops.Reduce)) and n not in taken:
-            region, leaving = _grow(n, users, stored, taken)
-            taken |= region
+            group, leaving = _grow(n, users, stored, taken, regions.get(n, set()))
+            taken |= group
             stored.add(leaving)
     # joining tensors that are stored anyway costs nothing if they are stored side by side
     stored |= {n for n in nodes if isinstance(n.op, ops.Concat) and stored.issuperset(n.inputs)}
@@ -76,23 +81,23 @@ def _users(nodes: list[Node]) -> Users:
     return {n: tuple(u) for n, u in users.items()}
 
 
-def _root(x: Node) -> Node:
-    while isinstance(x.op, ops.VIEWS):
-        x = x.inputs[0]
-    return x
+def _is_context(n: Node) -> bool:
+    """True for the second contraction of an attention."""
+    return isinstance(n.op, ops.Contract) and n.op.role == "context"
 
 
 def _grow(
-    anchor: Node, users: Users, stored: set[Node], taken: set[Node]
+    anchor: Node, users: Users, stored: set[Node], taken: set[Node], inside: set[Node]
 ) -> tuple[set[Node], Node]:
     """(nodes of the anchor's kernel, the one whose value leaves it): as large as possible.
+    The kernel holds the nodes `inside` in any case.
 
     A group is sound if exactly one node's value is used outside it.
     """
     member = _epilogue(anchor) if isinstance(anchor.op, ops.Contract) else _row(anchor)
-    group: dict[Node, None] = {anchor: None}
-    best, leaving = {anchor}, anchor
-    frontier = list(users[anchor])
+    group = dict.fromkeys((*inside, anchor))
+    best, leaving = set(group), anchor
+    frontier = [u for n in group for u in users[n] if u not in group]
     order = {n: i for i, n in enumerate(users)}
     while frontier:
         frontier.sort(key=order.__getitem__, reverse=True)

@@ -271,8 +271,8 @@ def _describe(op: Op) -> str:
             return f"constant {value.item()}" if value.size == 1 else "constant"
         case ops.Elementwise(fn, _):
             return fn
-        case ops.Contract(a, b, out):
-            return f"contract {a},{b}->{out}"
+        case ops.Contract(a, b, out, role):
+            return f"contract {a},{b}->{out} {role}".rstrip()
         case _:
             fields = ", ".join(f"{k}={v}" for k, v in vars(op).items())
             return f"{type(op).__name__.lower()} {fields}".strip()

@@ -83,11 +83,15 @@ class Contract(Op):
 
     Letters in both operands and `out` are batch axes.  No letter twice in one operand: windows of a
     convolution are made by `Unfold` first.
+
+    `role` is "scores" or "context" for the two contractions of an attention, which share a kernel
+    (graph/attention.py); it changes no value.
     """
 
     a: str
     b: str
     out: str
+    role: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from math import prod
 from string import ascii_letters
 
 from tilewright.graph import ops
+from tilewright.graph.attention import attention
 from tilewright.graph.fold import fold_scales
 from tilewright.graph.node import (
     Graph,
@@ -32,8 +33,7 @@ from tilewright.graph.ops import Shape
 from tilewright.graph.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.scan import Scan
-from tilewright.graph.views import through_views, window
-from tilewright.kernel.index import Index, Var, flatten, index
+from tilewright.graph.views import offset, window
 
 #: Columns of a panel.  A wider register tile reads several panels.
 PANEL = 8
@@ -45,12 +45,12 @@ FEW = 4
 def pack(graph: Graph) -> Graph:
     """Give every contraction packed weights, and operands that lie in memory."""
     rules = (channels_innermost, taps_by_channel, _pack_contraction, _pack_scan)
-    return rewrite(fold_scales(graph), rules)
+    return rewrite(attention(fold_scales(graph)), rules)
 
 
 def _pack_contraction(n: Node) -> Node | None:
-    """contract(a, b) -> contract(stored(a), view(panels(b)))"""
-    if not isinstance(n.op, ops.Contract):
+    """contract(a, b) -> contract(stored(a), view(panels(b))); attention packs nothing"""
+    if not isinstance(n.op, ops.Contract) or n.op.role:
         return None
     (a, la), (b, lb) = (n.inputs[0], n.op.a), (n.inputs[1], n.op.b)
     last = n.op.out[-1] if n.op.out else ""
@@ -173,17 +173,10 @@ def _stored(x: Node) -> Node:
 
 
 def _is_affine(x: Node) -> bool:
-    return _offset(x)[1].is_affine
-
-
-def _offset(x: Node) -> tuple[tuple[Var, ...], Index]:
-    """(a variable per axis, where that element of `x` lies in the memory of its root)"""
-    axes = tuple(Var(f"i{axis}", extent) for axis, extent in enumerate(x.shape))
-    root, at = through_views(x, tuple(map(index, axes)))
-    return axes, flatten(at, root.shape)
+    return offset(x)[1].is_affine
 
 
 def _strides(x: Node, letters: str) -> dict[str, int]:
     """How far in memory each axis of a stored operand moves."""
-    axes, at = _offset(x)
+    axes, at = offset(x)
     return {c: abs(at.coefficient(v)) for c, v in zip(letters, axes, strict=True)}

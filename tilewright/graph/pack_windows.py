@@ -17,7 +17,7 @@ def channels_innermost(n: Node) -> Node | None:
 
     Only for what lies in memory in another order, such as the model's input.
     """
-    if not isinstance(n.op, ops.Contract):
+    if not isinstance(n.op, ops.Contract) or n.op.role:
         return None
     for position, letters in enumerate((n.op.a, n.op.b)):
         operand = n.inputs[position]

@@ -83,7 +83,7 @@ def _key(n: Node) -> object:
 # ---- algebra -------------------------------------------------------------------------------------
 
 
-def _constant_value(n: Node) -> float | None:
+def constant_value(n: Node) -> float | None:
     """The one number that a constant repeats, if it is a float."""
     while isinstance(n.op, (ops.Broadcast, ops.Reshape)):
         n = n.inputs[0]
@@ -101,9 +101,9 @@ def simplify_identity(n: Node) -> Node | None:
         return None
     a, b = n.inputs
     # x + 0 is x only if 0 is not -0 on the left; a float sum with +0 keeps every other value
-    if _constant_value(b) == neutral:
+    if constant_value(b) == neutral:
         return a
-    if n.op.fn in ("add", "mul") and _constant_value(a) == neutral:
+    if n.op.fn in ("add", "mul") and constant_value(a) == neutral:
         return b
     return None
 
@@ -112,7 +112,7 @@ def simplify_pow(n: Node) -> Node | None:
     """pow(x, 2) -> x*x,  pow(x, 0.5) -> sqrt(x),  pow(x, 1) -> x"""
     if not (isinstance(n.op, ops.Elementwise) and n.op.fn == "pow"):
         return None
-    x, exponent = n.inputs[0], _constant_value(n.inputs[1])
+    x, exponent = n.inputs[0], constant_value(n.inputs[1])
     if exponent == 1.0:
         return x
     if exponent == 2.0:

@@ -13,6 +13,7 @@ from math import prod
 
 from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
+from tilewright.graph.attention import in_attention
 from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph, Node, is_constant
 from tilewright.graph.place import Places, place, placed
@@ -114,6 +115,8 @@ class _Maker:
     known: dict[tuple[Node, Indices], Expr] = field(default_factory=dict)
     reduced: tuple[int, ...] = ()
     full: ops.Shape = ()
+    keys: Var | None = None
+    kept: tuple[Var, ...] = ()
     source: str = ""
 
     @property
@@ -139,9 +142,9 @@ class _Maker:
         )
 
     def _split(self, axes: tuple[Var, ...]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
-        """Columns are the reduced axes that the output still has; all others are rows."""
-        if self.output.shape != self.full:
-            return axes, ()
+        """Columns: what an attention keeps, or the reduced axes that the output still has."""
+        if self.kept or self.output.shape != self.full:
+            return tuple(v for v in axes if v not in self.kept), self.kept
         cols = tuple(v for i, v in enumerate(axes) if i in self.reduced and v.extent > 1)
         return tuple(v for v in axes if v not in cols), cols
 
@@ -152,6 +155,7 @@ class _Maker:
             return Const(number, n.dtype)
         leaf = isinstance(n.op, (ops.Input, ops.Weight, ops.Constant)) or n in self.stored
         folded = is_constant(n) and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
+        folded = folded and not _is_position(n)
         if leaf or folded:
             return self._copy(n, at)
         return self._compute(n, at)
@@ -169,8 +173,8 @@ class _Maker:
                 return Call(fn, tuple(self._value(i, at) for i in n.inputs), n.dtype)
             case ops.Reduce(fn, axes):
                 return self._reduce(n, fn, axes, at)
-            case ops.Contract(a, b, out):
-                return self._contract(n, (a, b), out, at)
+            case ops.Contract():
+                return self._contract(n, op, at)
             case ops.Pad(before, _, value):
                 return self._pad(n, before, value, at)
             case ops.Concat(axis):
@@ -190,25 +194,33 @@ class _Maker:
         return Load(number, flatten(where, host.shape), n.dtype)
 
     def _reduce(self, n: Node, fn: str, axes: tuple[int, ...], at: Indices) -> Expr:
-        self.reduced, self.full = axes, n.inputs[0].shape
+        attention = in_attention(n, self.stored - {self.output})
+        self.reduced, self.full = () if attention else axes, n.inputs[0].shape
         inner = list(at)
         loop = []
         for axis in axes:
-            var = Var(f"r{len(self.stages)}{_AXES[axis]}", n.inputs[0].shape[axis])
+            extent = n.inputs[0].shape[axis]
+            name = f"r{len(self.stages)}{_AXES[axis]}"
+            var = self._keys(extent) if attention else Var(name, extent)
             loop.append(var)
             inner[axis] = index(var)
         value = self._value(n.inputs[0], tuple(inner))
         return self._stage(n, fn, tuple(loop), value)
 
-    def _contract(self, n: Node, labels: tuple[str, str], out: str, at: Indices) -> Expr:
-        where = dict(zip(out, at, strict=True))
+    def _contract(self, n: Node, op: ops.Contract, at: Indices) -> Expr:
+        labels, where = (op.a, op.b), dict(zip(op.out, at, strict=True))
         loop = []
         for operand, letters in zip(n.inputs, labels, strict=True):
             for letter, extent in zip(letters, operand.shape, strict=True):
                 if letter not in where:
-                    var = Var(f"k{letter}", extent)
+                    var = self._keys(extent) if op.role == "context" else Var(f"k{letter}", extent)
                     loop.append(var)
                     where[letter] = index(var)
+        keep: tuple[Var, ...] = ()
+        if op.role == "scores":
+            keep = tuple(v for v in (self.keys,) if v is not None)
+        elif op.role == "context":
+            self.kept = keep = tuple(where[op.out[-1]].variables)
         a, b = (
             self._value(operand, tuple(where[c] for c in letters))
             for operand, letters in zip(n.inputs, labels, strict=True)
@@ -216,11 +228,18 @@ class _Maker:
         if isinstance(a, Load) and a.index.is_affine:  # as the row operand lies in memory
             strides = {v: abs(a.index.coefficient(v)) for v in loop}
             loop.sort(key=lambda v: -strides[v])
-        return self._stage(n, "sum", tuple(loop), Call("mul", (a, b), n.dtype))
+        return self._stage(n, "sum", tuple(loop), Call("mul", (a, b), n.dtype), keep)
 
-    def _stage(self, n: Node, fn: str, axes: tuple[Var, ...], value: Expr) -> Expr:
+    def _keys(self, extent: int) -> Var:
+        """The axis that the scores of an attention keep, and that its later stages reduce."""
+        self.keys = self.keys or Var("j", extent)
+        return self.keys
+
+    def _stage(
+        self, n: Node, fn: str, axes: tuple[Var, ...], value: Expr, keep: tuple[Var, ...] = ()
+    ) -> Expr:
         self.source = self.source or n.source
-        self.stages.append(Stage(fn, axes, value))
+        self.stages.append(Stage(fn, axes, value, keep))
         return Acc(len(self.stages) - 1, n.dtype)
 
     def _pad(
@@ -257,6 +276,12 @@ class _Maker:
 _AXES = "abcdefghijlmnopqstuvwxyz"
 
 
+def _is_position(n: Node) -> bool:
+    """True for positions as another dtype: a kernel computes them for less than a load."""
+    cast = isinstance(n.op, ops.Elementwise) and n.op.fn == "cast"
+    return cast and isinstance(n.inputs[0].op, ops.Iota)
+
+
 def _literal(n: Node) -> float | int | bool | None:
     """The number that a constant repeats everywhere, if it is only one."""
     while isinstance(n.op, (ops.Broadcast, ops.Reshape)):
@@ -273,6 +298,8 @@ def _name(out: Node, stages: tuple[Stage, ...]) -> str:
         kind = out.op.fn if isinstance(out.op, ops.Elementwise) else type(out.op).__name__.lower()
         return f"{kind}_{size}"
     first = stages[0]
+    if first.keep:
+        return f"attention_{size}x{prod(v.extent for v in first.keep)}"
     depth = prod(v.extent for v in first.axes)
     is_product = first.op == "sum" and isinstance(first.value, Call) and first.value.fn == "mul"
     if len(stages) == 1 and is_product:

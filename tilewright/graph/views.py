@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.graph import ops
 from tilewright.graph.node import Node
-from tilewright.kernel.index import Index, flatten, index, unflatten
+from tilewright.kernel.index import Index, Var, flatten, index, unflatten
 
 Indices = tuple[Index, ...]
 
@@ -51,6 +51,13 @@ def window(x: Node) -> tuple[Node, int] | None:
                 return None
         x = x.inputs[0]
     return x, start
+
+
+def offset(x: Node) -> tuple[tuple[Var, ...], Index]:
+    """(a variable per axis, where that element of `x` lies in the memory of its root)"""
+    axes = tuple(Var(f"i{axis}", extent) for axis, extent in enumerate(x.shape))
+    root, at = through_views(x, tuple(map(index, axes)))
+    return axes, flatten(at, root.shape)
 
 
 def below(x: Node, at: Indices) -> Indices:

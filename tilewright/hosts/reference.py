@@ -22,7 +22,7 @@ from tilewright.hosts.tensors import Array, Run, collect, fit, pick_plan
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 from tilewright.kernel.serial import kernel_from_data
-from tilewright.kernel.spec import Kernel
+from tilewright.kernel.spec import Kernel, Stage
 
 
 class ReferenceHost:
@@ -82,7 +82,7 @@ def run_kernel(kernel: Kernel, buffers: list[Array]) -> None:
     evaluator = _Evaluator(kernel, buffers)
     with np.errstate(all="ignore"):
         for number, stage in enumerate(kernel.stages):
-            evaluator.accs[number] = evaluator.stage(number, stage.op, stage.axes, stage.value)
+            evaluator.accs[number] = evaluator.stage(stage)
         value = evaluator.value(kernel.value, kernel.axes)
         where = evaluator.index(kernel.store, kernel.axes)
     shape = tuple(v.extent for v in kernel.axes)
@@ -103,20 +103,21 @@ class _Evaluator:
         self.buffers = buffers
         self.accs: dict[int, Array] = {}
 
-    def stage(self, number: int, op: str, axes: tuple[Var, ...], value: Expr) -> Array:
-        """A reduction over `axes` for every point of the rows."""
-        domain = (*self.kernel.rows, *axes)
-        factors = self.kernel.product
-        if factors is not None and number == 0:
-            a, b = (self.value(f, domain) for f in factors)
-            rows = len(self.kernel.rows)
+    def stage(self, stage: Stage) -> Array:
+        """A reduction for every point of the rows and of what the stage keeps."""
+        domain = (*self.kernel.rows, *stage.keep, *stage.axes)
+        rows = len(domain) - len(stage.axes)
+        value = stage.value
+        product = self.kernel.product is not None or stage.keep
+        if product and isinstance(value, Call) and value.fn == "mul":
+            a, b = (self.value(f, domain) for f in value.operands)
             # an axis that neither factor depends on only repeats the sum
-            unused = zip(axes, a.shape[rows:], b.shape[rows:], strict=True)
+            unused = zip(stage.axes, a.shape[rows:], b.shape[rows:], strict=True)
             times = prod(v.extent for v, n, m in unused if n == m == 1)
             return np.asarray(_sum_of_products(a, b, rows) * a.dtype.type(times))
         full = np.broadcast_to(self.value(value, domain), tuple(v.extent for v in domain))
-        over = tuple(range(len(self.kernel.rows), len(domain)))
-        folded = _FOLD[op](full, axis=over) if over else full
+        over = tuple(range(rows, len(domain)))
+        folded = _FOLD[stage.op](full, axis=over) if over else full
         return np.asarray(folded).astype(full.dtype)
 
     def index(self, i: Index, domain: tuple[Var, ...]) -> Array:
@@ -165,7 +166,12 @@ class _Evaluator:
                 return np.where(holds, self.value(value, domain), self.value(default, domain))
             case Acc(stage, _, _):
                 acc = self.accs[stage]
-                return acc.reshape(acc.shape + (1,) * (len(domain) - acc.ndim))
+                shape = [1] * len(domain)
+                for var, extent in zip(
+                    (*self.kernel.rows, *self.kernel.stages[stage].keep), acc.shape, strict=True
+                ):
+                    shape[domain.index(var)] = extent
+                return acc.reshape(shape)
         raise AssertionError(f"unknown expression {e}")
 
 

@@ -90,17 +90,22 @@ class Builder:
 
         a[row, c] - r0 / 384   ->   t1 := r0 / 384;  a[row, c] - t1
         """
-        if isinstance(e, (Const, Acc, Reg, Guard)):
+        known: dict[Expr, Reg] = {}
+
+        def visit(e: Expr) -> Expr:
+            if isinstance(e, (Const, Acc, Reg, Guard)):
+                return e
+            if not moving & e.variables:
+                if e not in known:
+                    self._count += 1
+                    known[e] = Reg(f"t{self._count}", dtype_of(e))
+                    self.set(known[e].name, evaluate(e))
+                return known[e]
+            if isinstance(e, Call):
+                return Call(e.fn, tuple(map(visit, e.operands)), e.dtype, e.lanes)
             return e
-        if not moving & e.variables:
-            self._count += 1
-            name = f"t{self._count}"
-            self.set(name, evaluate(e))
-            return Reg(name, dtype_of(e))
-        if isinstance(e, Call):
-            parts = tuple(self.hoist(a, moving, evaluate) for a in e.operands)
-            return Call(e.fn, parts, e.dtype, e.lanes)
-        return e
+
+        return visit(e)
 
     def _share(self, e: Expr) -> Expr:
         """Compute equal calls inside one expression once.
@@ -187,6 +192,15 @@ class Builder:
             frame.named[key] = var
             frame.bound.add(var)
         return Index(((frame.named[key], 1),))
+
+    def within(self, value: Index, extent: int, stem: str = "w") -> Index:
+        """Name an index value that is known to lie in [0, extent), whatever its terms allow."""
+        if extent <= 1:
+            return Index()
+        var = self.fresh(stem, extent)
+        self._frames[-1].stmts.append(Let(var, value))
+        self._frames[-1].bound.add(var)
+        return index(var)
 
     def let_min(self, a: Index, b: Index, stem: str = "e") -> Index:
         """Name the smaller of two index values, in the outermost scope that knows both, unless

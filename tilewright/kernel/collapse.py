@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from tilewright.kernel.expr import Expr, Guard, IndexValue, Load, walk
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
-from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.spec import Kernel
 
 
 def collapse(kernel: Kernel) -> Kernel:
@@ -64,7 +64,7 @@ def _with_group(kernel: Kernel, group: int, axes: tuple[Var, ...]) -> Kernel:
 
 
 def _substitute(kernel: Kernel, values: Mapping[Var, Index]) -> Kernel:
-    stages = tuple(Stage(s.op, s.axes, s.value.substitute(values)) for s in kernel.stages)
+    stages = tuple(replace(s, value=s.value.substitute(values)) for s in kernel.stages)
     store = kernel.store.substitute(values)
     return replace(kernel, stages=stages, value=kernel.value.substitute(values), store=store)
 
@@ -74,7 +74,12 @@ def _drop_units(kernel: Kernel) -> Kernel:
     rows = tuple(v for v in kernel.rows if v.extent > 1)
     cols = tuple(v for v in kernel.axes[len(kernel.rows) :] if v.extent > 1)
     stages = tuple(
-        replace(s, axes=tuple(v for v in s.axes if v.extent > 1)) for s in kernel.stages
+        replace(
+            s,
+            axes=tuple(v for v in s.axes if v.extent > 1),
+            keep=tuple(v for v in s.keep if v.extent > 1),
+        )
+        for s in kernel.stages
     )
     return replace(kernel, axes=rows + cols, cols=len(cols), stages=stages)
 

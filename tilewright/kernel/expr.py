@@ -31,6 +31,11 @@ class Bound:
         lo, hi = self.index.bounds
         return lo >= 0 and hi < self.extent
 
+    @property
+    def never(self) -> bool:
+        lo, hi = self.index.bounds
+        return hi < 0 or lo >= self.extent
+
     def __str__(self) -> str:
         return f"0 <= {self.index} < {self.extent}"
 
@@ -228,6 +233,30 @@ class Lane(Expr):
 
     def __str__(self) -> str:
         return f"{self.value}.{self.lane}"
+
+
+@dataclass(frozen=True)
+class Shuffle(Expr):
+    """Lanes picked from two vectors laid end to end: `picks[i]` is the source of lane i."""
+
+    a: Expr
+    b: Expr
+    picks: tuple[int, ...]
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.a)
+
+    @property
+    def lanes(self) -> int:
+        return len(self.picks)
+
+    def __str__(self) -> str:
+        return f"shuffle({self.a}, {self.b}, {''.join(map(str, self.picks))})"
 
 
 def dtype_of(e: Expr) -> DType:

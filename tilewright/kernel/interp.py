@@ -24,6 +24,7 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Reg,
+    Shuffle,
     Splat,
 )
 from tilewright.kernel.index import Div, Index, Mod, Var
@@ -157,5 +158,8 @@ class _Machine:
                 return [self.value(v)[0] for v in values]
             case Lane(value, lane):
                 return [self.value(value)[lane]]
+            case Shuffle(a, b, picks):
+                both = self.value(a) + self.value(b)
+                return [both[i] for i in picks]
             case _:
                 raise AssertionError(f"unknown expression {e}")

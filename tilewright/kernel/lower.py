@@ -8,15 +8,18 @@ contiguous axis (pooling, depthwise convolution), which share the walk over outp
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Bound, Expr, Load, Reg, dtype_of, walk
+from tilewright.kernel.expr import Bound, Expr, Guard, Load, Reg, dtype_of, rewrite, walk
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
+from tilewright.kernel.lower_attention import lower_attention
 from tilewright.kernel.lower_contract import lower_contraction
 from tilewright.kernel.lower_depth import lower_depth
 from tilewright.kernel.lower_rows import lower_rows
+from tilewright.kernel.lower_transpose import lower_transpose, turned_axis
 from tilewright.kernel.lower_windows import lower_windows
 from tilewright.kernel.reduction import Values, identity, nest, step
 from tilewright.kernel.roles import operands
@@ -25,9 +28,14 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import scalar, storable, stride, vector
 from tilewright.kernel.windows import windows
 
+#: A kernel is cut at guards into so many pieces at most.
+MOST_SEGMENTS = 9
+
 
 def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
     """The loop nest of one tile of `kernel` under `schedule`."""
+    if kernel.anchor == "attention":
+        return lower_attention(kernel, schedule)
     roles = operands(kernel)
     if roles is not None and schedule.along == "k" and roles.runs_along_depth:
         return lower_depth(kernel, schedule)
@@ -38,12 +46,17 @@ def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
         return lower_windows(kernel, across, schedule)
     if kernel.stages and _runs_along_rows(kernel):
         return lower_rows(kernel, schedule)
+    axis = turned_axis(kernel, schedule.lanes)
+    if axis is not None:
+        return lower_transpose(kernel, schedule, axis)
     return _lower_points(kernel, schedule)
 
 
 def _runs_along_rows(kernel: Kernel) -> bool:
-    """True if vectors should run along the reduction, not along the last output axis."""
-    if kernel.cols or not kernel.axes or not storable(kernel.dtype):
+    """True if vectors should run along the reduction, not along the last row axis."""
+    if kernel.cols:
+        return stride(kernel.store, kernel.axes[-1]) == 1 or not _across(kernel)
+    if not kernel.axes or not storable(kernel.dtype):
         return True
     last, inner = kernel.axes[-1], kernel.stages[0].axes[-1:]
     loads = [n for s in kernel.stages for n in walk(s.value) if isinstance(n, Load)]
@@ -52,19 +65,33 @@ def _runs_along_rows(kernel: Kernel) -> bool:
     return along > across
 
 
+def _across(kernel: Kernel) -> Kernel | None:
+    """The kernel with its contiguous row axis last, if it has one worth vectors.
+
+    softmax over a middle axis: out[a, j, n], rows (a, n): vectors run along n
+    """
+    for v in kernel.rows:
+        if stride(kernel.store, v) == 1 and v.extent >= 4:
+            rows = (*(r for r in kernel.rows if r != v), v)
+            return replace(kernel, axes=rows + kernel.axes[len(rows) :])
+    return None
+
+
 def _lower_points(kernel: Kernel, schedule: Schedule) -> TileFn:
     """Every output point on its own: outer axes one by one, the last axis in vectors.
 
     A tile is `x1` rows (points of the outer axes), or `y1` elements where there is one axis only.
     """
     kernel = replace(kernel, axes=kernel.axes or (Var("one", 1),))
-    last, outer = kernel.axes[-1], kernel.axes[:-1]
+    kernel = (_across(kernel) if kernel.cols else None) or kernel
+    last, outer = kernel.rows[-1], kernel.rows[:-1]
     results = (kernel.dtype, *(dtype_of(s.value) for s in kernel.stages))
     wide = all(map(storable, results)) and last.extent >= schedule.lanes
     wide = wide and stride(kernel.store, last) == 1
     lanes = schedule.lanes if wide else 1
     rows = prod(v.extent for v in outer)
-    if rows == 1:
+    parts = _segments(kernel, last) if lanes > 1 else []
+    if rows == 1 and len(parts) < 2:
         return _lower_line(kernel, schedule, last, lanes)
     count = Var("rows", rows + 1)
     b = Builder({count: rows}, -(-rows // schedule.x1))
@@ -73,48 +100,127 @@ def _lower_points(kernel: Kernel, schedule: Schedule) -> TileFn:
     with b.loop("row", first, end, extent=rows) as row:
         at = unflatten(row, tuple(v.extent for v in outer))
         values = {v: b.let(i) for v, i in zip(outer, at, strict=True)}
-        groups, rest = divmod(last.extent, lanes)
-        with b.loop("u", Index(), index(groups)) as u:
-            _point(b, kernel, last, u * lanes, lanes, values, 0)
-        if rest:
-            _point(b, kernel, last, index(groups * lanes), lanes, values, rest)
+        for part in parts or [kernel]:
+            axis = part.rows[-1]
+            step = _step(part, schedule, lanes)
+            groups = axis.extent // step
+            if groups:
+                with b.loop("u", Index(), index(groups)) as u:
+                    _points(b, part, axis, u * step, step // lanes, lanes, values, 0)
+            _remainder(b, part, axis, groups * step, lanes, values)
     return b.finish(kernel)
+
+
+def _segments(kernel: Kernel, axis: Var) -> list[Kernel]:
+    """The kernel cut along `axis` where a guard begins or ends to hold; none if it has no guard.
+
+    x[n-1] if 0 <= n-1 < 6 else 0, n<8   ->   0, n<1;   x[n], n<6;   0, n<1
+    """
+    exprs = [*(s.value for s in kernel.stages), kernel.value]
+    bounds = {b for e in exprs for g in walk(e) if isinstance(g, Guard) for b in g.bounds}
+    cuts = {0, axis.extent}
+    for bound in bounds:
+        if bound.index.terms == ((axis, 1),):
+            cuts |= {-bound.index.const, bound.extent - bound.index.const}
+    edges = sorted(c for c in cuts if 0 <= c <= axis.extent)
+    if len(edges) == 2 or len(edges) > MOST_SEGMENTS:
+        return []
+    return [_segment(kernel, axis, a, b) for a, b in pairwise(edges)]
+
+
+def _segment(kernel: Kernel, axis: Var, start: int, end: int) -> Kernel:
+    """The kernel at [start, end) of `axis`, without the guards that hold or fail there."""
+    part = Var(axis.name, end - start)
+    moved = {axis: index(part) + start}
+
+    def settle(e: Expr) -> Expr:
+        if not isinstance(e, Guard):
+            return e
+        if any(b.never for b in e.bounds):
+            return e.default
+        left = tuple(b for b in e.bounds if not b.always)
+        return Guard(left, e.value, e.default) if left else e.value
+
+    def cut(e: Expr) -> Expr:
+        return rewrite(e, settle, moved)
+
+    stages = tuple(replace(s, value=cut(s.value)) for s in kernel.stages)
+    rows = tuple(part if v == axis else v for v in kernel.rows)
+    return replace(
+        kernel,
+        axes=rows + kernel.axes[len(rows) :],
+        stages=stages,
+        value=cut(kernel.value),
+        store=kernel.store.substitute(moved),
+    )
+
+
+def _step(kernel: Kernel, schedule: Schedule, lanes: int) -> int:
+    """Points per pass: reductions take `r0` vectors at once, so that no sum waits for itself."""
+    return lanes * (max(1, schedule.r0) if kernel.stages and lanes > 1 else 1)
+
+
+def _remainder(
+    b: Builder, kernel: Kernel, axis: Var, start: int, lanes: int, values: Values
+) -> None:
+    """The points from `start` on that fill no pass: whole vectors, then what is left."""
+    groups, rest = divmod(axis.extent - start, lanes)
+    if groups:
+        _points(b, kernel, axis, index(start), groups, lanes, values, 0)
+    if rest:
+        _points(b, kernel, axis, index(start + groups * lanes), 1, lanes, values, rest)
 
 
 def _lower_line(kernel: Kernel, schedule: Schedule, axis: Var, lanes: int) -> TileFn:
     """One axis only: tiles of `y1` elements; the last tile also does what fills no vector."""
-    groups, rest = divmod(axis.extent, lanes)
-    per_tile = max(1, schedule.y1 // lanes)
+    step = _step(kernel, schedule, lanes)
+    groups = axis.extent // step
+    per_tile = max(1, schedule.y1 // step)
     tiles = max(1, -(-groups // per_tile))
     count = Var("groups", groups + 1)
     b = Builder({count: groups}, tiles)
     first = b.let(b.tile * per_tile, "first")
     end = b.let_min(first + per_tile, index(count))
-    with b.loop("u", first, end, extent=groups) as u:
-        _point(b, kernel, axis, u * lanes, lanes, {}, 0)
-    if rest:
+    if groups:
+        with b.loop("u", first, end, extent=groups) as u:
+            _points(b, kernel, axis, u * step, step // lanes, lanes, {}, 0)
+    if axis.extent % step:
         with b.branch() as tail:
-            _point(b, kernel, axis, index(groups * lanes), lanes, {}, rest)
+            _remainder(b, kernel, axis, groups * step, lanes, {})
         b.choose((Bound(b.tile * -1 + (tiles - 1), 1),), tail)
     return b.finish(kernel)
 
 
-def _point(
-    b: Builder, kernel: Kernel, axis: Var, base: Index, lanes: int, values: Values, valid: int
+def _points(
+    b: Builder,
+    kernel: Kernel,
+    axis: Var,
+    base: Index,
+    count: int,
+    lanes: int,
+    values: Values,
+    valid: int,
 ) -> None:
-    """Compute and store `lanes` output points of `axis` from `base` on (the first `valid`)."""
-    accs: dict[int, Expr] = {}
+    """Compute and store `count` vectors of points of `axis` from `base` on (`valid` lanes each)."""
+    accs: list[dict[int, Expr]] = [{} for _ in range(count)]
 
-    def value(e: Expr, inside: Values) -> Expr:
+    def value(part: int, e: Expr, inside: Values) -> Expr:
+        at = base + part * lanes
         if lanes == 1:
-            return scalar(e, {**inside, axis: base}, accs)
-        return vector(e, axis, base, lanes, inside, accs, valid)
+            return scalar(e, {**inside, axis: at}, accs[part])
+        return vector(e, axis, at, lanes, inside, accs[part], valid)
 
     for number, stage in enumerate(kernel.stages):
-        acc = Reg(f"r{number}", dtype_of(stage.value), lanes)
-        b.set(acc.name, identity(stage.op, acc.dtype, lanes))
+        dtype = dtype_of(stage.value)
+        regs = [Reg(f"r{number}_{part}", dtype, lanes) for part in range(count)]
+        for reg in regs:
+            b.set(reg.name, identity(stage.op, dtype, lanes))
         with nest(b, stage.axes, values) as inside:
-            b.set(acc.name, step(stage.op, acc, value(stage.value, inside)))
-        accs[number] = acc
-    at = kernel.store.substitute({**values, axis: base})
-    b.store(0, at, value(kernel.value, values), valid)
+            for part, reg in enumerate(regs):
+                b.set(reg.name, step(stage.op, reg, value(part, stage.value, inside)))
+        for part, reg in enumerate(regs):
+            accs[part][number] = reg
+    with nest(b, kernel.axes[len(kernel.rows) :], values) as inside:
+        for part in range(count):
+            at = kernel.store.substitute({**inside, axis: base + part * lanes})
+            b.store(0, at, value(part, kernel.value, inside), valid)

@@ -3,21 +3,30 @@
 Input: a kernel whose stages run along memory.  Output: a `TileFn` of `x1` rows per tile.
 Per row and stage: `r0` vectors of partial results, combined across lanes, then a scalar tail; at
 last the columns, in vectors.  What stages share is computed again: it is in L1 and costs no memory.
+Only a sum of costly terms that the stored value needs again (softmax's exponentials) keeps them
+in scratch memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Expr, Reg, dtype_of
+from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, lanes_of, rewrite, walk
 from tilewright.kernel.index import Index, Var, index, unflatten
-from tilewright.kernel.loops import TileFn
-from tilewright.kernel.reduction import Values, across_lanes, identity, nest, step
+from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.kernel.reduction import Values, across_lanes, identity, larger, nest, step
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.vectorize import scalar, storable, stride, vector
+
+#: Functions that cost more than storing their result and loading it again.
+TRANSCENDENTAL = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
+
+Step = Callable[[Expr, Expr], Call]
 
 
 def lower_rows(kernel: Kernel, schedule: Schedule) -> TileFn:
@@ -25,6 +34,7 @@ def lower_rows(kernel: Kernel, schedule: Schedule) -> TileFn:
     rows = prod(v.extent for v in kernel.rows)
     count = Var("rows", rows + 1)
     b = Builder({count: rows}, -(-rows // schedule.x1))
+    kept, value = _kept(kernel)
     first = b.let(b.tile * schedule.x1, "first")
     end = b.let_min(first + schedule.x1, index(count))
     with b.loop("row", first, end, extent=rows) as row:
@@ -32,20 +42,86 @@ def lower_rows(kernel: Kernel, schedule: Schedule) -> TileFn:
         values = {v: b.let(i) for v, i in zip(kernel.rows, at, strict=True)}
         accs: dict[int, Expr] = {}
         for number, stage in enumerate(kernel.stages):
-            accs[number] = _reduce(b, stage, f"r{number}", schedule, values, accs)
-        _columns(b, kernel, schedule, values, accs)
-    return b.finish(kernel)
+            area = len(kernel.buffers) if number == kept else 0
+            row_of = _Row(b, schedule, values, accs, f"r{number}", area)
+            accs[number] = _reduce(row_of, stage, _step_of(kernel, number))
+        _columns(b, replace(kernel, value=value), schedule, values, accs)
+    scratch = (Scratch(kernel.dtype, kernel.axes[-1].extent),) if kept is not None else ()
+    return b.finish(kernel, scratch)
 
 
-def _reduce(
-    b: Builder,
-    stage: Stage,
-    name: str,
-    schedule: Schedule,
-    values: Values,
-    accs: dict[int, Expr],
-) -> Reg:
+def _step_of(kernel: Kernel, number: int) -> Step:
+    """How the stage takes one more value.  A maximum may lose a NaN that its users bring back.
+
+    sum of exp(x - max(x)) is NaN if any x is, whatever max made of it
+    """
+    stage = kernel.stages[number]
+    if stage.op == "max" and dtype_of(stage.value).is_float:
+        users = [*(s.value for s in kernel.stages), kernel.value]
+        reads = sum(n == Acc(number, dtype_of(stage.value)) for e in users for n in walk(e))
+        centred = [n for e in users for n in walk(e) if _is_centred(n, stage, number)]
+        if reads == len(centred) > 0:
+            return larger
+    return partial(step, stage.op)
+
+
+def _is_centred(e: Expr, stage: Stage, number: int) -> bool:
+    """True for x - r, where r is the maximum of x."""
+    if not isinstance(e, Call) or e.fn != "sub" or e.operands[1] != Acc(number, e.dtype):
+        return False
+    x, value = e.operands[0], stage.value
+    return any(
+        value.substitute({stage.axes[-1]: index(v)}) == x
+        for v in x.variables
+        if len(stage.axes) == 1 and v.extent == stage.axes[0].extent
+    )
+
+
+def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
+    """(the stage that keeps its terms in scratch, the value that reads them there)
+
+    r1 = sum over j of exp(x[j] - r0); value exp(x[c] - r0) / r1   ->   value scratch[c] / r1
+    """
+    cols = kernel.axes[len(kernel.rows) :]
+    for number, stage in enumerate(kernel.stages):
+        extents = [v.extent for v in stage.axes]
+        if stage.op != "sum" or len(cols) != 1 or extents != [cols[0].extent]:
+            continue
+        term = stage.value.substitute({stage.axes[0]: index(cols[0])})
+        costly = any(isinstance(n, Call) and n.fn in TRANSCENDENTAL for n in walk(term))
+        if costly and dtype_of(term) == kernel.dtype and term in list(walk(kernel.value)):
+            kept = Load(len(kernel.buffers), index(cols[0]), kernel.dtype)
+            return number, rewrite(kernel.value, lambda e: kept if e == term else e)  # noqa: B023
+    return None, kernel.value
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The row being reduced: where its statements go and what is known about it.
+
+    `area`: the scratch buffer that takes the stage's terms; 0 for none
+    """
+
+    b: Builder
+    schedule: Schedule
+    values: Values
+    accs: dict[int, Expr]
+    name: str
+    area: int
+
+    def keep(self, at: Index, value: Expr) -> Expr:
+        """Store a term where the columns read it again."""
+        if not self.area:
+            return value
+        term = Reg(f"{self.name}term{lanes_of(value)}", dtype_of(value), lanes_of(value))
+        self.b.set(term.name, value)
+        self.b.store(self.area, at, term)
+        return term
+
+
+def _reduce(row: _Row, stage: Stage, step: Step) -> Reg:
     """One reduction of the current row, into a scalar register."""
+    b, schedule, values, accs, name = row.b, row.schedule, row.values, row.accs, row.name
     dtype = dtype_of(stage.value)
     result = Reg(name, dtype)
     *outer, inner = stage.axes or (Var("one", 1),)
@@ -54,7 +130,8 @@ def _reduce(
     if lanes == 1 or inner.extent < lanes:
         b.set(name, identity(stage.op, dtype, 1))
         with nest(b, stage.axes, values) as inside:
-            b.set(name, step(stage.op, result, scalar(stage.value, inside, accs)))
+            at = inside[inner] if stage.axes else Index()
+            b.set(name, step(result, row.keep(at, scalar(stage.value, inside, accs))))
         return result
     groups, rest = divmod(inner.extent, lanes)
     parts = min(parts, groups)
@@ -67,7 +144,7 @@ def _reduce(
 
     def add(part: Reg, group: Index, inside: Values) -> None:
         value = vector(body, inner, group * lanes, lanes, inside, accs)
-        b.set(part.name, step(stage.op, part, value))
+        b.set(part.name, step(part, row.keep(group * lanes, value)))
 
     with nest(b, tuple(outer), values) as inside:
         with b.loop("u", Index(), index(groups // parts)) as u:
@@ -76,12 +153,12 @@ def _reduce(
         for i in range(groups % parts):
             add(sums[i], index(groups - groups % parts + i), inside)
         for i in range(rest):
-            at = {**inside, inner: index(groups * lanes + i)}
-            b.set(name, step(stage.op, result, scalar(body, at, accs)))
+            last = {**inside, inner: index(groups * lanes + i)}
+            b.set(name, step(result, row.keep(last[inner], scalar(body, last, accs))))
     for part in sums[1:]:
-        b.set(sums[0].name, step(stage.op, sums[0], part))
+        b.set(sums[0].name, step(sums[0], part))
     whole = across_lanes(stage.op, sums[0])
-    b.set(name, step(stage.op, result, whole) if rest else whole)
+    b.set(name, step(result, whole) if rest else whole)
     return result
 
 
@@ -122,5 +199,3 @@ def _store_columns(
     else:
         value = vector(kernel.value, axis, base, lanes, values, accs, valid)
     b.store(0, kernel.store.substitute(at), value, valid)
-
-

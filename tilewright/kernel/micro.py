@@ -81,6 +81,7 @@ class Micro:
 
     count, row_tiles: rows, and register tiles of rows, of the whole kernel
     staged, partial:  numbers of scratch buffers: a block of columns; sums between blocks
+    out:              number of the buffer that takes the values
     """
 
     b: Builder
@@ -94,6 +95,7 @@ class Micro:
     row_tiles: Index
     staged: int | None = None
     partial: int | None = None
+    out: int = 0
 
     # ---- which rows, which columns ---------------------------------------------------------------
 
@@ -132,7 +134,7 @@ class Micro:
         self, first: Index, rows: int, at: tuple[Index, Index], slot: Index, block: Block
     ) -> None:
         base = self.b.let(first, "m")
-        self._each_width(*at, lambda panel: self._tile(base, rows, panel, slot, block))
+        self._each_width(*at, lambda panel: self.tile(base, rows, panel, slot, block))
 
     def _each_width(self, first: Index, local: Index, emit: Callable[[Panel], None]) -> None:
         """Panel `local` of a tile that starts at panel `first`; the last may hold fewer columns."""
@@ -156,7 +158,7 @@ class Micro:
 
     # ---- one register tile -----------------------------------------------------------------------
 
-    def _tile(self, base: Index, rows: int, panel: Panel, slot: Index, block: Block) -> None:
+    def tile(self, base: Index, rows: int, panel: Panel, slot: Index, block: Block) -> None:
         """Sums over the block, from zero or from where the last block left them; then the store."""
         b, vectors = self.b, self._vectors(panel)
         points = Rows(b, self.ops, base, rows, block.values)
@@ -249,7 +251,7 @@ class Micro:
         """Epilogue and store of one vector (its first `valid` columns)."""
         lanes = self.schedule.lanes
         value = vector(self.kernel.value, self.ops.n, col, lanes, at, {0: acc}, valid)
-        self.b.store(0, self.kernel.store.substitute({**at, self.ops.n: col}), value, valid)
+        self.b.store(self.out, self.kernel.store.substitute({**at, self.ops.n: col}), value, valid)
 
     # ---- the column operand ----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import BOOL, DType
 from tilewright.base.scalars import COMBINE, REDUCTIONS
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Call, Const, Expr, Lane, Reg, dtype_of, lanes_of
@@ -36,6 +36,12 @@ def step(op: str, acc: Expr, value: Expr) -> Call:
     if op == "sum" and dtype.is_float and isinstance(value, Call) and value.fn == "mul":
         return Call("fma", (*value.operands, acc), dtype, lanes)
     return Call(COMBINE[op], (acc, value), dtype, lanes)
+
+
+def larger(a: Expr, b: Expr) -> Call:
+    """The larger of two numbers by one comparison: b where a < b, else a.  It may lose a NaN."""
+    lanes = lanes_of(b)
+    return Call("where", (Call("lt", (a, b), BOOL, lanes), b, a), dtype_of(b), lanes)
 
 
 def across_lanes(op: str, acc: Reg) -> Expr:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.base.dtypes import F32
-from tilewright.kernel.expr import Load
+from tilewright.kernel.expr import Expr, Load
 from tilewright.kernel.index import Var
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import stride
@@ -59,6 +59,51 @@ class Operands:
         if not self.depth or self.row_step is None:
             return False
         return all(stride(o.index, self.depth[-1]) == 1 for o in operands)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The roles of an attention's loads, axes and stages.
+
+    `m`: the axis of the query rows (extent 1 if there is none).  `outer`: heads and batches.
+    `argument`: what softmax is applied to, an expression over `Acc(scores)`.
+    `scores`, `context`, `total`: numbers of the stages q·k, probabilities·v and their sum.
+    """
+
+    q: Load
+    k: Load
+    v: Load
+    m: Var
+    n: Var
+    keys: Var
+    depth: Var
+    outer: tuple[Var, ...]
+    argument: Expr
+    scores: int
+    context: int
+    total: int
+
+
+def attention(kernel: Kernel) -> Attention | None:
+    """The roles, or None if the kernel is no attention."""
+    if kernel.anchor != "attention":
+        return None
+    (n,) = kernel.axes[-kernel.cols :]
+    numbers = {
+        "context" if s.keep == (n,) else "scores" if s.keep else s.op: i
+        for i, s in enumerate(kernel.stages)
+    }
+    scores, context, top = (kernel.stages[numbers[c]] for c in ("scores", "context", "max"))
+    (keys,), (depth,) = scores.keep, scores.axes
+    loads = [x for s in (scores, context) for x in s.value.args if isinstance(x, Load)]
+    assert len(loads) == 3, f"{kernel.name}: operands of an attention lie in memory"
+    q, k, v = (loads[1], loads[0], loads[2]) if keys in loads[0].index.variables else loads
+    fixed = k.index.variables | v.index.variables
+    rows = [r for r in kernel.rows if r not in fixed and stride(q.index, r)]
+    m = max(rows, key=lambda r: r.extent, default=Var("one", 1))
+    outer = tuple(r for r in kernel.rows if r != m)
+    stages = (numbers["scores"], numbers["context"], numbers["sum"])
+    return Attention(q, k, v, m, n, keys, depth, outer, top.value, *stages)
 
 
 def operands(kernel: Kernel) -> Operands | None:

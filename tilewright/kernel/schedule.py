@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from tilewright.kernel.roles import Operands, operands
+from tilewright.kernel.roles import Attention, Operands, attention, operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import stride
 from tilewright.kernel.windows import Windows, windows
@@ -47,6 +47,8 @@ class Schedule:
     along:  vectors of a contraction run along its columns, "n", or, where both operands are
             contiguous there, along its reduction, "k"; then y0 counts single columns
     lanes:  elements per vector ("vectorize"); 1 = scalar code
+    cache:  operands whose blocks are copied to scratch memory before use ("cache read"): of an
+            attention "k", "v", "kv"; there x1 is query rows of one head, y1 keys of one block
     """
 
     x0: int = 1
@@ -59,6 +61,7 @@ class Schedule:
     stage: bool = False
     along: str = "n"
     lanes: int = 4
+    cache: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -86,6 +89,12 @@ IN_ROWS = 64
 #: Tiles that balance a handful of workers.
 ENOUGH_TILES = 32
 
+#: Query rows of one tile of an attention: a head of 384 rows makes 8 tiles.
+ATTENTION_ROWS = 48
+
+#: Up to so many query rows, scores are dot products: transposing keys would cost more.
+DOT_ROWS = 4
+
 #: Elements that make one tile of an elementwise or row-wise kernel worth a ticket.
 TILE_ELEMENTS = 4096
 
@@ -95,14 +104,20 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
     roles = operands(kernel)
     if roles is not None:
         return _contraction(kernel, roles, machine)
+    heads = attention(kernel)
+    if heads is not None:
+        return _attention(heads, machine)
     across = windows(kernel)
     if across is not None:
         return _windows(kernel, across, machine)
     row = prod(v.extent for v in kernel.axes[len(kernel.axes) - max(kernel.cols, 1) :])
     reduced = max((prod(v.extent for v in s.axes) for s in kernel.stages), default=1)
     per_row = max(row, reduced) if kernel.stages else row
+    if kernel.cols and stride(kernel.store, kernel.axes[-1]) != 1:
+        per_row *= kernel.rows[-1].extent if kernel.rows else 1  # vectors run across the rows
     rows = max(1, TILE_ELEMENTS // max(per_row, 1))
-    return Schedule(x1=rows, y1=TILE_ELEMENTS, r0=2, lanes=machine.lanes)
+    points = max(4 * machine.lanes, TILE_ELEMENTS // max(reduced, 1))
+    return Schedule(x1=rows, y1=points, r0=4, lanes=machine.lanes)
 
 
 def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
@@ -172,6 +187,17 @@ def _windows(kernel: Kernel, across: Windows, machine: Machine) -> Schedule:
     span = max(1, min(blocks, TILE_WORK // (x0 * y0 * depth)))
     x1 = max(1, TILE_WORK // (x0 * y0 * span * depth))
     return Schedule(x0=x0, y0=y0, r0=taps, x1=x1, y1=span * y0, lanes=machine.lanes)
+
+
+def _attention(at: Attention, machine: Machine) -> Schedule:
+    """Rows enough to pay for staging keys; scores of a tile stay in half of L2."""
+    rows, keys = at.m.extent, at.keys.extent
+    x0, y0 = register_tile(rows, keys, machine)
+    x1 = x0 * max(1, min(ATTENTION_ROWS, rows) // x0)
+    y1 = max(256, machine.l2 // 2 // (4 * x1)) // 64 * 64
+    y1 = -(-keys // -(-keys // y1) + 63) // 64 * 64 if keys > y1 else keys
+    cache = "kv" if rows > DOT_ROWS else ""
+    return Schedule(x0=x0, y0=y0, r0=8, x1=x1, y1=y1, lanes=machine.lanes, cache=cache)
 
 
 def _pays_to_stage(kernel: Kernel, roles: Operands, x0: int, machine: Machine) -> bool:

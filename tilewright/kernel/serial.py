@@ -21,7 +21,10 @@ def kernel_to_data(k: Kernel) -> dict[str, Data]:
         "name": k.name,
         "axes": [_var(v) for v in k.axes],
         "cols": k.cols,
-        "stages": [[s.op, [_var(v) for v in s.axes], _expr(s.value)] for s in k.stages],
+        "stages": [
+            [s.op, [_var(v) for v in s.axes], _expr(s.value), [_var(v) for v in s.keep]]
+            for s in k.stages
+        ],
         "value": _expr(k.value),
         "store": _index(k.store),
         "buffers": [[b.dtype.name, b.size] for b in k.buffers],
@@ -31,10 +34,10 @@ def kernel_to_data(k: Kernel) -> dict[str, Data]:
 def kernel_from_data(data: dict[str, Data]) -> Kernel:
     return Kernel(
         data["name"],
-        tuple(Var(*v) for v in data["axes"]),
+        _vars(data["axes"]),
         tuple(
-            Stage(op, tuple(Var(*v) for v in axes), _to_expr(value))
-            for op, axes, value in data["stages"]
+            Stage(op, _vars(axes), _to_expr(value), _vars(keep))
+            for op, axes, value, keep in data["stages"]
         ),
         _to_expr(data["value"]),
         _to_index(data["store"]),
@@ -45,6 +48,10 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
 
 def _var(v: Var) -> Data:
     return [v.name, v.extent]
+
+
+def _vars(data: list[Data]) -> tuple[Var, ...]:
+    return tuple(Var(*v) for v in data)
 
 
 def _index(i: Index) -> Data:

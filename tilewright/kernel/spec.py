@@ -7,6 +7,9 @@ hashable and serialisable.  It names no tile size, no loop order and no target.
                     value r0 + b3[n]
     softmax row:    axes (row | col), r0 = max over j, r1 = sum over j of exp(x - r0),
                     value exp(x[row, col] - r0) / r1
+    attention row:  axes (row | col), r0 = sum over d of q[row, d] * k[j, d], keeping j,
+                    r1 = max over j of r0, r2 = sum over j of exp(r0 - r1) * v[j, col], keeping
+                    col, r3 = sum over j of exp(r0 - r1), value r2 / r3
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from functools import cached_property
 from math import prod
 
 from tilewright.base.dtypes import DType
-from tilewright.kernel.expr import Call, Expr, Load, dtype_of, walk
+from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of, walk
 from tilewright.kernel.index import Index, Var
 
 
@@ -32,12 +35,14 @@ class Buffer:
 class Stage:
     """One reduction: `op` ("sum", "max", "min", "prod") over `axes` of `value`.
 
-    `value` may use the results of earlier stages (`Acc`).
+    `value` may use the results of earlier stages (`Acc`).  The result has one element for each
+    point of the rows and of `keep`; an `Acc` reads the element at the current point.
     """
 
     op: str
     axes: tuple[Var, ...]
     value: Expr
+    keep: tuple[Var, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,9 @@ class Kernel:
     """One kernel.
 
     axes:    the output domain; every point of it is written exactly once
-    cols:    how many trailing axes the stages do not depend on (the "row" of softmax); 0 otherwise
-    stages:  reductions, evaluated for each point of the leading axes
+    cols:    how many trailing axes no stage depends on, unless it keeps them (the "row" of
+             softmax); 0 otherwise
+    stages:  reductions, evaluated for each point of the leading axes (and of what they keep)
     value:   the stored scalar, over axes and stage results
     store:   element offset in the output, over axes
     buffers: number 0 is the output, then the inputs in the order of `Load.buffer`
@@ -82,9 +88,11 @@ class Kernel:
 
     @property
     def anchor(self) -> str:
-        """"contract", "rowwise", "reduce" or "map": which lowering serves the kernel."""
+        """"contract", "attention", "rowwise", "reduce" or "map": which lowering serves it."""
         if not self.stages:
             return "map"
+        if any(s.keep for s in self.stages):
+            return "attention"
         if self.product is not None:
             return "contract"
         return "rowwise" if self.cols or len(self.stages) > 1 else "reduce"
@@ -96,8 +104,19 @@ class Kernel:
         rows = prod(v.extent for v in self.rows)
         total = points * _calls(self.value)
         for stage in self.stages:
-            total += rows * prod(v.extent for v in stage.axes) * (_calls(stage.value) + 1)
+            terms = prod(v.extent for v in (*stage.keep, *stage.axes))
+            total += rows * terms * (_calls(stage.value) + 1)
         return total
+
+    @property
+    def product_flops(self) -> int:
+        """Floating point operations of sums of products alone: what a register tile could do."""
+        points = prod(v.extent for v in self.rows)
+        return sum(
+            2 * points * prod(v.extent for v in (*s.keep, *s.axes))
+            for s in self.stages
+            if s.op == "sum" and isinstance(s.value, Call) and s.value.fn == "mul"
+        )
 
     @property
     def bytes(self) -> int:
@@ -112,13 +131,16 @@ def _calls(e: Expr) -> int:
 def check(kernel: Kernel) -> None:
     """Assert the invariants: buffers exist, dtypes fit, stages come before use."""
     exprs = [s.value for s in kernel.stages] + [kernel.value]
+    scopes = [{*s.axes, *s.keep} for s in kernel.stages] + [set(kernel.axes)]
     for position, e in enumerate(exprs):
         for node in walk(e):
             if isinstance(node, Load):
                 assert 0 < node.buffer < len(kernel.buffers), f"{kernel.name}: {node}"
                 assert node.dtype == kernel.buffers[node.buffer].dtype, f"{kernel.name}: {node}"
-            stage = getattr(node, "stage", None)
-            assert stage is None or stage < position, f"{kernel.name}: {node} before it exists"
+            if isinstance(node, Acc):
+                assert node.stage < position, f"{kernel.name}: {node} before it exists"
+                kept = kernel.stages[node.stage].keep
+                assert scopes[position].issuperset(kept), f"{kernel.name}: {node} out of scope"
     assert dtype_of(kernel.value) == kernel.dtype, f"{kernel.name}: stores {kernel.value}"
 
 
@@ -134,6 +156,7 @@ def render(kernel: Kernel) -> str:
     lines = [f"kernel {kernel.name} ({kernel.anchor})  {split}".rstrip()]
     lines += [f"  b{i}: {b.dtype}[{b.size}]" for i, b in enumerate(kernel.buffers)]
     for i, s in enumerate(kernel.stages):
-        lines.append(f"  r{i} = {s.op} over {domain(s.axes)} of {s.value}")
+        kept = f" keeping {domain(s.keep)}" if s.keep else ""
+        lines.append(f"  r{i} = {s.op} over {domain(s.axes)}{kept} of {s.value}")
     lines.append(f"  b0[{kernel.store}] = {kernel.value}")
     return "\n".join(lines)

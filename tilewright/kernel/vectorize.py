@@ -16,6 +16,7 @@ from tilewright.kernel.expr import (
     Const,
     Expr,
     Guard,
+    IndexValue,
     Lane,
     Lanes,
     Load,
@@ -67,6 +68,13 @@ def vector(
         return reg if lanes_of(reg) == lanes else Splat(reg, lanes)
     if isinstance(e, Reg):
         return Splat(e, lanes)
+    place = _position(e)
+    if place is not None:
+        at, step = place.index.substitute({**values, axis: base}), stride(place.index, axis)
+        first = Splat(IndexValue(at, I32), lanes)
+        if step is not None:
+            steps = tuple(Const(step * lane, I32) for lane in range(lanes))
+            return Call("add", (first, Lanes(steps)), I32, lanes) if step else first
     if isinstance(e, Call) and all(map(_fits, (e, *e.operands))):
         args = tuple(vector(a, axis, base, lanes, values, accs, valid) for a in e.operands)
         return Call(e.fn, args, e.dtype, lanes)
@@ -77,6 +85,15 @@ def vector(
         parts = (vector(a, axis, base, lanes, values, accs, valid) for a in e.args)
         return Guard(bounds, *parts)
     return _each(e, axis, base, lanes, values, accs, valid)
+
+
+def _position(e: Expr) -> IndexValue | None:
+    """An index as an i32, which vectors hold: addresses are smaller than 2^31."""
+    if isinstance(e, Call) and e.fn == "cast" and e.dtype == I32:
+        e = e.operands[0]
+    elif not isinstance(e, IndexValue) or e.dtype != I32:
+        return None
+    return e if isinstance(e, IndexValue) else None
 
 
 def _fits(e: Expr) -> bool:

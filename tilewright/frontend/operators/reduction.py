@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isqrt
 
-from tilewright.base.dtypes import BOOL, I32
+from tilewright.base.dtypes import BOOL, I32, I64
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
 from tilewright.graph.node import Node, cast, flip, iota, pad, reduce, reshape, unfold
@@ -94,10 +94,10 @@ def first_extreme(x: Node, axis: int, fn: str, last: bool = False) -> Node:
     best = al.equal(x, reduce(fn, x, (axis,)))
     if x.dtype.is_float:
         best = al.apply("or", best, al.apply("not", al.equal(x, x)))
-    place = iota(x.shape, axis)
+    place = cast(iota(x.shape, axis), I32)  # vectors hold no i64
     if last:
-        return reduce("max", al.where(best, place, -1), (axis,))
-    return reduce("min", al.where(best, place, x.shape[axis]), (axis,))
+        return cast(reduce("max", al.where(best, place, -1), (axis,)), I64)
+    return cast(reduce("min", al.where(best, place, x.shape[axis]), (axis,)), I64)
 
 
 def _arg(fn: str) -> Callable[..., Node]:

@@ -9,7 +9,9 @@ sin and cos are accurate for |x| <= 8192; beyond, the result is only some value 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from functools import reduce
 
 from tilewright.kernel import expr as k
 from tilewright.kernel.loops import For, If, LetGather, Set, Stmt, Store, TileFn
@@ -82,15 +84,24 @@ ROUND = 12582912.0
 SIGN = -(1 << 31)
 NAN_BITS, INF_BITS = 0x7FC00000, 0x7F800000
 
+#: Coefficients from which on a polynomial counts as long.
+LONG = 8
+
 Math = Callable[..., Expr]
 
 
 def _poly(b: Builder, name: str, x: Expr, sign: float = 1.0) -> Expr:
-    """Horner's rule."""
-    *rest, total = (b.f32x4(sign * c) for c in COEFFICIENTS[name])
-    for c in reversed(rest):
-        total = madd(b, total, x, c)
-    return total
+    """Horner's rule; Estrin's for long polynomials, whose chain is a third as long."""
+    terms: list[Expr] = [b.f32x4(sign * c) for c in COEFFICIENTS[name]]
+    if len(terms) < LONG:
+        return reduce(lambda total, c: madd(b, total, x, c), reversed(terms))
+    power = b.vec(x)
+    while len(terms) > 1:
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        odd = terms[-1:] if len(terms) % 2 else []
+        terms = [b.vec(madd(b, high, power, low)) for low, high in pairs] + odd
+        power = b.vec(_mul(power, power))
+    return terms[0]
 
 
 def _mul(x: Expr, y: Expr) -> Expr:
@@ -291,9 +302,9 @@ _MAKE: dict[str, Math] = {
 #: Function -> number of arguments.
 FUNCTIONS: dict[str, int] = {name: 2 if name == "pow" else 1 for name in _MAKE}
 
-#: Functions short enough to be expanded in place, as long as a kernel names them rarely.
+#: Functions short enough to be expanded in place, as long as no loop body names them often.
 SHORT = frozenset({"exp", "tanh", "erf"})
-FEW = 2
+FEW = 4
 
 
 def call(b: Builder, name: str, args: list[Expr]) -> Expr:
@@ -329,25 +340,20 @@ _POWERS: dict[float, Callable[[Builder, Local], Expr]] = {
 
 
 def inlined(fn: TileFn) -> frozenset[str]:
-    """Which functions to expand in place in this kernel."""
-    counts: dict[str, int] = {}
-    _count_stmts((*fn.prologue, *fn.body), counts)
-    return frozenset(n for n, times in counts.items() if times <= FEW and n in SHORT)
+    """Which functions to expand in place: short ones that no list of statements names often."""
+    most = _most((*fn.prologue, *fn.body))
+    return frozenset(n for n, times in most.items() if times <= FEW and n in SHORT)
 
 
-def _count_stmts(stmts: tuple[Stmt, ...], counts: dict[str, int]) -> None:
+def _most(stmts: tuple[Stmt, ...]) -> Counter[str]:
+    """How often each function is named in one straight line, at most."""
+    here: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
     for s in stmts:
         if isinstance(s, (Set, Store, LetGather)):
-            _count(s.value, counts)
+            here.update(x.fn for x in k.walk(s.value) if isinstance(x, k.Call))
         elif isinstance(s, For):
-            _count_stmts(s.body, counts)
+            inside |= _most(s.body)
         elif isinstance(s, If):
-            _count_stmts(s.then, counts)
-            _count_stmts(s.orelse, counts)
-
-
-def _count(e: k.Expr, counts: dict[str, int]) -> None:
-    if isinstance(e, k.Call) and e.fn in FUNCTIONS:
-        counts[e.fn] = counts.get(e.fn, 0) + 1
-    for a in e.args:
-        _count(a, counts)
+            inside |= _most(s.then) | _most(s.orelse)
+    return here | inside

@@ -274,12 +274,20 @@ class Values:
         picked = Op(f"{_cell(shape)}.extract_lane", (self.value(e.value),), (e.lane,))
         return op("i32.and", picked, const(1)) if shape == "mask" else picked
 
+    def shuffle(self, e: k.Shuffle) -> Expr:
+        picked = bytes(4 * lane + byte for lane in e.picks for byte in range(4))
+        return Op("i8x16.shuffle", (self.value(e.a), self.value(e.b)), (picked,))
+
     def call(self, e: k.Call) -> Expr:
         if e.fn == "cast":
             (x,) = e.operands
             return cast(self.b, self.value(x), k.dtype_of(x), e.dtype, e.lanes)
         if e.fn in mathlib.FUNCTIONS:
             return self.math(e)
+        limits = _limits(e)
+        if limits is not None:
+            instruction, x, y = limits
+            return op(instruction, self.value(x), self.value(y))
         args = [self.operand(e, x) for x in e.operands]
         dtype = BOOL if e.fn in ("and", "or", "not") else k.dtype_of(e.operands[-1])
         shape = shape_of(dtype, e.lanes)
@@ -367,6 +375,19 @@ def _minus(flag: Expr) -> Expr:
     return op("i32.sub", const(0), flag)
 
 
+def _limits(e: k.Call) -> tuple[str, k.Expr, k.Expr] | None:
+    """where(a < b, b, a) is pmax(a, b) and where(a < b, a, b) is pmin(b, a): one instruction."""
+    if e.fn != "where" or e.dtype != F32 or e.lanes != 4:
+        return None
+    test, *picked = e.operands
+    if not isinstance(test, k.Call) or test.fn != "lt":
+        return None
+    a, b = test.operands
+    if picked == [b, a]:
+        return "f32x4.pmax", a, b
+    return ("f32x4.pmin", b, a) if picked == [a, b] else None
+
+
 def _number(e: k.Expr) -> float | None:
     """The value of a literal that is no NaN."""
     if isinstance(e, k.Splat):
@@ -386,4 +407,5 @@ _RULES: dict[type, Callable[[Values, Any], Expr]] = {
     k.Splat: Values.splat,
     k.Lanes: Values.lanes,
     k.Lane: Values.lane,
+    k.Shuffle: Values.shuffle,
 }

@@ -1,0 +1,411 @@
+"""Attention: softmax(q·kᵀ)·v of a block of query rows, whose scores never leave scratch memory.
+
+Input: a kernel with two contractions and a softmax between.  Output: a `TileFn`: one tile is about
+`x1` query rows of one head.  Per block of `y1` keys: scores by register tiles into scratch, one
+exponential per score in place, then times v by register tiles again.
+
+    all keys in one block:  context = exp(s - max) · v,  stored with the division by the sum
+    several blocks:         running maximum M, sum L and context C of each row ("online softmax",
+                            Milakov and Gimelshein 2018): M' = max(M, max s), f = exp(M - M'),
+                            L' = f·L + sum exp(s - M'), C' = f·C + exp(s - M')·v
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+
+from tilewright.base.dtypes import BOOL, F32
+from tilewright.kernel.blocks import Block, blocks
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Load, Reg, Splat, rewrite
+from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.lanes import lane_sums, transposed
+from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.kernel.micro import Micro, Panel
+from tilewright.kernel.reduction import Values, across_lanes, larger
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.roles import attention as roles_of
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Buffer, Kernel, Stage
+from tilewright.kernel.vectorize import stride, vector
+
+#: The start of a running maximum: finite, so that exp(-inf - maximum) is 0 and no NaN.
+LOWEST = -3.4028234663852886e38
+
+#: Vectors of scores per pass of a softmax loop; rows in scratch are padded to whole passes.
+VECTORS = 4
+
+
+def lower_attention(kernel: Kernel, schedule: Schedule) -> TileFn:
+    """Tiles of x1 query rows of one head; blocks of y1 keys."""
+    return _Lowering(kernel, schedule).lower()
+
+
+class _Lowering:
+    def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
+        roles = roles_of(kernel)
+        assert roles is not None
+        self.kernel, self.schedule, self.at = kernel, schedule, roles
+        self.lanes = schedule.lanes
+        rows = roles.m.extent
+        self.row_tiles = -(-rows // min(schedule.x0, rows))
+        self.small, self.larger = divmod(rows, self.row_tiles)
+        self.group = max(1, min(schedule.x1 // max(schedule.x0, 1), self.row_tiles))
+        self.most = min(rows, self.group * (self.small + (self.larger > 0)))
+        self.block = min(schedule.y1, roles.keys.extent)
+        self.online = self.block < roles.keys.extent
+        step = VECTORS * self.lanes
+        self.width = -(-self.block // step) * step
+        extents = (*(v.extent for v in roles.outer), -(-self.row_tiles // self.group))
+        self.b = Builder({}, prod(extents))
+        *outer, group = (self.b.let(i) for i in unflatten(self.b.tile, extents))
+        self.values = dict(zip(roles.outer, outer, strict=True))
+        self._rows(group)
+        self.scratch: list[Scratch] = []
+        self.local, self.key = Var("local", self.most), Var("key", self.block)
+        self.scores = self._area(self.most * self.width)
+        self.sums = self._area(self.most)
+        if self.online:
+            self.tops, self.factors = self._area(self.most), self._area(self.most)
+            self.sofar = self._area(self.most * roles.n.extent)
+        if self._staged("k"):
+            self.k_panel = self._area(roles.depth.extent * schedule.y0)
+        if self._staged("v"):
+            self.v_width = -(-roles.n.extent // schedule.y0) * schedule.y0
+            self.v_copy = self._area(self.block * self.v_width)
+
+    def _rows(self, group: Index) -> None:
+        """Row tiles have even shares: the first `larger` ones have one row more."""
+        self.first_tile = self.b.let(group * self.group)
+        self.end_tile = self.b.let_min(self.first_tile + self.group, index(self.row_tiles))
+
+        def start(tile: Index) -> Index:
+            extra = self.b.let_min(tile, index(self.larger)) if self.larger else Index()
+            return tile * self.small + extra
+
+        self.first = self.b.let(start(self.first_tile))
+        self.count = self.b.within(start(self.end_tile) - self.first, self.most + 1, "count")
+
+    def _area(self, size: int) -> int:
+        self.scratch.append(Scratch(F32, size))
+        return len(self.kernel.buffers) + len(self.scratch) - 1
+
+    def _staged(self, operand: str) -> bool:
+        """True if blocks of this operand are copied to scratch memory."""
+        if operand == "v":
+            return "v" in self.schedule.cache
+        if stride(self.at.k.index, self.at.keys) == 1:
+            return False
+        return "k" in self.schedule.cache or not self._along_depth()
+
+    def _along_depth(self) -> bool:
+        """True if rows of q and of k are contiguous, so that scores can be dot products."""
+        loads = (self.at.q, self.at.k)
+        return all(stride(x.index, self.at.depth) == 1 for x in loads)
+
+    # ---- the whole tile --------------------------------------------------------------------------
+
+    def lower(self) -> TileFn:
+        full, rest = divmod(self.at.keys.extent, self.block)
+        if not self.online:
+            self._block(Index(), self.block)
+            return self.b.finish(self.kernel, tuple(self.scratch))
+        with self._each_row() as row:
+            self.b.store(self.tops, row, Const(LOWEST, F32))
+            self.b.store(self.sums, row, Const(0.0, F32))
+        with self.b.loop("z", Index(), self.b.let(self.count * self.at.n.extent)) as z:
+            self.b.store(self.sofar, z, Const(0.0, F32))
+        with self.b.loop("block", Index(), index(full)) as block:
+            self._block(self.b.let(block * self.block), self.block)
+        if rest:
+            self._block(index(full * self.block), rest)
+        self._finish()
+        return self.b.finish(self.kernel, tuple(self.scratch))
+
+    def _block(self, start: Index, keys: int) -> None:
+        """Scores, softmax and context of `keys` keys from `start` on."""
+        self._pad(keys)
+        self._scores(start, keys)
+        if self.online:
+            self._softmax_so_far(keys)
+        else:
+            self._softmax(keys)
+        self._context(start, keys)
+
+    @contextmanager
+    def _each_row(self) -> Iterator[Index]:
+        with self.b.loop("row", Index(), self.count, extent=self.most) as row:
+            yield row
+
+    # ---- scores ----------------------------------------------------------------------------------
+
+    def _pad(self, keys: int) -> None:
+        """The lanes of a row's last pass that hold no score: exp makes 0 of them."""
+        step = VECTORS * self.lanes
+        first, end = keys // self.lanes * self.lanes, -(-keys // step) * step
+        if keys == end:
+            return
+        with self._each_row() as row:
+            for at in range(first, end, self.lanes):
+                low = Const(float("-inf"), F32, self.lanes)
+                self.b.store(self.scores, row * self.width + at, low)
+
+    def _scores(self, start: Index, keys: int) -> None:
+        at, y0 = self.at, self.schedule.y0
+        moved = {at.m: self.first + index(self.local), at.keys: start + index(self.key)}
+        argument = at.argument.substitute(moved)
+        if not self._staged("k") and stride(at.k.index, at.keys) != 1:
+            self._dots(argument, moved, keys)
+            return
+        argument = rewrite(argument, lambda e: Acc(0, F32) if isinstance(e, Acc) else e)
+        q = replace(at.q, index=at.q.index.substitute(moved))
+        k = replace(at.k, index=at.k.index.substitute(moved))
+        col = k
+        if self._staged("k"):
+            col = Load(self.k_panel, index(at.depth) * y0 + index(self.key) % y0, F32)
+        store = index(self.local) * self.width + index(self.key)
+        tile = self._tile(q, col, self.key, at.depth, argument, store, self.scores)
+        with_panel = self._stage_keys if self._staged("k") else None
+        for panel, cols in self._panels(keys):
+            if with_panel is not None:
+                with_panel(k, panel, cols)
+            for local, rows in self._row_tiles():
+                self._emit(tile, local, rows, panel, self.values, cols)
+
+    def _stage_keys(self, k: Load, panel: Index, cols: int) -> None:
+        """k[key, d] of a panel -> panel[d, key], by transposed squares of lanes x lanes"""
+        at, y0, lanes, b = self.at, self.schedule.y0, self.lanes, self.b
+        squares = stride(k.index, at.depth) == 1
+        whole, rest = divmod(at.depth.extent, lanes) if squares else (0, at.depth.extent)
+        for group in range(0, -(-cols // lanes) * lanes, lanes):
+            base = panel * y0 + group
+            valid = min(cols - group, lanes)
+            with b.loop("d", Index(), index(whole)) as d:
+                values = {**self.values, at.depth: d * lanes}
+                at_key = [k.index.substitute({**values, self.key: base + i}) for i in range(valid)]
+                rows: list[Expr] = [replace(k, index=i, lanes=lanes) for i in at_key]
+                rows += [Const(0.0, F32, lanes)] * (lanes - valid)
+                for i, column in enumerate(transposed(b, rows)):
+                    b.store(self.k_panel, (d * lanes + i) * y0 + group, column)
+            with b.loop("d", index(whole * lanes), index(whole * lanes + rest)) as d:
+                values = {**self.values, at.depth: d}
+                column = vector(k, self.key, base, lanes, values, {}, valid % lanes)
+                b.store(self.k_panel, d * y0 + group, column)
+
+    def _dots(self, argument: Expr, moved: dict[Var, Index], keys: int) -> None:
+        """Few rows: each score is a dot product along the depth; 8 keys at a time."""
+        at, lanes, b = self.at, self.lanes, self.b
+        whole, rest = divmod(at.depth.extent, lanes)
+        many = 2 * lanes
+        with self._each_row() as row:
+            values = {**self.values, self.local: row}
+
+            def dots(base: Index, count: int) -> None:
+                sums = [Reg(f"dot{i}", F32, lanes) for i in range(count)]
+                for s in sums:
+                    b.set(s.name, Const(0.0, F32, lanes))
+
+                def step(d: Index, valid: int) -> None:
+                    def read(x: Load, i: int) -> Load:
+                        where = {**values, at.depth: d, self.key: base + i}
+                        found = x.index.substitute(moved).substitute(where)
+                        return replace(x, index=found, lanes=lanes, valid=valid)
+
+                    b.set("query", read(at.q, 0))
+                    for i, s in enumerate(sums):
+                        factors = (Reg("query", F32, lanes), read(at.k, i), s)
+                        b.set(s.name, Call("fma", factors, F32, lanes))
+
+                with b.loop("d", Index(), index(whole)) as d:
+                    step(d * lanes, 0)
+                if rest:
+                    step(index(whole * lanes), rest)
+                for first in range(0, count, lanes):
+                    valid = min(count - first, lanes)
+                    some: list[Expr] = [*sums[first : first + valid]]
+                    some += [Const(0.0, F32, lanes)] * (lanes - valid)
+                    b.set("scores", lane_sums(some))
+                    known = {at.scores: Reg("scores", F32, lanes)}
+                    there = base + first
+                    value = vector(argument, self.key, there, lanes, values, known, valid % lanes)
+                    b.store(self.scores, row * self.width + there, value, valid % lanes)
+
+            with b.loop("keys", Index(), index(keys // many)) as group:
+                dots(group * many, many)
+            if keys % many:
+                dots(index(keys // many * many), keys % many)
+
+    # ---- softmax ---------------------------------------------------------------------------------
+
+    def _softmax(self, keys: int) -> None:
+        """scores := exp(scores - maximum), and the sum of each row"""
+        with self._each_row() as row:
+            self._maximum(row, keys)
+            self._powers(row, keys)
+            self.b.store(self.sums, row, Reg("sum", F32))
+
+    def _softmax_so_far(self, keys: int) -> None:
+        """The same with the running maximum, and the factor by which it changes what was before."""
+        b, top = self.b, Reg("top", F32)
+        with self._each_row() as row:
+            self._maximum(row, keys)
+            before = Reg("before", F32)
+            b.set("before", Load(self.tops, row, F32))
+            b.set("top", larger(before, top))
+            b.set("factor", Call("exp", (Call("sub", (before, top), F32),), F32))
+            b.store(self.tops, row, top)
+            b.store(self.factors, row, Reg("factor", F32))
+            self._powers(row, keys)
+            both = (Load(self.sums, row, F32), Reg("factor", F32), Reg("sum", F32))
+            b.store(self.sums, row, Call("fma", both, F32))
+
+    def _maximum(self, row: Index, keys: int) -> None:
+        """The row's largest score.  A NaN may get lost here: exp(NaN - maximum) brings it back."""
+        b, lanes = self.b, self.lanes
+        tops = [Reg(f"top{i}", F32, lanes) for i in range(VECTORS)]
+        for t in tops:
+            b.set(t.name, Const(float("-inf"), F32, lanes))
+        step = VECTORS * lanes
+        with b.loop("u", Index(), index(-(-keys // step))) as u:
+            for i, t in enumerate(tops):
+                at = row * self.width + u * step + i * lanes
+                b.set("score", Load(self.scores, at, F32, lanes))
+                b.set(t.name, larger(t, Reg("score", F32, lanes)))
+        for t in tops[1:]:
+            b.set(tops[0].name, larger(tops[0], t))
+        b.set("top", across_lanes("max", tops[0]))
+
+    def _powers(self, row: Index, keys: int) -> None:
+        b, lanes = self.b, self.lanes
+        sums = [Reg(f"sum{i}", F32, lanes) for i in range(2)]
+        for s in sums:
+            b.set(s.name, Const(0.0, F32, lanes))
+        b.set("tops", Splat(Reg("top", F32), lanes))
+        step = VECTORS * lanes
+        with b.loop("u", Index(), index(-(-keys // step) * (VECTORS // len(sums)))) as u:
+            for i, s in enumerate(sums):
+                at = row * self.width + u * (len(sums) * lanes) + i * lanes
+                score = Load(self.scores, at, F32, lanes)
+                centred = Call("sub", (score, Reg("tops", F32, lanes)), F32, lanes)
+                power = Reg(f"power{i}", F32, lanes)
+                b.set(power.name, Call("exp", (centred,), F32, lanes))
+                b.set(s.name, Call("add", (s, power), F32, lanes))
+                b.store(self.scores, at, power)
+        b.set(sums[0].name, Call("add", (sums[0], sums[1]), F32, lanes))
+        b.set("sum", across_lanes("sum", sums[0]))
+
+    # ---- context ---------------------------------------------------------------------------------
+
+    def _context(self, start: Index, keys: int) -> None:
+        """powers · v, into the output or onto what the blocks before gave"""
+        at, local = self.at, index(self.local)
+        key = Var(self.key.name, keys)
+        v = replace(at.v, index=at.v.index.substitute({at.keys: start + index(key)}))
+        if self._staged("v"):
+            self._stage_values(v, key)
+            v = Load(self.v_copy, index(key) * self.v_width + index(at.n), F32)
+        row = Load(self.scores, local * self.width + index(key), F32)
+        if self.online:
+            store = local * at.n.extent + index(at.n)
+            before = (Load(self.sofar, store, F32), Load(self.factors, local, F32), Acc(0, F32))
+            value: Expr = Call("fma", before, F32)
+            tile = self._tile(row, v, at.n, key, value, store, self.sofar)
+        else:
+            moved = {at.m: self.first + local}
+            value, store = self._value(Load(self.sums, local, F32), Acc(0, F32)), self.kernel.store
+            value, store = value.substitute(moved), store.substitute(moved)
+            tile = self._tile(row, v, at.n, key, value, store, 0)
+        for panel, cols in self._panels(at.n.extent):
+            for base, rows in self._row_tiles():
+                self._emit(tile, base, rows, panel, self.values, cols)
+
+    def _stage_values(self, v: Load, key: Var) -> None:
+        """v[key, n] of the block, row by row into scratch"""
+        b, at, lanes = self.b, self.at, self.lanes
+        with b.loop("key", Index(), index(key.extent)) as k:
+            values = {**self.values, key: k}
+            for first in range(0, at.n.extent, lanes):
+                valid = min(at.n.extent - first, lanes) % lanes
+                row = vector(v, at.n, index(first), lanes, values, {}, valid)
+                b.store(self.v_copy, k * self.v_width + first, row)
+
+    def _finish(self) -> None:
+        """The stored value of each row from its context and sum."""
+        at, lanes, b = self.at, self.lanes, self.b
+        whole, rest = divmod(at.n.extent, lanes)
+        with self._each_row() as row:
+            total = Load(self.sums, row, F32)
+            none = Call("eq", (total, Const(0.0, F32)), BOOL)
+            # no finite score: exp(-inf - -inf) is what the specification says
+            value = self._value(Call("where", (none, Const(float("nan"), F32), total), F32))
+            values = {**self.values, at.m: b.let(self.first + row)}
+
+            def store(n: Index, valid: int) -> None:
+                there = row * at.n.extent + n
+                known = {at.context: Load(self.sofar, there, F32, lanes, valid)}
+                made = vector(value, at.n, n, lanes, values, known, valid)
+                b.store(0, self.kernel.store.substitute({**values, at.n: n}), made, valid)
+
+            with b.loop("n", Index(), index(whole)) as n:
+                store(n * lanes, 0)
+            if rest:
+                store(index(whole * lanes), rest)
+
+    def _value(self, total: Expr, context: Expr | None = None) -> Expr:
+        """The kernel's value with the sum (and the context) read from elsewhere."""
+        known = {self.at.total: total}
+        if context is not None:
+            known[self.at.context] = context
+        change = lambda e: known.get(e.stage, e) if isinstance(e, Acc) else e  # noqa: E731
+        return rewrite(self.kernel.value, change)
+
+    # ---- register tiles --------------------------------------------------------------------------
+
+    def _tile(
+        self, row: Load, col: Load, n: Var, depth: Var, value: Expr, store: Index, out: int
+    ) -> Micro:
+        """A register tile of sum over `depth` of row * col, its value and where it goes."""
+        product = Stage("sum", (depth,), Call("mul", (row, col), F32))
+        areas = tuple(Buffer(s.dtype, s.size) for s in self.scratch)
+        axes = (*self.at.outer, self.local, n)
+        buffers = (*self.kernel.buffers, *areas)
+        kernel = Kernel(self.kernel.name, axes, (product,), value, store, buffers)
+        ops = Operands(row, col, (self.local,), n, self.at.outer, (depth,))
+        steps = blocks(ops.depth, self.schedule.r0, 0)
+        x0, y0 = self.schedule.x0, self.schedule.y0
+        count, tiles = Var("rows", self.most + 1), index(self.row_tiles)
+        return Micro(self.b, kernel, ops, self.schedule, steps, x0, y0, count, tiles, out=out)
+
+    def _emit(
+        self, tile: Micro, base: Index, rows: int, panel: Index, values: Values, cols: int
+    ) -> None:
+        """One register tile over the whole reduction."""
+        whole = Block(values, Index(), index(tile.blocks.whole), Index(), Index())
+        tile.tile(base, rows, Panel(panel, panel, cols), Index(), whole)
+
+    def _panels(self, extent: int) -> Iterator[tuple[Index, int]]:
+        """(number, columns) of each panel: a loop over the full ones, then the last."""
+        full, rest = divmod(extent, self.schedule.y0)
+        if full:
+            with self.b.loop("panel", Index(), index(full)) as panel:
+                yield panel, self.schedule.y0
+        if rest:
+            yield index(full), rest
+
+    def _row_tiles(self) -> Iterator[tuple[Index, int]]:
+        """(first row in the tile, rows) of each register tile, in a loop."""
+        b = self.b
+        with b.loop("rt", self.first_tile, self.end_tile, extent=self.row_tiles) as tile:
+            if not self.larger:
+                yield b.within(tile * self.small - self.first, self.most, "m"), self.small
+                return
+            with b.branch() as then:
+                more = tile * (self.small + 1) - self.first
+                yield b.within(more, self.most, "m"), self.small + 1
+            with b.branch() as orelse:
+                less = tile * self.small + self.larger - self.first
+                yield b.within(less, self.most, "m"), self.small
+            b.choose((Bound(tile, self.larger),), then, orelse)

@@ -1,0 +1,129 @@
+"""Transposes: elementwise kernels whose operand is contiguous along another axis than the output.
+
+Input: a kernel without reductions.  Output: a `TileFn` whose inner step turns a square of vectors
+by shuffles: as many loads and stores as a copy has, instead of one load per element.
+
+    out[c, n] = f(x[n, c])   ->   rows n..n+3 of x at c, transposed; stores at c..c+3, from n on
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Acc, Expr, Guard, Load, Reg, rewrite, walk
+from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.lanes import transposed
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.reduction import Values
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.vectorize import storable, stride, vector
+
+#: Rows and columns of a block: its lines of both tensors stay in L1 whatever their distance.
+BLOCK = 16
+
+
+def turned_axis(kernel: Kernel, lanes: int) -> Var | None:
+    """The axis along which transposed operands are contiguous, if there are any."""
+    if kernel.stages or len(kernel.axes) < 2 or not storable(kernel.dtype) or lanes != 4:
+        return None
+    if any(isinstance(n, Guard) for n in walk(kernel.value)):
+        return None
+    n = kernel.axes[-1]
+    if stride(kernel.store, n) != 1 or n.extent < lanes:
+        return None
+    for c in kernel.axes[:-1]:
+        if c.extent >= lanes and _turned(kernel, c):
+            return c
+    return None
+
+
+def _turned(kernel: Kernel, c: Var) -> list[Load]:
+    """The loads that are contiguous along `c` and far apart along the last axis."""
+    n = kernel.axes[-1]
+    loads = dict.fromkeys(x for x in walk(kernel.value) if isinstance(x, Load))
+    return [
+        x
+        for x in loads
+        if stride(x.index, c) == 1
+        and stride(x.index, n) not in (0, 1, None)
+        and storable(x.dtype)
+        and x.index.is_affine
+    ]
+
+
+def lower_transpose(kernel: Kernel, schedule: Schedule, c: Var) -> TileFn:
+    """Tiles of at least BLOCK points of `c` (`x1` if larger) and the whole last axis."""
+    n, lanes = kernel.axes[-1], schedule.lanes
+    outer = tuple(v for v in kernel.axes[:-1] if v != c)
+    span = max(BLOCK, -(-schedule.x1 // BLOCK) * BLOCK)
+    grid = (*(v.extent for v in outer), -(-c.extent // span))
+    b = Builder({}, prod(grid))
+    *at, part = (b.let(i) for i in unflatten(b.tile, grid))
+    values = dict(zip(outer, at, strict=True))
+    first = b.let(part * span)
+    squares, odd = divmod(c.extent, lanes)
+    end = b.let_min((first + span) // lanes, index(squares))
+    loads = _turned(kernel, c)
+    value = rewrite(kernel.value, lambda e: Acc(loads.index(e), e.dtype) if e in loads else e)
+    body = replace(kernel, value=value)
+    whole, rest = divmod(n.extent, BLOCK)
+    start = b.let(first // lanes)
+
+    def columns(base: Index, count: int) -> None:
+        with b.loop("c", start, end, extent=squares) as square:
+            with b.loop("s", Index(), index(count // lanes)) as s:
+                _square(b, body, loads, {**values, c: square * lanes}, c, base + s * lanes)
+            for i in range(lanes if count % lanes else 0):
+                moved = {**values, c: square * lanes + i}
+                _row(b, kernel, moved, base + count // lanes * lanes, count % lanes)
+
+    with b.loop("n", Index(), index(whole)) as block:
+        columns(block * BLOCK, BLOCK)
+    if rest:
+        columns(index(whole * BLOCK), rest)
+    if odd:
+        begin = b.let_min(first + span, index(squares * lanes))
+        with b.loop("odd", begin, b.let_min(first + span, index(c.extent))) as row:
+            groups, rest = divmod(n.extent, lanes)
+            with b.loop("u", Index(), index(groups)) as u:
+                _row(b, kernel, {**values, c: row}, u * lanes, 0)
+            if rest:
+                _row(b, kernel, {**values, c: row}, index(groups * lanes), rest)
+    return b.finish(kernel)
+
+
+def _square(
+    b: Builder, kernel: Kernel, loads: list[Load], values: Values, c: Var, base: Index
+) -> None:
+    """A square of points: lanes of `c` from its value on, lanes of the last axis from `base` on."""
+    n, lanes = kernel.axes[-1], 4
+    columns: list[list[Expr]] = []
+    for number, load in enumerate(loads):
+        rows = [
+            vector(load, c, values[c], lanes, {**values, n: base + i}, {}) for i in range(lanes)
+        ]
+        turned = transposed(b, rows)
+        regs = [Reg(f"turned{number}_{i}", load.dtype, lanes) for i in range(lanes)]
+        for reg, column in zip(regs, turned, strict=True):
+            b.set(reg.name, column)
+        columns.append([*regs])
+    for i in range(lanes):
+        known = {number: column[i] for number, column in enumerate(columns)}
+        _row(b, kernel, {**values, c: values[c] + i}, base, 0, known)
+
+
+def _row(
+    b: Builder,
+    kernel: Kernel,
+    values: Values,
+    base: Index,
+    valid: int,
+    known: dict[int, Expr] | None = None,
+) -> None:
+    """One vector of the output, its first `valid` lanes."""
+    n = kernel.axes[-1]
+    value = vector(kernel.value, n, base, 4, values, known or {}, valid)
+    b.store(0, kernel.store.substitute({**values, n: base}), value, valid)
