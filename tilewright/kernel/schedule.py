@@ -7,7 +7,7 @@ Names follow nnJIT: x = rows, y = columns, r = reduction; 0 = per register tile,
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -83,11 +83,11 @@ LARGE_TILE_WORK = 1 << 20
 #: Taps along the innermost axis of a window that are written out, without a loop.
 MAX_TAPS = 11
 
-#: Columns of one tile of an operand that is not packed.
-IN_ROWS = 64
+#: Columns of one tile, if there are as many.
+COLUMNS = 64
 
 #: Tiles that balance a handful of workers.
-ENOUGH_TILES = 32
+ENOUGH_TILES = 24
 
 #: Query rows of one tile of an attention: a head of 384 rows makes 8 tiles.
 ATTENTION_ROWS = 48
@@ -121,41 +121,60 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
 
 
 def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
-    rows, cols = roles.m.extent, roles.n.extent
     if _suits_depth(roles, machine):
         return _along_depth(roles, machine)
-    depth = roles.steps
-    x0, y0 = register_tile(rows, cols, machine)
+    x0, y0 = register_tile(roles.m.extent, roles.n.extent, machine)
     # Rows that are not contiguous need a pointer per step as well.
     inner = roles.depth[-1] if roles.depth else roles.n
     r0 = unroll(inner.extent) if (stride(roles.row.index, inner) or 0) <= 1 else 4
+    common = Schedule(x0=x0, y0=y0, r0=r0, lanes=machine.lanes)
+    if roles.col_step is None:
+        return _panels(kernel, roles, common, machine)
+    return _in_rows(kernel, roles, common, machine)
+
+
+def _panels(kernel: Kernel, roles: Operands, common: Schedule, machine: Machine) -> Schedule:
+    """Packed columns: x0 rows stay in L1 while a block of panels streams by from L2."""
+    x0, y0, depth = common.x0, common.y0, roles.steps
+    rows, cols = roles.m.extent, roles.n.extent
+    if cols > depth and 4 * depth * cols <= machine.l2:
+        # More is stored than is read: whole rows after each other, in long runs of memory.
+        return replace(common, order="mn", x1=2 * x0, y1=y0 * -(-min(cols, 256) // y0))
+    row_tiles, panels = -(-rows // x0), -(-cols // y0)
     # Windows overlap: a row of theirs adds less memory than it has steps.
     own = max(1, min(depth, kernel.buffers[roles.row.buffer].size // rows))
-    # A block of columns and the rows that meet it fill most of L1; the next rows find them there.
-    r1 = machine.l1 * 3 // 4 * depth // (4 * (x0 * own + y0 * depth)) // r0 * r0
-    stage = _pays_to_stage(kernel, roles, x0, machine)
-    row_tiles, panels = -(-rows // x0), -(-cols // y0)
-    # Columns that are not packed are read along their rows, some cache lines at once.
-    span = 1 if roles.col_step is None else _even(panels, IN_ROWS // y0)
-    # The rows of a tile stay in L2 while column panels stream by, so that each panel is fetched
-    # seldom.  Rows that fit one tile are not counted: matmuls of fewer share code.
+    in_l1 = machine.l1 * 9 // 16 * depth // (4 * x0 * own)
+    r1 = min(in_l1, machine.l2 // 2 // (4 * COLUMNS)) // common.r0 * common.r0
+    span = _even(panels, max(COLUMNS // y0, TILE_WORK // (rows * y0 * depth)))
+    # Many rows, so that each panel comes from far away seldom; as powers of two, so that matmuls
+    # of different length share code.
+    others = prod(v.extent for v in roles.outer) * -(-panels // span)
+    group = row_tiles // -(-ENOUGH_TILES // others)
+    group = min(64, max(4, 1 << group.bit_length() - 1)) if group else 4
+    return replace(
+        common, order="mn", x1=x0 * group, y1=y0 * span,
+        r1=r1 if depth > r1 and row_tiles > 1 else 0,
+    )  # fmt: skip
+
+
+def _in_rows(kernel: Kernel, roles: Operands, common: Schedule, machine: Machine) -> Schedule:
+    """Columns as they lie in memory, or copied: a panel stays in L1 while rows stream by."""
+    x0, y0, depth = common.x0, common.y0, roles.steps
+    row_tiles, panels = -(-roles.m.extent // x0), -(-roles.n.extent // y0)
+    r1 = machine.l1 * 3 // 4 // (4 * (x0 + y0)) // common.r0 * common.r0
+    # They are read along their rows, some cache lines at once.
+    span = _even(panels, COLUMNS // y0)
+    # The rows of a tile stay in L2.  Rows that fit one tile are not counted: matmuls of fewer
+    # share code.
     total = prod(v.extent for v in kernel.axes) * depth
     work = max(LARGE_TILE_WORK, min(8 * LARGE_TILE_WORK, total // ENOUGH_TILES))
-    fits = min(machine.l2 // (4 * own * x0), work // (span * y0 * own * x0))
+    fits = min(machine.l2 // (4 * depth * x0), work // (span * y0 * depth * x0))
     group = max(4, min(32, fits))
     if row_tiles > group:
         group = _even(row_tiles, group)
-    if roles.col_step is None:
-        span = _even(panels, TILE_WORK // max(1, group * x0 * y0 * depth))
-    x1, y1 = x0 * group, y0 * span
-    # Where a row's address takes arithmetic, few columns after each other share it.
-    order = "mn" if roles.row_step is None and 4 * depth * y1 <= machine.l1 // 2 else "nm"
-    if cols > depth and 4 * depth * cols <= machine.l2 and not stage:
-        # More is stored than is read: whole rows after each other, in long runs of memory.
-        order, x1, y1 = "mn", 2 * x0, y0 * -(-min(cols, 256) // y0)
-    return Schedule(
-        x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1 if depth > r1 and row_tiles > 1 else 0,
-        order=order, stage=stage, lanes=machine.lanes,
+    return replace(
+        common, x1=x0 * group, y1=y0 * span, stage=_pays_to_stage(kernel, roles, x0, machine),
+        r1=r1 if depth > r1 and row_tiles > 1 else 0,
     )  # fmt: skip
 
 
