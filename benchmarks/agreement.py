@@ -24,7 +24,7 @@ from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load, parse_buckets
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.reference import ReferenceHost
-from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
 
 #: The largest relative error of an output's norm.
 BOUND = 1e-4
@@ -37,7 +37,7 @@ def opened(name: str) -> Iterator[RunBundle]:
     if name == "reference":
         yield lambda path, inputs: ReferenceHost(path).run(inputs).outputs
     elif name.startswith("wasmtime"):
-        features = frozenset[str]() if name.endswith("simd") else frozenset({"relaxed_simd"})
+        features = frozenset[str]() if name.endswith("simd") else FEATURES
         yield lambda path, inputs: WasmtimeHost(path, features).run(inputs).outputs
     else:
         with BrowserHost(name) as host:

@@ -84,12 +84,16 @@ class Build:
 
 @dataclass(frozen=True)
 class Entry:
-    """One distinct kernel: its code slot, bytes of scratch memory, and a build per machine."""
+    """One distinct kernel: its code slot, bytes of scratch memory, and a build per machine.
+
+    needs: features of the host that its code uses although not every kernel does
+    """
 
     kernel: Kernel
     slot: int
     scratch: int
     builds: Mapping[Machine, Build]
+    needs: frozenset[str] = frozenset()
 
     @property
     def first(self) -> Build:
@@ -115,6 +119,7 @@ def contents_of(
         for plan, arena, at in zip(plans, arenas, images, strict=True)
     ]
     targets = [wasm.TARGETS[v] for v in facts.variants]
+    unneeded = wasm.SPECIAL - frozenset().union(*(e.needs for e in entries.values()))
     slots = 1 + max((e.slot for e in entries.values()), default=0)
     manifest = Manifest(
         tool=f"tilewright {__version__}",
@@ -128,7 +133,7 @@ def contents_of(
         code=tuple(
             Code(
                 variant=t.name,
-                features=tuple(sorted(t.features)),
+                features=tuple(sorted(t.features - unneeded)),
                 registers=t.machine.registers,
                 images=tuple(add(blobs, site.image(t.machine), "bin") for site in placed),
                 **msgspec.structs.asdict(add(blobs, modules[t.name], "wasm")),

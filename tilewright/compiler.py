@@ -165,7 +165,8 @@ def _code(
             linked.append(compiled)
         scratch = max(b.scratch for b in compiled)
         builds = {m: Build(s, loops[s]) for m, s in schedules.items()}
-        entries[kernel] = Entry(kernel, slots[code], scratch, builds)
+        needs = frozenset[str]().union(*(b.needs for b in compiled))
+        entries[kernel] = Entry(kernel, slots[code], scratch, builds, needs)
     with clock.stage("link"):
         modules = {
             target.name: wasm.link([built[i] for built in linked], target, 1)

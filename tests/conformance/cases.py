@@ -386,7 +386,11 @@ BUILDERS: dict[str, Callable[[], Case]] = {
     **{f"attention-{name}": lambda f=f: exported(f()) for name, f in VARIANTS.items()},
     "transpose": lambda: transposes(40, 50),
     "transpose-edges": lambda: transposes(21, 7),
-    **{f"scalar-{n}": lambda n=n: scalar_case(n) for n in SCALARS if n not in ("cast", "fma")},
+    **{
+        f"scalar-{n}": lambda n=n: scalar_case(n)
+        for n in SCALARS
+        if n not in ("cast", "fma", "nibble")
+    },
     **{
         f"matmul-{m}x{k}x{n}": lambda m=m, k=k, n=n: matmul(m, k, n) for m, k, n in MATMULS
     },

@@ -17,7 +17,7 @@ from tilewright.bundle import Contents, write
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_find import require
 from tilewright.hosts.reference import ReferenceHost
-from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
 
 Outputs = dict[str, np.ndarray[Any, Any]]
 RunBundle = Callable[[Path, Mapping[str, Any]], Outputs]
@@ -38,7 +38,7 @@ def run_bundle(request: pytest.FixtureRequest) -> Iterator[RunBundle]:
     if name == "reference":
         yield lambda path, inputs: ReferenceHost(path).run(inputs).outputs
     elif name.startswith("wasmtime"):
-        features = frozenset() if name.endswith("simd") else frozenset({"relaxed_simd"})
+        features = frozenset[str]() if name.endswith("simd") else FEATURES
         yield lambda path, inputs: WasmtimeHost(path, features).run(inputs).outputs
     else:
         try:

@@ -422,6 +422,7 @@ def random_schedule(rng: Random) -> Schedule:
         y1=rng.choice((4, 8, 12, 16, 24, 64, 4096)),
         order=rng.choice(("nm", "mn")),
         lanes=lanes,
+        dot=rng.choice(("pair", "wide")),
     )
 
 

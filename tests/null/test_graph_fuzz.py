@@ -19,9 +19,11 @@ from helpers.graphs import (
     run_steps,
     steps_of,
 )
+from helpers.integers import quantised_graph
 from helpers.kernels import random_schedule
 from helpers.seeds import seeds
 
+from tilewright.graph import integers
 from tilewright.graph.node import Graph, render
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import RULES, RuleFn, rewrite
@@ -34,7 +36,15 @@ def assert_same(graph: Graph, inputs: Inputs, want: list[np.ndarray]) -> None:
 
 @pytest.mark.parametrize("seed", seeds(120))
 def test_every_stage_keeps_the_values(seed: int) -> None:
-    graph, inputs = random_graph(seed)
+    check_stages(*random_graph(seed), seed)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_every_stage_keeps_quantised_values(seed: int) -> None:
+    check_stages(*quantised_graph(seed), seed)
+
+
+def check_stages(graph: Graph, inputs: Inputs, seed: int) -> None:
     want = results(graph, inputs)
     rewritten = rewrite(graph)
     assert_same(rewritten, inputs, want)
@@ -51,9 +61,9 @@ def test_every_stage_keeps_the_values(seed: int) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)
 def test_each_rule_alone_keeps_the_values(rule: RuleFn) -> None:
-    fired = 0
+    fired, grown = 0, quantised_graph if rule in integers.RULES else random_graph
     for seed in seeds(200):
-        graph, inputs = random_graph(seed)
+        graph, inputs = grown(seed)
         after = rewrite(graph, (rule,))
         if render(after) != render(rewrite(graph, ())):
             fired += 1

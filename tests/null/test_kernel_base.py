@@ -50,6 +50,8 @@ def test_tables_have_the_same_rows() -> None:
 
 @by_name
 def test_meanings_agree_on_floats_and_their_corners(fn: ScalarFn) -> None:
+    if fn.name == "nibble":
+        return  # of integers, and of shifts below 32 only: test_wasm_values.py
     low, high = fn.domain
     inner = np.random.default_rng(1).uniform(low, high, 12).tolist()
     ulps = 4 if fn.ulp and fn.name != "fma" else 0
@@ -67,7 +69,7 @@ def test_meanings_agree_on_floats_and_their_corners(fn: ScalarFn) -> None:
 
 @by_name
 def test_meanings_agree_on_integers(fn: ScalarFn) -> None:
-    if fn.floats_only:
+    if fn.floats_only or fn.name == "nibble":
         return
     for dtype in (I8, U8, I32, I64):
         values = [v for v in INTS if convert(v, dtype) == v]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from wasm_machine import run
 
-from tilewright.base.dtypes import BOOL, DTYPES, F32, F64, I8, I32, I64, U8, DType
+from tilewright.base.dtypes import BOOL, DTYPES, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.scalars import SCALARS
 from tilewright.kernel import interp
 from tilewright.kernel.expr import Call, Const, Expr, IndexValue, Lane, Lanes, Load, Splat
@@ -32,12 +32,13 @@ DATA: dict[DType, tuple[float | int, ...]] = {
     F32: FLOATS,
     F64: (*FLOATS, 1e300, -1e300, 1e19, 0.1),
     I8: (0, 1, -1, 2, 3, -7, 7, 100, -100, 127, -128),
+    I16: (*INTS[:12], 32767, -32768, 1000),
     U8: (0, 1, 2, 3, 7, 100, 200, 127, 128, 255),
     I32: (*INTS, 2**31 - 1, -(2**31)),
     I64: (*INTS, 2**31, -(2**31) - 1, 2**62, -(2**63), 2**63 - 1),
     BOOL: (0, 1),
 }
-VECTORS = (F32, I32, I8, U8, BOOL)
+VECTORS = (F32, I32, I16, I8, U8, BOOL)
 
 
 def spread(dtypes: Sequence[DType]) -> list[np.ndarray]:
@@ -99,7 +100,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
 def cases() -> list[tuple[str, DType, int]]:
     rows = []
     for name, row in SCALARS.items():
-        if name in (*mathlib.FUNCTIONS, "cast", "where", "fma"):
+        if name in (*mathlib.FUNCTIONS, "cast", "where", "fma", "nibble"):
             continue
         for dtype in DTYPES.values():
             logical = name in ("and", "or", "not")
@@ -124,6 +125,15 @@ def test_function(name: str, dtype: DType, lanes: int) -> None:
     fn = elementwise(lambda *a: Call(name, a, out, lanes), arrays, types, out, lanes)
     compare = np.testing.assert_array_equal if name in ANY_ZERO else same
     compare(*both(fn, arrays, "x86"))
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("shift", range(0, 32, 4))
+def test_nibble(shift: int, lanes: int) -> None:
+    arrays = spread((I32,))
+    by = Const(shift, I32, lanes)
+    fn = elementwise(lambda x: Call("nibble", (x, by), I32, lanes), arrays, (I32,), I32, lanes)
+    same(*both(fn, arrays, "x86"))
 
 
 def wide(*dtypes: DType) -> list[int]:

@@ -34,9 +34,10 @@ F32 = DType("f32", 4, "float", "float32", "f")
 F64 = DType("f64", 8, "float", "float64", "d")
 I8 = DType("i8", 1, "int", "int8", "b")
 U8 = DType("u8", 1, "uint", "uint8", "B")
+I16 = DType("i16", 2, "int", "int16", "h")
 I32 = DType("i32", 4, "int", "int32", "i")
 I64 = DType("i64", 8, "int", "int64", "q")
 BOOL = DType("bool", 1, "bool", "bool", "B")
 
-DTYPES: dict[str, DType] = {d.name: d for d in (F32, F64, I8, U8, I32, I64, BOOL)}
+DTYPES: dict[str, DType] = {d.name: d for d in (F32, F64, I8, U8, I16, I32, I64, BOOL)}
 BY_NUMPY: dict[str, DType] = {d.numpy: d for d in DTYPES.values()}

@@ -51,5 +51,6 @@ NUMPY_SCALARS: dict[str, Callable[..., Array]] = {
     "pow": np.power,
     "lt": np.less, "le": np.less_equal, "eq": np.equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
+    "nibble": lambda a, b: np.right_shift(a, b) & 15,
     "where": np.where,
 }  # fmt: skip

@@ -131,6 +131,7 @@ _ROWS = (
     ScalarFn("and", 2, lambda a, b: bool(a) and bool(b), result="bool"),
     ScalarFn("or", 2, lambda a, b: bool(a) or bool(b), result="bool"),
     ScalarFn("not", 1, lambda a: not a, result="bool"),
+    ScalarFn("nibble", 2, lambda a, b: a >> b & 15),
     ScalarFn("where", 3, lambda c, a, b: a if c else b),
     ScalarFn("cast", 1, lambda a: a, result="cast"),
 )

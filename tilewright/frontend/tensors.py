@@ -36,7 +36,7 @@ _DTYPES: dict[int, DType] = {
 #: ONNX element types that are widened to f32 when they are read.
 WIDENED: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
 
-#: Floating-point tensors with more elements are weights, fewer are constants of a formula.
+#: Floats and bytes with more elements are weights, fewer are constants of a formula.
 SMALL = 16
 
 #: The fields of a TensorProto that hold elements one by one instead of as raw bytes.
@@ -60,7 +60,8 @@ def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Nod
     name = name or tensor.name
     dtype, shape = dtype_of(tensor.data_type), tuple(tensor.dims)
     load = partial(read_tensor, tensor, folder, dtype)
-    if prod(shape) <= (SMALL if dtype.is_float else FOLD_LIMIT):
+    number = dtype.is_float or dtype in (I8, U8)
+    if prod(shape) <= (SMALL if number else FOLD_LIMIT):
         return constant(load())
     return node(ops.Weight(name, shape, dtype, load))
 

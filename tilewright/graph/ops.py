@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import BY_NUMPY, I64, DType
+from tilewright.base.dtypes import BY_NUMPY, I32, I64, DType
 from tilewright.base.errors import ShapeError
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.base.scalars import SCALARS
@@ -82,7 +82,7 @@ class Contract(Op):
     """out[o] = sum over the labels not in `out` of a[...] * b[...]: one letter per axis, as einsum.
 
     Letters in both operands and `out` are batch axes.  No letter twice in one operand: windows of a
-    convolution are made by `Unfold` first.
+    convolution are made by `Unfold` first.  Integers of 8 or 16 bits are summed in i32, exactly.
 
     `role` is "scores" or "context" for the two contractions of an attention, which share a kernel
     (graph/attention.py); it changes no value.
@@ -308,6 +308,20 @@ def _reduced(op: Reduce, shapes: Sequence[Shape]) -> Shape:
     return tuple(1 if i in op.axes else n for i, n in enumerate(shapes[0]))
 
 
+def sum_dtype(dtype: DType) -> DType:
+    """The element type in which a contraction of `dtype` is summed."""
+    return I32 if dtype.kind in ("int", "uint") and dtype.size < I32.size else dtype
+
+
+def _np_contract(op: Contract, a: Array, b: Array) -> Array:
+    spec = f"{op.a},{op.b}->{op.out}"
+    if sum_dtype(BY_NUMPY[a.dtype.name]).numpy == a.dtype.name:
+        return np.asarray(np.einsum(spec, a, b, optimize=True))
+    # products of 16 bits and their sums are whole numbers below 2^53: f64 holds them exactly
+    made = np.einsum(spec, a.astype(np.float64), b.astype(np.float64), optimize=True)
+    return np.asarray(made).astype(np.int64).astype(np.int32)
+
+
 RULES: dict[type[Op], Rule] = {
     Input: Rule(0, _own, _own_dtype, _np_input),
     Weight: Rule(0, _own, _own_dtype, lambda op: op.load()),
@@ -328,8 +342,8 @@ RULES: dict[type[Op], Rule] = {
     Contract: Rule(
         2,
         _contract,
-        _first,
-        lambda op, a, b: np.einsum(f"{op.a},{op.b}->{op.out}", a, b, optimize=True),
+        lambda op, dtypes: sum_dtype(dtypes[0]),
+        _np_contract,
     ),
     Reshape: Rule(1, _reshape, _first, lambda op, x: x.reshape(op.shape)),
     Transpose: Rule(

@@ -18,6 +18,7 @@ from string import ascii_letters
 from tilewright.graph import ops
 from tilewright.graph.attention import attention
 from tilewright.graph.fold import fold_scales
+from tilewright.graph.integers import NARROW
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -30,10 +31,11 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.ops import Shape
+from tilewright.graph.pack_dot import pack_integers
 from tilewright.graph.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.scan import Scan
-from tilewright.graph.views import offset, window
+from tilewright.graph.views import by_stride, is_affine, is_packed, stored, strides, window
 
 #: Columns of a panel.  A wider register tile reads several panels.
 PANEL = 8
@@ -44,13 +46,13 @@ FEW = 4
 
 def pack(graph: Graph) -> Graph:
     """Give every contraction packed weights, and operands that lie in memory."""
-    rules = (channels_innermost, taps_by_channel, _pack_contraction, _pack_scan)
+    rules = (channels_innermost, taps_by_channel, _pack_contraction, pack_integers, _pack_scan)
     return rewrite(attention(fold_scales(graph)), rules)
 
 
 def _pack_contraction(n: Node) -> Node | None:
     """contract(a, b) -> contract(stored(a), view(panels(b))); attention packs nothing"""
-    if not isinstance(n.op, ops.Contract) or n.op.role:
+    if not isinstance(n.op, ops.Contract) or n.op.role or n.inputs[0].dtype in NARROW:
         return None
     (a, la), (b, lb) = (n.inputs[0], n.op.a), (n.inputs[1], n.op.b)
     last = n.op.out[-1] if n.op.out else ""
@@ -60,8 +62,8 @@ def _pack_contraction(n: Node) -> Node | None:
     split = _unmerge(a, la, b, lb, n.op.out)
     if split is not None:
         (a, la), (b, lb) = split
-    rows = _stored(a)
-    packed = (_stored(b), lb)
+    rows = stored(a)
+    packed = (stored(b), lb)
     if columns and is_constant(b):
         packed = _packed(b, lb, rows, la, n.op.out, columns)
     if rows is a and packed[0] is b and split is None:
@@ -84,7 +86,7 @@ def _unmerge(
 
     contract("mk,kn->mn", reshape(transpose(x)), w) -> contract("mhd,hdn->mn", transpose(x), w')
     """
-    if not isinstance(a.op, ops.Reshape) or _is_affine(a):
+    if not isinstance(a.op, ops.Reshape) or is_affine(a):
         return None
     groups = _merged(a.inputs[0].shape, a.shape)
     if groups is None:
@@ -106,7 +108,7 @@ def _unmerge(
 
     rows, letters = split(a, la)
     rows = reshape(a.inputs[0], rows.shape)
-    return ((rows, letters), split(b, lb)) if parts and _is_affine(rows) else None
+    return ((rows, letters), split(b, lb)) if parts and is_affine(rows) else None
 
 
 def _merged(old: Shape, new: Shape) -> list[tuple[int, ...]] | None:
@@ -123,27 +125,18 @@ def _merged(old: Shape, new: Shape) -> list[tuple[int, ...]] | None:
     return groups
 
 
-def _is_packed(x: Node) -> bool:
-    """True for the view of panels that `_panels` makes."""
-    while isinstance(x.op, (ops.Slice, ops.Reshape, ops.Transpose)):
-        x = x.inputs[0]
-    return isinstance(x.op, ops.Realize)
-
-
 def _packed(
     b: Node, labels: str, rows: Node, row_labels: str, out: str, columns: str
 ) -> tuple[Node, str]:
     """(view of the packed weight, its letters)"""
-    if _is_packed(b):
+    if is_packed(b):
         return b, labels
     batch = [c for c in labels if c in out and c != columns]
     # the reduction runs as the row operand lies in memory, so that its reads are contiguous
-    strides = _strides(rows, row_labels)
-    furthest = sorted(row_labels, key=lambda c: -strides[c])
-    depth = [c for c in furthest if c in labels and c not in out]
+    depth = [c for c in by_stride(rows, row_labels) if c in labels and c not in out]
     alone = [c for c in labels if c not in row_labels and c not in out]
     extent = b.shape[labels.index(columns)]
-    if extent < FEW and depth and not alone and strides[depth[-1]] == 1:
+    if extent < FEW and depth and not alone and strides(rows, row_labels)[depth[-1]] == 1:
         order = [*batch, columns, *depth]
         return node(ops.Realize(), transpose(b, [labels.index(c) for c in order])), "".join(order)
     order = [*batch, *depth, *alone, columns]
@@ -160,23 +153,8 @@ def _panels(x: Node, head: int) -> Node:
     x = reshape(x, (*x.shape[:-1], panels, PANEL))
     tail = x.rank - 2
     there = [*range(head), tail, *range(head, tail), tail + 1]
-    stored = node(ops.Realize(), transpose(x, there))
+    copied = node(ops.Realize(), transpose(x, there))
     back = [*range(head), *range(head + 1, tail + 1), head, tail + 1]
-    view = transpose(stored, back)
+    view = transpose(copied, back)
     flat = reshape(view, (*view.shape[:-2], panels * PANEL))
     return slice_(flat, (0,) * flat.rank, flat_shape)
-
-
-def _stored(x: Node) -> Node:
-    """x itself if plain strides reach it in its root's memory, else a copy in its own order."""
-    return x if _is_affine(x) else node(ops.Realize(), x)
-
-
-def _is_affine(x: Node) -> bool:
-    return offset(x)[1].is_affine
-
-
-def _strides(x: Node, letters: str) -> dict[str, int]:
-    """How far in memory each axis of a stored operand moves."""
-    axes, at = offset(x)
-    return {c: abs(at.coefficient(v)) for c, v in zip(letters, axes, strict=True)}

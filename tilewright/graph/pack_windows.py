@@ -7,6 +7,7 @@ None.  Rules for `graph/pack.py`, which owns every choice of layout.
 from __future__ import annotations
 
 from tilewright.graph import ops
+from tilewright.graph.integers import NARROW
 from tilewright.graph.node import Node, broadcast, is_constant, node, pad, transpose
 from tilewright.graph.views import through_views
 from tilewright.kernel.index import Index, Var, index
@@ -17,7 +18,7 @@ def channels_innermost(n: Node) -> Node | None:
 
     Only for what lies in memory in another order, such as the model's input.
     """
-    if not isinstance(n.op, ops.Contract) or n.op.role:
+    if not isinstance(n.op, ops.Contract) or n.op.role or n.inputs[0].dtype in NARROW:
         return None
     for position, letters in enumerate((n.op.a, n.op.b)):
         operand = n.inputs[position]

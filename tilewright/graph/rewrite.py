@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from tilewright.graph import ops
+from tilewright.graph import integers, ops
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -294,4 +294,5 @@ RULES: tuple[RuleFn, ...] = (
     sink_movement,
     sink_concat,
     contract_transposed,
+    *integers.RULES,
 )

@@ -11,18 +11,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
+import numpy as np
+
+from tilewright.base.dtypes import I8, DType
 from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
 from tilewright.graph.attention import in_attention
 from tilewright.graph.fuse import fuse
-from tilewright.graph.node import Graph, Node, is_constant
+from tilewright.graph.node import Graph, Node, evaluate, is_constant
 from tilewright.graph.place import Places, place, placed
 from tilewright.graph.scan import Scan
 from tilewright.graph.steps import Step, distinct, unrolled
 from tilewright.graph.views import Indices, below
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load
+from tilewright.kernel.expr import (
+    Acc,
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    IndexValue,
+    Load,
+    dtype_of,
+)
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index
+from tilewright.kernel.roles_dot import PAIR_LIMIT
 from tilewright.kernel.spec import Buffer, Kernel, Stage, check
 
 
@@ -134,7 +148,7 @@ class _Maker:
         rows, cols = self._split(axes)
         host, where = self.store
         store = flatten(where, host.shape)
-        sizes = [Buffer(out.dtype, host.size)] + [Buffer(n.dtype, n.size) for n in self.buffers]
+        sizes = [Buffer(out.dtype, host.size)] + [_buffer(n) for n in self.buffers]
         self.source = self.source or out.source
         name = _name(out, tuple(self.stages))
         return Kernel(
@@ -155,7 +169,7 @@ class _Maker:
             return Const(number, n.dtype)
         leaf = isinstance(n.op, (ops.Input, ops.Weight, ops.Constant)) or n in self.stored
         folded = is_constant(n) and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
-        folded = folded and not _is_position(n)
+        folded = folded and not _is_position(n) and not _packed(n)
         if leaf or folded:
             return self._copy(n, at)
         return self._compute(n, at)
@@ -228,7 +242,8 @@ class _Maker:
         if isinstance(a, Load) and a.index.is_affine:  # as the row operand lies in memory
             strides = {v: abs(a.index.coefficient(v)) for v in loop}
             loop.sort(key=lambda v: -strides[v])
-        return self._stage(n, "sum", tuple(loop), Call("mul", (a, b), n.dtype), keep)
+        factors = tuple(_widened(x, n.dtype) for x in (a, b))
+        return self._stage(n, "sum", tuple(loop), Call("mul", factors, n.dtype), keep)
 
     def _keys(self, extent: int) -> Var:
         """The axis that the scores of an attention keep, and that its later stages reduce."""
@@ -280,6 +295,26 @@ def _is_position(n: Node) -> bool:
     """True for positions as another dtype: a kernel computes them for less than a load."""
     cast = isinstance(n.op, ops.Elementwise) and n.op.fn == "cast"
     return cast and isinstance(n.inputs[0].op, ops.Iota)
+
+
+def _packed(n: Node) -> bool:
+    """True for weights that stay packed in memory: kernels take them apart."""
+    if not isinstance(n.op, (*ops.VIEWS, ops.Elementwise)):
+        return False
+    return n.op == ops.Elementwise("nibble") or any(map(_packed, n.inputs))
+
+
+def _buffer(n: Node) -> Buffer:
+    """A buffer; weights of 8 bits that keep to 7 say so."""
+    limit = 0
+    if n.dtype == I8 and is_constant(n):
+        value = evaluate([n])[0].astype(np.int32)
+        limit = PAIR_LIMIT if value.size and np.abs(value).max() <= PAIR_LIMIT else 0
+    return Buffer(n.dtype, n.size, limit)
+
+
+def _widened(e: Expr, dtype: DType) -> Expr:
+    return e if dtype_of(e) == dtype else Call("cast", (e,), dtype)
 
 
 def _literal(n: Node) -> float | int | bool | None:

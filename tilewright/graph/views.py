@@ -9,7 +9,7 @@ there.  No view ever costs memory or time unless something asks for a copy (`Rea
 from __future__ import annotations
 
 from tilewright.graph import ops
-from tilewright.graph.node import Node
+from tilewright.graph.node import Node, node
 from tilewright.kernel.index import Index, Var, flatten, index, unflatten
 
 Indices = tuple[Index, ...]
@@ -94,3 +94,32 @@ def _reshape(at: Indices, new: ops.Shape, old: ops.Shape) -> Indices:
         shared += 1
     flat = flatten(at[shared:], new[shared:])
     return (*at[:shared], *unflatten(flat, old[shared:]))
+
+
+def is_affine(x: Node) -> bool:
+    """True if plain strides reach every element of `x` in its root's memory."""
+    return offset(x)[1].is_affine
+
+
+def stored(x: Node) -> Node:
+    """x itself if plain strides reach it in its root's memory, else a copy in its own order."""
+    return x if is_affine(x) else node(ops.Realize(), x)
+
+
+def is_packed(x: Node) -> bool:
+    """True for the view of a copy: of panels, as packing makes them."""
+    while isinstance(x.op, (ops.Slice, ops.Reshape, ops.Transpose)):
+        x = x.inputs[0]
+    return isinstance(x.op, ops.Realize)
+
+
+def by_stride(x: Node, letters: str) -> str:
+    """The letters of a stored operand, the one that moves furthest in memory first."""
+    steps = strides(x, letters)
+    return "".join(sorted(letters, key=lambda c: -steps[c]))
+
+
+def strides(x: Node, letters: str) -> dict[str, int]:
+    """How far each axis of a stored operand moves in memory; 0 for an axis of extent 1."""
+    axes, at = offset(x)
+    return {c: abs(at.coefficient(v)) for c, v in zip(letters, axes, strict=True)}

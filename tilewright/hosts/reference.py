@@ -19,7 +19,7 @@ from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.bundle import Bundle, Plan, open_bundle
 from tilewright.bundle.image import HEADER_WORDS, STEP_WORDS
 from tilewright.hosts.tensors import Array, Run, collect, fit, pick_plan
-from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load
+from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load, dtype_of
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel, Stage
@@ -107,14 +107,17 @@ class _Evaluator:
         """A reduction for every point of the rows and of what the stage keeps."""
         domain = (*self.kernel.rows, *stage.keep, *stage.axes)
         rows = len(domain) - len(stage.axes)
-        value = stage.value
+        value, value_dtype = stage.value, np.dtype(dtype_of(stage.value).numpy)
         product = self.kernel.product is not None or stage.keep
         if product and isinstance(value, Call) and value.fn == "mul":
-            a, b = (self.value(f, domain) for f in value.operands)
+            a, b = (self.value(f, domain) for f in self.kernel.product or value.operands)
+            if a.dtype != value_dtype:  # whole numbers below 2^53: f64 holds them exactly
+                a, b = a.astype(np.float64), b.astype(np.float64)
             # an axis that neither factor depends on only repeats the sum
             unused = zip(stage.axes, a.shape[rows:], b.shape[rows:], strict=True)
             times = prod(v.extent for v, n, m in unused if n == m == 1)
-            return np.asarray(_sum_of_products(a, b, rows) * a.dtype.type(times))
+            sums = np.asarray(_sum_of_products(a, b, rows) * a.dtype.type(times))
+            return sums if sums.dtype == value_dtype else sums.astype(np.int64).astype(value_dtype)
         full = np.broadcast_to(self.value(value, domain), tuple(v.extent for v in domain))
         over = tuple(range(rows, len(domain)))
         folded = _FOLD[stage.op](full, axis=over) if over else full

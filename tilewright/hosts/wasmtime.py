@@ -28,8 +28,20 @@ PAGE = 65536
 ABORT, TRAPPED, STOP, EPOCH = 4, 8, 12, 128
 WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
 
-#: What wasmtime offers beyond plain SIMD and threads.
-FEATURES = frozenset({"relaxed_simd"})
+#: 1 * 255 + 1 * 255 where the relaxed dot product reads its second operand as unsigned.
+_DOT = """(module (func (export "f") (result i32) (i16x8.extract_lane_s 0
+  (i16x8.relaxed_dot_i8x16_i7x16_s (i8x16.splat (i32.const 1)) (i8x16.splat (i32.const 255))))))"""
+
+
+def _features() -> frozenset[str]:
+    """What wasmtime offers here beyond plain SIMD, found by running it."""
+    store = wasmtime.Store()
+    made = wasmtime.Instance(store, wasmtime.Module(store.engine, _DOT), ())
+    found: Any = made.exports(store)["f"]
+    return frozenset({"relaxed_simd"} | ({"dot_u8"} if found(store) == 510 else set()))
+
+
+FEATURES = _features()
 
 #: Vector registers that its compiler can use here.
 REGISTERS = 15 if platform.machine().lower() in ("x86_64", "amd64") else 32

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from tilewright.base.dtypes import I64, DType
+from tilewright.base.dtypes import I32, I64, DType
 from tilewright.kernel.index import Index, Var
 
 
@@ -256,7 +256,95 @@ class Shuffle(Expr):
         return len(self.picks)
 
     def __str__(self) -> str:
-        return f"shuffle({self.a}, {self.b}, {''.join(map(str, self.picks))})"
+        return f"shuffle({self.a}, {self.b}, {' '.join(map(str, self.picks))})"
+
+
+@dataclass(frozen=True)
+class Dot(Expr):
+    """acc + sums of products of neighbouring lanes, in i32, exactly.
+
+    `col` has p times as many lanes as `acc`; lane l gains the sum over j < p of
+    row[(l * p + j) mod lanes of row] * col[l * p + j]: a short `row` repeats.
+    `small` promises that sums of two neighbouring products fit 16 bits.
+    """
+
+    acc: Expr
+    row: Expr
+    col: Expr
+    small: bool = False
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        return (self.acc, self.row, self.col)
+
+    @property
+    def dtype(self) -> DType:
+        return I32
+
+    @property
+    def lanes(self) -> int:
+        return lanes_of(self.acc)
+
+    @property
+    def depth(self) -> int:
+        """Products per lane."""
+        return lanes_of(self.col) // lanes_of(self.acc)
+
+    def __str__(self) -> str:
+        return f"dot{self.depth}({self.row}, {self.col}, {self.acc})"
+
+
+@dataclass(frozen=True)
+class Pairs(Expr):
+    """Sums of neighbouring lanes: (a0+a1, a2+a3, ..., b0+b1, b2+b3, ...)."""
+
+    a: Expr
+    b: Expr
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.a)
+
+    @property
+    def lanes(self) -> int:
+        return lanes_of(self.a)
+
+    def __str__(self) -> str:
+        return f"pairs({self.a}, {self.b})"
+
+
+@dataclass(frozen=True)
+class Join(Expr):
+    """The lanes of several vectors as one longer vector (to be stored)."""
+
+    parts: tuple[Expr, ...]
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        return self.parts
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.parts[0])
+
+    @property
+    def lanes(self) -> int:
+        return sum(map(lanes_of, self.parts))
+
+    def __str__(self) -> str:
+        return f"join({', '.join(map(str, self.parts))})"
+
+
+def zipped(a: Expr, b: Expr, unit: int, upper: bool) -> Shuffle:
+    """Runs of `unit` lanes of a and b by turns, of their lower or upper half."""
+    lanes = lanes_of(a)
+    start = lanes // 2 if upper else 0
+    runs = range(start, start + lanes // 2, unit)
+    return Shuffle(a, b, tuple(x + j for i in runs for x in (i, i + lanes) for j in range(unit)))
 
 
 def dtype_of(e: Expr) -> DType:

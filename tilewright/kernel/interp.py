@@ -17,12 +17,15 @@ from tilewright.kernel.expr import (
     Bound,
     Call,
     Const,
+    Dot,
     Expr,
     Guard,
     IndexValue,
+    Join,
     Lane,
     Lanes,
     Load,
+    Pairs,
     Reg,
     Shuffle,
     Splat,
@@ -156,6 +159,16 @@ class _Machine:
                 return self.value(value) * lanes
             case Lanes(values):
                 return [self.value(v)[0] for v in values]
+            case Dot(acc, row, col):
+                sums, a, b = self.value(acc), self.value(row), self.value(col)
+                products = [a[i % len(a)] * x for i, x in enumerate(b)]
+                groups = zip(*[iter(products)] * (len(b) // len(sums)), strict=True)
+                return [convert(s + sum(g), e.dtype) for s, g in zip(sums, groups, strict=True)]
+            case Pairs(a, b):
+                both = self.value(a) + self.value(b)
+                return [convert(x + y, e.dtype) for x, y in zip(both[::2], both[1::2], strict=True)]
+            case Join(parts):
+                return [x for part in parts for x in self.value(part)]
             case Lane(value, lane):
                 return [self.value(value)[lane]]
             case Shuffle(a, b, picks):

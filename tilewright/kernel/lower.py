@@ -11,18 +11,21 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
+from tilewright.base.dtypes import I8, U8
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Bound, Expr, Guard, Load, Reg, dtype_of, rewrite, walk
+from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of, rewrite, walk
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.lower_attention import lower_attention
 from tilewright.kernel.lower_contract import lower_contraction
 from tilewright.kernel.lower_depth import lower_depth
+from tilewright.kernel.lower_dot import BYTES, lower_dot, lower_taps
 from tilewright.kernel.lower_rows import lower_rows
 from tilewright.kernel.lower_transpose import lower_transpose, turned_axis
 from tilewright.kernel.lower_windows import lower_windows
 from tilewright.kernel.reduction import Values, identity, nest, step
 from tilewright.kernel.roles import operands
+from tilewright.kernel.roles_dot import byte_windows, dot_operands
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import scalar, storable, stride, vector
@@ -41,6 +44,10 @@ def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
         return lower_depth(kernel, schedule)
     if roles is not None:
         return lower_contraction(kernel, schedule)
+    if dot_operands(kernel) is not None:
+        return lower_dot(kernel, schedule)
+    if byte_windows(kernel) is not None:
+        return lower_taps(kernel, schedule)
     across = windows(kernel)
     if across is not None:
         return lower_windows(kernel, across, schedule)
@@ -101,13 +108,15 @@ def _lower_points(kernel: Kernel, schedule: Schedule) -> TileFn:
         at = unflatten(row, tuple(v.extent for v in outer))
         values = {v: b.let(i) for v, i in zip(outer, at, strict=True)}
         for part in parts or [kernel]:
-            axis = part.rows[-1]
-            step = _step(part, schedule, lanes)
-            groups = axis.extent // step
-            if groups:
-                with b.loop("u", Index(), index(groups)) as u:
-                    _points(b, part, axis, u * step, step // lanes, lanes, values, 0)
-            _remainder(b, part, axis, groups * step, lanes, values)
+            axis, start = part.rows[-1], 0
+            for step, width in _passes(part, schedule, lanes):
+                groups = (axis.extent - start) // step
+                if groups:
+                    with b.loop("u", Index(), index(groups)) as u:
+                        base = u * step + start
+                        _points(b, part, axis, base, step // width, width, values, 0)
+                start += groups * step
+            _remainder(b, part, axis, start, lanes, values)
     return b.finish(kernel)
 
 
@@ -158,6 +167,23 @@ def _segment(kernel: Kernel, axis: Var, start: int, end: int) -> Kernel:
 def _step(kernel: Kernel, schedule: Schedule, lanes: int) -> int:
     """Points per pass: reductions take `r0` vectors at once, so that no sum waits for itself."""
     return lanes * (max(1, schedule.r0) if kernel.stages and lanes > 1 else 1)
+
+
+def _passes(kernel: Kernel, schedule: Schedule, lanes: int) -> list[tuple[int, int]]:
+    """(points, lanes) of each loop along a row; bytes that are only copied fill whole vectors."""
+    usual = (_step(kernel, schedule, lanes), lanes)
+    moves = lanes > 1 and not kernel.stages and _only_moves(kernel.value, kernel.rows[-1])
+    return [(BYTES, BYTES), usual] if moves else [usual]
+
+
+def _only_moves(e: Expr, axis: Var) -> bool:
+    """True for bytes that are copied, along `axis` without a condition or a gather."""
+    if isinstance(e, Guard):
+        moving = any(axis in b.index.variables for b in e.bounds)
+        return not moving and all(_only_moves(a, axis) for a in e.args)
+    if isinstance(e, Load):
+        return e.dtype in (I8, U8) and stride(e.index, axis) == 1
+    return isinstance(e, Const) and e.dtype in (I8, U8)
 
 
 def _remainder(

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.base.dtypes import F32
 from tilewright.kernel.blocks import blocks
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.micro import Micro
-from tilewright.kernel.roles import operands
+from tilewright.kernel.roles import Operands, operands
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 
@@ -34,6 +33,11 @@ def lower_contraction(kernel: Kernel, schedule: Schedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0."""
     ops = operands(kernel)
     assert ops is not None
+    return tiled(kernel, schedule, ops, Micro)
+
+
+def tiled(kernel: Kernel, schedule: Schedule, ops: Operands, kind: type[Micro]) -> TileFn:
+    """The grid of tiles and the walk over the register tiles of one, which `kind` emits."""
     outer_extents = tuple(v.extent for v in ops.outer)
     rows, cols = ops.m.extent, ops.n.extent
     x0, y0 = min(schedule.x0, rows), schedule.y0
@@ -51,15 +55,15 @@ def lower_contraction(kernel: Kernel, schedule: Schedule) -> TileFn:
     panel_count = b.let_min(index(span), first_panel * -1 + panels)
 
     split = blocks(ops.depth, schedule.r0, schedule.r1)
-    micro = Micro(b, kernel, ops, schedule, split, x0, y0, count, all_row_tiles)
+    micro = kind(b, kernel, ops, schedule, split, x0, y0, count, all_row_tiles)
     scratch: list[Scratch] = []
 
     def reserve(size: int) -> int:
-        scratch.append(Scratch(F32, size))
+        scratch.append(Scratch(kind.dtype, size))
         return len(kernel.buffers) + len(scratch) - 1
 
     if split.count > 1:
-        micro.partial = reserve(min(group, row_tiles) * span * x0 * y0)
+        micro.partial = reserve(min(group, row_tiles) * span * micro.size)
     if schedule.stage:
         micro.staged = reserve(span * split.points * y0)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import F32, DType
 from tilewright.kernel.blocks import Block, Blocks
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat, rewrite, walk
@@ -82,7 +83,11 @@ class Micro:
     count, row_tiles: rows, and register tiles of rows, of the whole kernel
     staged, partial:  numbers of scratch buffers: a block of columns; sums between blocks
     out:              number of the buffer that takes the values
+
+    A kind of its own says what a step is, where sums begin and what becomes of them.
     """
+
+    dtype: ClassVar[DType] = F32
 
     b: Builder
     kernel: Kernel
@@ -160,42 +165,47 @@ class Micro:
 
     def tile(self, base: Index, rows: int, panel: Panel, slot: Index, block: Block) -> None:
         """Sums over the block, from zero or from where the last block left them; then the store."""
-        b, vectors = self.b, self._vectors(panel)
-        points = Rows(b, self.ops, base, rows, block.values)
-        sums = [(i, j, valid) for i in range(rows) for j, valid in vectors]
-        lanes = self.schedule.lanes
-
-        def waiting(i: int, j: int) -> Index:
-            return slot * (self.x0 * self.y0) + (i * self.y0 + j * lanes)
-
-        def zero() -> None:
-            for i, j, _ in sums:
-                b.set(self._sum(i, j).name, Const(0.0, F32, lanes))
+        b, points = self.b, Rows(self.b, self.ops, base, rows, block.values)
+        if self.partial is None:
+            self._begin(points, panel)
+            self._reduce(points, panel, block)
+            self._finish(points, panel)
+            return
+        partial = self.partial
+        waiting = [(r, slot * self.size + at) for r, at in self._sums(rows, panel)]
 
         def again() -> None:
-            for i, j, _ in sums:
-                assert self.partial is not None
-                b.set(self._sum(i, j).name, Load(self.partial, waiting(i, j), F32, lanes))
-
-        def finish() -> None:
-            for i, j, valid in sums:
-                col = panel.number * self.y0 + j * lanes
-                self._store(points.points[i], col, self._sum(i, j), valid)
+            for reg, at in waiting:
+                b.set(reg.name, Load(partial, at, reg.dtype, reg.lanes))
 
         def keep() -> None:
-            for i, j, _ in sums:
-                assert self.partial is not None
-                b.store(self.partial, waiting(i, j), self._sum(i, j))
+            for reg, at in waiting:
+                b.store(partial, at, reg)
 
-        if self.partial is None:
-            zero()
-        else:
-            b.either(self.blocks.is_first(block), zero, again)
+        b.either(self.blocks.is_first(block), lambda: self._begin(points, panel), again)
         self._reduce(points, panel, block)
-        if self.partial is None:
-            finish()
-        else:
-            b.either(self.blocks.is_last(block), finish, keep)
+        b.either(self.blocks.is_last(block), lambda: self._finish(points, panel), keep)
+
+    @property
+    def size(self) -> int:
+        """Elements of all sums of a register tile."""
+        return self.x0 * self.y0
+
+    def _sums(self, rows: int, panel: Panel) -> list[tuple[Reg, int]]:
+        """The registers of sums, and where each waits between blocks."""
+        lanes = self.schedule.lanes
+        pairs = [(i, j) for i in range(rows) for j, _ in self._vectors(panel)]
+        return [(self._sum(i, j), i * self.y0 + j * lanes) for i, j in pairs]
+
+    def _begin(self, points: Rows, panel: Panel) -> None:
+        for reg, _ in self._sums(len(points.points), panel):
+            self.b.set(reg.name, Const(0.0, F32, reg.lanes))
+
+    def _finish(self, points: Rows, panel: Panel) -> None:
+        for i, point in enumerate(points.points):
+            for j, valid in self._vectors(panel):
+                col = panel.number * self.y0 + j * self.schedule.lanes
+                self._store(point, col, self._sum(i, j), valid)
 
     def _sum(self, row: int, vec: int) -> Reg:
         return Reg(f"s{row}_{vec}", F32, self.schedule.lanes)

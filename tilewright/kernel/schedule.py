@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from tilewright.kernel.roles import Attention, Operands, attention, operands
+from tilewright.kernel.roles_dot import byte_windows, dot_operands, pairs_fit
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import stride
 from tilewright.kernel.windows import Windows, windows
@@ -49,6 +50,7 @@ class Schedule:
     lanes:  elements per vector ("vectorize"); 1 = scalar code
     cache:  operands whose blocks are copied to scratch memory before use ("cache read"): of an
             attention "k", "v", "kv"; there x1 is query rows of one head, y1 keys of one block
+    dot:    how bytes are multiplied: "pair" (4 products per lane) or "wide" (2, in 16 bits)
     """
 
     x0: int = 1
@@ -62,6 +64,7 @@ class Schedule:
     along: str = "n"
     lanes: int = 4
     cache: str = ""
+    dot: str = "wide"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -107,6 +110,13 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
     heads = attention(kernel)
     if heads is not None:
         return _attention(heads, machine)
+    dots = dot_operands(kernel)
+    if dots is not None:
+        return _integers(kernel, dots, machine)
+    taps = byte_windows(kernel)
+    if taps is not None:
+        work = taps.n.extent * prod(v.extent for v in kernel.stages[0].axes)
+        return Schedule(x1=max(1, TILE_WORK // work), lanes=machine.lanes)
     across = windows(kernel)
     if across is not None:
         return _windows(kernel, across, machine)
@@ -217,6 +227,22 @@ def _attention(at: Attention, machine: Machine) -> Schedule:
     y1 = -(-keys // -(-keys // y1) + 63) // 64 * 64 if keys > y1 else keys
     cache = "kv" if rows > DOT_ROWS else ""
     return Schedule(x0=x0, y0=y0, r0=8, x1=x1, y1=y1, lanes=machine.lanes, cache=cache)
+
+
+def _integers(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
+    """Like f32, but a dot product needs a register for its parts, and "wide" two per vector."""
+    pair = pairs_fit(kernel, roles)
+    per_vector = 2 if roles.col.dtype.size == 1 and not pair else 1
+    rows, cols = roles.m.extent, roles.n.extent
+    depth = roles.steps * roles.row.lanes
+    room = machine.registers - 2  # one row value, one product
+    x0 = max(1, min(rows, 8, (room - 2 * per_vector) // (2 * per_vector)))
+    vectors = 2 if x0 > 2 or per_vector == 2 else 4
+    y0 = vectors * machine.lanes
+    x1 = x0 * max(4, min(16, machine.l2 // 2 // (roles.row.dtype.size * depth * x0)))
+    y1 = y0 * max(1, min(-(-cols // y0), 2 * TILE_WORK // max(1, x1 * y0 * depth)))
+    dot = "pair" if pair else "wide"
+    return Schedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, lanes=machine.lanes, dot=dot)
 
 
 def _pays_to_stage(kernel: Kernel, roles: Operands, x0: int, machine: Machine) -> bool:

@@ -27,7 +27,7 @@ def kernel_to_data(k: Kernel) -> dict[str, Data]:
         ],
         "value": _expr(k.value),
         "store": _index(k.store),
-        "buffers": [[b.dtype.name, b.size] for b in k.buffers],
+        "buffers": [[b.dtype.name, b.size, b.limit] for b in k.buffers],
     }
 
 
@@ -41,7 +41,7 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
         ),
         _to_expr(data["value"]),
         _to_index(data["store"]),
-        tuple(Buffer(DTYPES[name], size) for name, size in data["buffers"]),
+        tuple(Buffer(DTYPES[name], size, limit) for name, size, limit in data["buffers"]),
         data["cols"],
     )
 

@@ -18,17 +18,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of, walk
 from tilewright.kernel.index import Index, Var
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A region of memory that a kernel reads or writes: element type and number of elements."""
+    """A region of memory that a kernel reads or writes: element type and number of elements.
+
+    limit: no element is larger in magnitude, where that is known (weights); 0 if not
+    """
 
     dtype: DType
     size: int
+    limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,12 @@ class Kernel:
 
     @cached_property
     def product(self) -> tuple[Load, Load] | None:
-        """The two factors, if the only stage is a sum of products of two loads."""
+        """The two factors, if the only stage is a sum of products of two loads (widened or not)."""
         if len(self.stages) != 1 or self.stages[0].op != "sum" or self.cols:
             return None
         value = self.stages[0].value
         if isinstance(value, Call) and value.fn == "mul":
-            a, b = value.operands
+            a, b = (_uncast(x) for x in value.operands)
             if isinstance(a, Load) and isinstance(b, Load):
                 return a, b
         return None
@@ -122,6 +126,14 @@ class Kernel:
     def bytes(self) -> int:
         """Bytes of all buffers together: the least memory traffic."""
         return sum(b.size * b.dtype.size for b in self.buffers)
+
+
+def _uncast(e: Expr) -> Expr:
+    """Integers of 8 or 16 bits are factors of i32 products."""
+    if isinstance(e, Call) and e.fn == "cast" and e.dtype == I32:
+        inner = e.operands[0]
+        return inner if dtype_of(inner).size < I32.size and dtype_of(inner) != BOOL else e
+    return e
 
 
 def _calls(e: Expr) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.base.dtypes import BOOL, F32, I32, DType
+from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8, DType
 from tilewright.kernel.expr import (
     Acc,
     Call,
@@ -29,7 +29,7 @@ from tilewright.kernel.expr import (
 from tilewright.kernel.index import Index, Var
 
 #: Element types that vectors hold; BOOL lanes are computed and loaded too, but never stored.
-VECTOR_DTYPES = (F32, I32)
+VECTOR_DTYPES = (F32, I32, I16, I8, U8)
 
 Values = Mapping[Var, Index]
 Registers = Mapping[int, Expr]

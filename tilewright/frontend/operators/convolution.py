@@ -15,7 +15,8 @@ from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.elementwise import one_dtype
 from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, contract, flip, pad, reshape, transpose
+from tilewright.graph.node import Node, cast, contract, flip, pad, reshape, transpose
+from tilewright.graph.ops import sum_dtype
 
 _SPATIAL, _TAPS = "hwd", "ijl"
 
@@ -134,7 +135,9 @@ def _depthwise(x: Node, w: Node, axes: Sequence[Span]) -> Node:
     count = window_axes(axes)
     taps = tuple(range(x.rank, x.rank + count))
     kernel = reshape(w, (w.shape[0], *w.shape[2:]))
-    return al.squeeze(al.total(al.mul(unfolded(x, axes), kernel), taps), taps)
+    wide = sum_dtype(x.dtype)
+    products = al.mul(cast(unfolded(x, axes), wide), cast(kernel, wide))
+    return al.squeeze(al.total(products, taps), taps)
 
 
 def _check(x: Node, w: Node) -> None:

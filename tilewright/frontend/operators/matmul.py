@@ -9,12 +9,11 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from tilewright.base.dtypes import I32
 from tilewright.base.errors import InvalidModel, ShapeError
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.elementwise import one_dtype
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, cast, contract, iota, transpose
+from tilewright.graph.node import Node, contract, iota, transpose
 
 
 def product(a: Node, b: Node, left: str, right: str, out: str) -> Node:
@@ -71,20 +70,6 @@ def gemm(
     if c is None or beta == 0.0:
         return made
     return al.add(made, c if beta == 1.0 else al.mul(c, beta))
-
-
-@operator("MatMulInteger")
-def matmul_integer(
-    a: Node, b: Node, a_zero: Node | None = None, b_zero: Node | None = None
-) -> Node:
-    """Products of 8-bit integers, summed in i32."""
-    wide_a, wide_b = cast(a, I32), cast(b, I32)
-    if a_zero is not None:
-        zero = cast(a_zero, I32)
-        wide_a = al.sub(wide_a, al.unsqueeze(zero, (-1,)) if zero.rank == 1 else zero)
-    if b_zero is not None:
-        wide_b = al.sub(wide_b, cast(b_zero, I32))
-    return matmul(wide_a, wide_b)
 
 
 @operator("Einsum")

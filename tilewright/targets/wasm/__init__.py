@@ -9,12 +9,13 @@ from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.passes import ALL, PASSES
 from tilewright.targets.wasm.peak import FLOPS_PER_TILE, nothing, peak
-from tilewright.targets.wasm.target import TARGETS, WasmTarget
+from tilewright.targets.wasm.target import SPECIAL, TARGETS, WasmTarget
 
 __all__ = [
     "ALL",
     "FLOPS_PER_TILE",
     "PASSES",
+    "SPECIAL",
     "TARGETS",
     "CompiledKernel",
     "WasmTarget",

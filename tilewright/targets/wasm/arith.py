@@ -10,25 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
+from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.build import Builder
 from tilewright.targets.wasm.ir import Expr, Op, const, op
 
 Recipe = Callable[..., Expr]
 
-_SCALAR = {F32: "f32", F64: "f64", I64: "i64", I32: "i32", I8: "i32", U8: "i32", BOOL: "flag"}
-_VECTOR = {F32: "f32x4", I32: "i32x4", I8: "i32x4", U8: "i32x4", BOOL: "mask"}
+_SCALAR = {
+    F32: "f32", F64: "f64", I64: "i64", I32: "i32", I16: "i32", I8: "i32", U8: "i32", BOOL: "flag",
+}  # fmt: skip
+_VECTOR = {F32: "f32x4", I32: "i32x4", I16: "i32x4", I8: "i32x4", U8: "i32x4", BOOL: "mask"}
+
+#: Vectors as they lie in memory: operands of dot products, and bytes that are only moved.
+_PACKED = {(I8, 16): "i8x16", (U8, 16): "i8x16", (I16, 8): "i16x8"}
 
 #: shape -> Wasm value type.
 VALTYPE = {
     "f32": "f32", "f64": "f64", "i32": "i32", "i64": "i64", "flag": "i32",
-    "f32x4": "v128", "i32x4": "v128", "mask": "v128",
+    "f32x4": "v128", "i32x4": "v128", "mask": "v128", "i8x16": "v128", "i16x8": "v128",
 }
 
 
 def shape_of(dtype: DType, lanes: int) -> str:
-    """The shape of a value; a vector has four lanes."""
+    """The shape of a value; a vector has four lanes, or is packed."""
+    if (dtype, lanes) in _PACKED:
+        return _PACKED[dtype, lanes]
     table = _SCALAR if lanes == 1 else _VECTOR if lanes == 4 else {}
     if dtype not in table:
         raise CompilerBug(f"no Wasm value holds {lanes} lanes of {dtype}")
@@ -124,6 +131,15 @@ def choose(b: Builder, mask: Expr, x: Expr, y: Expr) -> Expr:
     return op(name, x, y, mask)
 
 
+def _nibble(b: Builder, x: Expr, shift: Expr) -> Expr:
+    return op("i32.and", op("i32.shr_u", x, shift), const(15))
+
+
+def _nibbles(b: Builder, x: Expr, shift: Expr) -> Expr:
+    """The shift is a scalar (see `Values.call`)."""
+    return op("v128.and", op("i32x4.shr_u", x, shift), b.i32x4(15))
+
+
 def _multiply_add(shape: str) -> Recipe:
     return lambda _, x, y, z: op(f"{shape}.add", op(f"{shape}.mul", x, y), z)
 
@@ -155,6 +171,8 @@ SEVERAL: dict[tuple[str, str], Recipe] = {
     **{("div", s): _div(s) for s in ("i32", "i64")},
     **{("fma", s): _multiply_add(s) for s in ("f32", "f64", "i32", "i64", "i32x4")},
     ("fma", "f32x4"): madd, ("max", "f32x4"): _extreme("max"), ("min", "f32x4"): _extreme("min"),
+    ("nibble", "i32"): _nibble,
+    ("nibble", "i32x4"): _nibbles,
     **{("where", s): _where for s in ("f32", "f64", "i32", "i64", "flag")},
     **{("where", s): choose for s in ("f32x4", "i32x4", "mask")},
 }
@@ -162,21 +180,24 @@ SEVERAL: dict[tuple[str, str], Recipe] = {
 
 # ---- rules for single dtypes ---------------------------------------------------------------------
 
-#: Arithmetic after which an 8-bit value may have left its range.
+#: Arithmetic after which a value of 8 or 16 bits may have left its range.
 _GROWS = frozenset({"add", "sub", "mul", "div", "neg", "abs", "fma"})
 
 
 def wrap(dtype: DType, lanes: int, fn: str, value: Expr) -> Expr:
-    """The value as its dtype again: 8-bit arithmetic may have left the range."""
-    return low_byte(dtype, lanes, value) if fn in _GROWS and dtype in (I8, U8) else value
+    """The value as its dtype again: arithmetic of 8 or 16 bits may have left the range."""
+    return low_bits(dtype, lanes, value) if fn in _GROWS and dtype in (I8, U8, I16) else value
 
 
-def low_byte(dtype: DType, lanes: int, value: Expr) -> Expr:
-    """An i32 modulo 256, as an i8 or u8 lives on the stack."""
+def low_bits(dtype: DType, lanes: int, value: Expr) -> Expr:
+    """An i32 modulo 2^8 or 2^16, as an i8, u8 or i16 lives on the stack."""
     if lanes > 1:
-        right = "i32x4.shr_s" if dtype == I8 else "i32x4.shr_u"
-        return op(right, op("i32x4.shl", value, const(24)), const(24))
-    return op("i32.extend8_s", value) if dtype == I8 else op("i32.and", value, const(255))
+        right = "i32x4.shr_u" if dtype == U8 else "i32x4.shr_s"
+        gone = const(32 - 8 * dtype.size)
+        return op(right, op("i32x4.shl", value, gone), gone)
+    if dtype == U8:
+        return op("i32.and", value, const(255))
+    return op("i32.extend8_s" if dtype == I8 else "i32.extend16_s", value)
 
 
 def clamp_const(b: Builder, fn: str, shape: str, value: Expr, limit: Expr) -> Expr:

@@ -6,9 +6,9 @@ toward zero, saturates and takes NaN to 0; integer to integer wraps; anything to
 
 from __future__ import annotations
 
-from tilewright.base.dtypes import BOOL, I8, U8, DType
+from tilewright.base.dtypes import BOOL, I8, I16, U8, DType
 from tilewright.base.errors import CompilerBug
-from tilewright.targets.wasm.arith import low_byte, shape_of
+from tilewright.targets.wasm.arith import low_bits, shape_of
 from tilewright.targets.wasm.build import Builder
 from tilewright.targets.wasm.ir import Expr, Op, const, op
 
@@ -36,7 +36,7 @@ _STEPS: dict[tuple[str, str], tuple[str, ...]] = {
     ("mask", "f32x4"): ("i32x4.neg", "f32x4.convert_i32x4_s"),
 }
 
-_RANGE = {I8: (-128, 127), U8: (0, 255)}
+_RANGE = {I8: (-128, 127), U8: (0, 255), I16: (-32768, 32767)}
 
 
 def cast(b: Builder, value: Expr, old: DType, new: DType, lanes: int) -> Expr:
@@ -49,9 +49,17 @@ def cast(b: Builder, value: Expr, old: DType, new: DType, lanes: int) -> Expr:
     if new in _RANGE and old.is_float:
         return _saturate(b, _steps(value, a, z), new, lanes)
     value = _steps(value, a, z)
-    if new in _RANGE and old != BOOL:
-        return low_byte(new, lanes, value)
+    if new in _RANGE and old != BOOL and not _holds(new, old):
+        return low_bits(new, lanes, value)
     return value
+
+
+def _holds(new: DType, old: DType) -> bool:
+    """True if every value of `old` is one of `new`."""
+    if old not in _RANGE:
+        return False
+    (lo, hi), (low, high) = _RANGE[new], _RANGE[old]
+    return lo <= low and high <= hi
 
 
 def _steps(value: Expr, a: str, z: str) -> Expr:

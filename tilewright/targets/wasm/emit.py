@@ -161,12 +161,14 @@ class CompiledKernel:
     functions: the slot function last; names are local to the kernel
     helpers:   math functions it calls, which `link` adds once per module
     scratch:   bytes of the worker's scratch area that it uses
+    needs:     features that its instructions ask of the host
     """
 
     name: str
     functions: tuple[Code, ...]
     helpers: frozenset[str] = frozenset()
     scratch: int = 0
+    needs: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -205,8 +207,10 @@ def compile_tile(
 ) -> CompiledKernel:
     """A kernel from loops to checked code; `enabled` names the passes to run."""
     lowered = lower(fn, target)
-    code = assemble(_functions(lowered, enabled), target)
-    return CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch)
+    functions = _functions(lowered, enabled)
+    code = assemble(functions, target)
+    needs = frozenset(ISA[str(i[0])].feature for f in functions for i in f.body)
+    return CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, needs)
 
 
 def emit_text(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
+from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import loops as l
 from tilewright.kernel.expr import dtype_of, lanes_of
@@ -44,6 +44,7 @@ STORES = {
     F64: "f64.store",
     I32: "i32.store",
     I64: "i64.store",
+    I16: "i32.store16",
     I8: "i32.store8",
     U8: "i32.store8",
     BOOL: "i32.store8",
@@ -104,6 +105,12 @@ class Lowering:
         space = self.values.space(s.buffer)
         if lanes == 1:
             self.b.emit(Store(STORES[dtype], address, 0, value, space))
+        elif lanes * dtype.size == 16 and lanes > 4:
+            self.b.emit(Store("v128.store", address, 0, value, space))
+        elif lanes == 8:
+            self.b.emit(Store("v128.store64_lane", address, 0, value, space, 0))
+        elif dtype.size == 2:
+            self.store_halves(space, address, value, s.valid or lanes)
         elif dtype.size == 4:
             self.store_words(space, address, value, s.valid or lanes)
         else:
@@ -118,6 +125,16 @@ class Lowering:
             at = add(address, const(4 * lane)) if lane else address
             name = f"v128.store{32 * words}_lane"
             self.b.emit(Store(name, at, 0, vector, space, lane // words))
+
+    def store_halves(self, space: int, address: Expr, value: Expr, valid: int) -> None:
+        value = self.b.vec(value)
+        narrow = self.b.vec(op("i16x8.narrow_i32x4_s", value, value))
+        if valid == 4:
+            self.b.emit(Store("v128.store64_lane", address, 0, narrow, space, 0))
+            return
+        for lane in range(valid):
+            at = add(address, const(2 * lane)) if lane else address
+            self.b.emit(Store("v128.store16_lane", at, 0, narrow, space, lane))
 
     def low_bytes(self, value: Expr, dtype: DType) -> Expr:
         if dtype == BOOL:

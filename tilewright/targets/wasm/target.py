@@ -15,7 +15,8 @@ from tilewright.kernel.schedule import Machine
 class WasmTarget:
     """One class of devices.
 
-    features: Wasm features beyond fixed-width SIMD: {"relaxed_simd"} or nothing
+    features: Wasm features beyond fixed-width SIMD: "relaxed_simd", and "dot_u8" where its dot
+              product reads the second operand as unsigned and saturates sums of two (x86)
     machine:  what schedules must fit: registers that an engine can allocate, caches of a core
 
     Schedules depend on `machine` alone: targets of one machine share loops and plan images.
@@ -31,6 +32,11 @@ class WasmTarget:
         return "relaxed_simd" in self.features
 
     @property
+    def dot_u8(self) -> bool:
+        """Whether one instruction sums two products of an unsigned and a signed byte."""
+        return "dot_u8" in self.features
+
+    @property
     def registers(self) -> int:
         return self.machine.registers
 
@@ -41,6 +47,8 @@ class WasmTarget:
 
 
 RELAXED = frozenset({"relaxed_simd"})
+#: Features that a module asks of its host only if one of its kernels uses them.
+SPECIAL = frozenset({"dot_u8"})
 
 #: x86-64 engines keep one of the 16 vector registers for themselves.
 X86 = Machine(registers=15, l1=32768)
@@ -49,7 +57,7 @@ ARM = Machine(registers=32, l1=65536)
 TARGETS: dict[str, WasmTarget] = {
     t.name: t
     for t in (
-        WasmTarget("x86", RELAXED, X86),
+        WasmTarget("x86", RELAXED | SPECIAL, X86),
         WasmTarget("arm", RELAXED, ARM),
         WasmTarget("x86-simd", frozenset(), replace(X86, fma=False)),
         WasmTarget("arm-simd", frozenset(), replace(ARM, fma=False)),

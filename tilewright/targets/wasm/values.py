@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8
+from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import expr as k
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
-from tilewright.targets.wasm import mathlib
+from tilewright.targets.wasm import dots, mathlib
 from tilewright.targets.wasm.arith import (
     ONE,
     SEVERAL,
@@ -49,6 +49,7 @@ LOADS = {
     F64: "f64.load",
     I32: "i32.load",
     I64: "i64.load",
+    I16: "i32.load16_s",
     I8: "i32.load8_s",
     U8: "i32.load8_u",
     BOOL: "i32.load8_u",
@@ -181,6 +182,11 @@ class Values:
         valid = e.valid or e.lanes
         if e.dtype.size == 4:
             return self.load_words(address, self.space(e.buffer), valid)
+        if shape in ("i8x16", "i16x8"):
+            return Load("v128.load", address, 0, self.space(e.buffer))
+        if e.dtype.size == 2:
+            halves = self.load_halves(address, self.space(e.buffer), valid)
+            return op("i32x4.extend_low_i16x8_s", halves)
         raw = self.load_bytes(address, self.space(e.buffer), valid)
         sign = "s" if e.dtype == I8 else "u"
         wide = op(f"i32x4.extend_low_i16x8_{sign}", op(f"i16x8.extend_low_i8x16_{sign}", raw))
@@ -195,6 +201,15 @@ class Values:
         if valid == 2:
             return pair
         return Load("v128.load32_lane", add(address, const(8)), 0, space, 2, pair)
+
+    def load_halves(self, address: Expr, space: int, valid: int) -> Expr:
+        if valid == 4:
+            return Load("v128.load64_zero", address, 0, space)
+        value: Expr = self.b.i32x4(0)
+        for lane in range(valid):
+            at = add(address, const(2 * lane)) if lane else address
+            value = Load("v128.load16_lane", at, 0, space, lane, value)
+        return value
 
     def load_bytes(self, address: Expr, space: int, valid: int) -> Expr:
         if valid == 4:
@@ -215,6 +230,9 @@ class Values:
 
     def const(self, e: k.Const) -> Expr:
         shape = shape_of(e.dtype, e.lanes)
+        if shape in ("i8x16", "i16x8"):
+            lane = int(e.value).to_bytes(e.dtype.size, "little", signed=e.value < 0)
+            return Op("v128.const", (), (int.from_bytes(lane * e.lanes, "little"),))
         if shape == "f32x4":
             return self.b.f32x4(float(e.value))
         if shape == "i32x4":
@@ -275,8 +293,7 @@ class Values:
         return op("i32.and", picked, const(1)) if shape == "mask" else picked
 
     def shuffle(self, e: k.Shuffle) -> Expr:
-        picked = bytes(4 * lane + byte for lane in e.picks for byte in range(4))
-        return Op("i8x16.shuffle", (self.value(e.a), self.value(e.b)), (picked,))
+        return dots.shuffle(self.value(e.a), self.value(e.b), e.picks)
 
     def call(self, e: k.Call) -> Expr:
         if e.fn == "cast":
@@ -288,6 +305,11 @@ class Values:
         if limits is not None:
             instruction, x, y = limits
             return op(instruction, self.value(x), self.value(y))
+        if e.fn == "nibble" and e.lanes > 1:
+            shift = _number(e.operands[1])
+            if shift is None:
+                return self.by_lane(e)
+            return SEVERAL["nibble", "i32x4"](self.b, self.value(e.operands[0]), const(int(shift)))
         args = [self.operand(e, x) for x in e.operands]
         dtype = BOOL if e.fn in ("and", "or", "not") else k.dtype_of(e.operands[-1])
         shape = shape_of(dtype, e.lanes)
@@ -408,4 +430,7 @@ _RULES: dict[type, Callable[[Values, Any], Expr]] = {
     k.Lanes: Values.lanes,
     k.Lane: Values.lane,
     k.Shuffle: Values.shuffle,
+    k.Dot: dots.dot,
+    k.Pairs: dots.pairs,
+    k.Join: dots.join,
 }

@@ -15,12 +15,16 @@ const I8X16_SPLAT = [0xfd, 0x0f];
 const VECTOR = [...I32_CONST_0, ...I8X16_SPLAT];
 const I8X16_POPCNT = [0xfd, 0x62];
 const F32X4_RELAXED_MADD = [0xfd, 0x85, 0x02];
+const I16X8_RELAXED_DOT = [0xfd, 0x92, 0x02];
+const I16X8_EXTRACT_0 = [0xfd, 0x18, 0];
 const LOCAL_GET_0 = [0x20, 0];
 const F32_SUB = 0x93;
 const I32_REINTERPRET_F32 = 0xbc;
 const V128 = 0x7b;
 const F32 = 0x7d;
 const I32 = 0x7f;
+/** Features beyond SIMD that code variants may need. */
+const OPTIONAL = /** @type {const} */ (['relaxed_simd', 'dot_u8']);
 
 /**
  * A module whose only function, `f`, is this expression.
@@ -43,13 +47,29 @@ function moduleOf(params, result, expression) {
 const validates = (expression) => WebAssembly.validate(moduleOf([], V128, expression));
 
 /**
+ * What a module of `moduleOf` gives for a number.
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @param {number} x
+ */
+function result(bytes, x = 0) {
+  const { f } = new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports;
+  return /** @type {(x: number) => number} */ (f)(x);
+}
+
+/**
  * x86 makes a NaN with its sign bit set, every other architecture one without.  The operand is a
  * parameter, so that no compiler computes the difference beforehand.
  */
 function nanIsNegative() {
   const bytes = moduleOf([F32], I32, [...LOCAL_GET_0, ...LOCAL_GET_0, F32_SUB, I32_REINTERPRET_F32]);
-  const { f } = new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports;
-  return /** @type {(x: number) => number} */ (f)(Infinity) < 0;
+  return result(bytes, Infinity) < 0;
+}
+
+/** Does the relaxed dot product read its second operand as unsigned?  1 * 255 + 1 * 255 says so. */
+function dotIsUnsigned() {
+  const splats = [0x41, 1, ...I8X16_SPLAT, 0x41, 0x7f, ...I8X16_SPLAT];
+  const bytes = moduleOf([], I32, [...splats, ...I16X8_RELAXED_DOT, ...I16X8_EXTRACT_0]);
+  return WebAssembly.validate(bytes) && result(bytes) === 510;
 }
 
 /**
@@ -78,6 +98,7 @@ export function probeHost() {
   return {
     simd: validates([...VECTOR, ...I8X16_POPCNT]),
     relaxed_simd: validates([...VECTOR, ...VECTOR, ...VECTOR, ...F32X4_RELAXED_MADD]),
+    dot_u8: dotIsUnsigned(),
     registers: nanIsNegative() ? 15 : 32,
     isolated: globalThis.crossOriginIsolated === true,
     secure: globalThis.isSecureContext === true,
@@ -118,7 +139,9 @@ export function requireHost(host) {
  */
 export function pickVariant(code, host, { features, variant }) {
   const usable = new Set(['simd']);
-  if (host.relaxed_simd && (features?.includes('relaxed_simd') ?? true)) usable.add('relaxed_simd');
+  for (const feature of OPTIONAL) {
+    if (host[feature] && (features?.includes(feature) ?? true)) usable.add(feature);
+  }
   const able = code.filter((entry) => entry.features.every((feature) => usable.has(feature))
     && (variant ?? entry.variant) === entry.variant);
   if (!able.length) {

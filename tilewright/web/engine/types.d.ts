@@ -59,6 +59,8 @@ export type Manifest = {
 export type HostFeatures = {
   simd: boolean;
   relaxed_simd: boolean;
+  /** The relaxed dot product of bytes reads its second operand as unsigned, as on x86. */
+  dot_u8: boolean;
   /** Vector registers that code can use: 15 on x86, 32 elsewhere. */
   registers: number;
   isolated: boolean;

@@ -1,0 +1,382 @@
+"""Quantised operators of ONNX and onnxruntime's own domain: integers with scales and zero points.
+
+Input: operand nodes and attributes.  Output: nodes.  A quantised tensor q stands for
+(q - zero) * scale; here it becomes the i16 `q - zero` ("centred"), so that products and their i32
+sums are exact and padding is zero.  How the numbers lie in memory is for graph/integers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilewright.base.dtypes import F32, I8, I16, I32, U8, DType
+from tilewright.base.errors import InvalidModel, UnsupportedDType
+from tilewright.frontend import algebra as al
+from tilewright.frontend.operators.activation import leaky_relu, sigmoid, softmax
+from tilewright.frontend.operators.convolution import conv
+from tilewright.frontend.operators.matmul import matmul
+from tilewright.frontend.operators.pooling import average_pool, global_average_pool
+from tilewright.frontend.table import operator
+from tilewright.frontend.tensors import dtype_of
+from tilewright.graph.node import (
+    Node,
+    broadcast,
+    cast,
+    concat,
+    constant,
+    reduce,
+    reshape,
+    transpose,
+)
+
+MICROSOFT = "com.microsoft"
+
+
+def centred(q: Node, zero: Node | None) -> Node:
+    """q - zero: i16 for 8-bit numbers, i32 for i32; `zero` must broadcast to q."""
+    if q.dtype == I32:
+        return q if zero is None else al.sub(q, cast(zero, I32))
+    if q.dtype.is_float or q.dtype.size != 1:
+        raise UnsupportedDType("only integers of 8 bits are quantised values", dtype=q.dtype)
+    wide = cast(q, I16)
+    return wide if zero is None else al.sub(wide, cast(zero, I16))
+
+
+def quantized(x: Node, zero: Node | None, dtype: DType) -> Node:
+    """Round half to even, add the zero point, saturate: x is in units of one quantum."""
+    whole = al.apply("round", x)
+    return cast(whole if zero is None else al.add(whole, cast(zero, F32)), dtype)
+
+
+def along(p: Node | None, x: Node, axis: int, block: int = 0) -> Node | None:
+    """A scale or zero point per tensor, per slice of `axis` or per block, as an operand by x."""
+    if p is None or p.size == 1:
+        return None if p is None else reshape(p, ())
+    axis = al.axis_of(axis, x.rank)
+    if p.rank == 1:
+        if p.size != x.shape[axis]:
+            raise InvalidModel("a scale per channel needs one number per channel", shape=p.shape)
+        return reshape(p, [p.size if i == axis else 1 for i in range(x.rank)])
+    if p.rank != x.rank or not block:
+        raise InvalidModel("the scale does not fit its operand", shape=[x.shape, p.shape])
+    split = al.unsqueeze(p, (axis + 1,))
+    wide = broadcast(split, (*p.shape[: axis + 1], block, *p.shape[axis + 1 :]))
+    merged = (*p.shape[:axis], p.shape[axis] * block, *p.shape[axis + 1 :])
+    return al.take(reshape(wide, merged), axis, 0, x.shape[axis])
+
+
+def scaled(q: Node, scale: Node, zero: Node | None) -> Node:
+    """The real numbers that q stands for."""
+    return al.mul(cast(centred(q, zero), F32), cast(scale, F32))
+
+
+@operator("QuantizeLinear", ignore=("saturate", "precision"))
+@operator("QuantizeLinear", domain=MICROSOFT)
+def quantize_linear(
+    x: Node,
+    scale: Node,
+    zero: Node | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Node:
+    dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else U8
+    if dtype not in (U8, I8):
+        raise UnsupportedDType("only 8-bit integers are quantised values", dtype=dtype)
+    units = al.div(cast(x, F32), _one(along(scale, x, axis, block_size)))
+    return quantized(units, along(zero, x, axis, block_size), dtype)
+
+
+@operator("DequantizeLinear", ignore=("output_dtype",))
+@operator("DequantizeLinear", domain=MICROSOFT)
+def dequantize_linear(
+    q: Node, scale: Node, zero: Node | None = None, *, axis: int = 1, block_size: int = 0
+) -> Node:
+    return scaled(q, _one(along(scale, q, axis, block_size)), along(zero, q, axis, block_size))
+
+
+def _one(p: Node | None) -> Node:
+    assert p is not None
+    return cast(p, F32)
+
+
+@operator("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(x: Node) -> tuple[Node, Node, Node]:
+    """u8 over the range of x and 0: (quantised, scale, zero point)."""
+    axes = range(x.rank)
+    low = al.apply("min", reshape(reduce("min", x, axes), ()), 0.0)
+    high = al.apply("max", reshape(reduce("max", x, axes), ()), 0.0)
+    width = al.sub(high, low)
+    scale = al.where(al.equal(width, 0.0), 1.0, al.div(width, 255.0))
+    zero = quantized(al.div(al.apply("neg", low), scale), None, U8)
+    return quantized(al.div(x, scale), zero, U8), scale, zero
+
+
+# ---- products ------------------------------------------------------------------------------------
+
+
+def _rows(p: Node | None) -> Node | None:
+    """A number per row of the left operand, as an operand beside it."""
+    return al.unsqueeze(p, (-1,)) if p is not None and p.size > 1 else _flat(p)
+
+
+def _flat(p: Node | None) -> Node | None:
+    return p if p is None or p.size > 1 else reshape(p, ())
+
+
+def _needed(p: Node | None) -> Node:
+    assert p is not None
+    return p
+
+
+@operator("MatMulInteger", since=10)
+def matmul_integer(
+    a: Node, b: Node, a_zero: Node | None = None, b_zero: Node | None = None
+) -> Node:
+    """Products of 8-bit integers, summed in i32."""
+    return matmul(centred(a, _rows(a_zero)), centred(b, _flat(b_zero)))
+
+
+@operator("ConvInteger", since=10, ignore=("kernel_shape",))
+def conv_integer(
+    x: Node,
+    w: Node,
+    x_zero: Node | None = None,
+    w_zero: Node | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Node:
+    """Products of 8-bit integers, summed in i32; padding is the zero point."""
+    return conv(
+        centred(x, _flat(x_zero)), centred(w, along(w_zero, w, 0)),
+        auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides,
+    )  # fmt: skip
+
+
+@operator("QLinearConv", since=10, ignore=("kernel_shape",))
+def qlinear_conv(
+    x: Node,
+    x_scale: Node,
+    x_zero: Node,
+    w: Node,
+    w_scale: Node,
+    w_zero: Node,
+    y_scale: Node,
+    y_zero: Node,
+    bias: Node | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Node:
+    sums = conv_integer(
+        x, w, x_zero, w_zero,
+        auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides,
+    )  # fmt: skip
+    if bias is not None:
+        sums = al.add(sums, al.per_channel(bias, sums.rank))
+    channels = al.per_channel(w_scale, sums.rank) if w_scale.size > 1 else _needed(_flat(w_scale))
+    return _requantized(sums, x_scale, channels, y_scale, y_zero)
+
+
+def _requantized(sums: Node, a: Node, b: Node, y_scale: Node, y_zero: Node) -> Node:
+    """i32 sums in units of a * b, in units of the result."""
+    factor = al.div(al.mul(_needed(_flat(a)), b), _needed(_flat(y_scale)))
+    return quantized(al.mul(cast(sums, F32), factor), _flat(y_zero), y_zero.dtype)
+
+
+@operator("QLinearMatMul", since=10)
+def qlinear_matmul(
+    a: Node,
+    a_scale: Node,
+    a_zero: Node,
+    b: Node,
+    b_scale: Node,
+    b_zero: Node,
+    y_scale: Node,
+    y_zero: Node,
+) -> Node:
+    sums = matmul_integer(a, b, a_zero, b_zero)
+    return _requantized(sums, _needed(_rows(a_scale)), _needed(_flat(b_scale)), y_scale, y_zero)
+
+
+@operator("QGemm", domain=MICROSOFT)
+def qgemm(
+    a: Node,
+    a_scale: Node,
+    a_zero: Node,
+    b: Node,
+    b_scale: Node,
+    b_zero: Node,
+    c: Node | None = None,
+    y_scale: Node | None = None,
+    y_zero: Node | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Node:
+    left = centred(a, _flat(a_zero))
+    right = centred(b, along(b_zero, b, 0 if transB else 1))
+    sums = matmul(
+        transpose(left, (1, 0)) if transA else left, transpose(right, (1, 0)) if transB else right
+    )
+    sums = sums if c is None else al.add(sums, c)
+    scale = al.mul(al.mul(_needed(_flat(a_scale)), _needed(_flat(b_scale))), alpha)
+    if y_scale is None or y_zero is None:
+        return al.mul(cast(sums, F32), scale)
+    return _requantized(sums, constant(1.0, F32), scale, y_scale, y_zero)
+
+
+@operator("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(
+    a: Node,
+    b: Node,
+    a_scale: Node,
+    b_scale: Node,
+    a_zero: Node | None = None,
+    b_zero: Node | None = None,
+    bias: Node | None = None,
+) -> Node:
+    sums = cast(matmul_integer(a, b, a_zero, b_zero), F32)
+    made = al.mul(sums, al.mul(_needed(_flat(a_scale)), _needed(_flat(b_scale))))
+    return made if bias is None else al.add(made, bias)
+
+
+@operator("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(
+    a: Node, b: Node, b_scale: Node, b_zero: Node | None = None, bias: Node | None = None
+) -> Node:
+    q, scale, zero = dynamic_quantize_linear(a)
+    return matmul_integer_to_float(q, b, scale, b_scale, zero, b_zero, bias)
+
+
+# ---- elementwise and pooling in onnxruntime's domain ---------------------------------------------
+
+
+def _units(y: Node, scale: Node, zero: Node | None, like: Node) -> Node:
+    dtype = like.dtype if zero is None else zero.dtype
+    return quantized(al.div(y, _needed(_flat(scale))), _flat(zero), dtype)
+
+
+def _real(q: Node, scale: Node, zero: Node | None) -> Node:
+    return scaled(q, _needed(_flat(scale)), _flat(zero))
+
+
+@operator("QLinearAdd", domain=MICROSOFT)
+def qlinear_add(
+    a: Node, a_scale: Node, a_zero: Node | None,
+    b: Node, b_scale: Node, b_zero: Node | None,
+    y_scale: Node, y_zero: Node | None = None,
+) -> Node:  # fmt: skip
+    return _units(
+        al.add(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), y_scale, y_zero, a
+    )
+
+
+@operator("QLinearMul", domain=MICROSOFT)
+def qlinear_mul(
+    a: Node, a_scale: Node, a_zero: Node | None,
+    b: Node, b_scale: Node, b_zero: Node | None,
+    y_scale: Node, y_zero: Node | None = None,
+) -> Node:  # fmt: skip
+    return _units(
+        al.mul(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), y_scale, y_zero, a
+    )
+
+
+@operator("QLinearSigmoid", domain=MICROSOFT)
+def qlinear_sigmoid(
+    x: Node, x_scale: Node, x_zero: Node | None, y_scale: Node, y_zero: Node | None = None
+) -> Node:
+    return _units(sigmoid(_real(x, x_scale, x_zero)), y_scale, y_zero, x)
+
+
+@operator("QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_leaky_relu(
+    x: Node,
+    x_scale: Node,
+    x_zero: Node | None,
+    y_scale: Node,
+    y_zero: Node | None = None,
+    *,
+    alpha: float = 0.01,
+) -> Node:
+    return _units(leaky_relu(_real(x, x_scale, x_zero), alpha=alpha), y_scale, y_zero, x)
+
+
+@operator("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(
+    x: Node,
+    x_scale: Node,
+    x_zero: Node | None,
+    y_scale: Node,
+    y_zero: Node | None = None,
+    *,
+    axis: int = -1,
+    opset: int = 13,
+) -> Node:
+    real = _real(x, x_scale, x_zero)
+    if opset >= 13:
+        return _units(softmax(real, axis=axis), y_scale, y_zero, x)
+    split = al.axis_of(axis, x.rank)
+    flat = reshape(real, (prod(x.shape[:split]), prod(x.shape[split:])))
+    return _units(reshape(softmax(flat, axis=-1), x.shape), y_scale, y_zero, x)
+
+
+@operator("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(
+    x: Node,
+    x_scale: Node,
+    x_zero: Node,
+    y_scale: Node,
+    y_zero: Node,
+    *,
+    channels_last: int = 0,
+) -> Node:
+    real = _real(al.channels_first(x) if channels_last else x, x_scale, x_zero)
+    made = _units(global_average_pool(real), y_scale, y_zero, x)
+    return al.channels_last(made) if channels_last else made
+
+
+@operator("QLinearAveragePool", domain=MICROSOFT)
+def qlinear_average_pool(
+    x: Node,
+    x_scale: Node,
+    x_zero: Node | None,
+    y_scale: Node,
+    y_zero: Node | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    channels_last: int = 0,
+    count_include_pad: int = 0,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Node:
+    real = _real(al.channels_first(x) if channels_last else x, x_scale, x_zero)
+    made = average_pool(
+        real, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad, pads=pads, strides=strides,
+    )  # fmt: skip
+    made = _units(made, y_scale, y_zero, x)
+    return al.channels_last(made) if channels_last else made
+
+
+@operator("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(y_scale: Node, y_zero: Node, *parts: Node, axis: int) -> Node:
+    """Triples of tensor, scale, zero point; each part in units of the result."""
+    if not parts or len(parts) % 3:
+        raise InvalidModel("QLinearConcat needs a tensor, a scale and a zero point per part")
+    triples = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    made = [_units(_real(*triple), y_scale, y_zero, parts[0]) for triple in triples]
+    return concat(made, al.axis_of(axis, made[0].rank))

@@ -1,0 +1,288 @@
+"""Quantised arithmetic as integers: rewrites that turn real products of scaled integers exact.
+
+Input: nodes.  Output: rules for `rewrite`.  A tensor (q - zero) * scale is a "scaled integer"; the
+sum of products of two of them is an i32 sum times one scale per column.  Sums then differ from
+ONNX's reading (which rounds in f32) by less than one quantum of the result.
+
+    contract(ca * sa, cb * sb)   ->  f32(contract(ca, cb)) * (sa * sb)
+    contract(q - z, c)           ->  contract(q, c8) - z * columnsums(c)     q, c8: one byte each
+    (f32(sum) * s + bias) / t    ->  f32(sum) * (s / t) + bias / t
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.base.dtypes import F32, I8, I16, I32, U8
+from tilewright.graph import ops
+from tilewright.graph.node import (
+    Node,
+    broadcast,
+    cast,
+    constant,
+    contract,
+    elementwise,
+    evaluate,
+    is_constant,
+    node,
+    pad,
+    reshape,
+)
+from tilewright.graph.ops import Array
+
+NARROW = (I8, U8, I16)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """`whole * scale`: `scale` is constant and broadcasts to the shape of `whole`, axis by axis."""
+
+    whole: Node
+    scale: Node
+
+
+def _is(n: Node, fn: str) -> bool:
+    return isinstance(n.op, ops.Elementwise) and n.op.fn == fn
+
+
+def _ones(rank: int) -> tuple[int, ...]:
+    return (1,) * rank
+
+
+def _unbroadcast(n: Node) -> Node:
+    """A constant without its outermost repetition, same rank."""
+    return n.inputs[0] if isinstance(n.op, ops.Broadcast) else n
+
+
+def _scaled(n: Node) -> _Scaled | None:
+    """n as integers times a constant scale, seen through views and padding."""
+    if _is(n, "mul"):
+        for whole, scale in (n.inputs, n.inputs[::-1]):
+            if is_constant(scale) and _is(whole, "cast") and whole.inputs[0].dtype in NARROW:
+                return _Scaled(whole.inputs[0], _unbroadcast(scale))
+        return None
+    if not isinstance(n.op, (*ops.VIEWS, ops.Pad)):
+        return None
+    inner = _scaled(n.inputs[0])
+    if inner is None:
+        return None
+    uniform = inner.scale.size == 1
+    if isinstance(n.op, ops.Pad):
+        if n.op.value or not uniform:
+            return None
+        return _Scaled(node(n.op, inner.whole), inner.scale)
+    whole = node(n.op, inner.whole)
+    if uniform:
+        return _Scaled(whole, reshape(inner.scale, _ones(n.rank)))
+    if isinstance(n.op, ops.Broadcast):
+        return _Scaled(whole, inner.scale)
+    return _Scaled(whole, node(n.op, broadcast(inner.scale, inner.whole.shape)))
+
+
+def _without(scale: Node, axes: list[int]) -> Array | None:
+    """The scale if it is the same all along `axes`, which then have extent 1."""
+    value = evaluate([scale])[0]
+    first = value[tuple(slice(0, 1) if a in axes else slice(None) for a in range(value.ndim))]
+    return first if first.size == value.size or np.array_equal(first + 0 * value, value) else None
+
+
+def _placed(value: Array, letters: str, out: str) -> Node:
+    """An array over `letters` (others of extent 1) as an operand beside a result over `out`."""
+    kept = [i for i, c in enumerate(letters) if c in out]
+    order = sorted(kept, key=lambda i: out.index(letters[i]))
+    dropped = value.transpose([*order, *(i for i in range(value.ndim) if i not in kept)])
+    extents = {letters[i]: n for i, n in zip(order, dropped.shape, strict=False)}
+    return constant(dropped.reshape([extents.get(c, 1) for c in out]))
+
+
+def contract_scaled(n: Node) -> Node | None:
+    """contract(ca * sa, cb * sb) -> f32(contract(ca, cb)) * (sa * sb)"""
+    if not isinstance(n.op, ops.Contract) or n.dtype != F32:
+        return None
+    parts = [_scaled(x) for x in n.inputs]
+    if parts[0] is None or parts[1] is None:
+        return None
+    factor = constant(1.0, F32)
+    for part, letters in zip((parts[0], parts[1]), (n.op.a, n.op.b), strict=True):
+        scale = _without(part.scale, [i for i, c in enumerate(letters) if c not in n.op.out])
+        if scale is None:
+            return None
+        factor = elementwise("mul", factor, _placed(scale, letters, n.op.out))
+    a, b = (cast(part.whole, I16) for part in (parts[0], parts[1]))
+    sums = contract(f"{n.op.a},{n.op.b}->{n.op.out}", a, b, source=n.source)
+    return elementwise("mul", cast(sums, F32), factor, source=n.source)
+
+
+def reduce_scaled(n: Node) -> Node | None:
+    """sum(ca*sa * cb*sb) -> f32(contract(ca, cb)) * (sa * sb): a depthwise convolution"""
+    if not (isinstance(n.op, ops.Reduce) and n.op.fn == "sum" and n.dtype == F32):
+        return None
+    product = n.inputs[0]
+    parts = [_scaled(x) for x in product.inputs] if _is(product, "mul") else []
+    if len(parts) != 2 or parts[0] is None or parts[1] is None:
+        return None
+    factor = constant(1.0, F32)
+    for part in (parts[0], parts[1]):
+        scale = _without(part.scale, list(n.op.axes))
+        if scale is None:
+            return None
+        letters = _LETTERS[: scale.ndim]
+        factor = elementwise("mul", factor, _placed(scale, letters, _kept(n.op, letters)))
+    sums = _windows(n, parts[0].whole, parts[1].whole)
+    return reshape(elementwise("mul", cast(sums, F32), factor, source=n.source), n.shape)
+
+
+def reduce_integers(n: Node) -> Node | None:
+    """sum(i32(ca) * i32(cb)) -> contract(ca, cb): a depthwise convolution of integers"""
+    if not (isinstance(n.op, ops.Reduce) and n.op.fn == "sum" and n.dtype == I32):
+        return None
+    product = n.inputs[0]
+    if not (_is(product, "mul") and all(_is(x, "cast") for x in product.inputs)):
+        return None
+    a, b = (x.inputs[0] for x in product.inputs)
+    if {a.dtype, b.dtype} != {I16}:
+        return None
+    return reshape(_windows(n, a, b), n.shape)
+
+
+_LETTERS = "abcdefghijklmnop"
+
+
+def _kept(op: ops.Reduce, letters: str) -> str:
+    return "".join(c for i, c in enumerate(letters) if i not in op.axes)
+
+
+def _windows(n: Node, a: Node, b: Node) -> Node:
+    """The contraction of two operands of one shape over the axes of the sum `n`."""
+    assert isinstance(n.op, ops.Reduce)
+    letters = _LETTERS[: a.rank]
+    operands: list[Node] = []
+    labels: list[str] = []
+    for x in (cast(a, I16), cast(b, I16)):
+        small = _unbroadcast(x)
+        used = [i for i, extent in enumerate(small.shape) if extent > 1 or small is x]
+        operands.append(reshape(small, [small.shape[i] for i in used]))
+        labels.append("".join(letters[i] for i in used))
+    out = _kept(n.op, letters)
+    return contract(f"{labels[0]},{labels[1]}->{out}", operands[0], operands[1], source=n.source)
+
+
+# ---- bytes ---------------------------------------------------------------------------------------
+
+
+def _bytes(n: Node) -> tuple[Node, Node] | None:
+    """(q as u8, zero point as an i32 scalar) of centred values q - zero made at run time."""
+    if is_constant(n):
+        return None
+    if isinstance(n.op, (*ops.VIEWS, ops.Pad)):
+        inner = _bytes(n.inputs[0])
+        if inner is None:
+            return None
+        q, zero = inner
+        if not isinstance(n.op, ops.Pad):
+            return node(n.op, q), zero
+        if n.op.value or zero.value is None:
+            return None
+        return pad(q, n.op.before, n.op.after, int(zero.value)), zero
+    zero = constant(0, I32)
+    if _is(n, "sub"):
+        n, z = n.inputs
+        while isinstance(z.op, (ops.Broadcast, ops.Reshape)):
+            z = z.inputs[0]
+        if z.size != 1:
+            return None
+        zero = cast(reshape(z, ()), I32)
+    if not (_is(n, "cast") and n.dtype == I16 and n.inputs[0].dtype in (U8, I8)):
+        return None
+    q = n.inputs[0]
+    if q.dtype == U8:
+        return q, zero
+    lifted = cast(elementwise("add", n, constant(128, I16)), U8)
+    return lifted, elementwise("add", zero, constant(128, I32))
+
+
+def _weights(n: Node) -> Array | None:
+    """Constant centred values that fit i8."""
+    if not is_constant(n):
+        return None
+    value = evaluate([n])[0]
+    fits = value.size and value.min() >= -128 and value.max() <= 127
+    return value.astype(np.int32) if fits else None
+
+
+def contract_bytes(n: Node) -> Node | None:
+    """contract(q - z, c) -> contract(q, c8) - z * columnsums(c), with c constant"""
+    if not isinstance(n.op, ops.Contract) or {x.dtype for x in n.inputs} != {I16}:
+        return None
+    operands = list(zip(n.inputs, (n.op.a, n.op.b), strict=True))
+    for (x, letters), (c, others) in (operands, operands[::-1]):
+        raw, value = _bytes(x), _weights(c)
+        summed = [i for i, k in enumerate(others) if k not in n.op.out]
+        if raw is None or value is None or any(others[i] not in letters for i in summed):
+            continue
+        sums = value.sum(axis=tuple(summed), keepdims=True, dtype=np.int32)
+        q, zero = raw
+        made = contract(f"{letters},{others}->{n.op.out}", q, cast(c, I8), source=n.source)
+        return _less(made, zero, _placed(sums, others, n.op.out))
+    return None
+
+
+def _less(made: Node, zero: Node, sums: Node) -> Node:
+    if zero.value is not None and not zero.value.any():
+        return made
+    return elementwise("add", made, elementwise("mul", zero, elementwise("neg", sums)))
+
+
+def merge_sums(n: Node) -> Node | None:
+    """(x + c1) + c2 -> x + (c1 + c2) for integers, with c1 and c2 constant"""
+    if not _is(n, "add") or n.dtype != I32 or not is_constant(n.inputs[1]):
+        return None
+    inner, last = n.inputs
+    if not _is(inner, "add") or not is_constant(inner.inputs[1]):
+        return None
+    x, first = inner.inputs
+    both = elementwise("add", _unbroadcast(first), _unbroadcast(last))
+    return elementwise("add", x, both, source=n.source)
+
+
+# ---- requantisation ------------------------------------------------------------------------------
+
+
+def requantize(n: Node) -> Node | None:
+    """(f32(sum) * s + bias) / t -> f32(sum) * (s / t) + bias / t, with one number t > 0"""
+    if not _is(n, "div") or n.dtype != F32 or is_constant(n):
+        return None
+    by = n.inputs[1]
+    while isinstance(by.op, (ops.Broadcast, ops.Reshape)):
+        by = by.inputs[0]
+    if by.value is None or by.size != 1 or not by.value.reshape(()).item() > 0:
+        return None
+    return _divided(n.inputs[0], reshape(by, ()))
+
+
+def _divided(n: Node, by: Node) -> Node | None:
+    """n / by without a division at run time; None if that cannot be."""
+    if is_constant(n):
+        return broadcast(elementwise("div", _unbroadcast(n), by), n.shape)
+    if _is(n, "mul"):
+        for whole, scale in (n.inputs, n.inputs[::-1]):
+            if is_constant(scale) and _is(whole, "cast") and not whole.inputs[0].dtype.is_float:
+                smaller = elementwise("div", _unbroadcast(scale), by)
+                return elementwise("mul", whole, smaller, source=n.source)
+        return None
+    if isinstance(n.op, (ops.Reshape, ops.Transpose, ops.Slice, ops.Flip)):
+        inner = _divided(n.inputs[0], by)
+        return None if inner is None else node(n.op, inner, source=n.source)
+    if not (isinstance(n.op, ops.Elementwise) and n.op.fn in ("add", "sub", "max", "min")):
+        return None
+    parts = [_divided(x, by) for x in n.inputs]
+    if parts[0] is None or parts[1] is None:
+        return None
+    if n.op.fn == "add" and _is(parts[0], "mul") and is_constant(parts[1]):
+        return elementwise("fma", *parts[0].inputs, parts[1], source=n.source)
+    return elementwise(n.op.fn, parts[0], parts[1], source=n.source)
+
+
+RULES = (contract_scaled, reduce_scaled, reduce_integers, contract_bytes, merge_sums, requantize)

@@ -1,0 +1,121 @@
+"""Dot products and packed integers of the loop IR to Wasm IR.
+
+Input: `Dot`, `Pairs` and `Join` expressions.  Output: Wasm IR expressions.  All are exact;
+which instructions a dot product takes depends on its operands and on the target:
+
+    i16 pairs                 i32x4.dot_i16x8_s, i32x4.add                       8 products
+    bytes widened first       2 extensions, the same                             8 products
+    bytes, weights of 7 bits  i16x8.relaxed_dot, i32x4.extadd_pairwise, add     16 products
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.base.dtypes import I8, I16, U8
+from tilewright.kernel import expr as k
+from tilewright.targets.wasm.ir import Expr, Load, Op, op
+
+if TYPE_CHECKING:
+    from tilewright.targets.wasm.values import Values
+
+_SPLATS = {4: "v128.load32_splat", 8: "v128.load64_splat"}
+_HALVES = ("low", "high")
+
+#: Which i32 lanes of two vectors hold the first and the second number of each pair.
+_EVEN, _ODD = (0, 2, 4, 6), (1, 3, 5, 7)
+
+
+def dot(v: Values, e: k.Dot) -> Expr:
+    acc, dtype = v.value(e.acc), k.dtype_of(e.col)
+    row = _row(v, e.row)
+    if dtype == I16:
+        return _sum(acc, row, v.value(e.col))
+    sign = "u" if k.dtype_of(e.row) == U8 else "s"
+    if e.depth == 2:
+        assert isinstance(e.col, k.Load)
+        raw = Load("v128.load64_zero", _address(v, e.col), 0, v.space(e.col.buffer))
+        wide = op(f"i16x8.extend_low_i8x16_{sign}", row)
+        return _sum(acc, wide, op("i16x8.extend_low_i8x16_s", raw))
+    col = v.value(e.col)
+    if e.small and v.b.target.dot_u8 and sign == "u":
+        halves = op("i16x8.relaxed_dot_i8x16_i7x16_s", col, row)
+        return op("i32x4.add", acc, op("i32x4.extadd_pairwise_i16x8_s", halves))
+    row, col = v.b.vec(row), v.b.vec(col)
+    sums = [
+        v.b.vec(
+            op(
+                "i32x4.dot_i16x8_s",
+                op(f"i16x8.extend_{half}_i8x16_{sign}", row),
+                op(f"i16x8.extend_{half}_i8x16_s", col),
+            )
+        )
+        for half in _HALVES
+    ]
+    return op("i32x4.add", acc, _pairs(sums[0], sums[1]))
+
+
+def _sum(acc: Expr, row: Expr, col: Expr) -> Expr:
+    return op("i32x4.add", acc, op("i32x4.dot_i16x8_s", row, col))
+
+
+def _row(v: Values, row: k.Expr) -> Expr:
+    """A short row repeats until it fills a vector."""
+    size = k.lanes_of(row) * k.dtype_of(row).size
+    if size == 16:
+        return v.value(row)
+    assert isinstance(row, k.Load)
+    return Load(_SPLATS[size], _address(v, row, True), 0, v.space(row.buffer))
+
+
+def _address(v: Values, e: k.Load, splat: bool = False) -> Expr:
+    return v.address(e.buffer, e.index, e.dtype.size, splat)
+
+
+def pairs(v: Values, e: k.Pairs) -> Expr:
+    return _pairs(v.b.vec(v.value(e.a)), v.b.vec(v.value(e.b)))
+
+
+def _pairs(a: Expr, b: Expr) -> Expr:
+    return op("i32x4.add", *(shuffle(a, b, lanes) for lanes in (_EVEN, _ODD)))
+
+
+def shuffle(a: Expr, b: Expr, lanes: tuple[int, ...]) -> Expr:
+    """The lanes of (a, b), counted through both, as a vector."""
+    size = 16 // len(lanes)
+    places = bytes(lane * size + i for lane in lanes for i in range(size))
+    return Op("i8x16.shuffle", (a, b), (places,))
+
+
+def join(v: Values, e: k.Join) -> Expr:
+    """Vectors of i32 lanes as one of bytes or halves.
+
+    Narrowing saturates, so a cast of floats inside needs no limits of its own.
+    """
+    parts = [_whole(v, part) for part in e.parts]
+    if len(parts) == 1:
+        return parts[0]
+    narrow = "i16x8.narrow_i32x4_s"
+    parts += parts[-1:] * (len(parts) % 2)
+    halves = [op(narrow, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    if e.dtype == I16:
+        return halves[0]
+    first = halves[0] if len(halves) > 1 else v.b.vec(halves[0])
+    last = halves[1] if len(halves) > 1 else first
+    return op(f"i8x16.narrow_i16x8_{'s' if e.dtype == I8 else 'u'}", first, last)
+
+
+#: The largest power of two that a cast to i32 surely takes.
+_LARGE = float(1 << 30)
+
+
+def _whole(v: Values, part: k.Expr) -> Expr:
+    """The part as i32 lanes, perhaps outside of its dtype's range."""
+    from_float = isinstance(part, k.Call) and k.dtype_of(part.args[0]).is_float
+    if not (from_float and isinstance(part, k.Call) and part.fn == "cast"):
+        return v.value(part)
+    x = v.value(part.args[0])
+    if v.b.target.fma and k.dtype_of(part) == U8:
+        # what is too small, or no number, may become any negative number or 0: both narrow to 0
+        return op("i32x4.relaxed_trunc_f32x4_s", op("f32x4.pmin", x, v.b.f32x4(_LARGE)))
+    return op("i32x4.trunc_sat_f32x4_s", x)
