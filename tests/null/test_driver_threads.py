@@ -142,7 +142,7 @@ def test_steps_one_by_one(host: Made, barrier: float) -> None:
         many.memory.write(x_of()["x"].tobytes(), x.address)
         for first in range(0, len(plan.steps), length):
             last = min(first + length, len(plan.steps))
-            assert many._caller.call("run", plan.image.address, first, last, 3) == 0
+            assert many._caller.call("run", plan.address, first, last, 3) == 0
         found = np.frombuffer(many.memory.read(y.address, y.bytes), np.float32)
         np.testing.assert_array_equal(found.reshape(want.shape), want)
 
