@@ -1,130 +1,63 @@
-// A loaded bundle as a machine: memory, plans and the driver, run without a line of JavaScript per kernel.
-// Input: the manifest, filled memory, the driver's `run`.  Output: output tensors and times.
+// A loaded bundle as a machine: memory, plans and the driver, no JavaScript per kernel.
+// Output: times, and outputs where the page cannot read memory.
 // It fetches nothing and checks no caller's input; both happened before.
 
 import { STALLED, stepOf, TRAPPED, wordsOf } from './control.js';
 import { EngineError } from './errors.js';
-import { copyBox, elementsOf, sizeOf, viewOf } from './tensors.js';
+import { keepInputs, readOutputs, writeInputs } from './regions.js';
+
+/** @import * as T from './types.js' */
 
 /**
- * @typedef {import('./types.js').Manifest} Manifest
- * @typedef {import('./types.js').Plan} Plan
- * @typedef {import('./types.js').Placed} Placed
- * @typedef {import('./types.js').Sizes} Sizes
- * @typedef {import('./tensors.js').Tensor} Tensor
- * @typedef {import('./instance.js').Driver} Driver
+ * @param {T.Plan[]} plans
+ * @param {WebAssembly.Memory} memory
+ * @param {T.Driver} driver
+ * @param {number} threads
+ * @param {boolean} fineClock
+ * @returns {T.Machine}
  */
+export function makeMachine(plans, memory, driver, threads, fineClock) {
+  const { buffer } = memory;
+  const words = wordsOf(memory);
 
-export class Machine {
-  #manifest;
-  #memory;
-  #words;
-  #driver;
-  #threads;
-  #fineClock;
-  /** The inputs of the last run, so that timing repeats real work. @type {{plan: number, tensors: Tensor[]} | null} */
-  #last = null;
-
-  /**
-   * @param {Manifest} manifest
-   * @param {WebAssembly.Memory} memory
-   * @param {Driver} driver
-   * @param {number} threads
-   * @param {boolean} fineClock
-   */
-  constructor(manifest, memory, driver, threads, fineClock) {
-    this.#manifest = manifest;
-    this.#memory = memory;
-    this.#words = wordsOf(memory);
-    this.#driver = driver;
-    this.#threads = threads;
-    this.#fineClock = fineClock;
+  /** @param {T.Work} work */
+  function take({ plan, tensors }) {
+    const { inputs } = plans[plan];
+    if (tensors) writeInputs(buffer, inputs, tensors);
+    return inputs;
   }
 
-  /**
-   * @param {number} plan
-   * @param {Sizes} sizes
-   * @param {Tensor[]} tensors
-   */
-  run(plan, sizes, tensors) {
-    const { inputs, outputs } = this.#manifest.plans[plan];
-    inputs.forEach((placed, at) => this.#write(placed, tensors[at]));
-    this.#last = { plan, tensors };
-    const milliseconds = this.#call(plan);
-    return { milliseconds, outputs: outputs.map((placed, at) => this.#read(placed, this.#manifest.outputs[at].shape, sizes)) };
-  }
-
-  /**
-   * Calls the driver again and again; only the calls are timed.
-   * @param {number} plan
-   * @param {number} runs
-   * @param {number} warmup
-   */
-  time(plan, runs, warmup) {
-    const times = Array.from({ length: warmup + runs }, () => {
-      this.#restoreInputs(plan);
-      return this.#call(plan);
-    });
-    return { first: times[0], milliseconds: times.slice(warmup) };
-  }
-
-  /**
-   * Times each step by itself.
-   * @param {number} plan
-   * @param {number} runs
-   */
-  profile(plan, runs) {
-    const { steps } = this.#manifest.plans[plan];
-    const times = steps.map(() => new Float64Array(runs));
-    for (let run = 0; run < runs; run++) {
-      this.#restoreInputs(plan);
-      times.forEach((row, step) => (row[run] = this.#call(plan, step, step + 1)));
-    }
-    // With a coarse clock a median would only count its ticks.
-    const summary = this.#fineClock ? median : mean;
-    return steps.map((step, at) => ({ step: at, ...step, milliseconds: summary(times[at]) }));
-  }
-
-  /**
-   * @param {number} plan
-   * @param {number} [first]
-   * @param {number} [last]
-   * @returns {number} milliseconds
-   */
-  #call(plan, first = 0, last = this.#manifest.plans[plan].steps.length) {
+  /** Milliseconds of steps of a plan, by default of all. @param {number} plan @param {number} [first] @param {number} [last] */
+  function call(plan, first = 0, last = plans[plan].steps.length) {
     const start = performance.now();
     let reason = 'in another worker';
     let code;
     try {
-      code = this.#driver.run(this.#manifest.plans[plan].address, first, last, this.#threads);
+      code = driver.run(plans[plan].address, first, last, threads);
     } catch (error) {
       if (!(error instanceof WebAssembly.RuntimeError)) throw error;
       reason = error.message;
-      Atomics.store(this.#words, TRAPPED, this.#words[stepOf(0)]);
-      code = this.#driver.abort(this.#threads);
+      Atomics.store(words, TRAPPED, words[stepOf(0)]);
+      code = driver.abort(threads);
     }
-    if (code) throw this.#stopped(plan, code, reason);
+    if (code) throw stopped(plan, code, reason);
     return performance.now() - start;
   }
 
-  /**
-   * @param {number} plan
-   * @param {number} code why the driver gave up
-   * @param {string} trap
-   */
-  #stopped(plan, code, trap) {
-    const workers = Array.from({ length: this.#threads }, (_, worker) => Atomics.load(this.#words, stepOf(worker)));
-    const number = (this.#words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
-    const { steps, dims } = this.#manifest.plans[plan];
-    const step = steps[number];
-    const where = `kernel ${step?.kernel ?? 'unknown'} of node ${step?.node ?? 'unknown'}`;
-    const facts = { step: number, kernel: step?.kernel, node: step?.node, plan: dims };
+  /** @param {number} plan @param {number} code why the driver gave up @param {string} trap */
+  function stopped(plan, code, trap) {
+    const workers = Array.from({ length: threads }, (_, worker) => Atomics.load(words, stepOf(worker)));
+    const number = (words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
+    const { steps, dims } = plans[plan];
+    const { kernel, node } = steps[number] ?? {};
+    const where = `kernel ${kernel ?? 'unknown'} of node ${node ?? 'unknown'}`;
+    const facts = { step: number, kernel, node, plan: dims };
     if (code === STALLED) {
       return new EngineError(
         'host',
         `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
         'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory',
-        { ...facts, threads: this.#threads },
+        { ...facts, threads },
       );
     }
     return new EngineError(
@@ -135,50 +68,35 @@ export class Machine {
     );
   }
 
-  /**
-   * Memory planning may lay intermediate buffers over the inputs, so each repetition writes them anew.
-   * @param {number} plan
-   */
-  #restoreInputs(plan) {
-    this.#manifest.plans[plan].inputs.forEach((placed, at) => {
-      if (this.#last?.plan === plan) this.#write(placed, this.#last.tensors[at]);
-      else this.#region(placed).fill(0);
-    });
-  }
+  return {
+    run({ wanted, ...work }) {
+      take(work);
+      const milliseconds = call(work.plan);
+      return { milliseconds, outputs: wanted && readOutputs(buffer, plans[work.plan].outputs, wanted) };
+    },
 
-  /** @param {{address: number, bytes: number}} placed */
-  #region({ address, bytes }) {
-    return new Uint8Array(this.#memory.buffer, address, bytes);
-  }
+    time({ runs, warmup, ...work }) {
+      const restore = keepInputs(buffer, take(work));
+      const times = Array.from({ length: warmup + runs }, () => {
+        restore();
+        return call(work.plan);
+      });
+      return { first: times[0], milliseconds: times.slice(warmup) };
+    },
 
-  /**
-   * @param {Placed} placed
-   * @param {Tensor} tensor
-   */
-  #write(placed, { data, shape }) {
-    const region = this.#region(placed);
-    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    if (bytes.length === region.length) {
-      region.set(bytes);
-      return;
-    }
-    region.fill(0);
-    copyBox(region, placed.shape, bytes, shape, shape, sizeOf(placed.dtype));
-  }
-
-  /**
-   * @param {Placed} placed
-   * @param {(number | string)[]} pattern the output's shape in the manifest
-   * @param {Sizes} sizes
-   * @returns {Tensor}
-   */
-  #read(placed, pattern, sizes) {
-    const { name, dtype } = placed;
-    const shape = placed.shape.map((size, axis) => sizes[pattern[axis]] ?? size);
-    const bytes = new Uint8Array(elementsOf(shape) * sizeOf(dtype));
-    copyBox(bytes, shape, this.#region(placed), placed.shape, shape, sizeOf(dtype));
-    return { name, dtype, shape, data: viewOf(dtype, bytes.buffer) };
-  }
+    profile({ runs, ...work }) {
+      const restore = keepInputs(buffer, take(work));
+      const { steps } = plans[work.plan];
+      const times = steps.map(() => new Float64Array(runs));
+      for (let run = 0; run < runs; run++) {
+        restore();
+        times.forEach((row, step) => (row[run] = call(work.plan, step, step + 1)));
+      }
+      // With a coarse clock a median would only count its ticks.
+      const summary = fineClock ? median : mean;
+      return steps.map((step, at) => ({ step: at, ...step, milliseconds: summary(times[at]) }));
+    },
+  };
 }
 
 /** @param {Float64Array} values */

@@ -1,30 +1,25 @@
 // The worker's message loop: every request of link.js gets exactly one answer.
 // Input: {id, kind, params}.  Output: {id, value} or {id, error}, and progress while loading.
-// Runs are synchronous here; their order and their cancelling are the main thread's business.
+// Runs are synchronous here; their order is the main thread's business.
 
 import { asEngineError, EngineError } from './errors.js';
 import { loadBundle, readAsset } from './loader.js';
-import { Pool } from './pool.js';
+import { makePool } from './pool.js';
 
-/**
- * @typedef {Awaited<ReturnType<typeof loadBundle>>} Loaded
- * @typedef {{plan: number, sizes: import('./types.js').Sizes, tensors: import('./tensors.js').Tensor[]}} RunParams
- */
-
-/** @type {Loaded | null} */
+/** @type {Awaited<ReturnType<typeof loadBundle>> | null} */
 let bundle = null;
-const pool = new Pool();
+const pool = makePool();
 
 /** @type {Record<string, (params: any) => unknown>} */
 const HANDLERS = {
   async load({ url, limits, threads }) {
     const share = (/** @type {WebAssembly.Memory} */ memory) => self.postMessage({ memory });
     bundle = await loadBundle(url, limits, { threads, pool, share }, (progress) => self.postMessage({ progress }));
-    return bundle.info;
+    return { info: bundle.info, places: bundle.manifest.plans.map(({ inputs, outputs }) => ({ inputs, outputs })) };
   },
-  run: (/** @type {RunParams} */ { plan, sizes, tensors }) => loaded().machine.run(plan, sizes, tensors),
-  time: ({ plan, runs, warmup }) => loaded().machine.time(plan, runs, warmup),
-  profile: ({ plan, runs }) => loaded().machine.profile(plan, runs),
+  run: (params) => loaded().machine.run(params),
+  time: (params) => loaded().machine.time(params),
+  profile: (params) => loaded().machine.profile(params),
   asset: ({ name }) => readAsset(loaded().manifest, loaded().files, name),
 };
 
@@ -33,24 +28,15 @@ function loaded() {
   throw new EngineError('host', 'No bundle is loaded in this worker', 'Load the bundle first');
 }
 
-/**
- * Large results move to the main thread instead of being copied.
- * @param {string} kind
- * @param {any} value
- * @returns {Transferable[]}
- */
-function largeParts(kind, value) {
-  if (kind === 'asset') return [value];
-  if (kind !== 'run') return [];
-  return value.outputs.map((/** @type {import('./tensors.js').Tensor} */ { data }) => data.buffer);
-}
+/** Large results move to the main thread instead of being copied. @param {any} value @returns {Transferable[]} */
+const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value.outputs?.map((/** @type {{data: any}} */ { data }) => data.buffer) ?? []);
 
 self.addEventListener('message', async ({ data: { id, kind, params, helper, lost } }) => {
   if (helper) return pool.add(helper.number, helper.port);
   if (lost) return pool.replace(lost);
   try {
     const value = await HANDLERS[kind](params);
-    self.postMessage({ id, value }, { transfer: largeParts(kind, value) });
+    self.postMessage({ id, value }, { transfer: largeParts(value) });
   } catch (error) {
     await pool.mend();
     self.postMessage({ id, error: asEngineError(error).toJSON() });
@@ -58,8 +44,7 @@ self.addEventListener('message', async ({ data: { id, kind, params, helper, lost
 });
 
 // The lock is held until the worker ends, however it ends: link.js waits for it to notice.
-const lock = self.name;
-navigator.locks?.request(lock, () => {
+navigator.locks?.request(self.name, () => {
   self.postMessage({ alive: true });
   return new Promise(() => {});
 });
