@@ -104,7 +104,7 @@ def test_variants_agree(tmp_path: Path) -> None:
     code = {c.variant: c for c in compiled.manifest.code}
     assert list(code) == list(Options().variants)
     assert {c.registers for c in code.values()} == {15, 32}
-    assert code["x86"].images != code["arm"].images
+    assert len({c.file for c in code.values()}) == len(code)
     write(compiled.contents, tmp_path / "bundle")
     x = np.random.default_rng(1).standard_normal((200, 64)).astype(np.float32)
     product = x.astype(np.float64) @ weights
