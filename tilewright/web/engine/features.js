@@ -1,11 +1,8 @@
 // What this browser can do, found by asking it: tiny modules are validated, and one is run.
-// Output: host features, the code variant to take and why, and in words what is lost.
-// User agents are never looked at.
+// Output: host features, the code variant to take, what is lost.  User agents are never looked at.
 
-import { MOST_THREADS } from './control.js';
+import { MOST_THREADS } from './driver.js';
 import { EngineError } from './errors.js';
-
-/** @typedef {import('./types.js').Code} Code @typedef {import('./types.js').HostFeatures} HostFeatures */
 
 const I32_CONST_0 = [0x41, 0];
 const I8X16_SPLAT = [0xfd, 0x0f];
@@ -23,7 +20,7 @@ const I32 = 0x7f;
 /** Features beyond SIMD that code variants may need. */
 const OPTIONAL = /** @type {const} */ (['relaxed_simd', 'dot_u8']);
 
-/** A module whose only function, `f`, is this expression. @param {number[]} params @param {number} result @param {number[]} expression */
+/** @type {T.ModuleOf} */
 function moduleOf(params, result, expression) {
   const body = [0, ...expression, 0x0b];
   return new Uint8Array([
@@ -73,7 +70,7 @@ function usualThreads() {
   return Math.min(8, Math.max(Math.min(2, cores), cores >> 1));
 }
 
-/** @param {HostFeatures} host @param {number} [asked] more than there are cores is allowed, and slower */
+/** @type {T.ThreadsFor} */
 export function threadsFor(host, asked = host.threads) {
   if (!Number.isInteger(asked) || asked < 1 || asked > MOST_THREADS) {
     throw new EngineError('input', `threads must be an integer from 1 to ${MOST_THREADS}, found ${asked}`,
@@ -82,7 +79,7 @@ export function threadsFor(host, asked = host.threads) {
   return host.isolated ? asked : 1;
 }
 
-/** @returns {HostFeatures} */
+/** @returns {T.HostFeatures} */
 export function probeHost() {
   return {
     simd: validates([...VECTOR, ...I8X16_POPCNT]),
@@ -97,32 +94,18 @@ export function probeHost() {
   };
 }
 
-/** Refuses a host that can run no bundle at all. @param {HostFeatures} host */
+/** Refuses a host that can run no bundle at all. @param {T.HostFeatures} host */
 export function requireHost(host) {
   if (!host.secure) {
-    throw new EngineError(
-      'unsupported-host',
-      'The page is no secure context: the browser offers no digests, so no file can be verified',
-      'Serve the page over https, or from localhost',
-    );
+    throw new EngineError('unsupported-host', 'The page is no secure context: the browser offers no digests, so no file can be verified',
+      'Serve the page over https, or from localhost');
   }
   if (!host.simd) {
-    throw new EngineError(
-      'unsupported-host',
-      'This browser has no WebAssembly SIMD, which every kernel uses',
-      'Use a browser of 2023 or later',
-    );
+    throw new EngineError('unsupported-host', 'This browser has no WebAssembly SIMD, which every kernel uses', 'Use a browser of 2023 or later');
   }
 }
 
-/**
- * Of the variants whose features the host has and the caller allows, best first: the one that was
- * named, or the first one made for the host's registers, or else the first.
- * @param {Code[]} code
- * @param {HostFeatures} host
- * @param {import('./types.js').Limits} limits
- * @returns {{code: Code, why: string}}
- */
+/** @type {T.PickVariant} */
 export function pickVariant(code, host, { features, variant }) {
   const usable = new Set(['simd']);
   for (const feature of OPTIONAL) {
@@ -131,35 +114,31 @@ export function pickVariant(code, host, { features, variant }) {
   const able = code.filter((entry) => entry.features.every((feature) => usable.has(feature))
     && (variant ?? entry.variant) === entry.variant);
   if (!able.length) {
-    throw new EngineError(
-      'unsupported-host',
+    throw new EngineError('unsupported-host',
       variant ? `The code variant '${variant}' is not in the bundle, or does not run here` : 'No code variant of the bundle fits this browser',
       'Build the bundle with a baseline variant, or allow more features',
-      { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: [...usable] },
-    );
+      { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: [...usable] });
   }
   const chosen = able.find((entry) => entry.registers === host.registers) ?? able[0];
   const found = `${[...usable].join(' and ')}, and the NaN of inf - inf is ${host.registers === 15 ? 'negative as on x86' : 'positive as on Arm'}`;
   return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${found}: ${host.registers} registers` };
 }
 
-/** @param {HostFeatures} host @param {Code} variant @param {Code[]} code @param {string} cacheProblem */
-export function whatIsLost(host, variant, code, cacheProblem) {
+/** @type {T.WhatIsLost} */
+export function whatIsLost(host, variant, code, { threads, asked = 1, problems, cacheProblem, codeProblem }) {
+  /** @type {string[]} */
   const lost = [];
+  const add = (/** @type {string} */ what, /** @type {string} */ problem) => lost.push(`${what}: ${problem.replace(/\.$/, '')}.`);
   if (!host.isolated) lost.push('The page is not cross-origin isolated: one thread and coarse timers.');
   const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
   if (missing.length) lost.push(`The fastest kernels are not used: they need ${missing.join(', ')}.`);
   if (variant.registers !== host.registers) {
     lost.push(`The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}.`);
   }
-  if (cacheProblem) lost.push(`Not all files are kept for the next visit: ${cacheProblem.replace(/\.$/, '')}.`);
-  return lost;
-}
-
-/** @param {HostFeatures} host @param {number} threads @param {number | undefined} asked @param {string[]} problems of workers that did not start */
-export function whatThreadsAreLost(host, threads, asked, problems) {
-  const lost = problems.map((problem) => `One of ${threads} threads did not start: ${problem.replace(/\.$/, '')}.`);
+  if (cacheProblem) add('Not all files are kept for the next visit', cacheProblem);
+  for (const problem of problems) add(`One of ${threads} threads did not start`, problem);
   if (host.isolated && threads < host.threads) lost.push(`${threads} of ${host.threads} threads are used, as asked.`);
-  if (!host.isolated && (asked ?? 1) > 1) lost.push(`${asked} threads were asked for: they need cross-origin isolation.`);
+  if (!host.isolated && asked > 1) lost.push(`${asked} threads were asked for: they need cross-origin isolation.`);
+  if (codeProblem) add('The code was not compiled while it arrived', codeProblem);
   return lost;
 }

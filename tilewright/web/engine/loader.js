@@ -1,19 +1,14 @@
 // Loads a bundle inside the worker: pointer, manifest, then code and weights side by side.
-// Input: a URL and options.  Output: a ready machine, facts for `engine.info`, assets.
 // What cannot run here is refused before the weights are downloaded.
 
 import { neededFiles, readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';
-import { pickVariant, probeHost, requireHost, whatIsLost, whatThreadsAreLost } from './features.js';
-import { SPIN, wordsOf } from './control.js';
-import { bundleFiles } from './files.js';
-import { instantiate } from './instance.js';
+import { pickVariant, probeHost, requireHost, whatIsLost } from './features.js';
+import { instantiate, SPIN, wordsOf } from './driver.js';
+import { bundleFiles, makeMeter } from './files.js';
 import { makeMachine } from './machine.js';
-import { makeMeter } from './progress.js';
 import { openStore } from './store.js';
 import { warmUp } from './warmup.js';
-
-/** @import * as T from './types.js' */
 
 const PAGE = 65536;
 const WASM32_PAGES = 65536;
@@ -64,8 +59,6 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
     const [{ driver, problems, problem }] = await Promise.all([starting, weights]);
     meter.enter('ready');
     reached('ready');
-    const lost = [...whatIsLost(host, code, manifest.code, store.problem), ...whatThreadsAreLost(host, threads, limits.threads, problems)];
-    if (problem) lost.push(`The code was not compiled while it arrived: ${problem.replace(/\.$/, '')}.`);
     const { name, tool, inputs, outputs, dims, assets } = manifest;
     const info = {
       name, tool, inputs, outputs, dims,
@@ -79,7 +72,7 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
       cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.loaded - meter.cached, problem: store.problem },
       timings,
       loadMilliseconds: timings.ready,
-      lost,
+      lost: whatIsLost(host, code, manifest.code, { threads, asked: limits.threads, problems, cacheProblem: store.problem, codeProblem: problem }),
     };
     return { machine: makeMachine(plans, memory, driver, threads, host.isolated), manifest, files, info };
   } catch (error) {
@@ -88,7 +81,7 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
   }
 }
 
-/** Pointer and manifest: enough to say what a bundle is. @param {string} url @param {T.Meter} meter @param {AbortSignal} signal @param {boolean} [verify] */
+/** @type {T.OpenBundle} */
 async function openBundle(url, meter, signal, verify) {
   const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
   const store = await openStore();
@@ -104,29 +97,25 @@ export async function readManifestOf(url) {
   return (await openBundle(url, makeMeter(() => {}), new AbortController().signal)).manifest;
 }
 
-/** The manifest's memory, and scratch for each further thread. @param {T.Manifest} manifest @param {number} threads @param {number} [limit] */
+/** @type {T.MakeMemory} */
 function makeMemory(manifest, threads, limit) {
   const bytes = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes;
   const pages = Math.ceil(bytes / PAGE);
-  const refuse = (/** @type {string} */ why, /** @type {number} */ most) => new EngineError(
-    'memory-limit',
-    `The model needs ${mebibytes(bytes)} of memory, ${why}`,
-    'Close other tabs, or build the bundle with smaller buckets or a smaller model',
-    { estimate: bytes, limit: most },
-  );
+  const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
+    'Close other tabs, or build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
   if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
   if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
   try {
     return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
   } catch {
-    throw refuse('more than this browser gives to the page', 0);
+    throw refuse('more than this browser gives to the page');
   }
 }
 
 /** @param {number} bytes */
 const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
-/** Each file straight to its address, a few at a time. @param {{ref: T.FileRef, address: number}[]} parts @param {WebAssembly.Memory} memory @param {T.Files} files */
+/** @type {T.FillMemory} */
 async function fillMemory(parts, memory, files) {
   const queue = parts.values();
   await Promise.all(Array.from({ length: PARALLEL }, async () => {
@@ -134,7 +123,7 @@ async function fillMemory(parts, memory, files) {
   }));
 }
 
-/** @param {T.Manifest} manifest @param {T.Files} files @param {string} name */
+/** @type {T.ReadAsset} */
 export async function readAsset(manifest, files, name) {
   const asset = manifest.assets.find((entry) => entry.name === name);
   if (asset) return (await files.bytes(asset)).buffer;

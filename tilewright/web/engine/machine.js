@@ -1,21 +1,11 @@
 // A loaded bundle as a machine: memory, plans and the driver, no JavaScript per kernel.
-// Output: times, and outputs where the page cannot read memory.
 // It fetches nothing and checks no caller's input; both happened before.
 
-import { STALLED, stepOf, TRAPPED, wordsOf } from './control.js';
+import { STALLED, stepOf, TRAPPED, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
-import { keepInputs, readOutputs, writeInputs } from './regions.js';
+import { keepInputs, readOutputs, writeInputs } from './tensors.js';
 
-/** @import * as T from './types.js' */
-
-/**
- * @param {T.Plan[]} plans
- * @param {WebAssembly.Memory} memory
- * @param {T.Driver} driver
- * @param {number} threads
- * @param {boolean} fineClock
- * @returns {T.Machine}
- */
+/** @type {T.MakeMachine} */
 export function makeMachine(plans, memory, driver, threads, fineClock) {
   const { buffer } = memory;
   const words = wordsOf(memory);
@@ -27,7 +17,7 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
     return inputs;
   }
 
-  /** Milliseconds of steps of a plan, by default of all. @param {number} plan @param {number} [first] @param {number} [last] */
+  /** @type {T.Call} */
   function call(plan, first = 0, last = plans[plan].steps.length) {
     const start = performance.now();
     let reason = 'in another worker';
@@ -44,7 +34,7 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
     return performance.now() - start;
   }
 
-  /** @param {number} plan @param {number} code why the driver gave up @param {string} trap */
+  /** @type {T.Stopped} */
   function stopped(plan, code, trap) {
     const workers = Array.from({ length: threads }, (_, worker) => Atomics.load(words, stepOf(worker)));
     const number = (words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
@@ -53,19 +43,11 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
     const where = `kernel ${kernel ?? 'unknown'} of node ${node ?? 'unknown'}`;
     const facts = { step: number, kernel, node, plan: dims };
     if (code === STALLED) {
-      return new EngineError(
-        'host',
-        `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
-        'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory',
-        { ...facts, threads },
-      );
+      return new EngineError('host', `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
+        'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory', { ...facts, threads });
     }
-    return new EngineError(
-      'kernel-trap',
-      `Step ${number} stopped: ${where} (${trap})`,
-      'Look at the inputs: most often an index lies outside its table. The engine can be used again',
-      { ...facts, trap },
-    );
+    return new EngineError('kernel-trap', `Step ${number} stopped: ${where} (${trap})`,
+      'Look at the inputs: most often an index lies outside its table. The engine can be used again', { ...facts, trap });
   }
 
   return {
@@ -100,11 +82,7 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
 }
 
 /** @param {Float64Array} values */
-function median(values) {
-  const sorted = values.toSorted();
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
+const median = (values) => values.toSorted()[values.length >> 1];
 
 /** @param {Float64Array} values */
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;

@@ -1,16 +1,13 @@
 // Runs kernels before the weights are there, so that the browser has optimised them for the first run.
-// Input: memory with plan images, the table of kernels.  Output: milliseconds spent.
 // It works only while nothing arrives, and computes nothing that anyone reads.
 
 import { IMAGE } from './bundle.js';
-
-/** @import * as T from './types.js' */
 
 /** Milliseconds of one piece of work, and of all pieces of one kernel: some 20 tiles of fresh code each. */
 const PIECE = 2;
 const PER_KERNEL = 10;
 
-/** @param {WebAssembly.Memory} memory @param {WebAssembly.Table} table @param {T.Plan[]} plans */
+/** @type {T.JobsOf} */
 function jobsOf(memory, table, plans) {
   /** @type {Map<number, T.WarmUpJob>} */
   const jobs = new Map();
@@ -25,7 +22,7 @@ function jobsOf(memory, table, plans) {
   return [...jobs.values()];
 }
 
-/** Whatever lies in the arena is the input.  A kernel that traps on it is left to the first run. @param {T.WarmUpJob} job */
+/** @type {T.WarmUpWork} */
 function work(job) {
   const start = performance.now();
   let now = start;
@@ -43,7 +40,7 @@ function work(job) {
   return now - start;
 }
 
-/** Starts at once; gives what ends it. @param {WebAssembly.Memory} memory @param {WebAssembly.Table} table @param {T.Plan[]} plans @param {T.Meter} meter */
+/** @type {T.WarmUp} */
 export function warmUp(memory, table, plans, meter) {
   let queue = jobsOf(memory, table, plans);
   let spent = 0;
