@@ -37,7 +37,7 @@ class Names:
     functions: Mapping[object, FnType] = field(default_factory=dict)
     types: Mapping[object, FnType] = field(default_factory=dict)
     globals_: Mapping[object, str] = field(default_factory=dict)
-    features: frozenset[str] = frozenset({"simd", "relaxed_simd", "threads"})
+    features: frozenset[str] = frozenset({"simd", "relaxed_simd", "threads", "dot_u8"})
 
 
 @dataclass
