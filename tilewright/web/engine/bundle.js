@@ -1,21 +1,22 @@
-// The bundle format, version 2, as types and as a check: the JavaScript side of docs/bundle.md.
-// Input: parsed JSON of bundle.json or of a manifest.  Output: the same value, typed, or an EngineError.
+// The bundle format, version 2, as a check: the JavaScript side of docs/bundle.md.
+// Input: the bytes of bundle.json or of a manifest.  Output: their value, or an EngineError.
 // No file is fetched here, and digests are checked by files.js.
 
 import { EngineError } from './errors.js';
 
-export const FORMAT = 2;
+/** @import {Code, FileRef, Manifest, Pointer} from './types.js' */
 
-/**
- * @typedef {import('./types.js').FileRef} FileRef
- * @typedef {import('./types.js').Manifest} Manifest
- * @typedef {import('./types.js').Pointer} Pointer
- */
+export const FORMAT = 2;
 
 /** Words of a plan image before its step records, and of one record (slot, arguments, tiles, …). */
 export const IMAGE = { header: 4, step: 8 };
 
 const REBUILD = 'Build the bundle again';
+const FILE_REF = { file: 'string', digest: 'string', bytes: 'number' };
+const MANIFEST = {
+  name: 'string', dims: 'object', inputs: 'object', outputs: 'object', memory: 'object', weights: 'object',
+  driver: 'object', code: 'object', slots: 'number', plans: 'object', assets: 'object',
+};
 
 /**
  * @param {Uint8Array} bytes
@@ -23,35 +24,18 @@ const REBUILD = 'Build the bundle again';
  * @returns {Pointer}
  */
 export function readPointer(bytes, place) {
-  const value = parse(bytes, place);
-  requireKeys(value, { tool: 'string', manifest: 'object' }, place);
-  requireKeys(value.manifest, { file: 'string', digest: 'string', bytes: 'number' }, place);
+  const value = parse(bytes, place, { tool: 'string', manifest: 'object' });
+  requireKeys(value.manifest, FILE_REF, place);
   return value;
 }
 
-/**
- * @param {Uint8Array} bytes
- * @param {string} place the file's name, for errors
- * @returns {Manifest}
- */
-export function readManifest(bytes, place) {
-  const value = parse(bytes, place);
-  requireKeys(
-    value,
-    {
-      name: 'string', dims: 'object', inputs: 'object', outputs: 'object', memory: 'object',
-      weights: 'object', driver: 'object', code: 'object', slots: 'number', plans: 'object',
-      assets: 'object',
-    },
-    place,
-  );
-  return value;
-}
+/** @param {Uint8Array} bytes @param {string} place @returns {Manifest} */
+export const readManifest = (bytes, place) => parse(bytes, place, MANIFEST);
 
 /**
  * The files that a load needs, each content once.
  * @param {Manifest} manifest
- * @param {import('./types.js').Code} code
+ * @param {Code} code
  * @returns {FileRef[]}
  */
 export function neededFiles(manifest, code) {
@@ -59,12 +43,8 @@ export function neededFiles(manifest, code) {
   return [...new Map(files.map((ref) => [ref.file, ref])).values()];
 }
 
-/**
- * @param {Uint8Array} bytes
- * @param {string} place
- * @returns {any}
- */
-function parse(bytes, place) {
+/** @param {Uint8Array} bytes @param {string} place @param {Record<string, string>} kinds @returns {any} */
+function parse(bytes, place, kinds) {
   let value;
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
@@ -78,9 +58,7 @@ function parse(bytes, place) {
   }
   // The version comes first: nothing else of another version's file may be relied on.
   const found = value?.format;
-  if (!Number.isInteger(found)) {
-    throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
-  }
+  if (!Number.isInteger(found)) throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
   if (found !== FORMAT) {
     const older = found < FORMAT;
     throw new EngineError(
@@ -90,24 +68,15 @@ function parse(bytes, place) {
       { path: place, found, expected: FORMAT, tool: value.tool },
     );
   }
+  requireKeys(value, kinds, place);
   return value;
 }
 
-/**
- * @param {any} value
- * @param {Record<string, 'string' | 'number' | 'object'>} kinds
- * @param {string} place
- */
+/** @param {any} value @param {Record<string, string>} kinds @param {string} place */
 function requireKeys(value, kinds, place) {
   for (const [key, kind] of Object.entries(kinds)) {
     const found = value[key] === null ? 'null' : typeof value[key];
-    if (found !== kind) {
-      throw new EngineError(
-        'bundle-corrupt',
-        `${place} does not follow the bundle format: '${key}' must be a ${kind}, found ${found}`,
-        REBUILD,
-        { path: place, key },
-      );
-    }
+    if (found === kind) continue;
+    throw new EngineError('bundle-corrupt', `${place} does not follow the bundle format: '${key}' must be a ${kind}, found ${found}`, REBUILD, { path: place, key });
   }
 }

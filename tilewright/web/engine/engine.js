@@ -1,40 +1,19 @@
 // Tilewright's browser engine, as a page sees it: load a bundle, run it, time it, dispose it.
 // Input: the URL of a bundle folder (or of its bundle.json), then named tensors.  Output: named tensors.
-// All work happens in one module worker; this file holds the order of runs and no kernel.
+// Kernels run in workers; this file holds the order of runs, and moves inputs and outputs where memory is shared.
 
 import { abortError, EngineError } from './errors.js';
 import { WorkerLink } from './link.js';
 import { probeHost, threadsFor } from './features.js';
 import { readManifestOf } from './loader.js';
-import { checkInputs, pickPlan } from './tensors.js';
+import { readOutputs, writeInputs } from './regions.js';
+import { checkInputs, checkOutputs, pickPlan } from './tensors.js';
 
 export { EngineError } from './errors.js';
 export { cachedBytes, clearCache } from './store.js';
 export { probeHost } from './features.js';
 
-/**
- * @typedef {import('./types.js').Sizes} Sizes
- * @typedef {import('./types.js').DType} DType
- * @typedef {import('./types.js').Step} Step
- * @typedef {Awaited<ReturnType<typeof import('./loader.js').loadBundle>>['info']} Info
- * @typedef {import('./tensors.js').Input} Input
- * @typedef {import('./tensors.js').Tensor} Tensor
- * @typedef {import('./types.js').Progress} Progress
- *
- * @typedef {object} Listening
- * @property {(progress: Progress) => void} [onProgress] called a few times per second
- * @property {AbortSignal} [signal] ends the load and its worker
- *
- * @typedef {Listening & import('./types.js').Limits} LoadOptions
- *
- * @typedef {object} RunResult
- * @property {Record<string, {data: any, shape: number[], dtype: DType}>} outputs
- * @property {Sizes} bucket the plan that ran
- * @property {number} milliseconds the driver call alone
- * @property {number} firstMilliseconds the same of this engine's first run, when code may still be unoptimised
- * @property {number} totalMilliseconds with copying, messages and waiting for earlier runs
- * @property {number} run number of this run, from 1
- */
+/** @import {Info, Input, LoadOptions, Output, Places, RunOptions, RunResult, Sizes, Step, Tensor} from './types.js' */
 
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? globalThis.location.href).href;
@@ -52,13 +31,13 @@ export const inspect = (url) => readManifestOf(absolute(url));
  */
 export async function load(url, { onProgress = () => {}, signal, ...limits } = {}) {
   if (signal?.aborted) throw abortError();
-  const count = threadsFor(probeHost(), limits.threads);
-  const link = new WorkerLink(onProgress, count);
+  const threads = threadsFor(probeHost(), limits.threads);
+  const link = new WorkerLink(onProgress, threads);
   const abort = () => link.close(abortError());
   signal?.addEventListener('abort', abort);
   try {
-    const info = await link.request('load', { url: absolute(url), limits, threads: count });
-    return new Engine(link, info);
+    const { info, places } = await link.request('load', { url: absolute(url), limits, threads });
+    return new Engine(link, info, places);
   } catch (error) {
     link.close(error);
     throw error;
@@ -71,19 +50,22 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
 export class Engine {
   #link;
   #info;
+  #places;
   #runs = 0;
   #first = 0;
   #disposed = false;
-  /** Ends when the last queued job ends; it never rejects. @type {Promise<unknown>} */
+  /** The latest inputs, so that timing repeats real work. @type {{plan: number, tensors: Tensor[]} | null} */
+  #last = null;
+  /** Jobs that have not ended, and a promise of when they have; it never rejects. */
+  #open = 0;
+  /** @type {Promise<unknown>} */
   #queue = Promise.resolve();
 
-  /**
-   * @param {WorkerLink} link
-   * @param {Info} info
-   */
-  constructor(link, info) {
+  /** @param {WorkerLink} link @param {Info} info @param {Places[]} places per plan */
+  constructor(link, info, places) {
     this.#link = link;
     this.#info = info;
+    this.#places = places;
   }
 
   /** What was loaded, where it runs, and what is lost here. */
@@ -93,27 +75,36 @@ export class Engine {
 
   /**
    * Runs the model once.  Runs queue: a run starts when all earlier ones have ended, in the order of
-   * the calls.  Inputs are copied before this returns.  An aborted run rejects at once; one that has
-   * already started still finishes in the worker, and its result is dropped.
+   * the calls.  Inputs are copied before this returns: to their place if nothing is queued and memory
+   * is shared.  An aborted run rejects at once; one that has already started still finishes in the
+   * worker, and its result is dropped.
    * @param {Record<string, Input>} inputs
-   * @param {{signal?: AbortSignal}} [options]
+   * @param {RunOptions} [options]
    * @returns {Promise<RunResult>}
    */
-  async run(inputs, { signal } = {}) {
+  async run(inputs, { signal, into = {} } = {}) {
     this.#requireLive();
     if (signal?.aborted) throw abortError();
     const start = performance.now();
     const { tensors, sizes } = checkInputs(this.#info.inputs, inputs);
     const plan = pickPlan(this.#info.plans, sizes);
-    const moved = tensors.map(({ data }) => data.buffer);
-    const done = this.#enqueue(() => {
+    const places = this.#places[plan].outputs;
+    const wanted = checkOutputs(this.#info.outputs, places, sizes, into);
+    const given = this.#open ? tensors.map(copied) : tensors;
+    const done = this.#enqueue(async () => {
       if (signal?.aborted) throw abortError();
-      return this.#link.request('run', { plan, sizes, tensors }, moved);
+      this.#last = { plan, tensors };
+      const { memory } = this.#link;
+      const forWorker = memory ? undefined : wanted.map(({ data, ...output }) => output);
+      const { milliseconds, outputs } = await this.#ask('run', { plan, wanted: forWorker }, given);
+      // The caller, who has been told of the abort, may use its arrays again.
+      if (signal?.aborted) throw abortError();
+      return { milliseconds, outputs: memory ? readOutputs(memory.buffer, places, wanted) : outputs };
     });
     const { milliseconds, outputs } = await orAborted(done, signal);
     if (++this.#runs === 1) this.#first = milliseconds;
     return {
-      outputs: Object.fromEntries(outputs.map((/** @type {Tensor} */ { name, ...tensor }) => [name, tensor])),
+      outputs: Object.fromEntries(outputs.map((/** @type {Output & {name: string}} */ { name, ...output }) => [name, output])),
       bucket: this.#info.plans[plan].dims,
       milliseconds,
       firstMilliseconds: this.#first,
@@ -123,18 +114,15 @@ export class Engine {
   }
 
   /**
-   * Times driver calls in the worker, back to back, with the inputs of the last run in that bucket, or
-   * with zeros.  `first` is the very first call, warm-up or not.
+   * Times driver calls in the worker, back to back, with what the arrays of the last run now hold if
+   * it was in that bucket, or else with zeros.  `first` is the very first call, warm-up or not.
    * @param {{bucket?: Sizes, runs?: number, warmup?: number}} [options]
    * @returns {Promise<{milliseconds: number[], first: number, bucket: Sizes}>}
    */
   async time({ bucket = {}, runs = 20, warmup = 3 } = {}) {
-    this.#requireLive();
-    requireCount('runs', runs, 1);
     requireCount('warmup', warmup, 0);
-    const plan = pickPlan(this.#info.plans, bucket);
-    const times = await this.#enqueue(() => this.#link.request('time', { plan, runs, warmup }));
-    return { ...times, bucket: this.#info.plans[plan].dims };
+    const { value, dims } = await this.#repeat('time', bucket, { runs, warmup });
+    return { ...value, bucket: dims };
   }
 
   /**
@@ -144,11 +132,8 @@ export class Engine {
    * @returns {Promise<{steps: (Step & {step: number, milliseconds: number})[], bucket: Sizes}>}
    */
   async profile({ bucket = {}, runs = 10 } = {}) {
-    this.#requireLive();
-    requireCount('runs', runs, 1);
-    const plan = pickPlan(this.#info.plans, bucket);
-    const steps = await this.#enqueue(() => this.#link.request('profile', { plan, runs }));
-    return { steps, bucket: this.#info.plans[plan].dims };
+    const { value, dims } = await this.#repeat('profile', bucket, { runs });
+    return { steps: value, bucket: dims };
   }
 
   /**
@@ -173,6 +158,7 @@ export class Engine {
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later ones with `disposed`. */
   dispose() {
     this.#disposed = true;
+    this.#last = null;
     this.#link.close(new EngineError('host', 'The engine was disposed while it worked', 'Wait for open runs before dispose()'));
   }
 
@@ -180,22 +166,58 @@ export class Engine {
     if (this.#disposed) throw new EngineError('disposed', 'The engine was disposed', 'Load the bundle again');
   }
 
+  /** @param {string} kind @param {Sizes} bucket @param {{runs: number, warmup?: number}} params */
+  async #repeat(kind, bucket, params) {
+    this.#requireLive();
+    requireCount('runs', params.runs, 1);
+    const plan = pickPlan(this.#info.plans, bucket);
+    const value = await this.#enqueue(() => {
+      const tensors = this.#last?.plan === plan ? this.#last.tensors : [];
+      return this.#ask(kind, { plan, ...params }, tensors);
+    });
+    return { value, dims: this.#info.plans[plan].dims };
+  }
+
   /**
+   * A request whose inputs come first: into memory, or with the message.
+   * @param {string} kind
+   * @param {{plan: number, [name: string]: unknown}} params
+   * @param {Tensor[]} tensors
+   */
+  #ask(kind, params, tensors) {
+    const { memory } = this.#link;
+    if (!memory) return this.#link.request(kind, { ...params, tensors: tensors.map(copied) });
+    writeInputs(memory.buffer, this.#places[params.plan].inputs, tensors);
+    return this.#link.request(kind, params);
+  }
+
+  /**
+   * Starts the job at once if no other is open.
    * @param {() => Promise<any>} job
    * @returns {Promise<any>}
    */
   #enqueue(job) {
-    const result = this.#queue.then(job);
+    const work = async () => {
+      try {
+        return await job();
+      } finally {
+        this.#open--;
+      }
+    };
+    const result = this.#open++ ? this.#queue.then(work) : work();
     this.#queue = result.catch(() => {});
     return result;
   }
 }
 
 /**
- * @param {string} name
- * @param {number} value
- * @param {number} least
+ * Also of a part of a larger buffer only that part.
+ * @param {Tensor} tensor
+ * @returns {Tensor}
  */
+const copied = ({ data, shape }) => ({ data: data.slice(), shape });
+
+/** @param {string} name @param {number} value @param {number} least */
 function requireCount(name, value, least) {
   if (Number.isInteger(value) && value >= least) return;
   throw new EngineError('input', `${name} must be an integer of at least ${least}, found ${value}`, `Give ${name} as a whole number`, { [name]: value });

@@ -3,12 +3,7 @@
 // The codes are those of tilewright/base/errors.py, plus disposed, network and unsupported-host.
 // Aborting is no EngineError: it rejects with a DOMException named AbortError, as fetch does.
 
-/**
- * @typedef {'bundle-corrupt' | 'bundle-version' | 'memory-limit' | 'input' | 'kernel-trap' | 'host'
- *   | 'disposed' | 'network' | 'unsupported-host'} ErrorCode
- * @typedef {Record<string, unknown>} Facts
- * @typedef {{code: ErrorCode, message: string, hint: string, facts: Facts}} PlainError
- */
+/** @import {ErrorCode, Facts, PlainError} from './types.js' */
 
 export class EngineError extends Error {
   /**
@@ -26,8 +21,8 @@ export class EngineError extends Error {
   }
 
   /** @param {PlainError} plain */
-  static from(plain) {
-    return new EngineError(plain.code, plain.message, plain.hint, plain.facts);
+  static from({ code, message, hint, facts }) {
+    return new EngineError(code, message, hint, facts);
   }
 
   /** @returns {PlainError} */

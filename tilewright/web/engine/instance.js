@@ -1,17 +1,9 @@
 // Instances of a bundle's modules over its shared memory, the same in every worker.
 // Input: compiled modules, memory, the worker's number.  Output: what the driver exports, and the table of kernels.
 
-/**
- * @typedef {{run: (plan: number, first: number, last: number, workers: number) => number,
- *   abort: (workers: number) => number, serve: (worker: number) => void}} Driver
- * @typedef {{modules: WebAssembly.Module[], memory: WebAssembly.Memory, slots: number,
- *   scratch: number, scratchBytes: number}} Setup kernels first, then the driver
- */
+/** @import {Driver, Setup} from './types.js' */
 
-/**
- * @param {Setup} setup
- * @param {number} worker
- */
+/** @param {Setup} setup @param {number} worker */
 export async function instantiate({ modules, memory, slots, scratch, scratchBytes }, worker) {
   const table = new WebAssembly.Table({ element: 'anyfunc', initial: slots });
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);

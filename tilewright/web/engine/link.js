@@ -5,7 +5,14 @@
 import { leaveRun, PREEMPT, STALLED, stepOf, wordsOf } from './control.js';
 import { EngineError } from './errors.js';
 
-/** @typedef {import('./types.js').Progress} Progress */
+/** @import {PlainError, Progress} from './types.js' */
+
+/** @param {string} file */
+function startWorker(file) {
+  // The name is also the name of the lock that the worker holds while it lives.
+  const lock = `tilewright-${Array.from(crypto.getRandomValues(new Uint32Array(4))).join('-')}`;
+  return { worker: new Worker(new URL(file, import.meta.url), { type: 'module', name: lock }), lock };
+}
 
 export class WorkerLink {
   #worker;
@@ -17,40 +24,36 @@ export class WorkerLink {
   #onProgress;
   /** The further workers of the pool, by their numbers. @type {Map<number, {worker: Worker, lock: string}>} */
   #helpers = new Map();
-  /** The control block, once the bundle has memory. @type {Int32Array | null} */
-  #words = null;
+  /** The bundle's memory, once there is one and if it is shared. @type {WebAssembly.Memory | null} */
+  memory = null;
 
-  /**
-   * @param {(progress: Progress) => void} onProgress
-   * @param {number} threads
-   */
+  /** @param {(progress: Progress) => void} onProgress @param {number} threads */
   constructor(onProgress, threads) {
     this.#onProgress = onProgress;
-    const { worker, lock } = this.#start(new URL('./worker.js', import.meta.url));
+    const { worker, lock } = startWorker('./worker.js');
     this.#worker = worker;
+    this.#watchErrors(worker);
     worker.addEventListener('message', ({ data }) => this.#receive(data, lock));
-    worker.addEventListener('messageerror', () => this.close(
-      new EngineError('host', 'A message of the worker could not be read', 'Load the bundle again'),
-    ));
+    worker.addEventListener('messageerror', () => this.#fail('A message of the worker could not be read', 'Load the bundle again'));
     for (let number = 1; number < threads; number++) this.#help(number);
   }
 
-  /** @param {URL} script */
-  #start(script) {
-    // The name is also the name of the lock that the worker holds while it lives.
-    const lock = `tilewright-${Array.from(crypto.getRandomValues(new Uint32Array(4))).join('-')}`;
-    const worker = new Worker(script, { type: 'module', name: lock });
+  /** @param {string} message @param {string} hint @param {object} [facts] */
+  #fail(message, hint, facts) {
+    this.close(new EngineError('host', message, hint, { ...facts }));
+  }
+
+  /** @param {Worker} worker */
+  #watchErrors(worker) {
     worker.addEventListener('error', (event) => {
       // The main thread's console need not show what the rejected promise says.
       event.preventDefault();
-      this.close(new EngineError(
-        'host',
+      this.#fail(
         `The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
         "Check that all engine files are served as JavaScript and that the page's content security policy allows workers from its origin",
         { file: event.filename, line: event.lineno },
-      ));
+      );
     });
-    return { worker, lock };
   }
 
   /**
@@ -58,8 +61,9 @@ export class WorkerLink {
    * @param {number} number
    */
   #help(number) {
-    const { worker, lock } = this.#start(new URL('./serve.js', import.meta.url));
+    const { worker, lock } = startWorker('./serve.js');
     const { port1, port2 } = new MessageChannel();
+    this.#watchErrors(worker);
     worker.addEventListener('message', () => navigator.locks.request(lock, () => this.#lost(number, worker)));
     worker.postMessage({ port: port1, number }, [port1]);
     this.#worker.postMessage({ helper: { port: port2, number } }, [port2]);
@@ -73,7 +77,8 @@ export class WorkerLink {
    */
   #lost(number, worker) {
     if (this.#end || this.#helpers.get(number)?.worker !== worker) return;
-    if (this.#words && Atomics.load(this.#words, stepOf(number))) leaveRun(this.#words, number, STALLED);
+    const words = this.memory && wordsOf(this.memory);
+    if (words && Atomics.load(words, stepOf(number))) leaveRun(words, number, STALLED);
     this.#worker.postMessage({ lost: number });
   }
 
@@ -86,40 +91,36 @@ export class WorkerLink {
     this.#helpers.delete(number);
     worker.terminate();
     await navigator.locks.request(lock, () => {});
-    if (this.#words) Atomics.store(this.#words, stepOf(number), 0);
+    if (this.memory) Atomics.store(wordsOf(this.memory), stepOf(number), 0);
     if (!this.#end) this.#help(number);
   }
 
   /** @param {boolean} on */
   preempt(on) {
-    if (!this.#words) {
+    if (!this.memory) {
       throw new EngineError('host', 'Runs can only be stopped from outside where memory is shared', 'Serve the page cross-origin isolated');
     }
-    Atomics.store(this.#words, PREEMPT, Number(on));
-    Atomics.notify(this.#words, PREEMPT);
-  }
-
-  get ended() {
-    return this.#end !== null;
+    const words = wordsOf(this.memory);
+    Atomics.store(words, PREEMPT, Number(on));
+    Atomics.notify(words, PREEMPT);
   }
 
   /**
    * @param {string} kind
    * @param {object} params
-   * @param {Transferable[]} [transfer]
    * @returns {Promise<any>}
    */
-  request(kind, params, transfer = []) {
+  request(kind, params) {
     if (this.#end) return Promise.reject(this.#end);
     const id = this.#next++;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
-      this.#worker.postMessage({ id, kind, params }, transfer);
+      this.#worker.postMessage({ id, kind, params });
     });
   }
 
   /**
-   * Ends the worker; whatever is still open is rejected.
+   * Ends the workers; whatever is still open is rejected.
    * @param {unknown} reason
    */
   close(reason) {
@@ -127,26 +128,25 @@ export class WorkerLink {
     this.#end = reason;
     this.#worker.terminate();
     for (const { worker } of this.#helpers.values()) worker.terminate();
-    this.#words = null;
+    this.memory = null;
     for (const { reject } of this.#pending.values()) reject(reason);
     this.#pending.clear();
   }
 
   /**
-   * @param {{memory?: WebAssembly.Memory, replace?: number, id?: number, value?: unknown, error?: import('./errors.js').PlainError, progress?: Progress, alive?: boolean}} message
+   * @param {{memory?: WebAssembly.Memory, replace?: number, id?: number, value?: unknown, error?: PlainError, progress?: Progress, alive?: boolean}} message
    * @param {string} lock
    */
-  #receive(message, lock) {
+  #receive({ progress, alive, memory, replace, id = 0, value, error }, lock) {
     if (this.#end) return;
-    if (message.progress) this.#onProgress(message.progress);
-    if (message.alive) this.#watch(lock);
-    if (message.memory) this.#words = wordsOf(message.memory);
-    if (message.replace) this.#replace(message.replace);
-    const waiting = this.#pending.get(message.id ?? 0);
-    if (!waiting) return;
-    this.#pending.delete(message.id ?? 0);
-    if (message.error) waiting.reject(EngineError.from(message.error));
-    else waiting.resolve(message.value);
+    if (progress) this.#onProgress(progress);
+    if (alive) this.#watch(lock);
+    if (memory) this.memory = memory;
+    if (replace) this.#replace(replace);
+    const waiting = this.#pending.get(id);
+    this.#pending.delete(id);
+    if (error) waiting?.reject(EngineError.from(error));
+    else waiting?.resolve(value);
   }
 
   /**
@@ -155,8 +155,9 @@ export class WorkerLink {
    * @param {string} lock
    */
   #watch(lock) {
-    navigator.locks.request(lock, () => this.close(
-      new EngineError('host', 'The worker died: the browser ended it', 'Load the bundle again; if it happens again, the device may lack memory'),
+    navigator.locks.request(lock, () => this.#fail(
+      'The worker died: the browser ended it',
+      'Load the bundle again; if it happens again, the device may lack memory',
     ));
   }
 }

@@ -6,7 +6,7 @@ import { neededFiles, readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';
 import { pickVariant, probeHost, requireHost, whatIsLost, whatThreadsAreLost } from './features.js';
 import { SPIN, wordsOf } from './control.js';
-import { BundleFiles } from './files.js';
+import { bundleFiles } from './files.js';
 import { instantiate } from './instance.js';
 import { Machine } from './machine.js';
 import { Meter } from './progress.js';
@@ -14,10 +14,8 @@ import { Store } from './store.js';
 import { warmUp } from './warmup.js';
 
 /**
- * @typedef {import('./types.js').Manifest} Manifest
- * @typedef {import('./types.js').FileRef} FileRef
- * @typedef {import('./types.js').Limits} Limits
- * @typedef {{ref: FileRef, address: number}} Located
+ * @import {FileRef, Limits, Manifest, Progress, Timings} from './types.js'
+ * @typedef {ReturnType<typeof bundleFiles>} BundleFiles
  */
 
 const PAGE = 65536;
@@ -29,13 +27,13 @@ const POINTER = 'bundle.json';
  * @param {string} url
  * @param {Limits} limits
  * @param {{threads: number, pool: import('./pool.js').Pool, share: (memory: WebAssembly.Memory) => void}} crew
- * @param {(progress: import('./types.js').Progress) => void} report
+ * @param {(progress: Progress) => void} report
  */
 export async function loadBundle(url, limits, { threads, pool, share }, report) {
   const start = performance.now();
-  /** @type {import('./types.js').Timings} */
+  /** @type {Timings} */
   const timings = { manifest: 0, code: 0, weights: 0, warmup: 0, ready: 0 };
-  const reached = (/** @type {keyof typeof timings} */ part) => () => {
+  const reached = (/** @type {keyof Timings} */ part) => {
     timings[part] = performance.now() - start;
   };
   const host = probeHost();
@@ -44,50 +42,49 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
   const stop = new AbortController();
   const meter = new Meter(report);
   const { manifest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
-  reached('manifest')();
+  reached('manifest');
+  const { plans } = manifest;
   const { code, why } = pickVariant(manifest.code, host, limits);
   meter.total = neededFiles(manifest, code).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
 
   const memory = makeMemory(manifest, threads, limits.memoryLimit);
-  // Without isolation the memory cannot leave this worker, and it need not.
+  // Without isolation the memory cannot leave this worker.
   if (host.isolated) share(memory);
   // Spinning with more threads than cores takes the time of those who have work.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   try {
     meter.enter('code');
-    const fill = (/** @type {Located[]} */ parts) => fillMemory(parts, memory, files);
-    const images = fill(code.images.map((ref, plan) => ({ ref, address: manifest.plans[plan].address })));
+    let end = manifest.memory.weights;
+    const shards = manifest.weights.shards.map((ref) => ({ ref, address: (end += ref.bytes) - ref.bytes }));
+    const images = fillMemory(code.images.map((ref, plan) => ({ ref, address: plans[plan].address })), memory, files);
     const compiling = Promise.all([files.module(code), files.bytes(manifest.driver).then((bytes) => WebAssembly.compile(bytes)), images]);
-    const weights = fill(weightsOf(manifest)).then(reached('weights'));
+    const weights = fillMemory(shards, memory, files).then(() => reached('weights'));
     const starting = compiling.then(async ([kernels, module]) => {
       meter.enter('weights');
       const { scratch, scratch_bytes: scratchBytes } = manifest.memory;
       const setup = { modules: [kernels.module, module], memory, slots: manifest.slots, scratch, scratchBytes };
       const [{ driver, table }, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
-      reached('code')();
-      const warming = warmUp(memory, table, manifest.plans, () => meter.loaded);
+      reached('code');
+      const warming = warmUp(memory, table, plans, () => meter.loaded);
       timings.warmup = await weights.finally(warming.stop).then(warming.stop);
       return { driver, problems, problem: kernels.problem };
     });
     const [{ driver, problems, problem }] = await Promise.all([starting, weights]);
     meter.enter('ready');
-    reached('ready')();
+    reached('ready');
     const lost = [...whatIsLost(host, code, manifest.code, store.problem), ...whatThreadsAreLost(host, threads, limits.threads, problems)];
     if (problem) lost.push(`The code was not compiled while it arrived: ${problem.replace(/\.$/, '')}.`);
+    const { name, tool, inputs, outputs, dims, assets } = manifest;
     const info = {
-      name: manifest.name,
-      tool: manifest.tool,
+      name, tool, inputs, outputs, dims,
       url: base.href,
       bytes: meter.total,
       memoryBytes: memory.buffer.byteLength,
-      inputs: manifest.inputs,
-      outputs: manifest.outputs,
-      dims: manifest.dims,
-      plans: manifest.plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),
+      plans: plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),
       features: { ...host, threads },
       variant: { name: code.variant, features: code.features, registers: code.registers, why },
-      assets: manifest.assets.map((asset) => asset.name),
-      cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.downloaded, problem: store.problem },
+      assets: assets.map((asset) => asset.name),
+      cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.loaded - meter.cached, problem: store.problem },
       timings,
       loadMilliseconds: timings.ready,
       lost,
@@ -106,14 +103,13 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
  * @param {AbortSignal} signal
  * @param {boolean} [verify]
  */
-async function openBundle(url, meter, signal, verify = false) {
+async function openBundle(url, meter, signal, verify) {
   const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
   const store = await Store.open();
-  const files = new BundleFiles(base, store, meter, signal, verify);
+  const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');
-  const pointer = await files.pointer(POINTER, readPointer);
-  const manifest = readManifest(await files.bytes(pointer.manifest), pointer.manifest.file);
-  return { manifest, manifestBytes: pointer.manifest.bytes, files, store, base };
+  const { manifest: ref } = await files.pointer(POINTER, readPointer);
+  return { manifest: readManifest(await files.bytes(ref), ref.file), manifestBytes: ref.bytes, files, store, base };
 }
 
 /**
@@ -122,8 +118,7 @@ async function openBundle(url, meter, signal, verify = false) {
  */
 export async function readManifestOf(url) {
   requireHost(probeHost());
-  const { manifest } = await openBundle(url, new Meter(() => {}), new AbortController().signal);
-  return manifest;
+  return (await openBundle(url, new Meter(() => {}), new AbortController().signal)).manifest;
 }
 
 /**
@@ -154,17 +149,8 @@ function makeMemory(manifest, threads, limit) {
 const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
 /**
- * @param {Manifest} manifest
- * @returns {Located[]}
- */
-function weightsOf(manifest) {
-  let end = manifest.memory.weights;
-  return manifest.weights.shards.map((ref) => ({ ref, address: (end += ref.bytes) - ref.bytes }));
-}
-
-/**
  * Each file straight to its address, a few at a time.
- * @param {Located[]} parts
+ * @param {{ref: FileRef, address: number}[]} parts
  * @param {WebAssembly.Memory} memory
  * @param {BundleFiles} files
  */
@@ -175,11 +161,7 @@ async function fillMemory(parts, memory, files) {
   }));
 }
 
-/**
- * @param {Manifest} manifest
- * @param {BundleFiles} files
- * @param {string} name
- */
+/** @param {Manifest} manifest @param {BundleFiles} files @param {string} name */
 export async function readAsset(manifest, files, name) {
   const asset = manifest.assets.find((entry) => entry.name === name);
   if (asset) return (await files.bytes(asset)).buffer;

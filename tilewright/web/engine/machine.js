@@ -1,29 +1,23 @@
 // A loaded bundle as a machine: memory, plans and the driver, run without a line of JavaScript per kernel.
-// Input: the manifest, filled memory, the driver's `run`.  Output: output tensors and times.
+// Input: the manifest, filled memory, the driver's `run`.  Output: times, and outputs where the page cannot read memory.
 // It fetches nothing and checks no caller's input; both happened before.
 
 import { STALLED, stepOf, TRAPPED, wordsOf } from './control.js';
 import { EngineError } from './errors.js';
-import { copyBox, elementsOf, sizeOf, viewOf } from './tensors.js';
+import { keepInputs, readOutputs, writeInputs } from './regions.js';
 
 /**
- * @typedef {import('./types.js').Manifest} Manifest
- * @typedef {import('./types.js').Plan} Plan
- * @typedef {import('./types.js').Placed} Placed
- * @typedef {import('./types.js').Sizes} Sizes
- * @typedef {import('./tensors.js').Tensor} Tensor
- * @typedef {import('./instance.js').Driver} Driver
+ * @import {Driver, Manifest, Tensor, Wanted} from './types.js'
+ * @typedef {{plan: number, runs: number, tensors?: Tensor[]}} Work `tensors`: inputs, if they are not in memory yet
  */
 
 export class Machine {
   #manifest;
-  #memory;
+  #buffer;
   #words;
   #driver;
   #threads;
   #fineClock;
-  /** The inputs of the last run, so that timing repeats real work. @type {{plan: number, tensors: Tensor[]} | null} */
-  #last = null;
 
   /**
    * @param {Manifest} manifest
@@ -34,35 +28,29 @@ export class Machine {
    */
   constructor(manifest, memory, driver, threads, fineClock) {
     this.#manifest = manifest;
-    this.#memory = memory;
+    this.#buffer = memory.buffer;
     this.#words = wordsOf(memory);
     this.#driver = driver;
     this.#threads = threads;
     this.#fineClock = fineClock;
   }
 
-  /**
-   * @param {number} plan
-   * @param {Sizes} sizes
-   * @param {Tensor[]} tensors
-   */
-  run(plan, sizes, tensors) {
+  /** @param {{plan: number, tensors?: Tensor[], wanted?: Wanted[]}} work */
+  run({ plan, tensors, wanted }) {
     const { inputs, outputs } = this.#manifest.plans[plan];
-    inputs.forEach((placed, at) => this.#write(placed, tensors[at]));
-    this.#last = { plan, tensors };
+    if (tensors) writeInputs(this.#buffer, inputs, tensors);
     const milliseconds = this.#call(plan);
-    return { milliseconds, outputs: outputs.map((placed, at) => this.#read(placed, this.#manifest.outputs[at].shape, sizes)) };
+    return { milliseconds, outputs: wanted && readOutputs(this.#buffer, outputs, wanted) };
   }
 
   /**
    * Calls the driver again and again; only the calls are timed.
-   * @param {number} plan
-   * @param {number} runs
-   * @param {number} warmup
+   * @param {Work & {warmup: number}} work
    */
-  time(plan, runs, warmup) {
+  time({ plan, runs, warmup, tensors }) {
+    const restore = this.#take(plan, tensors);
     const times = Array.from({ length: warmup + runs }, () => {
-      this.#restoreInputs(plan);
+      restore();
       return this.#call(plan);
     });
     return { first: times[0], milliseconds: times.slice(warmup) };
@@ -70,19 +58,26 @@ export class Machine {
 
   /**
    * Times each step by itself.
-   * @param {number} plan
-   * @param {number} runs
+   * @param {Work} work
    */
-  profile(plan, runs) {
+  profile({ plan, runs, tensors }) {
     const { steps } = this.#manifest.plans[plan];
+    const restore = this.#take(plan, tensors);
     const times = steps.map(() => new Float64Array(runs));
     for (let run = 0; run < runs; run++) {
-      this.#restoreInputs(plan);
+      restore();
       times.forEach((row, step) => (row[run] = this.#call(plan, step, step + 1)));
     }
     // With a coarse clock a median would only count its ticks.
     const summary = this.#fineClock ? median : mean;
     return steps.map((step, at) => ({ step: at, ...step, milliseconds: summary(times[at]) }));
+  }
+
+  /** @param {number} plan @param {Tensor[]} [tensors] */
+  #take(plan, tensors) {
+    const { inputs } = this.#manifest.plans[plan];
+    if (tensors) writeInputs(this.#buffer, inputs, tensors);
+    return keepInputs(this.#buffer, inputs);
   }
 
   /**
@@ -107,18 +102,14 @@ export class Machine {
     return performance.now() - start;
   }
 
-  /**
-   * @param {number} plan
-   * @param {number} code why the driver gave up
-   * @param {string} trap
-   */
+  /** @param {number} plan @param {number} code why the driver gave up @param {string} trap */
   #stopped(plan, code, trap) {
     const workers = Array.from({ length: this.#threads }, (_, worker) => Atomics.load(this.#words, stepOf(worker)));
     const number = (this.#words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
     const { steps, dims } = this.#manifest.plans[plan];
-    const step = steps[number];
-    const where = `kernel ${step?.kernel ?? 'unknown'} of node ${step?.node ?? 'unknown'}`;
-    const facts = { step: number, kernel: step?.kernel, node: step?.node, plan: dims };
+    const { kernel, node } = steps[number] ?? {};
+    const where = `kernel ${kernel ?? 'unknown'} of node ${node ?? 'unknown'}`;
+    const facts = { step: number, kernel, node, plan: dims };
     if (code === STALLED) {
       return new EngineError(
         'host',
@@ -133,51 +124,6 @@ export class Machine {
       'Look at the inputs: most often an index lies outside its table. The engine can be used again',
       { ...facts, trap },
     );
-  }
-
-  /**
-   * Memory planning may lay intermediate buffers over the inputs, so each repetition writes them anew.
-   * @param {number} plan
-   */
-  #restoreInputs(plan) {
-    this.#manifest.plans[plan].inputs.forEach((placed, at) => {
-      if (this.#last?.plan === plan) this.#write(placed, this.#last.tensors[at]);
-      else this.#region(placed).fill(0);
-    });
-  }
-
-  /** @param {{address: number, bytes: number}} placed */
-  #region({ address, bytes }) {
-    return new Uint8Array(this.#memory.buffer, address, bytes);
-  }
-
-  /**
-   * @param {Placed} placed
-   * @param {Tensor} tensor
-   */
-  #write(placed, { data, shape }) {
-    const region = this.#region(placed);
-    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    if (bytes.length === region.length) {
-      region.set(bytes);
-      return;
-    }
-    region.fill(0);
-    copyBox(region, placed.shape, bytes, shape, shape, sizeOf(placed.dtype));
-  }
-
-  /**
-   * @param {Placed} placed
-   * @param {(number | string)[]} pattern the output's shape in the manifest
-   * @param {Sizes} sizes
-   * @returns {Tensor}
-   */
-  #read(placed, pattern, sizes) {
-    const { name, dtype } = placed;
-    const shape = placed.shape.map((size, axis) => sizes[pattern[axis]] ?? size);
-    const bytes = new Uint8Array(elementsOf(shape) * sizeOf(dtype));
-    copyBox(bytes, shape, this.#region(placed), placed.shape, shape, sizeOf(dtype));
-    return { name, dtype, shape, data: viewOf(dtype, bytes.buffer) };
   }
 }
 

@@ -3,7 +3,7 @@
 
 import { SLEEPERS, stepOf, wordsOf } from './control.js';
 
-/** @typedef {import('./instance.js').Setup} Setup */
+/** @import {Setup} from './types.js' */
 
 const START_LIMIT = 10_000;
 

@@ -2,38 +2,22 @@
 // Input: bytes as they arrive, per file, from cache or network.  Output: calls of `report`.
 // A file that has to be read again gives its bytes back first, so that the sum stays honest.
 
-/**
- * @typedef {import('./types.js').Phase} Phase
- * @typedef {import('./types.js').Progress} Progress
- */
+/** @import {Phase, Progress} from './types.js' */
 
 const INTERVAL = 80;
 
 export class Meter {
-  /** @type {(progress: Progress) => void} */
   #report;
   #last = 0;
   /** @type {Phase} */
   #phase = 'manifest';
-  #loaded = 0;
-  #cached = 0;
+  loaded = 0;
+  cached = 0;
   total = 0;
 
   /** @param {(progress: Progress) => void} report */
   constructor(report) {
     this.#report = report;
-  }
-
-  get cached() {
-    return this.#cached;
-  }
-
-  get loaded() {
-    return this.#loaded;
-  }
-
-  get downloaded() {
-    return this.#loaded - this.#cached;
   }
 
   /** @param {Phase} phase */
@@ -42,13 +26,10 @@ export class Meter {
     this.#tell();
   }
 
-  /**
-   * @param {number} bytes negative to take back
-   * @param {boolean} fromCache
-   */
+  /** @param {number} bytes negative to take back @param {boolean} fromCache */
   count(bytes, fromCache) {
-    this.#loaded += bytes;
-    if (fromCache) this.#cached += bytes;
+    this.loaded += bytes;
+    if (fromCache) this.cached += bytes;
     if (performance.now() - this.#last >= INTERVAL) this.#tell();
   }
 
@@ -56,10 +37,10 @@ export class Meter {
     this.#last = performance.now();
     this.#report({
       phase: this.#phase,
-      loadedBytes: this.#loaded,
+      loadedBytes: this.loaded,
       // The pointer's own few bytes are not in the manifest; the sum must never pass the total.
-      totalBytes: Math.max(this.total, this.#loaded),
-      cachedBytes: this.#cached,
+      totalBytes: Math.max(this.total, this.loaded),
+      cachedBytes: this.cached,
     });
   }
 }

@@ -5,11 +5,9 @@
 import { leaveRun, TRAP, wordsOf } from './control.js';
 import { instantiate } from './instance.js';
 
-/**
- * @param {import('./instance.js').Setup} setup
- * @param {number} number
- * @param {MessagePort} port
- */
+/** @import {Setup} from './types.js' */
+
+/** @param {Setup} setup @param {number} number @param {MessagePort} port */
 async function serve(setup, number, port) {
   try {
     const { driver } = await instantiate(setup, number);

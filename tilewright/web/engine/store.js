@@ -45,17 +45,16 @@ export class Store {
     if (!file) return false;
     // Only workers have access handles, and in some browsers only one reader at a time.
     const access = await openAccess(file, { mode: 'read-only' });
-    if (!access) {
-      const bytes = await file.getFile().then((blob) => blob.arrayBuffer()).catch(() => new ArrayBuffer(0));
-      if (bytes.byteLength === region.length) region.set(new Uint8Array(bytes));
-      return bytes.byteLength === region.length;
-    }
     try {
-      return access.getSize() === region.length && access.read(region, { at: 0 }) === region.length;
+      if (access) return access.getSize() === region.length && access.read(region, { at: 0 }) === region.length;
+      const bytes = await bytesOf(file);
+      if (bytes.length !== region.length) return false;
+      region.set(bytes);
+      return true;
     } catch {
       return false;
     } finally {
-      access.close();
+      access?.close();
     }
   }
 
@@ -88,11 +87,10 @@ export class Store {
   /**
    * A small file whose length is known to nobody.
    * @param {string} name
-   * @returns {Promise<Uint8Array<ArrayBuffer> | null>}
    */
   async find(name) {
     const file = await this.#find(name);
-    return file && new Uint8Array(await (await file.getFile()).arrayBuffer());
+    return file && bytesOf(file);
   }
 
   /** @param {string} name */
@@ -112,6 +110,9 @@ export class Store {
   }
 }
 
+/** @param {FileSystemFileHandle} file */
+const bytesOf = async (file) => new Uint8Array(await (await file.getFile()).arrayBuffer());
+
 /**
  * @param {any} file
  * @param {object} [options]
@@ -126,27 +127,20 @@ async function openAccess(file, options) {
   }
 }
 
+const root = async () => navigator.storage?.getDirectory().catch(() => null);
+
 /** How many bytes of bundle files this origin keeps. */
 export async function cachedBytes() {
+  /** @type {any} */
+  const folder = await (await root())?.getDirectoryHandle(FOLDER).catch(() => null);
   let sum = 0;
-  for await (const file of await files()) sum += (await file.getFile()).size;
+  for await (const file of folder?.values() ?? []) sum += (await file.getFile()).size;
   return sum;
 }
 
 /** Forgets every bundle file; returns how many bytes there were. */
 export async function clearCache() {
   const bytes = await cachedBytes();
-  const root = await navigator.storage?.getDirectory().catch(() => null);
-  await root?.removeEntry(FOLDER, { recursive: true }).catch(() => {});
+  await (await root())?.removeEntry(FOLDER, { recursive: true }).catch(() => {});
   return bytes;
-}
-
-/** @returns {Promise<Iterable<FileSystemFileHandle> | AsyncIterable<FileSystemFileHandle>>} */
-async function files() {
-  try {
-    const root = await navigator.storage.getDirectory();
-    return /** @type {any} */ (await root.getDirectoryHandle(FOLDER)).values();
-  } catch {
-    return [];
-  }
 }

@@ -1,89 +1,97 @@
-// Tensors at the engine's border: what a caller gives becomes exactly what the manifest promises.
-// Input: named arrays and the model's input list.  Output: fresh row-major copies, sizes of the named
-// dimensions, padded or cropped boxes, or an EngineError `input` that names the tensor and the fix.
+// Tensors at the engine's border: what a caller gives must be exactly what the manifest promises.
+// Input: named arrays and the model's lists of inputs and outputs.  Output: arrays that can be written to memory,
+// sizes of the named dimensions, the plan that fits, or an EngineError `input` that names the tensor and the fix.
 
 import { EngineError } from './errors.js';
 
-/**
- * @typedef {import('./types.js').DType} DType
- * @typedef {import('./types.js').TensorInfo} TensorInfo
- * @typedef {import('./types.js').Sizes} Sizes
- * @typedef {Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer> | Int8Array<ArrayBuffer>
- *   | Uint8Array<ArrayBuffer> | Int32Array<ArrayBuffer> | BigInt64Array<ArrayBuffer>} TensorData
- * @typedef {ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>} InputData
- * @typedef {InputData | {data: InputData, shape: number[]}} Input
- * @typedef {{name: string, dtype: DType, shape: number[], data: TensorData}} Tensor
- */
+/** @import {DType, Facts, Input, InputData, Placed, Sizes, Tensor, TensorData, TensorInfo, Wanted} from './types.js' */
 
 /**
- * Per dtype: its array type, the array types that are taken as they are, and the range of numbers
- * that a conversion may meet.
- * @type {Record<DType, {size: number, array: any, takes: string[], range: [number, number] | null}>}
+ * Per dtype: its array type, the array types that are taken, and the range of numbers that a conversion may meet.
+ * @type {Record<DType, {array: any, takes: string[], range: [number, number] | null}>}
  */
 const KINDS = {
-  f32: { size: 4, array: Float32Array, takes: ['Float32Array'], range: null },
-  f64: { size: 8, array: Float64Array, takes: ['Float64Array', 'Float32Array'], range: null },
-  i8: { size: 1, array: Int8Array, takes: ['Int8Array'], range: [-128, 127] },
-  u8: { size: 1, array: Uint8Array, takes: ['Uint8Array', 'Uint8ClampedArray'], range: [0, 255] },
-  i32: { size: 4, array: Int32Array, takes: ['Int32Array'], range: [-(2 ** 31), 2 ** 31 - 1] },
+  f32: { array: Float32Array, takes: ['Float32Array'], range: null },
+  f64: { array: Float64Array, takes: ['Float64Array', 'Float32Array'], range: null },
+  i8: { array: Int8Array, takes: ['Int8Array'], range: [-128, 127] },
+  u8: { array: Uint8Array, takes: ['Uint8Array', 'Uint8ClampedArray'], range: [0, 255] },
+  i32: { array: Int32Array, takes: ['Int32Array'], range: [-(2 ** 31), 2 ** 31 - 1] },
   i64: {
-    size: 8, array: BigInt64Array, takes: ['BigInt64Array', 'Int32Array', 'Uint32Array'],
+    array: BigInt64Array, takes: ['BigInt64Array', 'Int32Array', 'Uint32Array'],
     range: [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER],
   },
-  bool: { size: 1, array: Uint8Array, takes: ['Uint8Array'], range: [0, 1] },
+  bool: { array: Uint8Array, takes: ['Uint8Array'], range: [0, 1] },
 };
 
 /** @param {DType} dtype */
-export const sizeOf = (dtype) => KINDS[dtype].size;
-
-/**
- * @param {DType} dtype
- * @param {ArrayBuffer} buffer
- * @returns {TensorData}
- */
-export const viewOf = (dtype, buffer) => new KINDS[dtype].array(buffer);
+export const arrayOf = (dtype) => KINDS[dtype].array;
 
 /** @param {number[]} shape */
 export const elementsOf = (shape) => shape.reduce((product, size) => product * size, 1);
 
+/** @param {string} name @param {TensorInfo[]} infos @param {'input' | 'output'} kind */
+function requireKnown(name, infos, kind) {
+  const known = infos.map((info) => info.name);
+  if (known.includes(name)) return;
+  throw inputError(name, `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ')}`, { known });
+}
+
 /**
- * Checks and copies all inputs of a run.
+ * Checks all inputs of a run.  Arrays of the right type are not copied.
  * @param {TensorInfo[]} infos
  * @param {Record<string, Input>} inputs
- * @returns {{tensors: Tensor[], sizes: Sizes}}
  */
 export function checkInputs(infos, inputs) {
-  const known = infos.map((info) => info.name);
-  for (const name of Object.keys(inputs ?? {})) {
-    if (!known.includes(name)) {
-      throw inputError(name, `The model has no input '${name}'`, `Its inputs are ${known.join(', ')}`, { known });
-    }
-  }
+  Object.keys(inputs ?? {}).forEach((name) => requireKnown(name, infos, 'input'));
   /** @type {Sizes} */
   const sizes = {};
+  /** @type {Tensor[]} */
   const tensors = infos.map((info) => {
     const input = inputs?.[info.name];
     if (input === undefined || input === null) {
       throw inputError(info.name, `Input '${info.name}' is missing`, `Give ${describe(info)}`, { expected: describe(info) });
     }
     const boxed = typeof input === 'object' && 'data' in input;
-    const given = boxed ? input.data : /** @type {InputData} */ (input);
-    const data = convert(info, given);
+    const data = convert(info, boxed ? input.data : /** @type {InputData} */ (input));
     const shape = boxed && input.shape ? [...input.shape] : inferShape(info, data.length);
     checkShape(info, shape, data.length, sizes);
-    return { name: info.name, dtype: info.dtype, shape, data };
+    return { shape, data };
   });
   return { tensors, sizes };
 }
 
 /**
+ * What a run shall give, in the shapes of these sizes, and the caller's arrays for it.
+ * @param {TensorInfo[]} infos
+ * @param {Placed[]} places
+ * @param {Sizes} sizes
+ * @param {Record<string, TensorData>} into
+ * @returns {Wanted[]}
+ */
+export function checkOutputs(infos, places, sizes, into) {
+  Object.keys(into).forEach((name) => requireKnown(name, infos, 'output'));
+  return places.map(({ name, dtype, shape: padded }, at) => {
+    const shape = padded.map((size, axis) => sizes[infos[at].shape[axis]] ?? size);
+    const data = into[name];
+    const expected = `${arrayOf(dtype).name} of ${elementsOf(shape)} elements`;
+    if (data === undefined || (data instanceof arrayOf(dtype) && data.length === elementsOf(shape))) return { name, dtype, shape, data };
+    const found = `${typeName(data)} of ${data?.length ?? 'no'} elements`;
+    throw inputError(name, `The array for output '${name}' does not fit: expected ${expected}, found ${found}`,
+      'Give an array of the type and length that a run without it returns', { expected, found });
+  });
+}
+
+/** @param {unknown} value */
+const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
+
+/**
  * @param {TensorInfo} info
  * @param {InputData} given
- * @returns {TensorData} a copy: the caller may change its own array at once
+ * @returns {TensorData} perhaps the caller's own array
  */
 function convert(info, given) {
   const kind = KINDS[info.dtype];
-  const found = Object.prototype.toString.call(given).slice(8, -1);
+  const found = typeName(given);
   if (found !== 'Array' && !kind.takes.includes(found)) {
     throw inputError(info.name, `Input '${info.name}' has the wrong type: expected ${info.dtype}, found ${found}`,
       `Give ${[...kind.takes, 'a plain array'].join(' or ')}`, { expected: info.dtype, found });
@@ -96,15 +104,10 @@ function convert(info, given) {
     if (at >= 0) throw badElement(info, values[at], at, 'a number');
   }
   if (info.dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(values, BigInt));
-  return kind.array.from(values);
+  return found === 'Array' ? kind.array.from(values) : /** @type {any} */ (given);
 }
 
-/**
- * @param {TensorInfo} info
- * @param {[number, number]} range
- * @param {unknown} value
- * @param {number} at
- */
+/** @param {TensorInfo} info @param {[number, number]} range @param {unknown} value @param {number} at */
 function checkInteger(info, [low, high], value, at) {
   if (typeof value === 'boolean' && info.dtype === 'bool') return;
   // A bigint that does not survive the trip through 64 bits is too large; others are exact.
@@ -113,12 +116,7 @@ function checkInteger(info, [low, high], value, at) {
   throw badElement(info, value, at, `an integer from ${low} to ${high}`);
 }
 
-/**
- * @param {TensorInfo} info
- * @param {unknown} value
- * @param {number} at
- * @param {string} expected
- */
+/** @param {TensorInfo} info @param {unknown} value @param {number} at @param {string} expected */
 function badElement(info, value, at, expected) {
   return inputError(
     info.name,
@@ -180,12 +178,7 @@ function checkShape(info, shape, elements, sizes) {
 /** @param {TensorInfo} info */
 const describe = (info) => `${info.dtype} [${info.shape.join(', ')}]`;
 
-/**
- * @param {string} input
- * @param {string} message
- * @param {string} hint
- * @param {Record<string, unknown>} facts
- */
+/** @param {string} input @param {string} message @param {string} hint @param {Facts} facts */
 const inputError = (input, message, hint, facts) => new EngineError('input', message, hint, { input, ...facts });
 
 /**
@@ -206,28 +199,4 @@ export function pickPlan(plans, sizes) {
     'Shorten the input, or build the bundle with a larger bucket',
     { sizes, largest },
   );
-}
-
-/**
- * Copies the box [0, box) from one row-major array to another, byte-wise.
- * @param {Uint8Array} to
- * @param {number[]} toShape
- * @param {Uint8Array} from
- * @param {number[]} fromShape
- * @param {number[]} box
- * @param {number} size bytes per element
- */
-export function copyBox(to, toShape, from, fromShape, box, size) {
-  const inner = box.slice(1);
-  const toInner = toShape.slice(1);
-  const fromInner = fromShape.slice(1);
-  if (inner.every((length, axis) => length === toInner[axis] && length === fromInner[axis])) {
-    to.set(from.subarray(0, elementsOf(box) * size));
-    return;
-  }
-  const toStep = elementsOf(toInner) * size;
-  const fromStep = elementsOf(fromInner) * size;
-  for (let row = 0; row < box[0]; row++) {
-    copyBox(to.subarray(row * toStep), toInner, from.subarray(row * fromStep), fromInner, inner, size);
-  }
 }

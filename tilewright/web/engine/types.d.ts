@@ -87,3 +87,66 @@ export type Timings = { manifest: number; code: number; weights: number; warmup:
 
 export type Phase = 'manifest' | 'code' | 'weights' | 'ready';
 export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; cachedBytes: number };
+
+export type ErrorCode =
+  | 'bundle-corrupt' | 'bundle-version' | 'memory-limit' | 'input' | 'kernel-trap' | 'host'
+  | 'disposed' | 'network' | 'unsupported-host';
+export type Facts = Record<string, unknown>;
+/** An EngineError on its way between workers. */
+export type PlainError = { code: ErrorCode; message: string; hint: string; facts: Facts };
+
+export type Bytes = Uint8Array<ArrayBuffer>;
+export type TensorData =
+  | Float32Array | Float64Array | Int8Array | Uint8Array | Uint8ClampedArray | Int32Array | BigInt64Array;
+export type InputData = ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>;
+/** What a caller gives for an input: an array, with its shape where that is open. */
+export type Input = InputData | { data: InputData; shape: number[] };
+/** An input of the right size, as `TypedArray.set` can write it: perhaps the caller's own array. */
+export type Tensor = { data: any; shape: number[] };
+/** An output that a run shall give; without `data` into a fresh array. */
+export type Wanted = { name: string; dtype: DType; shape: number[]; data?: any };
+export type Output = { data: any; shape: number[]; dtype: DType };
+/** Where a plan's inputs and outputs lie. */
+export type Places = { inputs: Placed[]; outputs: Placed[] };
+
+export type Driver = {
+  run: (plan: number, first: number, last: number, workers: number) => number;
+  abort: (workers: number) => number;
+  serve: (worker: number) => void;
+};
+/** What each worker instantiates; kernels first, then the driver. */
+export type Setup = {
+  modules: WebAssembly.Module[];
+  memory: WebAssembly.Memory;
+  slots: number;
+  scratch: number;
+  scratchBytes: number;
+};
+export type Kernel = (args: number, first: number, last: number) => void;
+
+export type LoadOptions = Limits & {
+  /** Called a few times per second. */
+  onProgress?: (progress: Progress) => void;
+  /** Ends the load and its worker. */
+  signal?: AbortSignal;
+};
+export type Info = Awaited<ReturnType<typeof import('./loader.js').loadBundle>>['info'];
+
+export type RunOptions = {
+  signal?: AbortSignal;
+  /** Arrays that receive outputs, by name: of the output's own type and length.  Others are fresh. */
+  into?: Record<string, TensorData>;
+};
+export type RunResult = {
+  outputs: Record<string, Output>;
+  /** The plan that ran. */
+  bucket: Sizes;
+  /** The driver call alone. */
+  milliseconds: number;
+  /** The same of this engine's first run, when code may still be unoptimised. */
+  firstMilliseconds: number;
+  /** With copying, messages and waiting for earlier runs. */
+  totalMilliseconds: number;
+  /** Number of this run, from 1. */
+  run: number;
+};

@@ -6,12 +6,7 @@ import { asEngineError, EngineError } from './errors.js';
 import { loadBundle, readAsset } from './loader.js';
 import { Pool } from './pool.js';
 
-/**
- * @typedef {Awaited<ReturnType<typeof loadBundle>>} Loaded
- * @typedef {{plan: number, sizes: import('./types.js').Sizes, tensors: import('./tensors.js').Tensor[]}} RunParams
- */
-
-/** @type {Loaded | null} */
+/** @type {Awaited<ReturnType<typeof loadBundle>> | null} */
 let bundle = null;
 const pool = new Pool();
 
@@ -20,11 +15,11 @@ const HANDLERS = {
   async load({ url, limits, threads }) {
     const share = (/** @type {WebAssembly.Memory} */ memory) => self.postMessage({ memory });
     bundle = await loadBundle(url, limits, { threads, pool, share }, (progress) => self.postMessage({ progress }));
-    return bundle.info;
+    return { info: bundle.info, places: bundle.manifest.plans.map(({ inputs, outputs }) => ({ inputs, outputs })) };
   },
-  run: (/** @type {RunParams} */ { plan, sizes, tensors }) => loaded().machine.run(plan, sizes, tensors),
-  time: ({ plan, runs, warmup }) => loaded().machine.time(plan, runs, warmup),
-  profile: ({ plan, runs }) => loaded().machine.profile(plan, runs),
+  run: (params) => loaded().machine.run(params),
+  time: (params) => loaded().machine.time(params),
+  profile: (params) => loaded().machine.profile(params),
   asset: ({ name }) => readAsset(loaded().manifest, loaded().files, name),
 };
 
@@ -35,22 +30,17 @@ function loaded() {
 
 /**
  * Large results move to the main thread instead of being copied.
- * @param {string} kind
  * @param {any} value
  * @returns {Transferable[]}
  */
-function largeParts(kind, value) {
-  if (kind === 'asset') return [value];
-  if (kind !== 'run') return [];
-  return value.outputs.map((/** @type {import('./tensors.js').Tensor} */ { data }) => data.buffer);
-}
+const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value.outputs?.map((/** @type {{data: any}} */ { data }) => data.buffer) ?? []);
 
 self.addEventListener('message', async ({ data: { id, kind, params, helper, lost } }) => {
   if (helper) return pool.add(helper.number, helper.port);
   if (lost) return pool.replace(lost);
   try {
     const value = await HANDLERS[kind](params);
-    self.postMessage({ id, value }, { transfer: largeParts(kind, value) });
+    self.postMessage({ id, value }, { transfer: largeParts(value) });
   } catch (error) {
     await pool.mend();
     self.postMessage({ id, error: asEngineError(error).toJSON() });
@@ -58,8 +48,7 @@ self.addEventListener('message', async ({ data: { id, kind, params, helper, lost
 });
 
 // The lock is held until the worker ends, however it ends: link.js waits for it to notice.
-const lock = self.name;
-navigator.locks?.request(lock, () => {
+navigator.locks?.request(self.name, () => {
   self.postMessage({ alive: true });
   return new Promise(() => {});
 });

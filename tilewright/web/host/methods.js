@@ -3,7 +3,7 @@
 // Sockets and frames are the business of host.js and frames.js.
 
 import { cachedBytes, clearCache, EngineError, load } from '../engine/engine.js';
-import { viewOf } from '../engine/tensors.js';
+import { arrayOf } from '../engine/tensors.js';
 
 /**
  * @typedef {import('../engine/engine.js').Engine} Engine
@@ -90,7 +90,7 @@ export class Methods {
    */
   async #run(params, parts, signal) {
     const engine = this.#engine(params);
-    const inputs = params.inputs.map(({ name, dtype, shape }, at) => [name, { data: viewOf(dtype, parts[at]), shape }]);
+    const inputs = params.inputs.map(({ name, dtype, shape }, at) => [name, { data: new (arrayOf(dtype))(parts[at]), shape }]);
     const { outputs, ...facts } = await engine.run(Object.fromEntries(inputs), { signal });
     const tensors = Object.entries(outputs);
     return {

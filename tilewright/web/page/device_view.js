@@ -6,7 +6,7 @@ import { bucketText, countText, sizeText, timeText } from './words.js';
 
 const LISTED_STEPS = 12;
 
-/** @param {import('../engine/engine.js').Info} info */
+/** @param {import('../engine/types.js').Info} info */
 export function showDevice(info) {
   const { features, cache } = info;
   const has = [

@@ -50,7 +50,7 @@ export class SentenceModel {
 
   /**
    * @param {string} url
-   * @param {import('../engine/engine.js').LoadOptions & {onRun: (run: Run) => void}} options
+   * @param {import('../engine/types.js').LoadOptions & {onRun: (run: Run) => void}} options
    */
   static async load(url, { onRun, ...options }) {
     const engine = await load(url, options);

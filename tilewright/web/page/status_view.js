@@ -6,7 +6,7 @@ import { countText, errorText, sizeText } from './words.js';
 
 /** @typedef {'loading' | 'embedding' | 'ready' | 'cancelled' | 'error'} State */
 
-/** @type {Record<import('../engine/engine.js').Progress['phase'], string>} */
+/** @type {Record<import('../engine/types.js').Progress['phase'], string>} */
 const PHASES = { manifest: 'Reading the manifest', code: 'Loading kernels', weights: 'Loading weights', ready: 'Starting the model' };
 
 /**
@@ -29,7 +29,7 @@ export function showStatus(state, text, { share, hint = '', code = '' } = {}) {
   element('retry').hidden = state !== 'error' && state !== 'cancelled';
 }
 
-/** @param {import('../engine/engine.js').Progress} progress */
+/** @param {import('../engine/types.js').Progress} progress */
 export function showLoading({ phase, loadedBytes, totalBytes, cachedBytes }) {
   const share = totalBytes ? loadedBytes / totalBytes : 0;
   // The manifest alone, read while choosing a bundle, is not worth a word.
