@@ -1,6 +1,5 @@
-// The bundle format, version 2, as a check: the JavaScript side of docs/bundle.md.
+// The bundle format as a check: the JavaScript side of docs/bundle.md.
 // Input: the bytes of bundle.json or of a manifest.  Output: their value, or an EngineError.
-// No file is fetched here, and digests are checked by files.js.
 
 import { EngineError } from './errors.js';
 
@@ -18,11 +17,7 @@ const MANIFEST = {
   driver: 'object', code: 'object', slots: 'number', plans: 'object', assets: 'object',
 };
 
-/**
- * @param {Uint8Array} bytes
- * @param {string} place the file's name, for errors
- * @returns {Pointer}
- */
+/** @param {Uint8Array} bytes @param {string} place the file's name, for errors @returns {Pointer} */
 export function readPointer(bytes, place) {
   const value = parse(bytes, place, { tool: 'string', manifest: 'object' });
   requireKeys(value.manifest, FILE_REF, place);
@@ -32,12 +27,7 @@ export function readPointer(bytes, place) {
 /** @param {Uint8Array} bytes @param {string} place @returns {Manifest} */
 export const readManifest = (bytes, place) => parse(bytes, place, MANIFEST);
 
-/**
- * The files that a load needs, each content once.
- * @param {Manifest} manifest
- * @param {Code} code
- * @returns {FileRef[]}
- */
+/** The files that a load needs, each content once. @param {Manifest} manifest @param {Code} code @returns {FileRef[]} */
 export function neededFiles(manifest, code) {
   const files = [manifest.driver, code, ...code.images, ...manifest.weights.shards];
   return [...new Map(files.map((ref) => [ref.file, ref])).values()];

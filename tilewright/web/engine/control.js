@@ -1,4 +1,4 @@
-// The control block (docs/bundle.md): where the words lie by which host and workers talk.
+// The control block (docs/bundle.md): words by which host and workers talk.
 // Input: a bundle's memory.  Output: its words; indices count 32-bit words.
 
 export const PREEMPT = 0;
@@ -15,10 +15,7 @@ export const STALLED = 2;
 
 export const MOST_THREADS = 32;
 
-/**
- * The step that a worker is in, plus one; 0 outside of any run.
- * @param {number} worker
- */
+/** The step that a worker is in, plus one; 0 outside of any run. @param {number} worker */
 export const stepOf = (worker) => 512 + 16 * worker;
 
 /** @param {WebAssembly.Memory} memory */

@@ -1,17 +1,11 @@
 // The engine's one error class: a stable code, what was expected and found, and what to do.
-// Input: code, message, hint, facts.  Output: an Error that survives the way from the worker as JSON.
 // The codes are those of tilewright/base/errors.py, plus disposed, network and unsupported-host.
 // Aborting is no EngineError: it rejects with a DOMException named AbortError, as fetch does.
 
 /** @import {ErrorCode, Facts, PlainError} from './types.js' */
 
 export class EngineError extends Error {
-  /**
-   * @param {ErrorCode} code
-   * @param {string} message what was expected and what was found
-   * @param {string} [hint] what to do
-   * @param {Facts} [facts]
-   */
+  /** @param {ErrorCode} code @param {string} message what was expected and what was found @param {string} [hint] what to do @param {Facts} [facts] */
   constructor(code, message, hint = '', facts = {}) {
     super(message);
     this.name = 'EngineError';
@@ -37,10 +31,7 @@ export class EngineError extends Error {
   }
 }
 
-/**
- * Anything that was thrown, as an EngineError; what the engine did not foresee is a `host` error.
- * @param {unknown} thrown
- */
+/** Anything that was thrown, as an EngineError; what the engine did not foresee is a `host` error. @param {unknown} thrown */
 export function asEngineError(thrown) {
   if (thrown instanceof EngineError) return thrown;
   const text = thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown);

@@ -1,14 +1,11 @@
 // What this browser can do, found by asking it: tiny modules are validated, and one is run.
-// Input: nothing, or what a caller allows.  Output: host features, the code variant to take and why,
-// and in plain words what is lost.  User agents are never looked at.
+// Output: host features, the code variant to take and why, and in words what is lost.
+// User agents are never looked at.
 
 import { MOST_THREADS } from './control.js';
 import { EngineError } from './errors.js';
 
-/**
- * @typedef {import('./types.js').Code} Code
- * @typedef {import('./types.js').HostFeatures} HostFeatures
- */
+/** @typedef {import('./types.js').Code} Code @typedef {import('./types.js').HostFeatures} HostFeatures */
 
 const I32_CONST_0 = [0x41, 0];
 const I8X16_SPLAT = [0xfd, 0x0f];
@@ -22,12 +19,7 @@ const V128 = 0x7b;
 const F32 = 0x7d;
 const I32 = 0x7f;
 
-/**
- * A module whose only function, `f`, is this expression.
- * @param {number[]} params
- * @param {number} result
- * @param {number[]} expression
- */
+/** A module whose only function, `f`, is this expression. @param {number[]} params @param {number} result @param {number[]} expression */
 function moduleOf(params, result, expression) {
   const body = [0, ...expression, 0x0b];
   return new Uint8Array([
@@ -61,10 +53,7 @@ function usualThreads() {
   return Math.min(8, Math.max(Math.min(2, cores), cores >> 1));
 }
 
-/**
- * @param {HostFeatures} host
- * @param {number} [asked] more than there are cores is allowed, and slower
- */
+/** @param {HostFeatures} host @param {number} [asked] more than there are cores is allowed, and slower */
 export function threadsFor(host, asked = host.threads) {
   if (!Number.isInteger(asked) || asked < 1 || asked > MOST_THREADS) {
     throw new EngineError('input', `threads must be an integer from 1 to ${MOST_THREADS}, found ${asked}`,
@@ -87,10 +76,7 @@ export function probeHost() {
   };
 }
 
-/**
- * Refuses a host that can run no bundle at all.
- * @param {HostFeatures} host
- */
+/** Refuses a host that can run no bundle at all. @param {HostFeatures} host */
 export function requireHost(host) {
   if (!host.secure) {
     throw new EngineError(
@@ -134,12 +120,7 @@ export function pickVariant(code, host, { features, variant }) {
   return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${found}: ${host.registers} registers` };
 }
 
-/**
- * @param {HostFeatures} host
- * @param {Code} variant
- * @param {Code[]} code
- * @param {string} cacheProblem
- */
+/** @param {HostFeatures} host @param {Code} variant @param {Code[]} code @param {string} cacheProblem */
 export function whatIsLost(host, variant, code, cacheProblem) {
   const lost = [];
   if (!host.isolated) lost.push('The page is not cross-origin isolated: one thread and coarse timers.');
@@ -152,12 +133,7 @@ export function whatIsLost(host, variant, code, cacheProblem) {
   return lost;
 }
 
-/**
- * @param {HostFeatures} host
- * @param {number} threads
- * @param {number | undefined} asked
- * @param {string[]} problems of workers that did not start
- */
+/** @param {HostFeatures} host @param {number} threads @param {number | undefined} asked @param {string[]} problems of workers that did not start */
 export function whatThreadsAreLost(host, threads, asked, problems) {
   const lost = problems.map((problem) => `One of ${threads} threads did not start: ${problem.replace(/\.$/, '')}.`);
   if (host.isolated && threads < host.threads) lost.push(`${threads} of ${host.threads} threads are used, as asked.`);

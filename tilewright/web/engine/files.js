@@ -1,19 +1,15 @@
-// Fetches the files of one bundle: from the store or the network, verified before anyone sees them.
-// Input: file references.  Output: bytes or compiled modules.
+// Fetches the files of one bundle, from the store or the network.
+// Input: file references.  Output: bytes or compiled modules, verified.
 // Which files are needed, and where they go, is decided by loader.js.
 
 import { EngineError } from './errors.js';
 
-/**
- * @import {Bytes, Facts, FileRef} from './types.js'
- * @import {Meter} from './progress.js'
- * @import {Store} from './store.js'
- */
+/** @import * as T from './types.js' */
 
 /** Kept files up to this many bytes are checked on every load. */
 const ALWAYS_CHECKED = 1 << 20;
 
-/** @param {{base: URL, store: Store, meter: Meter, signal: AbortSignal, verify?: boolean}} parts `verify`: check kept weights too */
+/** @param {T.FilesParts} parts @returns {T.Files} */
 export function bundleFiles({ base, store, meter, signal, verify }) {
   /** @param {string} file @param {RequestCache} cache */
   async function get(file, cache) {
@@ -30,17 +26,11 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     throw new EngineError('network', `The server answered ${status} for ${file}`, 'Look at the server, then load again: finished files are kept', { file, status });
   }
 
-  /**
-   * Fills the region chunk by chunk, and checks it.
-   * @param {FileRef} ref
-   * @param {Response} response
-   * @param {Uint8Array} region
-   * @param {boolean} [kept] how its bytes are counted
-   */
+  /** Chunk by chunk, then checked; `kept` is how its bytes are counted. @param {T.FileRef} ref @param {Response} response @param {Uint8Array} region */
   async function receive(ref, response, region, kept = false) {
     let at = 0;
     try {
-      const reader = /** @type {ReadableStream<Bytes>} */ (response.body).getReader();
+      const reader = /** @type {ReadableStream<T.Bytes>} */ (response.body).getReader();
       for (;;) {
         const { done, value } = await reader.read();
         if (done) break;
@@ -64,13 +54,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     }
   }
 
-  /**
-   * Reads a file to its final place: no second copy of it exists in the page.  A kept file had its
-   * digest checked before it got its name; it is checked again if it is small (what decides about
-   * addresses and code is), or if the page wants it.
-   * @param {FileRef} ref
-   * @param {Uint8Array} region exactly `ref.bytes` long; may be shared memory
-   */
+  /** @type {T.Files['into']} */
   async function into(ref, region) {
     if (await store.read(ref.digest, region)) {
       const trusted = ref.bytes > ALWAYS_CHECKED && !verify;
@@ -82,19 +66,14 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     await store.keep(ref.digest, region);
   }
 
-  /** @param {FileRef} ref */
+  /** @type {T.Files['bytes']} */
   async function bytes(ref) {
     const region = new Uint8Array(ref.bytes);
     await into(ref, region);
     return region;
   }
 
-  /**
-   * A compiled module, handed out only after its digest was checked.  The network's own response goes
-   * to compileStreaming, even if the store has the file: only then does the browser keep (and next
-   * time find) the optimised machine code.
-   * @param {FileRef} ref
-   */
+  /** @type {T.Files['module']} */
   async function module(ref) {
     const kept = await store.has(ref.digest);
     try {
@@ -117,13 +96,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     }
   }
 
-  /**
-   * bundle.json: newest first, the kept copy when the server cannot be reached.  A copy is kept
-   * only if it can be read, so that some gateway's own page never replaces a good one.
-   * @template T
-   * @param {string} name
-   * @param {(bytes: Bytes, name: string) => T} read
-   */
+  /** @type {T.Files['pointer']} */
   async function pointer(name, read) {
     const url = new URL(name, base).href;
     const key = `pointer-${await sha256(new TextEncoder().encode(url))}`;
@@ -144,10 +117,10 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
 
 const COPY = 'Copy the bundle to the server again, in binary mode, and load it anew';
 
-/** @param {string} message @param {string} hint @param {Facts} facts */
+/** @param {string} message @param {string} hint @param {T.Facts} facts */
 const corrupt = (message, hint, facts) => new EngineError('bundle-corrupt', message, hint, facts);
 
-/** @param {FileRef} ref @param {number} found */
+/** @param {T.FileRef} ref @param {number} found */
 const wrongLength = ({ file, bytes: expected }, found) => corrupt(
   `${file} has the wrong length: expected ${expected} bytes, found ${found > expected ? 'more' : found}`, COPY, { file, expected, found });
 
@@ -161,7 +134,7 @@ const networkError = (file, cause) => new EngineError(
 
 /** @param {Uint8Array} bytes digests take no shared memory, so of that a copy */
 async function sha256(bytes) {
-  const plain = bytes.buffer instanceof ArrayBuffer ? /** @type {Bytes} */ (bytes) : bytes.slice();
+  const plain = bytes.buffer instanceof ArrayBuffer ? /** @type {T.Bytes} */ (bytes) : bytes.slice();
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', plain));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -1,5 +1,5 @@
-// Instances of a bundle's modules over its shared memory, the same in every worker.
-// Input: compiled modules, memory, the worker's number.  Output: what the driver exports, and the table of kernels.
+// Instances of a bundle's modules over its memory, the same in every worker.
+// Output: what the driver exports, and the table of kernels.
 
 /** @import {Driver, Setup} from './types.js' */
 

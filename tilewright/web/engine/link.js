@@ -1,163 +1,126 @@
-// The line to the engine's workers: requests, answers, and the certainty that no promise hangs for ever.
+// The line to the engine's workers: requests, answers, and no promise that hangs for ever.
 // Input: kind and params of a request.  Output: a promise of its value, or an EngineError.
 // What the requests mean is known to engine.js and worker.js alone.
 
 import { leaveRun, PREEMPT, STALLED, stepOf, wordsOf } from './control.js';
 import { EngineError } from './errors.js';
 
-/** @import {PlainError, Progress} from './types.js' */
+/** @import * as T from './types.js' */
 
-/** @param {string} file */
-function startWorker(file) {
+/** @param {string} file @param {(message: string, hint: string, facts?: object) => void} fail */
+function startWorker(file, fail) {
   // The name is also the name of the lock that the worker holds while it lives.
-  const lock = `tilewright-${Array.from(crypto.getRandomValues(new Uint32Array(4))).join('-')}`;
-  return { worker: new Worker(new URL(file, import.meta.url), { type: 'module', name: lock }), lock };
+  const lock = `tilewright-${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
+  const worker = new Worker(new URL(file, import.meta.url), { type: 'module', name: lock });
+  worker.addEventListener('error', (event) => {
+    // The main thread's console need not show what the rejected promise says.
+    event.preventDefault();
+    fail(
+      `The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
+      "Check that all engine files are served as JavaScript and that the page's content security policy allows workers from its origin",
+      { file: event.filename, line: event.lineno },
+    );
+  });
+  return { worker, lock };
 }
 
-export class WorkerLink {
-  #worker;
+/** @param {(progress: T.Progress) => void} onProgress @param {number} threads @returns {T.Link} */
+export function openLink(onProgress, threads) {
   /** @type {Map<number, {resolve: (value: any) => void, reject: (error: unknown) => void}>} */
-  #pending = new Map();
-  #next = 1;
+  const pending = new Map();
+  let next = 1;
   /** Why the line is dead. @type {unknown} */
-  #end = null;
-  #onProgress;
+  let end = null;
   /** The further workers of the pool, by their numbers. @type {Map<number, {worker: Worker, lock: string}>} */
-  #helpers = new Map();
-  /** The bundle's memory, once there is one and if it is shared. @type {WebAssembly.Memory | null} */
-  memory = null;
+  const helpers = new Map();
+  /** @type {WebAssembly.Memory | null} */
+  let memory = null;
+  const words = () => memory && wordsOf(memory);
 
-  /** @param {(progress: Progress) => void} onProgress @param {number} threads */
-  constructor(onProgress, threads) {
-    this.#onProgress = onProgress;
-    const { worker, lock } = startWorker('./worker.js');
-    this.#worker = worker;
-    this.#watchErrors(worker);
-    worker.addEventListener('message', ({ data }) => this.#receive(data, lock));
-    worker.addEventListener('messageerror', () => this.#fail('A message of the worker could not be read', 'Load the bundle again'));
-    for (let number = 1; number < threads; number++) this.#help(number);
+  /** @type {T.Link['close']} */
+  function close(reason) {
+    if (end) return;
+    end = reason;
+    worker.terminate();
+    for (const helper of helpers.values()) helper.worker.terminate();
+    memory = null;
+    for (const { reject } of pending.values()) reject(reason);
+    pending.clear();
   }
 
   /** @param {string} message @param {string} hint @param {object} [facts] */
-  #fail(message, hint, facts) {
-    this.close(new EngineError('host', message, hint, { ...facts }));
-  }
+  const fail = (message, hint, facts) => close(new EngineError('host', message, hint, { ...facts }));
 
-  /** @param {Worker} worker */
-  #watchErrors(worker) {
-    worker.addEventListener('error', (event) => {
-      // The main thread's console need not show what the rejected promise says.
-      event.preventDefault();
-      this.#fail(
-        `The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
-        "Check that all engine files are served as JavaScript and that the page's content security policy allows workers from its origin",
-        { file: event.filename, line: event.lineno },
-      );
-    });
-  }
-
-  /**
-   * Starts a worker of the pool, and joins it to the engine's worker.
-   * @param {number} number
-   */
-  #help(number) {
-    const { worker, lock } = startWorker('./serve.js');
+  /** Starts a worker of the pool, and joins it to the engine's worker. @param {number} number */
+  function help(number) {
+    const helper = startWorker('./serve.js', fail);
     const { port1, port2 } = new MessageChannel();
-    this.#watchErrors(worker);
-    worker.addEventListener('message', () => navigator.locks.request(lock, () => this.#lost(number, worker)));
-    worker.postMessage({ port: port1, number }, [port1]);
-    this.#worker.postMessage({ helper: { port: port2, number } }, [port2]);
-    this.#helpers.set(number, { worker, lock });
+    helper.worker.addEventListener('message', () => navigator.locks.request(helper.lock, () => {
+      if (!end && helpers.get(number) === helper) lost(number);
+    }));
+    helper.worker.postMessage({ port: port1, number }, [port1]);
+    worker.postMessage({ helper: { port: port2, number } }, [port2]);
+    helpers.set(number, helper);
   }
 
-  /**
-   * A worker of the pool is gone.  If it was inside a run, that cannot be finished any more.
-   * @param {number} number
-   * @param {Worker} worker
-   */
-  #lost(number, worker) {
-    if (this.#end || this.#helpers.get(number)?.worker !== worker) return;
-    const words = this.memory && wordsOf(this.memory);
-    if (words && Atomics.load(words, stepOf(number))) leaveRun(words, number, STALLED);
-    this.#worker.postMessage({ lost: number });
+  /** A worker of the pool is gone.  If it was inside a run, that cannot be finished any more. @param {number} number */
+  function lost(number) {
+    const control = words();
+    if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
+    worker.postMessage({ lost: number });
   }
 
-  /**
-   * Ends a worker of the pool and starts another when it is really gone: until then it may write.
-   * @param {number} number
-   */
-  async #replace(number) {
-    const { worker, lock } = /** @type {{worker: Worker, lock: string}} */ (this.#helpers.get(number));
-    this.#helpers.delete(number);
-    worker.terminate();
-    await navigator.locks.request(lock, () => {});
-    if (this.memory) Atomics.store(wordsOf(this.memory), stepOf(number), 0);
-    if (!this.#end) this.#help(number);
+  /** Ends a worker of the pool and starts another when it is really gone: until then it may write. @param {number} number */
+  async function replace(number) {
+    const helper = /** @type {{worker: Worker, lock: string}} */ (helpers.get(number));
+    helpers.delete(number);
+    helper.worker.terminate();
+    await navigator.locks.request(helper.lock, () => {});
+    const control = words();
+    if (control) Atomics.store(control, stepOf(number), 0);
+    if (!end) help(number);
   }
 
-  /** @param {boolean} on */
-  preempt(on) {
-    if (!this.memory) {
-      throw new EngineError('host', 'Runs can only be stopped from outside where memory is shared', 'Serve the page cross-origin isolated');
-    }
-    const words = wordsOf(this.memory);
-    Atomics.store(words, PREEMPT, Number(on));
-    Atomics.notify(words, PREEMPT);
-  }
-
-  /**
-   * @param {string} kind
-   * @param {object} params
-   * @returns {Promise<any>}
-   */
-  request(kind, params) {
-    if (this.#end) return Promise.reject(this.#end);
-    const id = this.#next++;
-    return new Promise((resolve, reject) => {
-      this.#pending.set(id, { resolve, reject });
-      this.#worker.postMessage({ id, kind, params });
-    });
-  }
-
-  /**
-   * Ends the workers; whatever is still open is rejected.
-   * @param {unknown} reason
-   */
-  close(reason) {
-    if (this.#end) return;
-    this.#end = reason;
-    this.#worker.terminate();
-    for (const { worker } of this.#helpers.values()) worker.terminate();
-    this.memory = null;
-    for (const { reject } of this.#pending.values()) reject(reason);
-    this.#pending.clear();
-  }
-
-  /**
-   * @param {{memory?: WebAssembly.Memory, replace?: number, id?: number, value?: unknown, error?: PlainError, progress?: Progress, alive?: boolean}} message
-   * @param {string} lock
-   */
-  #receive({ progress, alive, memory, replace, id = 0, value, error }, lock) {
-    if (this.#end) return;
-    if (progress) this.#onProgress(progress);
-    if (alive) this.#watch(lock);
-    if (memory) this.memory = memory;
-    if (replace) this.#replace(replace);
-    const waiting = this.#pending.get(id);
-    this.#pending.delete(id);
+  /** @param {T.Message} message */
+  function receive({ progress, alive, memory: shared, replace: number, id = 0, value, error }) {
+    if (end) return;
+    if (progress) onProgress(progress);
+    // A killed worker sends no event at all, but the browser frees its locks.
+    if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser ended it', 'Load the bundle again; if it happens again, the device may lack memory'));
+    if (shared) memory = shared;
+    if (number) replace(number);
+    const waiting = pending.get(id);
+    pending.delete(id);
     if (error) waiting?.reject(EngineError.from(error));
     else waiting?.resolve(value);
   }
 
-  /**
-   * A killed worker sends no event at all, but the browser frees its locks: getting this one means
-   * that the worker is gone.
-   * @param {string} lock
-   */
-  #watch(lock) {
-    navigator.locks.request(lock, () => this.#fail(
-      'The worker died: the browser ended it',
-      'Load the bundle again; if it happens again, the device may lack memory',
-    ));
-  }
+  const { worker, lock } = startWorker('./worker.js', fail);
+  worker.addEventListener('message', ({ data }) => receive(data));
+  worker.addEventListener('messageerror', () => fail('A message of the worker could not be read', 'Load the bundle again'));
+  for (let number = 1; number < threads; number++) help(number);
+
+  return {
+    close,
+
+    get memory() {
+      return memory;
+    },
+
+    async request(kind, params) {
+      if (end) throw end;
+      const id = next++;
+      return new Promise((resolve, reject) => {
+        pending.set(id, { resolve, reject });
+        worker.postMessage({ id, kind, params });
+      });
+    },
+
+    preempt(on) {
+      const control = words();
+      if (!control) throw new EngineError('host', 'Runs can only be stopped from outside where memory is shared', 'Serve the page cross-origin isolated');
+      Atomics.store(control, PREEMPT, Number(on));
+      Atomics.notify(control, PREEMPT);
+    },
+  };
 }

@@ -1,5 +1,5 @@
 // Loads a bundle inside the worker: pointer, manifest, then code and weights side by side.
-// Input: a URL, options, a progress callback.  Output: a ready Machine, facts for `engine.info`, assets.
+// Input: a URL and options.  Output: a ready machine, facts for `engine.info`, assets.
 // What cannot run here is refused before the weights are downloaded.
 
 import { neededFiles, readManifest, readPointer } from './bundle.js';
@@ -8,39 +8,31 @@ import { pickVariant, probeHost, requireHost, whatIsLost, whatThreadsAreLost } f
 import { SPIN, wordsOf } from './control.js';
 import { bundleFiles } from './files.js';
 import { instantiate } from './instance.js';
-import { Machine } from './machine.js';
-import { Meter } from './progress.js';
-import { Store } from './store.js';
+import { makeMachine } from './machine.js';
+import { makeMeter } from './progress.js';
+import { openStore } from './store.js';
 import { warmUp } from './warmup.js';
 
-/**
- * @import {FileRef, Limits, Manifest, Progress, Timings} from './types.js'
- * @typedef {ReturnType<typeof bundleFiles>} BundleFiles
- */
+/** @import * as T from './types.js' */
 
 const PAGE = 65536;
 const WASM32_PAGES = 65536;
 const PARALLEL = 4;
 const POINTER = 'bundle.json';
 
-/**
- * @param {string} url
- * @param {Limits} limits
- * @param {{threads: number, pool: import('./pool.js').Pool, share: (memory: WebAssembly.Memory) => void}} crew
- * @param {(progress: Progress) => void} report
- */
+/** @param {string} url @param {T.Limits} limits @param {T.Crew} crew @param {(progress: T.Progress) => void} report */
 export async function loadBundle(url, limits, { threads, pool, share }, report) {
   const start = performance.now();
-  /** @type {Timings} */
+  /** @type {T.Timings} */
   const timings = { manifest: 0, code: 0, weights: 0, warmup: 0, ready: 0 };
-  const reached = (/** @type {keyof Timings} */ part) => {
+  const reached = (/** @type {keyof T.Timings} */ part) => {
     timings[part] = performance.now() - start;
   };
   const host = probeHost();
   requireHost(host);
   // One failure ends the other downloads of this load too.
   const stop = new AbortController();
-  const meter = new Meter(report);
+  const meter = makeMeter(report);
   const { manifest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
   reached('manifest');
   const { plans } = manifest;
@@ -65,8 +57,8 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
       const setup = { modules: [kernels.module, module], memory, slots: manifest.slots, scratch, scratchBytes };
       const [{ driver, table }, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
       reached('code');
-      const warming = warmUp(memory, table, plans, () => meter.loaded);
-      timings.warmup = await weights.finally(warming.stop).then(warming.stop);
+      const stopWarming = warmUp(memory, table, plans, meter);
+      timings.warmup = await weights.finally(stopWarming).then(stopWarming);
       return { driver, problems, problem: kernels.problem };
     });
     const [{ driver, problems, problem }] = await Promise.all([starting, weights]);
@@ -89,44 +81,30 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
       loadMilliseconds: timings.ready,
       lost,
     };
-    return { machine: new Machine(manifest, memory, driver, threads, host.isolated), manifest, files, info };
+    return { machine: makeMachine(plans, memory, driver, threads, host.isolated), manifest, files, info };
   } catch (error) {
     stop.abort();
     throw error;
   }
 }
 
-/**
- * Pointer and manifest: enough to say what a bundle is.
- * @param {string} url of the folder or of its bundle.json
- * @param {Meter} meter
- * @param {AbortSignal} signal
- * @param {boolean} [verify]
- */
+/** Pointer and manifest: enough to say what a bundle is. @param {string} url @param {T.Meter} meter @param {AbortSignal} signal @param {boolean} [verify] */
 async function openBundle(url, meter, signal, verify) {
   const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
-  const store = await Store.open();
+  const store = await openStore();
   const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');
   const { manifest: ref } = await files.pointer(POINTER, readPointer);
   return { manifest: readManifest(await files.bytes(ref), ref.file), manifestBytes: ref.bytes, files, store, base };
 }
 
-/**
- * The manifest of a bundle, verified, without loading it.
- * @param {string} url
- */
+/** @param {string} url */
 export async function readManifestOf(url) {
   requireHost(probeHost());
-  return (await openBundle(url, new Meter(() => {}), new AbortController().signal)).manifest;
+  return (await openBundle(url, makeMeter(() => {}), new AbortController().signal)).manifest;
 }
 
-/**
- * The manifest's memory, and scratch for each further thread.
- * @param {Manifest} manifest
- * @param {number} threads
- * @param {number | undefined} limit
- */
+/** The manifest's memory, and scratch for each further thread. @param {T.Manifest} manifest @param {number} threads @param {number} [limit] */
 function makeMemory(manifest, threads, limit) {
   const bytes = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes;
   const pages = Math.ceil(bytes / PAGE);
@@ -148,12 +126,7 @@ function makeMemory(manifest, threads, limit) {
 /** @param {number} bytes */
 const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
-/**
- * Each file straight to its address, a few at a time.
- * @param {{ref: FileRef, address: number}[]} parts
- * @param {WebAssembly.Memory} memory
- * @param {BundleFiles} files
- */
+/** Each file straight to its address, a few at a time. @param {{ref: T.FileRef, address: number}[]} parts @param {WebAssembly.Memory} memory @param {T.Files} files */
 async function fillMemory(parts, memory, files) {
   const queue = parts.values();
   await Promise.all(Array.from({ length: PARALLEL }, async () => {
@@ -161,7 +134,7 @@ async function fillMemory(parts, memory, files) {
   }));
 }
 
-/** @param {Manifest} manifest @param {BundleFiles} files @param {string} name */
+/** @param {T.Manifest} manifest @param {T.Files} files @param {string} name */
 export async function readAsset(manifest, files, name) {
   const asset = manifest.assets.find((entry) => entry.name === name);
   if (asset) return (await files.bytes(asset)).buffer;

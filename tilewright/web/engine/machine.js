@@ -1,112 +1,54 @@
-// A loaded bundle as a machine: memory, plans and the driver, run without a line of JavaScript per kernel.
-// Input: the manifest, filled memory, the driver's `run`.  Output: times, and outputs where the page cannot read memory.
+// A loaded bundle as a machine: memory, plans and the driver, no JavaScript per kernel.
+// Output: times, and outputs where the page cannot read memory.
 // It fetches nothing and checks no caller's input; both happened before.
 
 import { STALLED, stepOf, TRAPPED, wordsOf } from './control.js';
 import { EngineError } from './errors.js';
 import { keepInputs, readOutputs, writeInputs } from './regions.js';
 
+/** @import * as T from './types.js' */
+
 /**
- * @import {Driver, Manifest, Tensor, Wanted} from './types.js'
- * @typedef {{plan: number, runs: number, tensors?: Tensor[]}} Work `tensors`: inputs, if they are not in memory yet
+ * @param {T.Plan[]} plans
+ * @param {WebAssembly.Memory} memory
+ * @param {T.Driver} driver
+ * @param {number} threads
+ * @param {boolean} fineClock
+ * @returns {T.Machine}
  */
+export function makeMachine(plans, memory, driver, threads, fineClock) {
+  const { buffer } = memory;
+  const words = wordsOf(memory);
 
-export class Machine {
-  #manifest;
-  #buffer;
-  #words;
-  #driver;
-  #threads;
-  #fineClock;
-
-  /**
-   * @param {Manifest} manifest
-   * @param {WebAssembly.Memory} memory
-   * @param {Driver} driver
-   * @param {number} threads
-   * @param {boolean} fineClock
-   */
-  constructor(manifest, memory, driver, threads, fineClock) {
-    this.#manifest = manifest;
-    this.#buffer = memory.buffer;
-    this.#words = wordsOf(memory);
-    this.#driver = driver;
-    this.#threads = threads;
-    this.#fineClock = fineClock;
+  /** @param {T.Work} work */
+  function take({ plan, tensors }) {
+    const { inputs } = plans[plan];
+    if (tensors) writeInputs(buffer, inputs, tensors);
+    return inputs;
   }
 
-  /** @param {{plan: number, tensors?: Tensor[], wanted?: Wanted[]}} work */
-  run({ plan, tensors, wanted }) {
-    const { inputs, outputs } = this.#manifest.plans[plan];
-    if (tensors) writeInputs(this.#buffer, inputs, tensors);
-    const milliseconds = this.#call(plan);
-    return { milliseconds, outputs: wanted && readOutputs(this.#buffer, outputs, wanted) };
-  }
-
-  /**
-   * Calls the driver again and again; only the calls are timed.
-   * @param {Work & {warmup: number}} work
-   */
-  time({ plan, runs, warmup, tensors }) {
-    const restore = this.#take(plan, tensors);
-    const times = Array.from({ length: warmup + runs }, () => {
-      restore();
-      return this.#call(plan);
-    });
-    return { first: times[0], milliseconds: times.slice(warmup) };
-  }
-
-  /**
-   * Times each step by itself.
-   * @param {Work} work
-   */
-  profile({ plan, runs, tensors }) {
-    const { steps } = this.#manifest.plans[plan];
-    const restore = this.#take(plan, tensors);
-    const times = steps.map(() => new Float64Array(runs));
-    for (let run = 0; run < runs; run++) {
-      restore();
-      times.forEach((row, step) => (row[run] = this.#call(plan, step, step + 1)));
-    }
-    // With a coarse clock a median would only count its ticks.
-    const summary = this.#fineClock ? median : mean;
-    return steps.map((step, at) => ({ step: at, ...step, milliseconds: summary(times[at]) }));
-  }
-
-  /** @param {number} plan @param {Tensor[]} [tensors] */
-  #take(plan, tensors) {
-    const { inputs } = this.#manifest.plans[plan];
-    if (tensors) writeInputs(this.#buffer, inputs, tensors);
-    return keepInputs(this.#buffer, inputs);
-  }
-
-  /**
-   * @param {number} plan
-   * @param {number} [first]
-   * @param {number} [last]
-   * @returns {number} milliseconds
-   */
-  #call(plan, first = 0, last = this.#manifest.plans[plan].steps.length) {
+  /** Milliseconds of steps of a plan, by default of all. @param {number} plan @param {number} [first] @param {number} [last] */
+  function call(plan, first = 0, last = plans[plan].steps.length) {
     const start = performance.now();
     let reason = 'in another worker';
     let code;
     try {
-      code = this.#driver.run(this.#manifest.plans[plan].address, first, last, this.#threads);
+      code = driver.run(plans[plan].address, first, last, threads);
     } catch (error) {
       if (!(error instanceof WebAssembly.RuntimeError)) throw error;
       reason = error.message;
-      Atomics.store(this.#words, TRAPPED, this.#words[stepOf(0)]);
-      code = this.#driver.abort(this.#threads);
+      Atomics.store(words, TRAPPED, words[stepOf(0)]);
+      code = driver.abort(threads);
     }
-    if (code) throw this.#stopped(plan, code, reason);
+    if (code) throw stopped(plan, code, reason);
     return performance.now() - start;
   }
 
   /** @param {number} plan @param {number} code why the driver gave up @param {string} trap */
-  #stopped(plan, code, trap) {
-    const workers = Array.from({ length: this.#threads }, (_, worker) => Atomics.load(this.#words, stepOf(worker)));
-    const number = (this.#words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
-    const { steps, dims } = this.#manifest.plans[plan];
+  function stopped(plan, code, trap) {
+    const workers = Array.from({ length: threads }, (_, worker) => Atomics.load(words, stepOf(worker)));
+    const number = (words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
+    const { steps, dims } = plans[plan];
     const { kernel, node } = steps[number] ?? {};
     const where = `kernel ${kernel ?? 'unknown'} of node ${node ?? 'unknown'}`;
     const facts = { step: number, kernel, node, plan: dims };
@@ -115,7 +57,7 @@ export class Machine {
         'host',
         `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
         'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory',
-        { ...facts, threads: this.#threads },
+        { ...facts, threads },
       );
     }
     return new EngineError(
@@ -125,6 +67,36 @@ export class Machine {
       { ...facts, trap },
     );
   }
+
+  return {
+    run({ wanted, ...work }) {
+      take(work);
+      const milliseconds = call(work.plan);
+      return { milliseconds, outputs: wanted && readOutputs(buffer, plans[work.plan].outputs, wanted) };
+    },
+
+    time({ runs, warmup, ...work }) {
+      const restore = keepInputs(buffer, take(work));
+      const times = Array.from({ length: warmup + runs }, () => {
+        restore();
+        return call(work.plan);
+      });
+      return { first: times[0], milliseconds: times.slice(warmup) };
+    },
+
+    profile({ runs, ...work }) {
+      const restore = keepInputs(buffer, take(work));
+      const { steps } = plans[work.plan];
+      const times = steps.map(() => new Float64Array(runs));
+      for (let run = 0; run < runs; run++) {
+        restore();
+        times.forEach((row, step) => (row[run] = call(work.plan, step, step + 1)));
+      }
+      // With a coarse clock a median would only count its ticks.
+      const summary = fineClock ? median : mean;
+      return steps.map((step, at) => ({ step: at, ...step, milliseconds: summary(times[at]) }));
+    },
+  };
 }
 
 /** @param {Float64Array} values */

@@ -1,34 +1,24 @@
-// Inputs and outputs in a bundle's memory: the page reads and writes them itself where that is shared, else the worker.
-// Input: the memory's buffer, a plan's places, tensors as tensors.js checked them.  Output: filled regions, or arrays.
+// Inputs and outputs in a bundle's memory, where the page reads and writes if it is shared, else the worker.
+// Input: a buffer, a plan's places, checked tensors.  Output: filled regions, or arrays.
 
 import { arrayOf, elementsOf } from './tensors.js';
 
-/** @import {Placed, Tensor, Wanted} from './types.js' */
+/** @import * as T from './types.js' */
 
-/** @param {ArrayBufferLike} buffer @param {Placed} place */
+/** @param {ArrayBufferLike} buffer @param {T.Placed} place */
 const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
 
-/**
- * @param {ArrayBufferLike} buffer
- * @param {Placed[]} places
- * @param {Tensor[]} tensors what is missing, or was transferred away since it was checked, becomes zeros
- */
-export function writeInputs(buffer, places, tensors) {
-  places.forEach((place, at) => {
-    const region = regionOf(buffer, place);
-    const { data, shape } = tensors[at] ?? { data: [], shape: [] };
-    const whole = data.length === elementsOf(shape);
-    if (whole && data.length === region.length) return region.set(data);
-    region.fill(0);
-    if (whole) copyBox(region, place.shape, data, shape, shape);
-  });
-}
+/** @type {T.WriteInputs} */
+export const writeInputs = (buffer, places, tensors) => places.forEach((place, at) => {
+  const region = regionOf(buffer, place);
+  const { data, shape } = tensors[at] ?? { data: [], shape: [] };
+  const whole = data.length === elementsOf(shape);
+  if (whole && data.length === region.length) return region.set(data);
+  region.fill(0);
+  if (whole) copyBox(region, place.shape, data, shape, shape);
+});
 
-/**
- * @param {ArrayBufferLike} buffer
- * @param {Placed[]} places
- * @param {Wanted[]} wanted
- */
+/** @type {T.ReadOutputs} */
 export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...output }, at) => {
   const { dtype, shape } = output;
   const array = data ?? new (arrayOf(dtype))(elementsOf(shape));
@@ -36,30 +26,18 @@ export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...ou
   return { ...output, data: array };
 });
 
-/**
- * The content of inputs, and a function that writes it back: intermediate buffers may lie over them.
- * @param {ArrayBufferLike} buffer
- * @param {Placed[]} places
- */
+/** @type {T.KeepInputs} */
 export function keepInputs(buffer, places) {
-  const kept = places.map((place) => ({ region: regionOf(buffer, place), data: regionOf(buffer, place).slice() }));
-  return () => kept.forEach(({ region, data }) => region.set(data));
+  const regions = places.map((place) => regionOf(buffer, place));
+  const kept = regions.map((region) => region.slice());
+  return () => regions.forEach((region, at) => region.set(kept[at]));
 }
 
-/**
- * Copies the box [0, box) from one row-major array to another.
- * @param {any} to
- * @param {number[]} toShape
- * @param {any} from
- * @param {number[]} fromShape
- * @param {number[]} box
- */
+/** @type {T.CopyBox} */
 function copyBox(to, toShape, from, fromShape, box) {
   const [inner, toInner, fromInner] = [box, toShape, fromShape].map((shape) => shape.slice(1));
   if (inner.every((length, axis) => length === toInner[axis] && length === fromInner[axis])) {
-    const elements = elementsOf(box);
-    to.set(elements === from.length ? from : from.subarray(0, elements));
-    return;
+    return to.set(from.subarray(0, elementsOf(box)));
   }
   const toStep = elementsOf(toInner);
   const fromStep = elementsOf(fromInner);

@@ -1,5 +1,5 @@
 // A worker of the pool: inside the driver's `serve` it takes part in every run, until it is ended.
-// Input: a port from link.js, over which pool.js sends modules and memory.  Output: runs go faster.
+// Input: a port over which pool.js sends modules and memory.  Output: faster runs.
 // Once it serves, no message reaches it any more; words in shared memory do.
 
 import { leaveRun, TRAP, wordsOf } from './control.js';

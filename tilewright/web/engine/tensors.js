@@ -1,15 +1,12 @@
-// Tensors at the engine's border: what a caller gives must be exactly what the manifest promises.
-// Input: named arrays and the model's lists of inputs and outputs.  Output: arrays that can be written to memory,
-// sizes of the named dimensions, the plan that fits, or an EngineError `input` that names the tensor and the fix.
+// Tensors at the engine's border: what a caller gives must be what the manifest promises.
+// Input: named arrays, lists of inputs and outputs.  Output: arrays to write, sizes, the plan that
+// fits, or an EngineError `input` that names the tensor and the fix.
 
 import { EngineError } from './errors.js';
 
-/** @import {DType, Facts, Input, InputData, Placed, Sizes, Tensor, TensorData, TensorInfo, Wanted} from './types.js' */
+/** @import * as T from './types.js' */
 
-/**
- * Per dtype: its array type, the array types that are taken, and the range of numbers that a conversion may meet.
- * @type {Record<DType, {array: any, takes: string[], range: [number, number] | null}>}
- */
+/** @type {T.Kinds} */
 const KINDS = {
   f32: { array: Float32Array, takes: ['Float32Array'], range: null },
   f64: { array: Float64Array, takes: ['Float64Array', 'Float32Array'], range: null },
@@ -23,36 +20,32 @@ const KINDS = {
   bool: { array: Uint8Array, takes: ['Uint8Array'], range: [0, 1] },
 };
 
-/** @param {DType} dtype */
+/** @param {T.DType} dtype */
 export const arrayOf = (dtype) => KINDS[dtype].array;
 
 /** @param {number[]} shape */
 export const elementsOf = (shape) => shape.reduce((product, size) => product * size, 1);
 
-/** @param {string} name @param {TensorInfo[]} infos @param {'input' | 'output'} kind */
+/** @param {string} name @param {T.TensorInfo[]} infos @param {'input' | 'output'} kind */
 function requireKnown(name, infos, kind) {
   const known = infos.map((info) => info.name);
   if (known.includes(name)) return;
   throw inputError(name, `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ')}`, { known });
 }
 
-/**
- * Checks all inputs of a run.  Arrays of the right type are not copied.
- * @param {TensorInfo[]} infos
- * @param {Record<string, Input>} inputs
- */
+/** @type {T.CheckInputs} */
 export function checkInputs(infos, inputs) {
   Object.keys(inputs ?? {}).forEach((name) => requireKnown(name, infos, 'input'));
-  /** @type {Sizes} */
+  /** @type {T.Sizes} */
   const sizes = {};
-  /** @type {Tensor[]} */
+  /** @type {T.Tensor[]} */
   const tensors = infos.map((info) => {
     const input = inputs?.[info.name];
     if (input === undefined || input === null) {
       throw inputError(info.name, `Input '${info.name}' is missing`, `Give ${describe(info)}`, { expected: describe(info) });
     }
     const boxed = typeof input === 'object' && 'data' in input;
-    const data = convert(info, boxed ? input.data : /** @type {InputData} */ (input));
+    const data = convert(info, boxed ? input.data : /** @type {T.InputData} */ (input));
     const shape = boxed && input.shape ? [...input.shape] : inferShape(info, data.length);
     checkShape(info, shape, data.length, sizes);
     return { shape, data };
@@ -60,14 +53,7 @@ export function checkInputs(infos, inputs) {
   return { tensors, sizes };
 }
 
-/**
- * What a run shall give, in the shapes of these sizes, and the caller's arrays for it.
- * @param {TensorInfo[]} infos
- * @param {Placed[]} places
- * @param {Sizes} sizes
- * @param {Record<string, TensorData>} into
- * @returns {Wanted[]}
- */
+/** @type {T.CheckOutputs} */
 export function checkOutputs(infos, places, sizes, into) {
   Object.keys(into).forEach((name) => requireKnown(name, infos, 'output'));
   return places.map(({ name, dtype, shape: padded }, at) => {
@@ -84,11 +70,7 @@ export function checkOutputs(infos, places, sizes, into) {
 /** @param {unknown} value */
 const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
-/**
- * @param {TensorInfo} info
- * @param {InputData} given
- * @returns {TensorData} perhaps the caller's own array
- */
+/** Perhaps the caller's own array. @param {T.TensorInfo} info @param {T.InputData} given @returns {T.TensorData} */
 function convert(info, given) {
   const kind = KINDS[info.dtype];
   const found = typeName(given);
@@ -107,7 +89,7 @@ function convert(info, given) {
   return found === 'Array' ? kind.array.from(values) : /** @type {any} */ (given);
 }
 
-/** @param {TensorInfo} info @param {[number, number]} range @param {unknown} value @param {number} at */
+/** @param {T.TensorInfo} info @param {[number, number]} range @param {unknown} value @param {number} at */
 function checkInteger(info, [low, high], value, at) {
   if (typeof value === 'boolean' && info.dtype === 'bool') return;
   // A bigint that does not survive the trip through 64 bits is too large; others are exact.
@@ -116,7 +98,7 @@ function checkInteger(info, [low, high], value, at) {
   throw badElement(info, value, at, `an integer from ${low} to ${high}`);
 }
 
-/** @param {TensorInfo} info @param {unknown} value @param {number} at @param {string} expected */
+/** @param {T.TensorInfo} info @param {unknown} value @param {number} at @param {string} expected */
 function badElement(info, value, at, expected) {
   return inputError(
     info.name,
@@ -126,12 +108,7 @@ function badElement(info, value, at, expected) {
   );
 }
 
-/**
- * Without a given shape, one unknown dimension can be worked out from the number of elements.
- * @param {TensorInfo} info
- * @param {number} elements
- * @returns {number[]}
- */
+/** Without a given shape, one unknown dimension can be worked out. @param {T.TensorInfo} info @param {number} elements */
 function inferShape(info, elements) {
   const known = info.shape.filter((entry) => typeof entry === 'number');
   if (known.length < info.shape.length - 1) {
@@ -145,12 +122,7 @@ function inferShape(info, elements) {
   return info.shape.map((entry) => (typeof entry === 'number' ? entry : elements / elementsOf(known)));
 }
 
-/**
- * @param {TensorInfo} info
- * @param {number[]} shape
- * @param {number} elements
- * @param {Sizes} sizes named dimensions seen so far; completed here
- */
+/** Completes the sizes of named dimensions. @param {T.TensorInfo} info @param {number[]} shape @param {number} elements @param {T.Sizes} sizes */
 function checkShape(info, shape, elements, sizes) {
   const fail = (/** @type {string} */ what) => inputError(
     info.name,
@@ -175,24 +147,19 @@ function checkShape(info, shape, elements, sizes) {
   if (elementsOf(shape) !== elements) throw fail('has the wrong size');
 }
 
-/** @param {TensorInfo} info */
+/** @param {T.TensorInfo} info */
 const describe = (info) => `${info.dtype} [${info.shape.join(', ')}]`;
 
-/** @param {string} input @param {string} message @param {string} hint @param {Facts} facts */
+/** @param {string} input @param {string} message @param {string} hint @param {T.Facts} facts */
 const inputError = (input, message, hint, facts) => new EngineError('input', message, hint, { input, ...facts });
 
-/**
- * The smallest plan that holds these sizes; plans are ordered, smallest first.
- * @param {{dims: Sizes}[]} plans
- * @param {Sizes} sizes
- * @returns {number} index of the plan
- */
+/** @type {T.PickPlan} */
 export function pickPlan(plans, sizes) {
   const wanted = Object.entries(sizes);
   const index = plans.findIndex(({ dims }) => wanted.every(([name, size]) => size <= dims[name]));
   if (index >= 0) return index;
   const largest = plans[plans.length - 1].dims;
-  const show = (/** @type {Sizes} */ dims) => Object.entries(dims).map(([name, size]) => `${name}=${size}`).join(', ');
+  const show = (/** @type {T.Sizes} */ dims) => Object.entries(dims).map(([name, size]) => `${name}=${size}`).join(', ');
   throw new EngineError(
     'input',
     `No bucket of the bundle fits ${show(sizes)}: the largest is ${show(largest)}`,

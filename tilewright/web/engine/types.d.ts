@@ -1,5 +1,5 @@
 // The shapes of what passes between the engine's files: the manifest of docs/bundle.md and the facts of a load.
-// Types only: no browser fetches this file.
+// Here the engine's parts are described, one interface for each; no browser fetches this file.
 
 export type DType = 'f32' | 'f64' | 'i8' | 'u8' | 'i32' | 'i64' | 'bool';
 export type FileRef = { file: string; digest: string; bytes: number };
@@ -150,3 +150,156 @@ export type RunResult = {
   /** Number of this run, from 1. */
   run: number;
 };
+
+/** A loaded bundle, as `load` of engine.js gives it. */
+export interface Engine {
+  /** What was loaded, where it runs, and what is lost here. */
+  readonly info: Info;
+  /**
+   * Runs the model once.  Runs queue: a run starts when all earlier ones have ended, in the order of
+   * the calls.  Inputs are copied before this returns: straight to their place if nothing is queued
+   * and memory is shared.  An aborted run rejects at once; one that has already started still
+   * finishes in the worker, and its result is dropped.
+   */
+  run(inputs: Record<string, Input>, options?: RunOptions): Promise<RunResult>;
+  /**
+   * Times driver calls in the worker, back to back, with what the arrays of the last run now hold if
+   * it was in that bucket, or else with zeros.  `first` is the very first call, warm-up or not.
+   */
+  time(options?: { bucket?: Sizes; runs?: number; warmup?: number }): Promise<Times & { bucket: Sizes }>;
+  /**
+   * Times each step of a plan by itself: the median over the runs, or the mean where the page's clock
+   * is too coarse for single steps (not cross-origin isolated).
+   */
+  profile(options?: { bucket?: Sizes; runs?: number }): Promise<{ steps: StepTime[]; bucket: Sizes }>;
+  /** A file that came with the bundle, verified and kept for the next visit. */
+  asset(name: string): Promise<ArrayBuffer>;
+  /** Lets runs stop before their next tile, or go on.  Only on cross-origin isolated pages. */
+  preempt(on: boolean): void;
+  /** Ends the workers and frees their memory.  Open runs reject with `host`, later ones with `disposed`. */
+  dispose(): void;
+}
+export type Times = { first: number; milliseconds: number[] };
+export type StepTime = Step & { step: number; milliseconds: number };
+
+/** The line from the page to the engine's worker. */
+export interface Link {
+  /** The bundle's memory, once there is one and if it is shared. */
+  readonly memory: WebAssembly.Memory | null;
+  request(kind: string, params: object): Promise<any>;
+  preempt(on: boolean): void;
+  /** Ends the workers; whatever is still open is rejected. */
+  close(reason: unknown): void;
+}
+/** What the engine's worker says: an answer to a request, or news. */
+export type Message = {
+  id?: number;
+  value?: unknown;
+  error?: PlainError;
+  progress?: Progress;
+  memory?: WebAssembly.Memory;
+  /** Number of a helper that must be replaced. */
+  replace?: number;
+  /** The worker holds its lock. */
+  alive?: boolean;
+};
+
+/** The engine worker's side of its helpers. */
+export interface Pool {
+  /** A helper was started, for the first time or anew. */
+  add(number: number, port: MessagePort): void;
+  /** `threads` counts the engine worker too; gives what went wrong. */
+  start(setup: Setup, threads: number): Promise<string[]>;
+  /** Replaces a helper that died. */
+  replace(number: number): Promise<string>;
+  /** Replaces the helpers that are still inside a run although it has ended. */
+  mend(): Promise<void>;
+}
+
+/** What is asked of a machine; `tensors` are the inputs, if they are not in memory yet. */
+export type Work = { plan: number; tensors?: Tensor[] };
+export interface Machine {
+  /** `wanted` asks for outputs in the answer. */
+  run(work: Work & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };
+  /** Calls the driver again and again; only the calls are timed. */
+  time(work: Work & { runs: number; warmup: number }): Times;
+  /** Times each step by itself. */
+  profile(work: Work & { runs: number }): StepTime[];
+}
+export type Crew = { threads: number; pool: Pool; share: (memory: WebAssembly.Memory) => void };
+
+/** The files of one bundle, verified. */
+export interface Files {
+  /**
+   * bundle.json: newest first, the kept copy when the server cannot be reached.  A copy is kept
+   * only if it can be read, so that some gateway's own page never replaces a good one.
+   */
+  pointer<T>(name: string, read: (bytes: Bytes, name: string) => T): Promise<T>;
+  bytes(ref: FileRef): Promise<Bytes>;
+  /**
+   * Reads a file to its final place: no second copy of it exists in the page.  A kept file had its
+   * digest checked before it got its name; it is checked again if it is small (what decides about
+   * addresses and code is), or if the page wants it.
+   */
+  into(ref: FileRef, region: Uint8Array): Promise<void>;
+  /**
+   * A compiled module, handed out only after its digest was checked.  The network's own response goes
+   * to compileStreaming, even if the store has the file: only then does the browser keep (and next
+   * time find) the optimised machine code.
+   */
+  module(ref: FileRef): Promise<{ module: WebAssembly.Module; problem: string }>;
+}
+export type FilesParts = {
+  base: URL;
+  store: Store;
+  meter: Meter;
+  signal: AbortSignal;
+  /** Whether kept weights are checked too. */
+  verify?: boolean;
+};
+
+/** What this origin keeps.  Names stand for whole content whatever happened: page closed, power lost. */
+export interface Store {
+  readonly on: boolean;
+  /** Why nothing is kept, in words; empty while all is well. */
+  readonly problem: string;
+  has(name: string): Promise<boolean>;
+  drop(name: string): Promise<void>;
+  /** Fills the region with the kept file; false if there is none of exactly this length. */
+  read(name: string, region: Uint8Array): Promise<boolean>;
+  /** Keeps verified bytes. */
+  keep(name: string, bytes: Uint8Array): Promise<void>;
+  /** A small file whose length is known to nobody. */
+  find(name: string): Promise<Bytes | null>;
+}
+
+/** Counts the bytes of a load. */
+export interface Meter {
+  loaded: number;
+  cached: number;
+  total: number;
+  enter(phase: Phase): void;
+  /** Negative numbers take back. */
+  count(bytes: number, fromCache: boolean): void;
+}
+
+/** A piece of warm-up: one kernel, at the step with the most tiles. */
+export type WarmUpJob = { kernel: Kernel; args: number; tiles: number; next: number; spent: number };
+
+// Functions of tensors.js and regions.js.
+
+/** Checks all inputs of a run.  Arrays of the right type are not copied. */
+export type CheckInputs = (infos: TensorInfo[], inputs: Record<string, Input>) => { tensors: Tensor[]; sizes: Sizes };
+/** What a run shall give, in the shapes of these sizes, and the caller's arrays for it. */
+export type CheckOutputs = (infos: TensorInfo[], places: Placed[], sizes: Sizes, into: Record<string, TensorData>) => Wanted[];
+/** The index of the smallest plan that holds these sizes; plans are ordered, smallest first. */
+export type PickPlan = (plans: { dims: Sizes }[], sizes: Sizes) => number;
+/** Per dtype: its array, the array types that are taken, and the range of numbers a conversion may meet. */
+export type Kinds = Record<DType, { array: any; takes: string[]; range: [number, number] | null }>;
+/** What is missing, or was transferred away since it was checked, becomes zeros. */
+export type WriteInputs = (buffer: ArrayBufferLike, places: Placed[], tensors: Tensor[]) => void;
+export type ReadOutputs = (buffer: ArrayBufferLike, places: Placed[], wanted: Wanted[]) => Required<Wanted>[];
+/** The content of inputs, as a function that writes it back: intermediate buffers may lie over them. */
+export type KeepInputs = (buffer: ArrayBufferLike, places: Placed[]) => () => void;
+/** Copies the box [0, box) from one row-major array to another. */
+export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[], box: number[]) => void;

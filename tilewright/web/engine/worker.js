@@ -1,14 +1,14 @@
 // The worker's message loop: every request of link.js gets exactly one answer.
 // Input: {id, kind, params}.  Output: {id, value} or {id, error}, and progress while loading.
-// Runs are synchronous here; their order and their cancelling are the main thread's business.
+// Runs are synchronous here; their order is the main thread's business.
 
 import { asEngineError, EngineError } from './errors.js';
 import { loadBundle, readAsset } from './loader.js';
-import { Pool } from './pool.js';
+import { makePool } from './pool.js';
 
 /** @type {Awaited<ReturnType<typeof loadBundle>> | null} */
 let bundle = null;
-const pool = new Pool();
+const pool = makePool();
 
 /** @type {Record<string, (params: any) => unknown>} */
 const HANDLERS = {
@@ -28,11 +28,7 @@ function loaded() {
   throw new EngineError('host', 'No bundle is loaded in this worker', 'Load the bundle first');
 }
 
-/**
- * Large results move to the main thread instead of being copied.
- * @param {any} value
- * @returns {Transferable[]}
- */
+/** Large results move to the main thread instead of being copied. @param {any} value @returns {Transferable[]} */
 const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value.outputs?.map((/** @type {{data: any}} */ { data }) => data.buffer) ?? []);
 
 self.addEventListener('message', async ({ data: { id, kind, params, helper, lost } }) => {

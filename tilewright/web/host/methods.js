@@ -6,7 +6,7 @@ import { cachedBytes, clearCache, EngineError, load } from '../engine/engine.js'
 import { arrayOf } from '../engine/tensors.js';
 
 /**
- * @typedef {import('../engine/engine.js').Engine} Engine
+ * @typedef {import('../engine/types.js').Engine} Engine
  * @typedef {import('./frames.js').Request} Request
  * @typedef {import('./frames.js').Description} Description
  * @typedef {{result: object, parts: ArrayBuffer[]}} Answer

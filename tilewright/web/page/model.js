@@ -27,7 +27,7 @@ export class SentenceModel {
   #fixedTokens = 0;
 
   /**
-   * @param {import('../engine/engine.js').Engine} engine
+   * @param {import('../engine/types.js').Engine} engine
    * @param {Tokenizer} tokenizer
    * @param {(run: Run) => void} onRun
    */
@@ -112,7 +112,7 @@ export class SentenceModel {
 }
 
 /**
- * @param {import('../engine/engine.js').Engine} engine
+ * @param {import('../engine/types.js').Engine} engine
  * @param {string} asset
  */
 async function readJson(engine, asset) {
