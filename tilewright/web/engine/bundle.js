@@ -3,7 +3,7 @@
 
 import { EngineError } from './errors.js';
 
-/** @import {Code, FileRef, Manifest, Pointer} from './types.js' */
+/** @import * as T from './types.js' */
 
 export const FORMAT = 2;
 
@@ -17,52 +17,45 @@ const MANIFEST = {
   driver: 'object', code: 'object', slots: 'number', plans: 'object', assets: 'object',
 };
 
-/** @param {Uint8Array} bytes @param {string} place the file's name, for errors @returns {Pointer} */
+/** @type {T.ReadPointer} */
 export function readPointer(bytes, place) {
   const value = parse(bytes, place, { tool: 'string', manifest: 'object' });
   requireKeys(value.manifest, FILE_REF, place);
   return value;
 }
 
-/** @param {Uint8Array} bytes @param {string} place @returns {Manifest} */
+/** @type {T.ReadManifest} */
 export const readManifest = (bytes, place) => parse(bytes, place, MANIFEST);
 
-/** The files that a load needs, each content once. @param {Manifest} manifest @param {Code} code @returns {FileRef[]} */
+/** @type {T.NeededFiles} */
 export function neededFiles(manifest, code) {
   const files = [manifest.driver, code, ...code.images, ...manifest.weights.shards];
   return [...new Map(files.map((ref) => [ref.file, ref])).values()];
 }
 
-/** @param {Uint8Array} bytes @param {string} place @param {Record<string, string>} kinds @returns {any} */
+/** @type {T.Parse} */
 function parse(bytes, place, kinds) {
   let value;
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
-    throw new EngineError(
-      'bundle-corrupt',
-      `${place} is no JSON: ${error instanceof Error ? error.message : error}`,
-      'Check that the URL names a bundle and that the server does not answer with a page',
-      { path: place },
-    );
+    throw new EngineError('bundle-corrupt', `${place} is no JSON: ${error instanceof Error ? error.message : error}`,
+      'Check that the URL names a bundle and that the server does not answer with a page', { path: place });
   }
   // The version comes first: nothing else of another version's file may be relied on.
   const found = value?.format;
   if (!Number.isInteger(found)) throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
   if (found !== FORMAT) {
     const older = found < FORMAT;
-    throw new EngineError(
-      'bundle-version',
-      `The bundle is ${older ? 'older' : 'newer'} than this engine: it has format ${found}, the engine reads ${FORMAT}`,
+    throw new EngineError('bundle-version', `The bundle is ${older ? 'older' : 'newer'} than this engine: it has format ${found}, the engine reads ${FORMAT}`,
       older ? `${REBUILD} with this version of Tilewright` : 'Update the engine, or reload the page without its cache',
-      { path: place, found, expected: FORMAT, tool: value.tool },
-    );
+      { path: place, found, expected: FORMAT, tool: value.tool });
   }
   requireKeys(value, kinds, place);
   return value;
 }
 
-/** @param {any} value @param {Record<string, string>} kinds @param {string} place */
+/** @type {T.RequireKeys} */
 function requireKeys(value, kinds, place) {
   for (const [key, kind] of Object.entries(kinds)) {
     const found = value[key] === null ? 'null' : typeof value[key];

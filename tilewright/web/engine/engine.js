@@ -59,7 +59,7 @@ function makeEngine(link, info, places) {
     if (disposed) throw new EngineError('disposed', 'The engine was disposed', 'Load the bundle again');
   }
 
-  /** Starts the job at once if no other is open. @param {() => Promise<any>} job @returns {Promise<any>} */
+  /** @type {T.Enqueue} */
   function enqueue(job) {
     const work = async () => {
       try {
@@ -73,14 +73,14 @@ function makeEngine(link, info, places) {
     return result;
   }
 
-  /** A request whose inputs come first: into memory, or with the message. @param {string} kind @param {T.Work} work @param {T.Tensor[]} tensors */
+  /** @type {T.Ask} */
   function ask(kind, work, tensors) {
     if (!link.memory) return link.request(kind, { ...work, tensors: tensors.map(copied) });
     writeInputs(link.memory.buffer, places[work.plan].inputs, tensors);
     return link.request(kind, work);
   }
 
-  /** @param {string} kind @param {T.Sizes} bucket @param {{runs: number, warmup?: number}} counts */
+  /** @type {T.Repeat} */
   async function repeat(kind, bucket, counts) {
     requireLive();
     requireCount('runs', counts.runs, 1);
@@ -156,20 +156,20 @@ function makeEngine(link, info, places) {
 /** Of a part of a larger buffer only that part. @param {T.Tensor} tensor */
 const copied = ({ data, shape }) => ({ data: data.slice(), shape });
 
-/** Outputs that came with a message, in the arrays that were given for them. @param {T.Wanted[]} outputs @param {Record<string, any>} into */
+/** @type {T.Delivered} */
 const delivered = (outputs, into) => outputs.map((output) => {
   const data = into[output.name] ?? output.data;
   if (data !== output.data) data.set(output.data);
   return { ...output, data };
 });
 
-/** @param {string} name @param {number} value @param {number} least */
+/** @type {T.RequireCount} */
 function requireCount(name, value, least) {
   if (Number.isInteger(value) && value >= least) return;
   throw new EngineError('input', `${name} must be an integer of at least ${least}, found ${value}`, `Give ${name} as a whole number`, { [name]: value });
 }
 
-/** @param {Promise<any>} promise @param {AbortSignal} [signal] @returns {Promise<any>} */
+/** @type {T.OrAborted} */
 function orAborted(promise, signal) {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {

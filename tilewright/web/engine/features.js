@@ -5,7 +5,7 @@
 import { MOST_THREADS } from './control.js';
 import { EngineError } from './errors.js';
 
-/** @typedef {import('./types.js').Code} Code @typedef {import('./types.js').HostFeatures} HostFeatures */
+/** @import * as T from './types.js' */
 
 const I32_CONST_0 = [0x41, 0];
 const I8X16_SPLAT = [0xfd, 0x0f];
@@ -19,7 +19,7 @@ const V128 = 0x7b;
 const F32 = 0x7d;
 const I32 = 0x7f;
 
-/** A module whose only function, `f`, is this expression. @param {number[]} params @param {number} result @param {number[]} expression */
+/** @type {T.ModuleOf} */
 function moduleOf(params, result, expression) {
   const body = [0, ...expression, 0x0b];
   return new Uint8Array([
@@ -53,7 +53,7 @@ function usualThreads() {
   return Math.min(8, Math.max(Math.min(2, cores), cores >> 1));
 }
 
-/** @param {HostFeatures} host @param {number} [asked] more than there are cores is allowed, and slower */
+/** @type {T.ThreadsFor} */
 export function threadsFor(host, asked = host.threads) {
   if (!Number.isInteger(asked) || asked < 1 || asked > MOST_THREADS) {
     throw new EngineError('input', `threads must be an integer from 1 to ${MOST_THREADS}, found ${asked}`,
@@ -62,7 +62,7 @@ export function threadsFor(host, asked = host.threads) {
   return host.isolated ? asked : 1;
 }
 
-/** @returns {HostFeatures} */
+/** @returns {T.HostFeatures} */
 export function probeHost() {
   return {
     simd: validates([...VECTOR, ...I8X16_POPCNT]),
@@ -76,51 +76,35 @@ export function probeHost() {
   };
 }
 
-/** Refuses a host that can run no bundle at all. @param {HostFeatures} host */
+/** Refuses a host that can run no bundle at all. @param {T.HostFeatures} host */
 export function requireHost(host) {
   if (!host.secure) {
-    throw new EngineError(
-      'unsupported-host',
-      'The page is no secure context: the browser offers no digests, so no file can be verified',
-      'Serve the page over https, or from localhost',
-    );
+    throw new EngineError('unsupported-host', 'The page is no secure context: the browser offers no digests, so no file can be verified',
+      'Serve the page over https, or from localhost');
   }
   if (!host.simd) {
-    throw new EngineError(
-      'unsupported-host',
-      'This browser has no WebAssembly SIMD, which every kernel uses',
-      'Use a browser of 2023 or later',
-    );
+    throw new EngineError('unsupported-host', 'This browser has no WebAssembly SIMD, which every kernel uses', 'Use a browser of 2023 or later');
   }
 }
 
-/**
- * Of the variants whose features the host has and the caller allows, best first: the one that was
- * named, or the first one made for the host's registers, or else the first.
- * @param {Code[]} code
- * @param {HostFeatures} host
- * @param {import('./types.js').Limits} limits
- * @returns {{code: Code, why: string}}
- */
+/** @type {T.PickVariant} */
 export function pickVariant(code, host, { features, variant }) {
   const usable = new Set(['simd']);
   if (host.relaxed_simd && (features?.includes('relaxed_simd') ?? true)) usable.add('relaxed_simd');
   const able = code.filter((entry) => entry.features.every((feature) => usable.has(feature))
     && (variant ?? entry.variant) === entry.variant);
   if (!able.length) {
-    throw new EngineError(
-      'unsupported-host',
+    throw new EngineError('unsupported-host',
       variant ? `The code variant '${variant}' is not in the bundle, or does not run here` : 'No code variant of the bundle fits this browser',
       'Build the bundle with a baseline variant, or allow more features',
-      { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: [...usable] },
-    );
+      { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: [...usable] });
   }
   const chosen = able.find((entry) => entry.registers === host.registers) ?? able[0];
   const found = `${[...usable].join(' and ')}, and the NaN of inf - inf is ${host.registers === 15 ? 'negative as on x86' : 'positive as on Arm'}`;
   return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${found}: ${host.registers} registers` };
 }
 
-/** @param {HostFeatures} host @param {Code} variant @param {Code[]} code @param {string} cacheProblem */
+/** @type {T.WhatIsLost} */
 export function whatIsLost(host, variant, code, cacheProblem) {
   const lost = [];
   if (!host.isolated) lost.push('The page is not cross-origin isolated: one thread and coarse timers.');
@@ -133,7 +117,7 @@ export function whatIsLost(host, variant, code, cacheProblem) {
   return lost;
 }
 
-/** @param {HostFeatures} host @param {number} threads @param {number | undefined} asked @param {string[]} problems of workers that did not start */
+/** @type {T.WhatThreadsAreLost} */
 export function whatThreadsAreLost(host, threads, asked, problems) {
   const lost = problems.map((problem) => `One of ${threads} threads did not start: ${problem.replace(/\.$/, '')}.`);
   if (host.isolated && threads < host.threads) lost.push(`${threads} of ${host.threads} threads are used, as asked.`);

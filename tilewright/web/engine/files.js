@@ -11,7 +11,7 @@ const ALWAYS_CHECKED = 1 << 20;
 
 /** @param {T.FilesParts} parts @returns {T.Files} */
 export function bundleFiles({ base, store, meter, signal, verify }) {
-  /** @param {string} file @param {RequestCache} cache */
+  /** @type {T.Get} */
   async function get(file, cache) {
     const response = await fetch(new URL(file, base), { cache, signal }).catch((error) => {
       signal.throwIfAborted();
@@ -26,7 +26,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     throw new EngineError('network', `The server answered ${status} for ${file}`, 'Look at the server, then load again: finished files are kept', { file, status });
   }
 
-  /** Chunk by chunk, then checked; `kept` is how its bytes are counted. @param {T.FileRef} ref @param {Response} response @param {Uint8Array} region */
+  /** @type {T.Receive} */
   async function receive(ref, response, region, kept = false) {
     let at = 0;
     try {
@@ -117,20 +117,16 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
 
 const COPY = 'Copy the bundle to the server again, in binary mode, and load it anew';
 
-/** @param {string} message @param {string} hint @param {T.Facts} facts */
+/** @type {T.Corrupt} */
 const corrupt = (message, hint, facts) => new EngineError('bundle-corrupt', message, hint, facts);
 
-/** @param {T.FileRef} ref @param {number} found */
+/** @type {T.WrongLength} */
 const wrongLength = ({ file, bytes: expected }, found) => corrupt(
   `${file} has the wrong length: expected ${expected} bytes, found ${found > expected ? 'more' : found}`, COPY, { file, expected, found });
 
-/** @param {string} file @param {unknown} cause */
-const networkError = (file, cause) => new EngineError(
-  'network',
-  `${file} could not be fetched: ${cause instanceof Error ? cause.message : cause}`,
-  'Check the connection and the page\'s content security policy, then load again: finished files are kept',
-  { file },
-);
+/** @type {T.NetworkError} */
+const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause instanceof Error ? cause.message : cause}`,
+  'Check the connection and the page\'s content security policy, then load again: finished files are kept', { file });
 
 /** @param {Uint8Array} bytes digests take no shared memory, so of that a copy */
 async function sha256(bytes) {

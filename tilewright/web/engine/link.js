@@ -7,7 +7,7 @@ import { EngineError } from './errors.js';
 
 /** @import * as T from './types.js' */
 
-/** @param {string} file @param {(message: string, hint: string, facts?: object) => void} fail */
+/** @type {T.StartWorker} */
 function startWorker(file, fail) {
   // The name is also the name of the lock that the worker holds while it lives.
   const lock = `tilewright-${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
@@ -15,11 +15,9 @@ function startWorker(file, fail) {
   worker.addEventListener('error', (event) => {
     // The main thread's console need not show what the rejected promise says.
     event.preventDefault();
-    fail(
-      `The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
+    fail(`The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
       "Check that all engine files are served as JavaScript and that the page's content security policy allows workers from its origin",
-      { file: event.filename, line: event.lineno },
-    );
+      { file: event.filename, line: event.lineno });
   });
   return { worker, lock };
 }
@@ -31,7 +29,7 @@ export function openLink(onProgress, threads) {
   let next = 1;
   /** Why the line is dead. @type {unknown} */
   let end = null;
-  /** The further workers of the pool, by their numbers. @type {Map<number, {worker: Worker, lock: string}>} */
+  /** The further workers of the pool, by their numbers. @type {Map<number, T.Lodged>} */
   const helpers = new Map();
   /** @type {WebAssembly.Memory | null} */
   let memory = null;
@@ -48,8 +46,8 @@ export function openLink(onProgress, threads) {
     pending.clear();
   }
 
-  /** @param {string} message @param {string} hint @param {object} [facts] */
-  const fail = (message, hint, facts) => close(new EngineError('host', message, hint, { ...facts }));
+  /** @type {T.Fail} */
+  const fail = (message, hint, facts) => close(new EngineError('host', message, hint, facts));
 
   /** Starts a worker of the pool, and joins it to the engine's worker. @param {number} number */
   function help(number) {
@@ -72,7 +70,7 @@ export function openLink(onProgress, threads) {
 
   /** Ends a worker of the pool and starts another when it is really gone: until then it may write. @param {number} number */
   async function replace(number) {
-    const helper = /** @type {{worker: Worker, lock: string}} */ (helpers.get(number));
+    const helper = /** @type {T.Lodged} */ (helpers.get(number));
     helpers.delete(number);
     helper.worker.terminate();
     await navigator.locks.request(helper.lock, () => {});

@@ -88,7 +88,7 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
   }
 }
 
-/** Pointer and manifest: enough to say what a bundle is. @param {string} url @param {T.Meter} meter @param {AbortSignal} signal @param {boolean} [verify] */
+/** @type {T.OpenBundle} */
 async function openBundle(url, meter, signal, verify) {
   const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
   const store = await openStore();
@@ -104,16 +104,12 @@ export async function readManifestOf(url) {
   return (await openBundle(url, makeMeter(() => {}), new AbortController().signal)).manifest;
 }
 
-/** The manifest's memory, and scratch for each further thread. @param {T.Manifest} manifest @param {number} threads @param {number} [limit] */
+/** @type {T.MakeMemory} */
 function makeMemory(manifest, threads, limit) {
   const bytes = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes;
   const pages = Math.ceil(bytes / PAGE);
-  const refuse = (/** @type {string} */ why, /** @type {number} */ most) => new EngineError(
-    'memory-limit',
-    `The model needs ${mebibytes(bytes)} of memory, ${why}`,
-    'Close other tabs, or build the bundle with smaller buckets or a smaller model',
-    { estimate: bytes, limit: most },
-  );
+  const refuse = (/** @type {string} */ why, /** @type {number} */ most) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
+    'Close other tabs, or build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
   if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
   if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
   try {
@@ -126,7 +122,7 @@ function makeMemory(manifest, threads, limit) {
 /** @param {number} bytes */
 const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
-/** Each file straight to its address, a few at a time. @param {{ref: T.FileRef, address: number}[]} parts @param {WebAssembly.Memory} memory @param {T.Files} files */
+/** @type {T.FillMemory} */
 async function fillMemory(parts, memory, files) {
   const queue = parts.values();
   await Promise.all(Array.from({ length: PARALLEL }, async () => {
@@ -134,7 +130,7 @@ async function fillMemory(parts, memory, files) {
   }));
 }
 
-/** @param {T.Manifest} manifest @param {T.Files} files @param {string} name */
+/** @type {T.ReadAsset} */
 export async function readAsset(manifest, files, name) {
   const asset = manifest.assets.find((entry) => entry.name === name);
   if (asset) return (await files.bytes(asset)).buffer;

@@ -8,14 +8,7 @@ import { keepInputs, readOutputs, writeInputs } from './regions.js';
 
 /** @import * as T from './types.js' */
 
-/**
- * @param {T.Plan[]} plans
- * @param {WebAssembly.Memory} memory
- * @param {T.Driver} driver
- * @param {number} threads
- * @param {boolean} fineClock
- * @returns {T.Machine}
- */
+/** @type {T.MakeMachine} */
 export function makeMachine(plans, memory, driver, threads, fineClock) {
   const { buffer } = memory;
   const words = wordsOf(memory);
@@ -27,7 +20,7 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
     return inputs;
   }
 
-  /** Milliseconds of steps of a plan, by default of all. @param {number} plan @param {number} [first] @param {number} [last] */
+  /** @type {T.Call} */
   function call(plan, first = 0, last = plans[plan].steps.length) {
     const start = performance.now();
     let reason = 'in another worker';
@@ -44,7 +37,7 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
     return performance.now() - start;
   }
 
-  /** @param {number} plan @param {number} code why the driver gave up @param {string} trap */
+  /** @type {T.Stopped} */
   function stopped(plan, code, trap) {
     const workers = Array.from({ length: threads }, (_, worker) => Atomics.load(words, stepOf(worker)));
     const number = (words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
@@ -53,19 +46,11 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
     const where = `kernel ${kernel ?? 'unknown'} of node ${node ?? 'unknown'}`;
     const facts = { step: number, kernel, node, plan: dims };
     if (code === STALLED) {
-      return new EngineError(
-        'host',
-        `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
-        'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory',
-        { ...facts, threads },
-      );
+      return new EngineError('host', `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
+        'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory', { ...facts, threads });
     }
-    return new EngineError(
-      'kernel-trap',
-      `Step ${number} stopped: ${where} (${trap})`,
-      'Look at the inputs: most often an index lies outside its table. The engine can be used again',
-      { ...facts, trap },
-    );
+    return new EngineError('kernel-trap', `Step ${number} stopped: ${where} (${trap})`,
+      'Look at the inputs: most often an index lies outside its table. The engine can be used again', { ...facts, trap });
   }
 
   return {

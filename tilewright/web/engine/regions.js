@@ -14,7 +14,7 @@ export const writeInputs = (buffer, places, tensors) => places.forEach((place, a
   const { data, shape } = tensors[at] ?? { data: [], shape: [] };
   const whole = data.length === elementsOf(shape);
   if (whole && data.length === region.length) return region.set(data);
-  region.fill(0);
+  new Uint8Array(region.buffer, region.byteOffset, region.byteLength).fill(0);
   if (whole) copyBox(region, place.shape, data, shape, shape);
 });
 

@@ -26,7 +26,7 @@ export const arrayOf = (dtype) => KINDS[dtype].array;
 /** @param {number[]} shape */
 export const elementsOf = (shape) => shape.reduce((product, size) => product * size, 1);
 
-/** @param {string} name @param {T.TensorInfo[]} infos @param {'input' | 'output'} kind */
+/** @type {T.RequireKnown} */
 function requireKnown(name, infos, kind) {
   const known = infos.map((info) => info.name);
   if (known.includes(name)) return;
@@ -70,7 +70,7 @@ export function checkOutputs(infos, places, sizes, into) {
 /** @param {unknown} value */
 const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
-/** Perhaps the caller's own array. @param {T.TensorInfo} info @param {T.InputData} given @returns {T.TensorData} */
+/** @type {T.Convert} */
 function convert(info, given) {
   const kind = KINDS[info.dtype];
   const found = typeName(given);
@@ -78,18 +78,17 @@ function convert(info, given) {
     throw inputError(info.name, `Input '${info.name}' has the wrong type: expected ${info.dtype}, found ${found}`,
       `Give ${[...kind.takes, 'a plain array'].join(' or ')}`, { expected: info.dtype, found });
   }
-  const values = /** @type {ArrayLike<any>} */ (given);
   if (kind.range && (found === 'Array' || info.dtype === 'bool')) {
-    for (let at = 0; at < values.length; at++) checkInteger(info, kind.range, values[at], at);
+    for (let at = 0; at < given.length; at++) checkInteger(info, kind.range, given[at], at);
   } else if (found === 'Array') {
-    const at = Array.from(values).findIndex((value) => typeof value !== 'number');
-    if (at >= 0) throw badElement(info, values[at], at, 'a number');
+    const at = Array.from(given).findIndex((value) => typeof value !== 'number');
+    if (at >= 0) throw badElement(info, given[at], at, 'a number');
   }
-  if (info.dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(values, BigInt));
-  return found === 'Array' ? kind.array.from(values) : /** @type {any} */ (given);
+  if (info.dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(given, BigInt));
+  return found === 'Array' ? kind.array.from(given) : given;
 }
 
-/** @param {T.TensorInfo} info @param {[number, number]} range @param {unknown} value @param {number} at */
+/** @type {T.CheckInteger} */
 function checkInteger(info, [low, high], value, at) {
   if (typeof value === 'boolean' && info.dtype === 'bool') return;
   // A bigint that does not survive the trip through 64 bits is too large; others are exact.
@@ -98,38 +97,27 @@ function checkInteger(info, [low, high], value, at) {
   throw badElement(info, value, at, `an integer from ${low} to ${high}`);
 }
 
-/** @param {T.TensorInfo} info @param {unknown} value @param {number} at @param {string} expected */
+/** @type {T.BadElement} */
 function badElement(info, value, at, expected) {
-  return inputError(
-    info.name,
-    `Element ${at} of input '${info.name}' does not fit ${info.dtype}: expected ${expected}, found ${String(value)}`,
-    'Convert the values before the run',
-    { index: at, dtype: info.dtype },
-  );
+  return inputError(info.name, `Element ${at} of input '${info.name}' does not fit ${info.dtype}: expected ${expected}, found ${String(value)}`,
+    'Convert the values before the run', { index: at, dtype: info.dtype });
 }
 
-/** Without a given shape, one unknown dimension can be worked out. @param {T.TensorInfo} info @param {number} elements */
+/** @type {T.InferShape} */
 function inferShape(info, elements) {
   const known = info.shape.filter((entry) => typeof entry === 'number');
   if (known.length < info.shape.length - 1) {
-    throw inputError(
-      info.name,
-      `The shape of input '${info.name}' is open in several dimensions: ${describe(info)}`,
-      'Give {data, shape} instead of the bare array',
-      { elements },
-    );
+    throw inputError(info.name, `The shape of input '${info.name}' is open in several dimensions: ${describe(info)}`, 'Give {data, shape} instead of the bare array',
+      { elements });
   }
   return info.shape.map((entry) => (typeof entry === 'number' ? entry : elements / elementsOf(known)));
 }
 
-/** Completes the sizes of named dimensions. @param {T.TensorInfo} info @param {number[]} shape @param {number} elements @param {T.Sizes} sizes */
+/** @type {T.CheckShape} */
 function checkShape(info, shape, elements, sizes) {
-  const fail = (/** @type {string} */ what) => inputError(
-    info.name,
+  const fail = (/** @type {string} */ what) => inputError(info.name,
     `Input '${info.name}' ${what}: expected ${describe(info)}, found [${shape.join(', ')}] with ${elements} elements`,
-    'Give as many elements as the shape says, in row-major order',
-    { expected: info.shape, found: shape, elements },
-  );
+    'Give as many elements as the shape says, in row-major order', { expected: info.shape, found: shape, elements });
   if (shape.length !== info.shape.length) throw fail('has the wrong rank');
   info.shape.forEach((entry, axis) => {
     const size = shape[axis];
@@ -150,7 +138,7 @@ function checkShape(info, shape, elements, sizes) {
 /** @param {T.TensorInfo} info */
 const describe = (info) => `${info.dtype} [${info.shape.join(', ')}]`;
 
-/** @param {string} input @param {string} message @param {string} hint @param {T.Facts} facts */
+/** @type {T.InputError} */
 const inputError = (input, message, hint, facts) => new EngineError('input', message, hint, { input, ...facts });
 
 /** @type {T.PickPlan} */
@@ -160,10 +148,6 @@ export function pickPlan(plans, sizes) {
   if (index >= 0) return index;
   const largest = plans[plans.length - 1].dims;
   const show = (/** @type {T.Sizes} */ dims) => Object.entries(dims).map(([name, size]) => `${name}=${size}`).join(', ');
-  throw new EngineError(
-    'input',
-    `No bucket of the bundle fits ${show(sizes)}: the largest is ${show(largest)}`,
-    'Shorten the input, or build the bundle with a larger bucket',
-    { sizes, largest },
-  );
+  throw new EngineError('input', `No bucket of the bundle fits ${show(sizes)}: the largest is ${show(largest)}`,
+    'Shorten the input, or build the bundle with a larger bucket', { sizes, largest });
 }

@@ -303,3 +303,62 @@ export type ReadOutputs = (buffer: ArrayBufferLike, places: Placed[], wanted: Wa
 export type KeepInputs = (buffer: ArrayBufferLike, places: Placed[]) => () => void;
 /** Copies the box [0, box) from one row-major array to another. */
 export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[], box: number[]) => void;
+
+// Functions inside single files.
+
+/** A module whose only function, `f`, is this expression. */
+export type ModuleOf = (params: number[], result: number, expression: number[]) => Bytes;
+export type ThreadsFor = (host: HostFeatures, asked?: number) => number;
+/** Of the variants whose features the host has and the caller allows, best first: the one that was named, or the first one made for the host's registers, or else the first. */
+export type PickVariant = (code: Code[], host: HostFeatures, limits: Limits) => { code: Code; why: string };
+export type WhatIsLost = (host: HostFeatures, variant: Code, code: Code[], cacheProblem: string) => string[];
+export type WhatThreadsAreLost = (host: HostFeatures, threads: number, asked: number | undefined, problems: string[]) => string[];
+export type RequireKnown = (name: string, infos: TensorInfo[], kind: 'input' | 'output') => void;
+/** Perhaps the caller's own array. */
+export type Convert = (info: TensorInfo, given: any) => TensorData;
+export type CheckInteger = (info: TensorInfo, range: [number, number], value: unknown, at: number) => void;
+export type BadElement = (info: TensorInfo, value: unknown, at: number, expected: string) => Error;
+/** Without a given shape, one unknown dimension can be worked out. */
+export type InferShape = (info: TensorInfo, elements: number) => number[];
+/** Completes the sizes of named dimensions. */
+export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
+export type InputError = (input: string, message: string, hint: string, facts: Facts) => Error;
+/** Pointer and manifest: enough to say what a bundle is. */
+export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; manifestBytes: number; files: Files; store: Store; base: URL }>;
+/** The manifest's memory, and scratch for each further thread. */
+export type MakeMemory = (manifest: Manifest, threads: number, limit?: number) => WebAssembly.Memory;
+/** Each file straight to its address, a few at a time. */
+export type FillMemory = (parts: { ref: FileRef; address: number }[], memory: WebAssembly.Memory, files: Files) => Promise<void>;
+export type ReadAsset = (manifest: Manifest, files: Files, name: string) => Promise<ArrayBuffer>;
+export type Get = (file: string, cache: RequestCache) => Promise<Response>;
+/** Chunk by chunk, then checked; `kept` is how its bytes are counted. */
+export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
+export type Corrupt = (message: string, hint: string, facts: Facts) => Error;
+export type WrongLength = (ref: FileRef, found: number) => Error;
+export type NetworkError = (file: string, cause: unknown) => Error;
+export type StartWorker = (file: string, fail: Fail) => Lodged;
+export type Fail = (message: string, hint: string, facts?: Facts) => void;
+/** A worker, and the lock that it holds while it lives. */
+export type Lodged = { worker: Worker; lock: string };
+/** Starts the job at once if no other is open. */
+export type Enqueue = (job: () => Promise<any>) => Promise<any>;
+/** A request whose inputs come first: into memory, or with the message. */
+export type Ask = (kind: string, work: Work, tensors: Tensor[]) => Promise<any>;
+export type Repeat = (kind: string, bucket: Sizes, counts: { runs: number; warmup?: number }) => Promise<{ value: any; bucket: Sizes }>;
+/** Outputs that came with a message, in the arrays that were given for them. */
+export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
+export type RequireCount = (name: string, value: number, least: number) => void;
+export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
+export type MakeMachine = (plans: Plan[], memory: WebAssembly.Memory, driver: Driver, threads: number, fineClock: boolean) => Machine;
+/** Milliseconds of steps of a plan, by default of all. */
+export type Call = (plan: number, first?: number, last?: number) => number;
+export type Stopped = (plan: number, code: number, trap: string) => Error;
+export type Parse = (bytes: Uint8Array, place: string, kinds: Record<string, string>) => any;
+export type RequireKeys = (value: any, kinds: Record<string, string>, place: string) => void;
+export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
+export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
+/** The files that a load needs, each content once. */
+export type NeededFiles = (manifest: Manifest, code: Code) => FileRef[];
+/** Starts at once; gives what ends it. */
+export type WarmUp = (memory: WebAssembly.Memory, table: WebAssembly.Table, plans: Plan[], meter: Meter) => () => number;
+export type JobsOf = (memory: WebAssembly.Memory, table: WebAssembly.Table, plans: Plan[]) => WarmUpJob[];

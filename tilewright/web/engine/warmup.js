@@ -10,7 +10,7 @@ import { IMAGE } from './bundle.js';
 const PIECE = 2;
 const PER_KERNEL = 10;
 
-/** @param {WebAssembly.Memory} memory @param {WebAssembly.Table} table @param {T.Plan[]} plans */
+/** @type {T.JobsOf} */
 function jobsOf(memory, table, plans) {
   /** @type {Map<number, T.WarmUpJob>} */
   const jobs = new Map();
@@ -43,7 +43,7 @@ function work(job) {
   return now - start;
 }
 
-/** Starts at once; gives what ends it. @param {WebAssembly.Memory} memory @param {WebAssembly.Table} table @param {T.Plan[]} plans @param {T.Meter} meter */
+/** @type {T.WarmUp} */
 export function warmUp(memory, table, plans, meter) {
   let queue = jobsOf(memory, table, plans);
   let spent = 0;

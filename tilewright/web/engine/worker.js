@@ -17,9 +17,9 @@ const HANDLERS = {
     bundle = await loadBundle(url, limits, { threads, pool, share }, (progress) => self.postMessage({ progress }));
     return { info: bundle.info, places: bundle.manifest.plans.map(({ inputs, outputs }) => ({ inputs, outputs })) };
   },
-  run: (params) => loaded().machine.run(params),
-  time: (params) => loaded().machine.time(params),
-  profile: (params) => loaded().machine.profile(params),
+  run: (work) => loaded().machine.run(work),
+  time: (work) => loaded().machine.time(work),
+  profile: (work) => loaded().machine.profile(work),
   asset: ({ name }) => readAsset(loaded().manifest, loaded().files, name),
 };
 
