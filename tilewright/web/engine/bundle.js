@@ -1,9 +1,7 @@
 // The bundle format as a check: the JavaScript side of docs/bundle.md.
-// Input: the bytes of bundle.json or of a manifest.  Output: their value, or an EngineError.
+// Input: bytes of bundle.json or of a manifest.  Output: their value.
 
 import { EngineError } from './errors.js';
-
-/** @import * as T from './types.js' */
 
 export const FORMAT = 2;
 

@@ -1,19 +1,14 @@
-// Tilewright's browser engine, as a page sees it: load a bundle, run it, time it, dispose it.
-// Input: the URL of a bundle, then named tensors.  Output: named tensors; types.d.ts describes all.
+// Tilewright's browser engine, as a page sees it; types.d.ts describes what it gives.
 // Kernels run in workers: here are the order of runs, and the copying where memory is shared.
 
 import { abortError, EngineError } from './errors.js';
 import { openLink } from './link.js';
 import { probeHost, threadsFor } from './features.js';
 import { readManifestOf } from './loader.js';
-import { readOutputs, writeInputs } from './regions.js';
-import { checkInputs, checkOutputs, pickPlan } from './tensors.js';
+import { checkInputs, checkOutputs, pickPlan, readOutputs, writeInputs } from './tensors.js';
 
-export { EngineError } from './errors.js';
 export { cachedBytes, clearCache } from './store.js';
-export { probeHost } from './features.js';
-
-/** @import * as T from './types.js' */
+export { EngineError, probeHost };
 
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? globalThis.location.href).href;
@@ -43,7 +38,7 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   }
 }
 
-/** @param {T.Link} link @param {T.Info} info @param {T.Places[]} places per plan @returns {T.Engine} */
+/** @type {T.MakeEngine} */
 function makeEngine(link, info, places) {
   let runs = 0;
   let firstMilliseconds = 0;
@@ -158,9 +153,8 @@ const copied = ({ data, shape }) => ({ data: data.slice(), shape });
 
 /** @type {T.Delivered} */
 const delivered = (outputs, into) => outputs.map((output) => {
-  const data = into[output.name] ?? output.data;
-  if (data !== output.data) data.set(output.data);
-  return { ...output, data };
+  into[output.name]?.set(output.data);
+  return { ...output, data: into[output.name] ?? output.data };
 });
 
 /** @type {T.RequireCount} */

@@ -1,11 +1,8 @@
 // What this browser can do, found by asking it: tiny modules are validated, and one is run.
-// Output: host features, the code variant to take and why, and in words what is lost.
-// User agents are never looked at.
+// Output: host features, the code variant to take, what is lost.  User agents are never looked at.
 
-import { MOST_THREADS } from './control.js';
+import { MOST_THREADS } from './driver.js';
 import { EngineError } from './errors.js';
-
-/** @import * as T from './types.js' */
 
 const I32_CONST_0 = [0x41, 0];
 const I8X16_SPLAT = [0xfd, 0x0f];
@@ -105,22 +102,20 @@ export function pickVariant(code, host, { features, variant }) {
 }
 
 /** @type {T.WhatIsLost} */
-export function whatIsLost(host, variant, code, cacheProblem) {
+export function whatIsLost(host, variant, code, { threads, asked = 1, problems, cacheProblem, codeProblem }) {
+  /** @type {string[]} */
   const lost = [];
+  const add = (/** @type {string} */ what, /** @type {string} */ problem) => lost.push(`${what}: ${problem.replace(/\.$/, '')}.`);
   if (!host.isolated) lost.push('The page is not cross-origin isolated: one thread and coarse timers.');
   const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
   if (missing.length) lost.push(`The fastest kernels are not used: they need ${missing.join(', ')}.`);
   if (variant.registers !== host.registers) {
     lost.push(`The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}.`);
   }
-  if (cacheProblem) lost.push(`Not all files are kept for the next visit: ${cacheProblem.replace(/\.$/, '')}.`);
-  return lost;
-}
-
-/** @type {T.WhatThreadsAreLost} */
-export function whatThreadsAreLost(host, threads, asked, problems) {
-  const lost = problems.map((problem) => `One of ${threads} threads did not start: ${problem.replace(/\.$/, '')}.`);
+  if (cacheProblem) add('Not all files are kept for the next visit', cacheProblem);
+  for (const problem of problems) add(`One of ${threads} threads did not start`, problem);
   if (host.isolated && threads < host.threads) lost.push(`${threads} of ${host.threads} threads are used, as asked.`);
-  if (!host.isolated && (asked ?? 1) > 1) lost.push(`${asked} threads were asked for: they need cross-origin isolation.`);
+  if (!host.isolated && asked > 1) lost.push(`${asked} threads were asked for: they need cross-origin isolation.`);
+  if (codeProblem) add('The code was not compiled while it arrived', codeProblem);
   return lost;
 }

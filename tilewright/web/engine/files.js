@@ -1,15 +1,14 @@
 // Fetches the files of one bundle, from the store or the network.
-// Input: file references.  Output: bytes or compiled modules, verified.
-// Which files are needed, and where they go, is decided by loader.js.
+// Input: file references.  Output: bytes or compiled modules, verified, and how many have come.
 
 import { EngineError } from './errors.js';
 
-/** @import * as T from './types.js' */
-
 /** Kept files up to this many bytes are checked on every load. */
 const ALWAYS_CHECKED = 1 << 20;
+/** Milliseconds between reports. */
+const INTERVAL = 80;
 
-/** @param {T.FilesParts} parts @returns {T.Files} */
+/** @type {T.BundleFiles} */
 export function bundleFiles({ base, store, meter, signal, verify }) {
   /** @type {T.Get} */
   async function get(file, cache) {
@@ -125,12 +124,39 @@ const wrongLength = ({ file, bytes: expected }, found) => corrupt(
   `${file} has the wrong length: expected ${expected} bytes, found ${found > expected ? 'more' : found}`, COPY, { file, expected, found });
 
 /** @type {T.NetworkError} */
-const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause instanceof Error ? cause.message : cause}`,
-  'Check the connection and the page\'s content security policy, then load again: finished files are kept', { file });
+const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause}`,
+  "Check the connection and the page's content security policy, then load again: finished files are kept", { file });
 
 /** @param {Uint8Array} bytes digests take no shared memory, so of that a copy */
 async function sha256(bytes) {
   const plain = bytes.buffer instanceof ArrayBuffer ? /** @type {T.Bytes} */ (bytes) : bytes.slice();
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', plain));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+/** A file that is read again gives its bytes back first, so that the sum stays honest. @type {T.MakeMeter} */
+export function makeMeter(report) {
+  let last = 0;
+  /** @type {T.Phase} */
+  let phase = 'manifest';
+  return {
+    loaded: 0,
+    cached: 0,
+    total: 0,
+
+    enter(next) {
+      phase = next;
+      last = 0;
+      this.count(0, false);
+    },
+
+    count(bytes, fromCache) {
+      this.loaded += bytes;
+      if (fromCache) this.cached += bytes;
+      if (performance.now() - last < INTERVAL) return;
+      last = performance.now();
+      // The pointer's own few bytes are not in the manifest; the sum must never pass the total.
+      report({ phase, loadedBytes: this.loaded, totalBytes: Math.max(this.total, this.loaded), cachedBytes: this.cached });
+    },
+  };
 }

@@ -1,11 +1,8 @@
 // The line to the engine's workers: requests, answers, and no promise that hangs for ever.
-// Input: kind and params of a request.  Output: a promise of its value, or an EngineError.
 // What the requests mean is known to engine.js and worker.js alone.
 
-import { leaveRun, PREEMPT, STALLED, stepOf, wordsOf } from './control.js';
+import { leaveRun, PREEMPT, STALLED, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
-
-/** @import * as T from './types.js' */
 
 /** @type {T.StartWorker} */
 function startWorker(file, fail) {
@@ -16,13 +13,13 @@ function startWorker(file, fail) {
     // The main thread's console need not show what the rejected promise says.
     event.preventDefault();
     fail(`The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
-      "Check that all engine files are served as JavaScript and that the page's content security policy allows workers from its origin",
+      "Serve all engine files as JavaScript, and let the page's content security policy allow workers from its origin",
       { file: event.filename, line: event.lineno });
   });
   return { worker, lock };
 }
 
-/** @param {(progress: T.Progress) => void} onProgress @param {number} threads @returns {T.Link} */
+/** @type {T.OpenLink} */
 export function openLink(onProgress, threads) {
   /** @type {Map<number, {resolve: (value: any) => void, reject: (error: unknown) => void}>} */
   const pending = new Map();

@@ -1,19 +1,14 @@
 // Loads a bundle inside the worker: pointer, manifest, then code and weights side by side.
-// Input: a URL and options.  Output: a ready machine, facts for `engine.info`, assets.
 // What cannot run here is refused before the weights are downloaded.
 
 import { neededFiles, readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';
-import { pickVariant, probeHost, requireHost, whatIsLost, whatThreadsAreLost } from './features.js';
-import { SPIN, wordsOf } from './control.js';
-import { bundleFiles } from './files.js';
-import { instantiate } from './instance.js';
+import { pickVariant, probeHost, requireHost, whatIsLost } from './features.js';
+import { instantiate, SPIN, wordsOf } from './driver.js';
+import { bundleFiles, makeMeter } from './files.js';
 import { makeMachine } from './machine.js';
-import { makeMeter } from './progress.js';
 import { openStore } from './store.js';
 import { warmUp } from './warmup.js';
-
-/** @import * as T from './types.js' */
 
 const PAGE = 65536;
 const WASM32_PAGES = 65536;
@@ -64,8 +59,6 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
     const [{ driver, problems, problem }] = await Promise.all([starting, weights]);
     meter.enter('ready');
     reached('ready');
-    const lost = [...whatIsLost(host, code, manifest.code, store.problem), ...whatThreadsAreLost(host, threads, limits.threads, problems)];
-    if (problem) lost.push(`The code was not compiled while it arrived: ${problem.replace(/\.$/, '')}.`);
     const { name, tool, inputs, outputs, dims, assets } = manifest;
     const info = {
       name, tool, inputs, outputs, dims,
@@ -79,7 +72,7 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
       cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.loaded - meter.cached, problem: store.problem },
       timings,
       loadMilliseconds: timings.ready,
-      lost,
+      lost: whatIsLost(host, code, manifest.code, { threads, asked: limits.threads, problems, cacheProblem: store.problem, codeProblem: problem }),
     };
     return { machine: makeMachine(plans, memory, driver, threads, host.isolated), manifest, files, info };
   } catch (error) {
@@ -108,14 +101,14 @@ export async function readManifestOf(url) {
 function makeMemory(manifest, threads, limit) {
   const bytes = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes;
   const pages = Math.ceil(bytes / PAGE);
-  const refuse = (/** @type {string} */ why, /** @type {number} */ most) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
+  const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
     'Close other tabs, or build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
   if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
   if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
   try {
     return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
   } catch {
-    throw refuse('more than this browser gives to the page', 0);
+    throw refuse('more than this browser gives to the page');
   }
 }
 

@@ -1,12 +1,9 @@
 // A loaded bundle as a machine: memory, plans and the driver, no JavaScript per kernel.
-// Output: times, and outputs where the page cannot read memory.
 // It fetches nothing and checks no caller's input; both happened before.
 
-import { STALLED, stepOf, TRAPPED, wordsOf } from './control.js';
+import { STALLED, stepOf, TRAPPED, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
-import { keepInputs, readOutputs, writeInputs } from './regions.js';
-
-/** @import * as T from './types.js' */
+import { keepInputs, readOutputs, writeInputs } from './tensors.js';
 
 /** @type {T.MakeMachine} */
 export function makeMachine(plans, memory, driver, threads, fineClock) {
@@ -85,11 +82,7 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
 }
 
 /** @param {Float64Array} values */
-function median(values) {
-  const sorted = values.toSorted();
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
+const median = (values) => values.toSorted()[values.length >> 1];
 
 /** @param {Float64Array} values */
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;

@@ -1,9 +1,7 @@
 // The engine worker's side of the pool: gives helpers the modules, knows who must be replaced.
-// Input: ports to helpers.  Output: helpers that serve; runs work with fewer as well.
+// Runs work with fewer helpers as well.
 
-import { SLEEPERS, stepOf, wordsOf } from './control.js';
-
-/** @import * as T from './types.js' */
+import { SLEEPERS, stepOf, wordsOf } from './driver.js';
 
 const START_LIMIT = 10_000;
 

@@ -1,13 +1,9 @@
 // A worker of the pool: inside the driver's `serve` it takes part in every run, until it is ended.
-// Input: a port over which pool.js sends modules and memory.  Output: faster runs.
 // Once it serves, no message reaches it any more; words in shared memory do.
 
-import { leaveRun, TRAP, wordsOf } from './control.js';
-import { instantiate } from './instance.js';
+import { instantiate, leaveRun, TRAP, wordsOf } from './driver.js';
 
-/** @import {Setup} from './types.js' */
-
-/** @param {Setup} setup @param {number} number @param {MessagePort} port */
+/** @type {T.Serve} */
 async function serve(setup, number, port) {
   try {
     const { driver } = await instantiate(setup, number);

@@ -1,8 +1,5 @@
 // What this origin keeps of bundles, in its private file system, named by content digest.
-// Input: digests and verified bytes.  Output: the same bytes on a later visit.
 // A store that fails (private mode, quota) is never an error: it notes the problem and is off.
-
-/** @import * as T from './types.js' */
 
 const FOLDER = 'tilewright-v2';
 
@@ -15,7 +12,7 @@ export async function openStore() {
   /** @param {unknown} error */
   function fail(error) {
     folder = null;
-    problem = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+    problem = String(error);
   }
 
   /** @param {string} name */
@@ -97,10 +94,10 @@ export async function openStore() {
 /** @param {FileSystemFileHandle} file */
 const bytesOf = async (file) => new Uint8Array(await (await file.getFile()).arrayBuffer());
 
-/** @param {unknown} error @param {string} name */
+/** @type {T.IsNamed} */
 const isNamed = (error, name) => error instanceof DOMException && error.name === name;
 
-/** Null if somebody else has it open, or outside of a worker. @param {any} file @param {object} [options] @returns {Promise<any>} */
+/** @type {T.OpenAccess} */
 async function openAccess(file, options) {
   try {
     return await file.createSyncAccessHandle?.(options) ?? null;

@@ -1,10 +1,8 @@
 // Tensors at the engine's border: what a caller gives must be what the manifest promises.
-// Input: named arrays, lists of inputs and outputs.  Output: arrays to write, sizes, the plan that
-// fits, or an EngineError `input` that names the tensor and the fix.
+// Output: arrays to write, sizes, a plan, or an error that names the tensor and the fix.  And the copying
+// to and from a bundle's memory: by the page if that is shared, else by the worker.
 
 import { EngineError } from './errors.js';
-
-/** @import * as T from './types.js' */
 
 /** @type {T.Kinds} */
 const KINDS = {
@@ -107,8 +105,7 @@ function badElement(info, value, at, expected) {
 function inferShape(info, elements) {
   const known = info.shape.filter((entry) => typeof entry === 'number');
   if (known.length < info.shape.length - 1) {
-    throw inputError(info.name, `The shape of input '${info.name}' is open in several dimensions: ${describe(info)}`, 'Give {data, shape} instead of the bare array',
-      { elements });
+    throw inputError(info.name, `The shape of input '${info.name}' is open in several dimensions: ${describe(info)}`, 'Give {data, shape}', { elements });
   }
   return info.shape.map((entry) => (typeof entry === 'number' ? entry : elements / elementsOf(known)));
 }
@@ -150,4 +147,45 @@ export function pickPlan(plans, sizes) {
   const show = (/** @type {T.Sizes} */ dims) => Object.entries(dims).map(([name, size]) => `${name}=${size}`).join(', ');
   throw new EngineError('input', `No bucket of the bundle fits ${show(sizes)}: the largest is ${show(largest)}`,
     'Shorten the input, or build the bundle with a larger bucket', { sizes, largest });
+}
+
+/** @type {T.RegionOf} */
+const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
+
+/** @type {T.WriteInputs} */
+export const writeInputs = (buffer, places, tensors) => places.forEach((place, at) => {
+  const region = regionOf(buffer, place);
+  const { data, shape } = tensors[at] ?? { data: [], shape: [] };
+  const whole = data.length === elementsOf(shape);
+  if (whole && data.length === region.length) return region.set(data);
+  new Uint8Array(region.buffer, region.byteOffset, region.byteLength).fill(0);
+  if (whole) copyBox(region, place.shape, data, shape, shape);
+});
+
+/** @type {T.ReadOutputs} */
+export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...output }, at) => {
+  const { dtype, shape } = output;
+  const array = data ?? new (arrayOf(dtype))(elementsOf(shape));
+  copyBox(array, shape, regionOf(buffer, places[at]), places[at].shape, shape);
+  return { ...output, data: array };
+});
+
+/** @type {T.KeepInputs} */
+export function keepInputs(buffer, places) {
+  const regions = places.map((place) => regionOf(buffer, place));
+  const kept = regions.map((region) => region.slice());
+  return () => regions.forEach((region, at) => region.set(kept[at]));
+}
+
+/** @type {T.CopyBox} */
+function copyBox(to, toShape, from, fromShape, box) {
+  const [inner, toInner, fromInner] = [box, toShape, fromShape].map((shape) => shape.slice(1));
+  if (inner.every((length, axis) => length === toInner[axis] && length === fromInner[axis])) {
+    return to.set(from.subarray(0, elementsOf(box)));
+  }
+  const toStep = elementsOf(toInner);
+  const fromStep = elementsOf(fromInner);
+  for (let row = 0; row < box[0]; row++) {
+    copyBox(to.subarray(row * toStep), toInner, from.subarray(row * fromStep), fromInner, inner);
+  }
 }

@@ -1,6 +1,10 @@
 // The shapes of what passes between the engine's files: the manifest of docs/bundle.md and the facts of a load.
 // Here the engine's parts are described, one interface for each; no browser fetches this file.
 
+// In the engine's files they are called T.Name.
+
+export as namespace T;
+
 export type DType = 'f32' | 'f64' | 'i8' | 'u8' | 'i32' | 'i64' | 'bool';
 export type FileRef = { file: string; digest: string; bytes: number };
 export type Asset = FileRef & { name: string; type: string };
@@ -286,7 +290,7 @@ export interface Meter {
 /** A piece of warm-up: one kernel, at the step with the most tiles. */
 export type WarmUpJob = { kernel: Kernel; args: number; tiles: number; next: number; spent: number };
 
-// Functions of tensors.js and regions.js.
+// Functions of tensors.js.
 
 /** Checks all inputs of a run.  Arrays of the right type are not copied. */
 export type CheckInputs = (infos: TensorInfo[], inputs: Record<string, Input>) => { tensors: Tensor[]; sizes: Sizes };
@@ -311,8 +315,8 @@ export type ModuleOf = (params: number[], result: number, expression: number[]) 
 export type ThreadsFor = (host: HostFeatures, asked?: number) => number;
 /** Of the variants whose features the host has and the caller allows, best first: the one that was named, or the first one made for the host's registers, or else the first. */
 export type PickVariant = (code: Code[], host: HostFeatures, limits: Limits) => { code: Code; why: string };
-export type WhatIsLost = (host: HostFeatures, variant: Code, code: Code[], cacheProblem: string) => string[];
-export type WhatThreadsAreLost = (host: HostFeatures, threads: number, asked: number | undefined, problems: string[]) => string[];
+export type WhatIsLost = (host: HostFeatures, variant: Code, code: Code[], of: Losses) => string[];
+export type Losses = { threads: number; asked?: number; problems: string[]; cacheProblem: string; codeProblem: string };
 export type RequireKnown = (name: string, infos: TensorInfo[], kind: 'input' | 'output') => void;
 /** Perhaps the caller's own array. */
 export type Convert = (info: TensorInfo, given: any) => TensorData;
@@ -362,3 +366,19 @@ export type NeededFiles = (manifest: Manifest, code: Code) => FileRef[];
 /** Starts at once; gives what ends it. */
 export type WarmUp = (memory: WebAssembly.Memory, table: WebAssembly.Table, plans: Plan[], meter: Meter) => () => number;
 export type JobsOf = (memory: WebAssembly.Memory, table: WebAssembly.Table, plans: Plan[]) => WarmUpJob[];
+export type Instantiate = (setup: Setup, worker: number) => Promise<{ driver: Driver; table: WebAssembly.Table }>;
+/** Ends the run that is under way because this worker will not go on with it. */
+export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
+export type MakeEngine = (link: Link, info: Info, places: Places[]) => Engine;
+export type OpenLink = (onProgress: (progress: Progress) => void, threads: number) => Link;
+export type BundleFiles = (parts: FilesParts) => Files;
+export type MakeMeter = (report: (progress: Progress) => void) => Meter;
+export type RegionOf = (buffer: ArrayBufferLike, place: Placed) => any;
+export type Serve = (setup: Setup, number: number, port: MessagePort) => Promise<void>;
+export type IsNamed = (error: unknown, name: string) => boolean;
+/** Null if somebody else has it open, or outside of a worker. */
+export type OpenAccess = (file: any, options?: object) => Promise<any>;
+/** Large results move to the main thread instead of being copied. */
+export type LargeParts = (value: any) => Transferable[];
+/** Whatever lies in the arena is the input. A kernel that traps on it is left to the first run. */
+export type WarmUpWork = (job: WarmUpJob) => number;

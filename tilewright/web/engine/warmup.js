@@ -1,10 +1,7 @@
 // Runs kernels before the weights are there, so that the browser has optimised them for the first run.
-// Input: memory with plan images, the table of kernels.  Output: milliseconds spent.
 // It works only while nothing arrives, and computes nothing that anyone reads.
 
 import { IMAGE } from './bundle.js';
-
-/** @import * as T from './types.js' */
 
 /** Milliseconds of one piece of work, and of all pieces of one kernel: some 20 tiles of fresh code each. */
 const PIECE = 2;
@@ -25,7 +22,7 @@ function jobsOf(memory, table, plans) {
   return [...jobs.values()];
 }
 
-/** Whatever lies in the arena is the input.  A kernel that traps on it is left to the first run. @param {T.WarmUpJob} job */
+/** @type {T.WarmUpWork} */
 function work(job) {
   const start = performance.now();
   let now = start;

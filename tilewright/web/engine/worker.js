@@ -1,13 +1,12 @@
 // The worker's message loop: every request of link.js gets exactly one answer.
-// Input: {id, kind, params}.  Output: {id, value} or {id, error}, and progress while loading.
 // Runs are synchronous here; their order is the main thread's business.
 
-import { asEngineError, EngineError } from './errors.js';
+import { asEngineError } from './errors.js';
 import { loadBundle, readAsset } from './loader.js';
 import { makePool } from './pool.js';
 
-/** @type {Awaited<ReturnType<typeof loadBundle>> | null} */
-let bundle = null;
+/** Nothing else is asked before the load has ended. @type {Awaited<ReturnType<typeof loadBundle>>} */
+let bundle;
 const pool = makePool();
 
 /** @type {Record<string, (params: any) => unknown>} */
@@ -17,19 +16,14 @@ const HANDLERS = {
     bundle = await loadBundle(url, limits, { threads, pool, share }, (progress) => self.postMessage({ progress }));
     return { info: bundle.info, places: bundle.manifest.plans.map(({ inputs, outputs }) => ({ inputs, outputs })) };
   },
-  run: (work) => loaded().machine.run(work),
-  time: (work) => loaded().machine.time(work),
-  profile: (work) => loaded().machine.profile(work),
-  asset: ({ name }) => readAsset(loaded().manifest, loaded().files, name),
+  run: (work) => bundle.machine.run(work),
+  time: (work) => bundle.machine.time(work),
+  profile: (work) => bundle.machine.profile(work),
+  asset: ({ name }) => readAsset(bundle.manifest, bundle.files, name),
 };
 
-function loaded() {
-  if (bundle) return bundle;
-  throw new EngineError('host', 'No bundle is loaded in this worker', 'Load the bundle first');
-}
-
-/** Large results move to the main thread instead of being copied. @param {any} value @returns {Transferable[]} */
-const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value.outputs?.map((/** @type {{data: any}} */ { data }) => data.buffer) ?? []);
+/** @type {T.LargeParts} */
+const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value.outputs?.map((/** @type {T.Output} */ { data }) => data.buffer) ?? []);
 
 self.addEventListener('message', async ({ data: { id, kind, params, helper, lost } }) => {
   if (helper) return pool.add(helper.number, helper.port);

@@ -16,12 +16,15 @@ export async function start(threads) {
     async open({ name, base, inputs }) {
       const engine = await load(`/bundles/${name}/`, { threads });
       const feeds = Object.fromEntries((await fetchAll(base, inputs)).map(({ name: key, data, shape }) => [key, { data, shape }]));
-      Object.assign(about, { threads: engine.info.features.threads, variant: engine.info.variant, lost: engine.info.lost });
+      Object.assign(about, { threads: engine.info.features.threads, variant: engine.info.variant.name, lost: engine.info.lost });
       let inside = 0;
+      /** The arrays of the first run take the outputs of all others. @type {Record<string, any>} */
+      let into = {};
       return {
         async run() {
-          const { outputs, milliseconds } = await engine.run(feeds);
+          const { outputs, milliseconds } = await engine.run(feeds, { into });
           inside = milliseconds;
+          into = Object.fromEntries(Object.entries(outputs).map(([key, { data }]) => [key, data]));
           return Object.entries(outputs).map(([key, tensor]) => ({ name: key, ...tensor }));
         },
         inside: () => inside,

@@ -1,11 +1,10 @@
-// The control block (docs/bundle.md): words by which host and workers talk.
-// Input: a bundle's memory.  Output: its words; indices count 32-bit words.
+// The driver in a bundle's memory: its instances, and its control block (docs/bundle.md), by whose
+// words host and workers talk.  Indices count 32-bit words.
 
 export const PREEMPT = 0;
 export const ABORT = 1;
 export const TRAPPED = 2;
 export const SPIN = 4;
-export const PATIENCE = 5;
 export const DONE = 66;
 export const SLEEPERS = 96;
 
@@ -21,12 +20,7 @@ export const stepOf = (worker) => 512 + 16 * worker;
 /** @param {WebAssembly.Memory} memory */
 export const wordsOf = (memory) => new Int32Array(memory.buffer, 0, 1024);
 
-/**
- * Ends the run that is under way because this worker will not go on with it.
- * @param {Int32Array} words
- * @param {number} worker
- * @param {number} code
- */
+/** @type {T.LeaveRun} */
 export function leaveRun(words, worker, code) {
   const step = Atomics.load(words, stepOf(worker));
   Atomics.compareExchange(words, TRAPPED, 0, step);
@@ -34,4 +28,15 @@ export function leaveRun(words, worker, code) {
   Atomics.store(words, stepOf(worker), 0);
   Atomics.notify(words, stepOf(worker));
   Atomics.notify(words, DONE);
+}
+
+/** @type {T.Instantiate} */
+export async function instantiate({ modules, memory, slots, scratch, scratchBytes }, worker) {
+  const table = new WebAssembly.Table({ element: 'anyfunc', initial: slots });
+  const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
+  const imports = { env: { memory, table, scratch: own } };
+  /** @type {any} */
+  let driver;
+  for (const module of modules) ({ exports: driver } = await WebAssembly.instantiate(module, imports));
+  return { driver, table };
 }
