@@ -194,6 +194,24 @@ const SCENARIOS = {
     return { ...signals, open: await outcome(open), later: await outcome(engine.run(inputs)) };
   }, url, inputs),
 
+  /** Runs of `engine` whose inputs change after the call, with arrays for the output, right ones and wrong ones. */
+  into: ({ page }, { size }) => page.evaluate(async (size) => {
+    const { engine, spied } = globalThis;
+    const x = new Float32Array(size).fill(1.5);
+    const y = new Float32Array(size);
+    const open = [engine.run({ x }, { into: { y } }), engine.run({ x })];
+    x.fill(9);
+    const [into, fresh] = (await Promise.all(open)).map(({ outputs }) => outputs.y.data);
+    const right = [into, fresh].map((data) => data.every((value) => value === 3));
+    const wrong = [{ y: new Float64Array(size) }, { y: new Float32Array(size - 1) }, { y: Array.from(y) }, { z: y }];
+    const codes = await Promise.all(wrong.map((given) => spied.outcome(engine.run({ x }, { into: given }))));
+    const stop = new AbortController();
+    const aborted = engine.run({ x }, { into: { y }, signal: stop.signal });
+    stop.abort();
+    const outcomes = [await spied.outcome(aborted), await spied.outcome(engine.time({ runs: 2 }))];
+    return { right, same: into === y && fresh !== y, codes, outcomes, kept: y.every((value) => value === 3) };
+  }, size),
+
   /** Many runs, none of whose results is kept. */
   manyRuns: ({ page }, { count, input, size }) => page.evaluate(async (count, input, size) => {
     const data = new Float32Array(size).fill(1.5);

@@ -240,6 +240,21 @@ def test_timing_and_profile(load: Load) -> None:
         model.time(runs=0)
 
 
+@pytest.mark.parametrize("isolation", [True, False])
+def test_arrays_for_outputs(visit: Visit, library: Library, isolation: bool) -> None:
+    """`into` takes the output; inputs count as they were at the call, queued or not."""
+    with serving({"doubled": library.path("doubled")}, isolation=isolation) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("doubled"), "inputs": {"x": DOUBLED}}
+        assert page.do("engine", **ask)["isolated"] is isolation
+        found = page.do("into", size=DOUBLED)
+    assert found["right"] == [True, True]
+    assert found["same"]
+    assert found["codes"] == ["input"] * 4
+    assert found["outcomes"] == ["AbortError", "done"]
+    assert found["kept"]
+
+
 def test_many_runs_keep_no_memory(visit: Visit, driver: Driver, library: Library) -> None:
     """What leaks only one copy of an input or output fails here twice over.
 

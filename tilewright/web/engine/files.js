@@ -146,7 +146,7 @@ export function makeMeter(report) {
 
     enter(next) {
       phase = next;
-      last = 0;
+      last = -Infinity;
       this.count(0, false);
     },
 

@@ -46,7 +46,7 @@ export function openLink(onProgress, threads) {
   /** @type {T.Fail} */
   const fail = (message, hint, facts) => close(new EngineError('host', message, hint, facts));
 
-  /** Starts a worker of the pool, and joins it to the engine's worker. @param {number} number */
+  /** @param {number} number */
   function help(number) {
     const helper = startWorker('./serve.js', fail);
     const { port1, port2 } = new MessageChannel();
@@ -58,14 +58,14 @@ export function openLink(onProgress, threads) {
     helpers.set(number, helper);
   }
 
-  /** A worker of the pool is gone.  If it was inside a run, that cannot be finished any more. @param {number} number */
+  /** If it was inside a run, that cannot be finished any more. @param {number} number */
   function lost(number) {
     const control = words();
     if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
     worker.postMessage({ lost: number });
   }
 
-  /** Ends a worker of the pool and starts another when it is really gone: until then it may write. @param {number} number */
+  /** Starts another when it is really gone: until then it may write. @param {number} number */
   async function replace(number) {
     const helper = /** @type {T.Lodged} */ (helpers.get(number));
     helpers.delete(number);
