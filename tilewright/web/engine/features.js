@@ -4,9 +4,9 @@
 import { MOST_THREADS } from './driver.js';
 import { EngineError } from './errors.js';
 
-const I32_CONST_0 = [0x41, 0];
-const I8X16_SPLAT = [0xfd, 0x0f];
-const VECTOR = [...I32_CONST_0, ...I8X16_SPLAT];
+/** i32.const x, i8x16.splat @param {number} x */
+const splat = (x) => [0x41, x, 0xfd, 0x0f];
+const ZERO = splat(0);
 const I8X16_POPCNT = [0xfd, 0x62];
 const F32X4_RELAXED_MADD = [0xfd, 0x85, 0x02];
 const I16X8_RELAXED_DOT = [0xfd, 0x92, 0x02];
@@ -15,17 +15,16 @@ const LOCAL_GET_0 = [0x20, 0];
 const F32_SUB = 0x93;
 const I32_REINTERPRET_F32 = 0xbc;
 const V128 = 0x7b;
-const F32 = 0x7d;
 const I32 = 0x7f;
 /** Features beyond SIMD that code variants may need. */
 const OPTIONAL = /** @type {const} */ (['relaxed_simd', 'dot_u8']);
 
 /** @type {T.ModuleOf} */
-function moduleOf(params, result, expression) {
+function moduleOf(result, expression) {
   const body = [0, ...expression, 0x0b];
   return new Uint8Array([
     0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
-    1, params.length + 5, 1, 0x60, params.length, ...params, 1, result, // type
+    1, 6, 1, 0x60, 1, 0x7d, 1, result, // type: of an f32
     3, 2, 1, 0, // function
     7, 5, 1, 1, 0x66, 0, 0, // export
     10, body.length + 2, 1, body.length, ...body, // code
@@ -33,38 +32,27 @@ function moduleOf(params, result, expression) {
 }
 
 /** @param {number[]} expression of type v128 */
-const validates = (expression) => WebAssembly.validate(moduleOf([], V128, expression));
+const validates = (expression) => WebAssembly.validate(moduleOf(V128, expression));
 
-/**
- * What a module of `moduleOf` gives for a number.
- * @param {Uint8Array<ArrayBuffer>} bytes
- * @param {number} x
- */
+/** @param {Uint8Array<ArrayBuffer>} bytes @param {number} x */
 function result(bytes, x = 0) {
   const { f } = new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports;
   return /** @type {(x: number) => number} */ (f)(x);
 }
 
-/**
- * x86 makes a NaN with its sign bit set, every other architecture one without.  The operand is a
- * parameter, so that no compiler computes the difference beforehand.
- */
+/** x86 alone makes inf - inf a NaN with its sign bit set.  A parameter: no compiler may compute it. */
 function nanIsNegative() {
-  const bytes = moduleOf([F32], I32, [...LOCAL_GET_0, ...LOCAL_GET_0, F32_SUB, I32_REINTERPRET_F32]);
+  const bytes = moduleOf(I32, [...LOCAL_GET_0, ...LOCAL_GET_0, F32_SUB, I32_REINTERPRET_F32]);
   return result(bytes, Infinity) < 0;
 }
 
 /** Does the relaxed dot product read its second operand as unsigned?  1 * 255 + 1 * 255 says so. */
 function dotIsUnsigned() {
-  const splats = [0x41, 1, ...I8X16_SPLAT, 0x41, 0x7f, ...I8X16_SPLAT];
-  const bytes = moduleOf([], I32, [...splats, ...I16X8_RELAXED_DOT, ...I16X8_EXTRACT_0]);
+  const bytes = moduleOf(I32, [...splat(1), ...splat(0x7f), ...I16X8_RELAXED_DOT, ...I16X8_EXTRACT_0]);
   return WebAssembly.validate(bytes) && result(bytes) === 510;
 }
 
-/**
- * Two logical cores may be two cores; more are mostly twice the cores that there are, and a tile
- * keeps a core's arithmetic busy alone.  Beyond eight, memory is the limit.
- */
+/** More than two logical cores are mostly twice the real ones; beyond eight, memory is the limit. */
 function usualThreads() {
   const cores = navigator.hardwareConcurrency || 1;
   return Math.min(8, Math.max(Math.min(2, cores), cores >> 1));
@@ -82,8 +70,8 @@ export function threadsFor(host, asked = host.threads) {
 /** @returns {T.HostFeatures} */
 export function probeHost() {
   return {
-    simd: validates([...VECTOR, ...I8X16_POPCNT]),
-    relaxed_simd: validates([...VECTOR, ...VECTOR, ...VECTOR, ...F32X4_RELAXED_MADD]),
+    simd: validates([...ZERO, ...I8X16_POPCNT]),
+    relaxed_simd: validates([...ZERO, ...ZERO, ...ZERO, ...F32X4_RELAXED_MADD]),
     dot_u8: dotIsUnsigned(),
     registers: nanIsNegative() ? 15 : 32,
     isolated: globalThis.crossOriginIsolated === true,
@@ -120,8 +108,7 @@ export function pickVariant(code, host, { features, variant }) {
       { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: [...usable] });
   }
   const chosen = able.find((entry) => entry.registers === host.registers) ?? able[0];
-  const found = `${[...usable].join(' and ')}, and the NaN of inf - inf is ${host.registers === 15 ? 'negative as on x86' : 'positive as on Arm'}`;
-  return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${found}: ${host.registers} registers` };
+  return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${[...usable].join(' and ')}, and ${host.registers} registers` };
 }
 
 /** @type {T.WhatIsLost} */

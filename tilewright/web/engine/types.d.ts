@@ -313,7 +313,7 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 // Functions inside single files.
 
 /** A module whose only function, `f`, is this expression. */
-export type ModuleOf = (params: number[], result: number, expression: number[]) => Bytes;
+export type ModuleOf = (result: number, expression: number[]) => Bytes;
 export type ThreadsFor = (host: HostFeatures, asked?: number) => number;
 /** Of the variants whose features the host has and the caller allows, best first: the one that was named, or the first one made for the host's registers, or else the first. */
 export type PickVariant = (code: Code[], host: HostFeatures, limits: Limits) => { code: Code; why: string };
