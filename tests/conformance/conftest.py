@@ -21,6 +21,7 @@ from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
 
 Outputs = dict[str, np.ndarray[Any, Any]]
 RunBundle = Callable[[Path, Mapping[str, Any]], Outputs]
+BundleOf = Callable[[str, Callable[[], Contents]], Path]
 
 HOSTS = (
     "reference",
@@ -58,14 +59,14 @@ def run_bundle(request: pytest.FixtureRequest) -> Iterator[RunBundle]:
 
 
 @pytest.fixture(scope="session")
-def bundle_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Contents], Path]:
-    """Writes a bundle once per name."""
+def bundle_of(tmp_path_factory: pytest.TempPathFactory) -> BundleOf:
+    """Makes and writes a bundle once per name, for all hosts."""
     root = tmp_path_factory.mktemp("bundles")
 
-    def written(name: str, contents: Contents) -> Path:
+    def written(name: str, make: Callable[[], Contents]) -> Path:
         path = root / name
         if not path.exists():
-            write(contents, path)
+            write(make(), path)
         return path
 
     return written

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from cases import BUILDERS, Array, Case
-from conftest import RunBundle
+from conftest import BundleOf, RunBundle
 
 from tilewright.benchkernel import compile_graph
-from tilewright.bundle import Contents
 from tilewright.graph.node import evaluate
 
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_case(
-    name: str, run_bundle: RunBundle, bundle_of: Callable[[str, Contents], Path]
+    name: str, run_bundle: RunBundle, bundle_of: BundleOf
 ) -> None:
     case = BUILDERS[name]()
-    path = bundle_of(name, compile_graph(case.graph).contents)
+    path = bundle_of(name, lambda: compile_graph(case.graph).contents)
     outputs = run_bundle(path, case.inputs)
     expected = evaluate([n for _, n in case.graph.outputs], dict(case.inputs))
     for (label, _), want in zip(case.graph.outputs, expected, strict=True):

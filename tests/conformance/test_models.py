@@ -5,15 +5,14 @@ The bound is the issue's: relative error of the output's norm at most 1e-4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
-from conftest import RunBundle
+from conftest import BundleOf, RunBundle
 
-from tilewright.bundle import Contents, Manifest
+from tilewright.bundle import Manifest, open_bundle
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 
@@ -39,14 +38,13 @@ def inputs_for(manifest: Manifest, length: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_model_agrees_with_onnxruntime(
-    path: Path, run_bundle: RunBundle, bundle_of: Callable[[str, Contents], Path]
+    path: Path, run_bundle: RunBundle, bundle_of: BundleOf
 ) -> None:
     names = load(path).dim_names
     options = Options(buckets=dict.fromkeys(names, BUCKETS))
-    compiled = compile_model(path, options)
-    folder = bundle_of(path.stem, compiled.contents)
+    folder = bundle_of(path.stem, lambda: compile_model(path, options).contents)
     # a length between two buckets: padding and cropping take part
-    inputs = inputs_for(compiled.manifest, 10)
+    inputs = inputs_for(open_bundle(folder).manifest, 10)
     session = onnxruntime.InferenceSession(str(path))
     expected = dict(
         zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import BUILDERS
+from conftest import BundleOf
 from helpers.sharing import sharing
 from test_models import MODELS, inputs_for
 
 from tilewright.base.errors import HostError
 from tilewright.benchkernel import compile_graph
-from tilewright.bundle import Contents
+from tilewright.bundle import open_bundle
 from tilewright.compiler import compile_model
 from tilewright.frontend import load
 from tilewright.hosts.browser import BrowserHost
@@ -72,15 +73,18 @@ def agree(run_at: RunAt, path: Path, inputs: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernels(name: str, run_at: RunAt, bundle_of: Callable[[str, Contents], Path]) -> None:
+def test_kernels(name: str, run_at: RunAt, bundle_of: BundleOf) -> None:
     case = BUILDERS[name]()
-    path = bundle_of(f"{name}-shared", compile_graph(case.graph, sharing()).contents)
+    path = bundle_of(
+        f"{name}-shared", lambda: compile_graph(case.graph, sharing()).contents
+    )
     agree(run_at, path, case.inputs)
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
-def test_models(path: Path, run_at: RunAt, bundle_of: Callable[[str, Contents], Path]) -> None:
+def test_models(path: Path, run_at: RunAt, bundle_of: BundleOf) -> None:
     buckets = dict.fromkeys(load(path).dim_names, (12,))
-    compiled = compile_model(path, sharing(buckets=buckets))
-    folder = bundle_of(f"{path.stem}-shared", compiled.contents)
-    agree(run_at, folder, inputs_for(compiled.manifest, 10))
+    folder = bundle_of(
+        f"{path.stem}-shared", lambda: compile_model(path, sharing(buckets=buckets)).contents
+    )
+    agree(run_at, folder, inputs_for(open_bundle(folder).manifest, 10))
