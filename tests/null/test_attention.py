@@ -24,7 +24,16 @@ from helpers.graphs import (
 from helpers.loop_check import check_loops
 from helpers.seeds import seeds
 
-from tilewright.graph.node import Graph
+from tilewright.base.dtypes import F32
+from tilewright.graph.node import (
+    Graph,
+    broadcast,
+    constant,
+    contract,
+    elementwise,
+    graph_input,
+    reduce,
+)
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import Step
@@ -154,3 +163,15 @@ def test_scratch_of_the_default_schedule_stays_in_l2(rows: int, keys: int) -> No
     fn = lower(kernel, default_schedule(kernel, machine))
     assert sum(s.size * s.dtype.size for s in fn.scratch) <= machine.l2
     assert fn.tiles >= 2
+
+
+def test_scores_of_queries_divided_by_zero_stay_where_they_are() -> None:
+    """No number can be taken out of such a product."""
+    q, k, v = (graph_input(name, (2, 8, 16), F32) for name in "qkv")
+    nothing = elementwise("div", q, broadcast(constant(0.0, F32), q.shape))
+    s = contract("bqd,bkd->bqk", nothing, k)
+    e = elementwise("exp", elementwise("sub", s, broadcast(reduce("max", s, [2]), s.shape)))
+    p = elementwise("div", e, broadcast(reduce("sum", e, [2]), s.shape))
+    y = contract("bqk,bkd->bqd", p, v)
+    graph = Graph("zero", (("q", q), ("k", k), ("v", v)), (("y", y),))
+    assert len(attentions(compiled(graph)[1])) == 1

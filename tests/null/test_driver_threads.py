@@ -26,7 +26,7 @@ from tilewright.graph.node import Graph, Node, contract, elementwise, gather, gr
 from tilewright.hosts.wasmtime import EPOCH, WORKER_BYTES, WORKER_LINES, WasmtimeHost
 
 MODELS = Path(__file__).parents[1] / "models"
-PREEMPT, PATIENCE, POSITION = 0, 20, 256
+PREEMPT, SPIN, PATIENCE, COMING, POSITION, DONE = 0, 16, 20, 152, 256, 264
 TICKETS, WAITS, CHAIN = 4, 7, 6
 PATIENT = 20.0
 ROWS = 64
@@ -163,6 +163,28 @@ def test_many_runs_and_numbers_that_wrap(host: Made) -> None:
     for _ in range(300):
         np.testing.assert_array_equal(many.run(x_of()).outputs["y"], want)
     assert 0 <= many.memory.word(EPOCH) < 400 * steps
+
+
+def test_arguments_of_another_run_are_left_alone(host: Made) -> None:
+    """A worker that was late reads arguments while the next run's are written: it takes nothing."""
+    many = host(compile_graph(block(), sharing()), 2)
+    many.memory.set(SPIN, -1)
+    many.run(x_of())
+
+    def taken(epoch: int, coming: int) -> bool:
+        before = progress(many)
+        for word, value in ((COMING, coming), (POSITION, 0), (POSITION + 4, epoch), (DONE, 0)):
+            many.memory.set(word, value)
+        many.memory.set(EPOCH, epoch)
+        end = time.monotonic() + (PATIENT if epoch == coming else 0.1)
+        while progress(many) == before and time.monotonic() < end:
+            time.sleep(0.001)
+        return progress(many) > before
+
+    epoch = many.memory.word(EPOCH)
+    assert not taken(epoch + 1000, epoch + 2000)
+    assert taken(epoch + 2000, epoch + 2000)
+    many.memory.set(SPIN, 0)
 
 
 def in_background(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:

@@ -77,6 +77,14 @@ def swap(x: Node, state: Node) -> Made:
     return scan(made, x.shape[0], [state, elementwise("neg", state)], [x])
 
 
+def twins(x: Node, state: Node) -> Made:
+    """Two states get the same value, which is no result."""
+    a, b = graph_input("a", state.shape, F32), graph_input("b", state.shape, F32)
+    now = element("now", x)
+    total = add(elementwise("sub", b, a), now)
+    return scan(body([a, b, now], total, total), x.shape[0], [state, add(state, state)], [x])
+
+
 def network(x: Node, state: Node) -> Made:
     """A product with a constant, and with a tensor that stays the same but is no constant."""
     s, now = graph_input("s", state.shape, F32), element("now", x)
@@ -119,6 +127,7 @@ CASES: dict[str, Callable[[Node, Node], Made]] = {
     "state-only": state_only,
     "delay": delay,
     "swap": swap,
+    "twins": twins,
     "network": network,
     "there-and-back": there_and_back,
     "nested": nested,

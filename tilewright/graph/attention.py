@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from tilewright.base.dtypes import F32
 from tilewright.graph import ops
@@ -272,7 +273,7 @@ def _unscaled(x: Node) -> tuple[Node, float]:
         for a, b in (pair for pair in (_calls(x, fn),) if pair):
             for inner, other in ((a, b), (b, a)) if fn == "mul" else ((a, b),):
                 c = constant_value(other)
-                if c is not None:
+                if c and isfinite(c):
                     rest, factor = _unscaled(inner)
                     return rest, factor * c if fn == "mul" else factor / c
     return x, 1.0

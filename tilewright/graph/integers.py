@@ -12,6 +12,7 @@ ONNX's reading (which rounds in f32) by less than one quantum of the result.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -97,12 +98,38 @@ def _placed(value: Array, letters: str, out: str) -> Node:
     return constant(dropped.reshape([extents.get(c, 1) for c in out]))
 
 
+def _range(n: Node) -> tuple[int, int]:
+    """The least and the largest number that a narrow integer can be; padding is 0."""
+    if isinstance(n.op, (*ops.VIEWS, ops.Pad)):
+        low, high = _range(n.inputs[0])
+        return min(low, 0), max(high, 0)
+    if n.dtype == I16 and _is(n, "cast") and n.inputs[0].dtype in (I8, U8):
+        return _range(n.inputs[0])
+    if n.dtype == I16 and _is(n, "sub"):
+        (low, high), (least, most) = map(_range, n.inputs)
+        return low - most, high - least
+    if n.dtype == I16 and is_constant(n) and n.size:
+        value = evaluate([n])[0]
+        return int(value.min()), int(value.max())
+    whole = np.iinfo(n.dtype.numpy)
+    return int(whole.min), int(whole.max)
+
+
+def _fits(depth: int, *operands: Node) -> bool:
+    """True if no sum of `depth` products can leave i32: a real model's may grow without bound."""
+    return depth * prod(max(map(abs, _range(x))) for x in operands) < 1 << 31
+
+
 def contract_scaled(n: Node) -> Node | None:
     """contract(ca * sa, cb * sb) -> f32(contract(ca, cb)) * (sa * sb)"""
     if not isinstance(n.op, ops.Contract) or n.dtype != F32:
         return None
     parts = [_scaled(x) for x in n.inputs]
     if parts[0] is None or parts[1] is None:
+        return None
+    extents = dict(zip(n.op.a + n.op.b, n.inputs[0].shape + n.inputs[1].shape, strict=True))
+    depth = prod(extent for c, extent in extents.items() if c not in n.op.out)
+    if not _fits(depth, parts[0].whole, parts[1].whole):
         return None
     factor = constant(1.0, F32)
     for part, letters in zip((parts[0], parts[1]), (n.op.a, n.op.b), strict=True):
@@ -122,6 +149,9 @@ def reduce_scaled(n: Node) -> Node | None:
     product = n.inputs[0]
     parts = [_scaled(x) for x in product.inputs] if _is(product, "mul") else []
     if len(parts) != 2 or parts[0] is None or parts[1] is None:
+        return None
+    depth = prod(product.shape[i] for i in n.op.axes)
+    if not _fits(depth, parts[0].whole, parts[1].whole):
         return None
     factor = constant(1.0, F32)
     for part in (parts[0], parts[1]):
@@ -220,7 +250,9 @@ def contract_bytes(n: Node) -> Node | None:
     for (x, letters), (c, others) in (operands, operands[::-1]):
         raw, value = _bytes(x), _weights(c)
         summed = [i for i, k in enumerate(others) if k not in n.op.out]
-        if raw is None or value is None or any(others[i] not in letters for i in summed):
+        alone = {k for k, extent in zip(letters, x.shape, strict=True) if extent > 1}
+        alone -= {*others, *n.op.out}
+        if raw is None or value is None or alone or any(others[i] not in letters for i in summed):
             continue
         sums = value.sum(axis=tuple(summed), keepdims=True, dtype=np.int32)
         q, zero = raw

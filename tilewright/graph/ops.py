@@ -166,8 +166,6 @@ class Realize(Op):
     """The same values, stored in memory in this axis order (a packed operand, for example)."""
 
 
-MOVEMENT = (Reshape, Transpose, Broadcast, Slice, Pad, Flip, Concat, Unfold)
-
 #: Movements whose elements are those of one operand, each read at a computed index.
 VIEWS = (Reshape, Transpose, Broadcast, Slice, Flip, Unfold)
 

@@ -77,7 +77,8 @@ def unrolled(scan: Node, body: Graph, steps: Sequence[Step]) -> Iterator[Step]:
         ]
         places |= zip(outputs, made, strict=True)
         yield from (_placed(step, places) for step in steps)
-        states = made[: op.states]
+        # two states with one value share a place
+        states = [places[n] for n in outputs[: op.states]]
 
 
 def _spot(x: Node) -> Spot:

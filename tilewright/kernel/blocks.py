@@ -29,6 +29,7 @@ class Block:
     start:  first step of the innermost axis
     passes: how many times `unroll` steps follow
     number: of the block, in [0, Blocks.count)
+    piece:  of the innermost axis, in [0, Blocks.pieces)
     """
 
     values: Values

@@ -1,8 +1,8 @@
 """Lowering: (kernel, schedule) to the loop nest of one tile.
 
-Input: a kernel in normal form and a schedule.  Output: a `TileFn`.  Contractions and row-wise
-kernels have files of their own; here are elementwise kernels and reductions that run across the
-contiguous axis (pooling, depthwise convolution), which share the walk over output points.
+Input: a kernel in normal form and a schedule.  Output: a `TileFn`.  Contractions, attention,
+windows, row-wise and transposing kernels have files of their own; here are elementwise kernels and
+all other reductions across the contiguous axis, which share the walk over output points.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ how it is packed, is only in its index.
                 for register tile of x0 rows:
                     sums = 0, or what the last block left;  r1 steps;  store, or leave for the next
 
+Order "mn" has the two inner loops the other way: x0 rows stay in L1, and panels stream by from L2.
+
 Rows are split evenly: 128 rows in register tiles of at most 6 become 18 tiles of 6 and 4 of 5, so
 that no tile is left with one lonely row.  At most two bodies exist per kernel.
 """

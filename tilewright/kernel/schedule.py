@@ -42,7 +42,7 @@ class Schedule:
             independent partial results of a row reduction
     x1, y1: rows and columns (or elements) of one tile
     r1:     reduction steps of a contraction after which its tile starts over with the next block of
-            them, so that a block of columns stays in L1 ("split"); 0 = all steps at once
+            them, so that what is used again stays in L1 ("split"); 0 = all steps at once
     order:  "nm" walks the rows of a tile inside its columns, "mn" the other way ("reorder")
     stage:  copy each block of columns into scratch memory first ("cache read")
     along:  vectors of a contraction run along its columns, "n", or, where both operands are
@@ -207,8 +207,7 @@ def _windows(kernel: Kernel, across: Windows, machine: Machine) -> Schedule:
     """
     taps = across.taps if across.taps <= MAX_TAPS else 4
     room = machine.registers - 2 - (taps if across.weighted else 1)
-    parts = -(-across.pixel.extent // max(1, min(8, room)))
-    x0 = -(-across.pixel.extent // parts)
+    x0 = _even(across.pixel.extent, min(8, room))
     vectors = 1 if across.weighted else max(1, 8 // x0)
     y0 = machine.lanes * max(1, min(vectors, across.channel.extent // machine.lanes))
     depth = prod(v.extent for v in kernel.stages[0].axes)

@@ -48,7 +48,7 @@ from tilewright.targets.wasm.target import WasmTarget
 #: Words of the control block (byte addresses).  What is written often has a pair of cache lines of
 #: its own, because processors fetch lines in pairs.
 PREEMPT, ABORT, TRAPPED, STOP, SPIN, PATIENCE = 0, 4, 8, 12, 16, 20
-EPOCH, PLAN, FIRST, LAST, WORKERS, IDLE = 128, 132, 136, 140, 144, 148
+EPOCH, PLAN, FIRST, LAST, WORKERS, IDLE, COMING = 128, 132, 136, 140, 144, 148, 152
 POSITION, DONE = 256, 264
 SLEEPERS, SEEN, QUIET = 384, 388, 392
 
@@ -313,6 +313,8 @@ def _run() -> Func:
     body: tuple[Stmt, ...] = (
         Assign(workers, op("select", workers, const(1), wide)),
         Assign(base, add(add(_get(EPOCH), op("i32.sub", _get(LAST), _get(FIRST))), const(1))),
+        # who reads the words below while they change sees that, and leaves them
+        _set(COMING, base),
         # from here on, who still looks at the run before finds nothing to take
         Effect(_atomic("i64.atomic.store", POSITION, moved)),
         _set(DONE, start),
@@ -329,6 +331,7 @@ def _run() -> Func:
 
 def _serve() -> Func:
     worker, seen, epoch, spins, done = _locals("worker seen epoch spins done")
+    plan, first, last, workers = _locals("plan first last workers")
     sleep = (
         _bump(IDLE, 1),
         Effect(_wait(EPOCH, seen, IDLE_PERIOD)),
@@ -344,7 +347,8 @@ def _serve() -> Func:
         *sleep,
         BrIf(0, const(1)),
     )
-    run = (_get(PLAN), _get(FIRST), _get(LAST), epoch, const(0), _line(worker))
+    run = (plan, first, last, epoch, const(0), _line(worker))
+    words = zip((plan, first, last, workers), (PLAN, FIRST, LAST, WORKERS), strict=True)
     body = Block(
         (
             Loop(
@@ -352,7 +356,10 @@ def _serve() -> Func:
                     Assign(spins, const(0)),
                     Block((Loop(look),)),
                     Assign(seen, epoch),
-                    BrIf(0, op("i32.ge_u", worker, _get(WORKERS))),
+                    *(Assign(local, _get(word)) for local, word in words),
+                    # words of two runs would make one that never was
+                    BrIf(0, op("i32.ne", _get(COMING), epoch)),
+                    BrIf(0, op("i32.ge_u", worker, workers)),
                     Assign(done, Invoke("work", run, "i32")),
                     BrIf(0, const(1)),
                 )
