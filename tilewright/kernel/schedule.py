@@ -223,7 +223,8 @@ def _attention(at: Attention, machine: Machine) -> Schedule:
     x0, y0 = register_tile(rows, keys, machine)
     x1 = x0 * max(1, min(ATTENTION_ROWS, rows) // x0)
     y1 = max(256, machine.l2 // 2 // (4 * x1)) // 64 * 64
-    y1 = -(-keys // -(-keys // y1) + 63) // 64 * 64 if keys > y1 else keys
+    # longer sequences in even blocks of whole cache lines
+    y1 = -(-_even(keys, y1) // 64) * 64 if keys > y1 else keys
     cache = "kv" if rows > DOT_ROWS else ""
     return Schedule(x0=x0, y0=y0, r0=8, x1=x1, y1=y1, lanes=machine.lanes, cache=cache)
 
