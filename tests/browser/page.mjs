@@ -41,6 +41,8 @@ function spy() {
      */
     constructor(url, options) {
       super(url, options);
+      this.heard = false;
+      this.addEventListener('message', () => (this.heard = true), { once: true });
       scope.spied.workers.push(this);
     }
   };
@@ -109,7 +111,8 @@ const SCENARIOS = {
       await sleep(50);
       workers.at(-1).terminate();
       during.push(await outcome(run));
-      while (workers.length < 4 + time) await sleep(10);
+      // One that dies before it has said a word was never there: nobody waits for it.
+      while (workers.length < 4 + time || !workers.at(-1).heard) await sleep(10);
       await sleep(200);
     }
     const after = [];
@@ -119,6 +122,20 @@ const SCENARIOS = {
       before: 'done', during, after, error: JSON.parse(JSON.stringify(error)), workers: workers.length,
       same: found.every((value, at) => value === want[at]),
     };
+  }, url, inputs, times),
+
+  /** One engine after the other; the page itself keeps none. */
+  manyLoads: ({ page }, { url, inputs, times }) => page.evaluate(async (url, given, times) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { outcome, filled } = globalThis.spied;
+    const outcomes = [];
+    for (let time = 0; time < times; time++) {
+      outcomes.push(await outcome(load(url).then(async (/** @type {any} */ engine) => {
+        await engine.run(filled(given));
+        engine.dispose();
+      })));
+    }
+    return outcomes;
   }, url, inputs, times),
 
   /** Holds a run of `engine` back for a while. */

@@ -100,6 +100,17 @@ def test_hidden_page(visit: Visit, library: Library) -> None:
 
 
 @pytest.mark.slow
+def test_many_models_one_after_the_other(visit: Visit, library: Library) -> None:
+    """V8 reserves 8 GiB of addresses for every memory and stops at 1 TiB: those of closed engines
+    must go in time."""
+    with serving({"linear": library.path("linear")}) as site:
+        ask = {"url": site.bundle("linear"), "inputs": {"x": [1] * 96}}
+        page = visit(site.blank)
+        for _ in range(6):
+            assert page.do("manyLoads", **ask, times=25) == ["done"] * 25
+
+
+@pytest.mark.slow
 def test_a_hundred_thousand_runs(visit: Visit, driver: Driver, library: Library) -> None:
     """As test_many_runs_keep_no_memory, for an hour's worth of runs."""
     from .test_run import runs_without_growth

@@ -17,8 +17,24 @@ export const MOST_THREADS = 32;
 /** The step that a worker is in, plus one; 0 outside of any run. @param {number} worker */
 export const stepOf = (worker) => 512 + 16 * worker;
 
+/** None where the browser refuses. @param {number} pages */
+export function makeMemory(pages) {
+  try {
+    return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+  } catch {
+    return null;
+  }
+}
+
 /** @param {WebAssembly.Memory} memory */
 export const wordsOf = (memory) => new Int32Array(memory.buffer, 0, 1024);
+
+/** Holds a lock until the worker ends, however it ends: link.js waits for that to notice. */
+export const live = () => new Promise((resolve) => navigator.locks?.request(self.name, () => {
+  self.postMessage({ alive: true });
+  resolve(null);
+  return new Promise(() => {});
+}));
 
 /** @type {T.LeaveRun} */
 export function leaveRun(words, worker, code) {

@@ -69,16 +69,16 @@ export function threadsFor(host, asked = host.threads) {
 
 /** @returns {T.HostFeatures} */
 export function probeHost() {
+  const isolated = globalThis.crossOriginIsolated === true;
   return {
     simd: validates([...ZERO, ...I8X16_POPCNT]),
     relaxed_simd: validates([...ZERO, ...ZERO, ...ZERO, ...F32X4_RELAXED_MADD]),
     dot_u8: dotIsUnsigned(),
     registers: nanIsNegative() ? 15 : 32,
-    isolated: globalThis.crossOriginIsolated === true,
+    isolated,
     secure: globalThis.isSecureContext === true,
-    sharedMemory: typeof SharedArrayBuffer === 'function',
     cores: navigator.hardwareConcurrency || 1,
-    threads: globalThis.crossOriginIsolated === true ? usualThreads() : 1,
+    threads: isolated ? usualThreads() : 1,
   };
 }
 

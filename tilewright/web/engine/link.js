@@ -1,7 +1,7 @@
 // The line to the engine's workers: requests, answers, and no promise that hangs for ever.
 // What the requests mean is known to engine.js and worker.js alone.
 
-import { leaveRun, PREEMPT, STALLED, stepOf, wordsOf } from './driver.js';
+import { leaveRun, makeMemory, PREEMPT, STALLED, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
 
 /** @type {T.StartWorker} */
@@ -67,7 +67,8 @@ export function openLink(onProgress, threads) {
 
   /** Starts another when it is really gone: until then it may write. @param {number} number */
   async function replace(number) {
-    const helper = /** @type {T.Lodged} */ (helpers.get(number));
+    const helper = helpers.get(number);
+    if (!helper) return;
     helpers.delete(number);
     helper.worker.terminate();
     await navigator.locks.request(helper.lock, () => {});
@@ -77,12 +78,16 @@ export function openLink(onProgress, threads) {
   }
 
   /** @param {T.Message} message */
-  function receive({ progress, alive, memory: shared, replace: number, id = 0, value, error }) {
+  function receive({ progress, alive, pages, replace: number, id = 0, value, error }) {
     if (end) return;
     if (progress) onProgress(progress);
     // A killed worker sends no event at all, but the browser frees its locks.
     if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser ended it', 'Load the bundle again; if it happens again, the device may lack memory'));
-    if (shared) memory = shared;
+    if (pages) {
+      // Asked for here, since V8 collects the memories of closed engines only in the thread that asks.
+      memory = makeMemory(pages);
+      worker.postMessage({ memory });
+    }
     if (number) replace(number);
     const waiting = pending.get(id);
     pending.delete(id);

@@ -4,7 +4,7 @@
 import { neededFiles, readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';
 import { pickVariant, probeHost, requireHost, whatIsLost } from './features.js';
-import { instantiate, SPIN, wordsOf } from './driver.js';
+import { instantiate, makeMemory, SPIN, wordsOf } from './driver.js';
 import { bundleFiles, makeMeter } from './files.js';
 import { makeMachine } from './machine.js';
 import { openStore } from './store.js';
@@ -16,7 +16,7 @@ const PARALLEL = 4;
 const POINTER = 'bundle.json';
 
 /** @param {string} url @param {T.Limits} limits @param {T.Crew} crew @param {(progress: T.Progress) => void} report */
-export async function loadBundle(url, limits, { threads, pool, share }, report) {
+export async function loadBundle(url, limits, { threads, pool, claim }, report) {
   const start = performance.now();
   /** @type {T.Timings} */
   const timings = { manifest: 0, code: 0, weights: 0, warmup: 0, ready: 0 };
@@ -34,9 +34,8 @@ export async function loadBundle(url, limits, { threads, pool, share }, report) 
   const { code, why } = pickVariant(manifest.code, host, limits);
   meter.total = neededFiles(manifest, code).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
 
-  const memory = makeMemory(manifest, threads, limits.memoryLimit);
-  // Without isolation the memory cannot leave this worker.
-  if (host.isolated) share(memory);
+  // Without isolation memory cannot leave the worker that made it.
+  const memory = await allocate(manifest, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
   // Spinning with more threads than cores takes the time of those who have work.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   try {
@@ -97,19 +96,17 @@ export async function readManifestOf(url) {
   return (await openBundle(url, makeMeter(() => {}), new AbortController().signal)).manifest;
 }
 
-/** @type {T.MakeMemory} */
-function makeMemory(manifest, threads, limit) {
+/** @type {T.Allocate} */
+async function allocate(manifest, threads, limit, claim) {
   const bytes = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes;
   const pages = Math.ceil(bytes / PAGE);
   const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
     'Close other tabs, or build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
   if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
   if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
-  try {
-    return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
-  } catch {
-    throw refuse('more than this browser gives to the page');
-  }
+  const memory = await claim(pages);
+  if (!memory) throw refuse('more than this browser gives to the page');
+  return memory;
 }
 
 /** @param {number} bytes */

@@ -1,7 +1,7 @@
 // The engine worker's side of the pool: gives helpers the modules, knows who must be replaced.
 // Runs work with fewer helpers as well.
 
-import { SLEEPERS, stepOf, wordsOf } from './driver.js';
+import { ABORT, SLEEPERS, stepOf, wordsOf } from './driver.js';
 
 const START_LIMIT = 10_000;
 
@@ -50,6 +50,7 @@ export function makePool() {
     async mend() {
       if (!setup) return;
       const words = wordsOf(setup.memory);
+      if (!Atomics.load(words, ABORT)) return;
       const stuck = [...ports.keys()].filter((number) => Atomics.load(words, stepOf(number)));
       if (!stuck.length) return;
       await Promise.all(stuck.map(this.replace));

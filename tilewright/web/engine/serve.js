@@ -1,7 +1,7 @@
 // A worker of the pool: inside the driver's `serve` it takes part in every run, until it is ended.
 // Once it serves, no message reaches it any more; words in shared memory do.
 
-import { instantiate, leaveRun, TRAP, wordsOf } from './driver.js';
+import { instantiate, leaveRun, live, TRAP, wordsOf } from './driver.js';
 
 /** @type {T.Serve} */
 async function serve(setup, number, port) {
@@ -22,10 +22,5 @@ async function serve(setup, number, port) {
 }
 
 self.addEventListener('message', ({ data: { port, number } }) => {
-  // Held until the worker ends, however it ends: link.js notices.
-  navigator.locks.request(self.name, () => {
-    self.postMessage('alive');
-    port.onmessage = (/** @type {MessageEvent} */ { data }) => serve(data, number, port);
-    return new Promise(() => {});
-  });
+  live().then(() => (port.onmessage = (/** @type {MessageEvent} */ { data }) => serve(data, number, port)));
 });

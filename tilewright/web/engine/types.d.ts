@@ -69,7 +69,6 @@ export type HostFeatures = {
   registers: number;
   isolated: boolean;
   secure: boolean;
-  sharedMemory: boolean;
   cores: number;
   threads: number;
 };
@@ -203,7 +202,8 @@ export type Message = {
   value?: unknown;
   error?: PlainError;
   progress?: Progress;
-  memory?: WebAssembly.Memory;
+  /** Asks for shared memory of this size; the answer is `{ memory }`. */
+  pages?: number;
   /** Number of a helper that must be replaced. */
   replace?: number;
   /** The worker holds its lock. */
@@ -232,7 +232,7 @@ export interface Machine {
   /** Times each step by itself. */
   profile(work: Work & { runs: number }): StepTime[];
 }
-export type Crew = { threads: number; pool: Pool; share: (memory: WebAssembly.Memory) => void };
+export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null> };
 
 /** The files of one bundle, verified. */
 export interface Files {
@@ -332,7 +332,7 @@ export type InputError = (input: string, message: string, hint: string, facts: F
 /** Pointer and manifest: enough to say what a bundle is. */
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; manifestBytes: number; files: Files; store: Store; base: URL }>;
 /** The manifest's memory, and scratch for each further thread. */
-export type MakeMemory = (manifest: Manifest, threads: number, limit?: number) => WebAssembly.Memory;
+export type Allocate = (manifest: Manifest, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
 /** Each file straight to its address, a few at a time. */
 export type FillMemory = (parts: { ref: FileRef; address: number }[], memory: WebAssembly.Memory, files: Files) => Promise<void>;
 export type ReadAsset = (manifest: Manifest, files: Files, name: string) => Promise<ArrayBuffer>;

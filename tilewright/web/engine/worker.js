@@ -1,6 +1,7 @@
 // The worker's message loop: every request of link.js gets exactly one answer.
 // Runs are synchronous here; their order is the main thread's business.
 
+import { live } from './driver.js';
 import { asEngineError } from './errors.js';
 import { loadBundle, readAsset } from './loader.js';
 import { makePool } from './pool.js';
@@ -8,12 +9,19 @@ import { makePool } from './pool.js';
 /** Nothing else is asked before the load has ended. @type {Awaited<ReturnType<typeof loadBundle>>} */
 let bundle;
 const pool = makePool();
+/** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
+const { promise, resolve } = Promise.withResolvers();
+
+/** Has the page make the memory. @param {number} pages */
+function claim(pages) {
+  self.postMessage({ pages });
+  return promise;
+}
 
 /** @type {Record<string, (params: any) => unknown>} */
 const HANDLERS = {
   async load({ url, limits, threads }) {
-    const share = (/** @type {WebAssembly.Memory} */ memory) => self.postMessage({ memory });
-    bundle = await loadBundle(url, limits, { threads, pool, share }, (progress) => self.postMessage({ progress }));
+    bundle = await loadBundle(url, limits, { threads, pool, claim }, (progress) => self.postMessage({ progress }));
     return { info: bundle.info, places: bundle.manifest.plans.map(({ inputs, outputs }) => ({ inputs, outputs })) };
   },
   run: (work) => bundle.machine.run(work),
@@ -25,8 +33,9 @@ const HANDLERS = {
 /** @type {T.LargeParts} */
 const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value.outputs?.map((/** @type {T.Output} */ { data }) => data.buffer) ?? []);
 
-self.addEventListener('message', async ({ data: { id, kind, params, helper, lost } }) => {
+self.addEventListener('message', async ({ data: { id, kind, params, helper, lost, memory } }) => {
   if (helper) return pool.add(helper.number, helper.port);
+  if (memory !== undefined) return resolve(memory);
   if (lost) return pool.replace(lost);
   try {
     const value = await HANDLERS[kind](params);
@@ -37,8 +46,4 @@ self.addEventListener('message', async ({ data: { id, kind, params, helper, lost
   }
 });
 
-// The lock is held until the worker ends, however it ends: link.js waits for it to notice.
-navigator.locks?.request(self.name, () => {
-  self.postMessage({ alive: true });
-  return new Promise(() => {});
-});
+live();
