@@ -157,17 +157,18 @@ class _Arena:
 
 
 def _arena(plan: Planned) -> _Arena:
-    """Lives: inputs from before the first step, outputs to after the last."""
+    """Lives: inputs all the time, so that a run leaves them as they were; outputs to the end."""
+    end = len(plan.steps)
     first: dict[Node, int] = {n: -1 for _, n in plan.graph.inputs}
-    last = dict(first)
+    last = dict.fromkeys(first, end)
     for number, step in enumerate(plan.steps):
         first.setdefault(step.output, number)
         last[step.output] = number
         for n in step.inputs:
             if n in first:
-                last[n] = number
+                last[n] = max(last[n], number)
     for _, n in plan.graph.outputs:
-        last[n] = len(plan.steps)
+        last[n] = end
     nodes = list(first)
     lives = [Life(n.size * n.dtype.size, first[n], last[n]) for n in nodes]
     offsets, total = place(lives)

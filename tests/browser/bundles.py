@@ -64,6 +64,12 @@ def doubled() -> Graph:
     return Graph("doubled", _inputs(x), (("y", elementwise("add", x, x)),))
 
 
+def difference() -> Graph:
+    """So little work that a page does it in its own thread."""
+    x, z = graph_input("x", (96,), F32), graph_input("z", (96,), F32)
+    return Graph("difference", _inputs(x, z), (("y", elementwise("sub", x, z)),))
+
+
 def _inputs(*nodes: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((n.op.name, n) for n in nodes)
 
@@ -88,6 +94,7 @@ MAKERS: dict[str, Callable[[Path], Compiled]] = {
     "mixed": lambda _: compile_graph(mixed()),
     "table": lambda _: compile_graph(table()),
     "doubled": lambda _: compile_graph(doubled()),
+    "difference": lambda _: compile_graph(difference()),
     "bert": _bert,
     "search": _search,
 }

@@ -229,6 +229,33 @@ const SCENARIOS = {
     return { right, same: into === y && fresh !== y, codes, outcomes, kept: y.every((value) => value === 3) };
   }, size),
 
+  /** Runs of `engine`, x - z, with inputs in their own places, in each other's, and held back. */
+  inPlace: ({ page }, { isolated }) => page.evaluate(async (isolated) => {
+    const { engine, spied } = globalThis;
+    const [x, z] = ['x', 'z'].map((name) => engine.input(name));
+    const all = (/** @type {Float32Array} */ data, /** @type {number} */ wanted) => data.every((value) => value === wanted);
+    const wrong = [];
+    for (let time = 1; time <= 50; time++) {
+      x.fill(time);
+      z.fill(1);
+      const { data } = (await engine.run({ x, z })).outputs.y;
+      if (!all(data, time - 1) || !all(x, time) || !all(z, 1)) wrong.push(time);
+    }
+    const other = new Float32Array(x.length).fill(4);
+    const mixed = (await engine.run({ x, z: other })).outputs.y.data;
+    const swapped = (await engine.run({ x: z, z: x })).outputs.y.data;
+    const into = isolated ? (await engine.run({ x: other, z: other }, { into: { y: x } })).outputs.y.data : x;
+    const found = { wrong, mixed: mixed[7], swapped: swapped[7], into: into === x, place: x.buffer instanceof ArrayBuffer };
+    const unknown = await spied.outcome((async () => engine.input('w'))());
+    if (!isolated) return { ...found, unknown };
+    engine.preempt(true);
+    const run = engine.run({ x: other, z });
+    const held = await Promise.race([run.then(() => false), new Promise((resolve) => setTimeout(resolve, 100, true))]);
+    engine.preempt(false);
+    await run;
+    return { ...found, unknown, held };
+  }, isolated),
+
   /** Many runs, none of whose results is kept. */
   manyRuns: ({ page }, { count, input, size }) => page.evaluate(async (count, input, size) => {
     const data = new Float32Array(size).fill(1.5);

@@ -255,6 +255,24 @@ def test_arrays_for_outputs(visit: Visit, library: Library, isolation: bool) -> 
     assert found["kept"]
 
 
+@pytest.mark.parametrize("isolation", [True, False])
+def test_inputs_in_their_places(visit: Visit, library: Library, isolation: bool) -> None:
+    """`input` gives the place itself where memory is shared; what lies there is read first."""
+    with serving({"difference": library.path("difference")}, isolation=isolation) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("difference"), "inputs": {"x": [1] * 96, "z": [1] * 96}}
+        assert page.do("engine", **ask)["isolated"] is isolation
+        found = page.do("inPlace", isolated=isolation)
+    assert found["wrong"] == []
+    assert found["mixed"] == 50 - 4
+    # the run before has put its own array in the place of z
+    assert found["swapped"] == (4 - 50 if isolation else 1 - 50)
+    assert found["into"]
+    assert found["place"] is not isolation
+    assert found["unknown"] == "input"
+    assert found.get("held", True)
+
+
 def test_many_runs_keep_no_memory(visit: Visit, driver: Driver, library: Library) -> None:
     """What leaks only one copy of an input or output fails here twice over.
 

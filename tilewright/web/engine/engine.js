@@ -2,10 +2,15 @@
 // Kernels run in workers: here are the order of runs, and the copying where memory is shared.
 
 import { abortError, EngineError } from './errors.js';
+import { instantiate } from './driver.js';
 import { openLink } from './link.js';
+import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
 import { readManifestOf } from './loader.js';
-import { checkInputs, checkOutputs, pickPlan, readOutputs, writeInputs } from './tensors.js';
+import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, writeInputs } from './tensors.js';
+
+/** Runs of fewer milliseconds (times threads) stay in the page: messages take longer. */
+const SHORT = 0.5;
 
 export { cachedBytes, clearCache } from './store.js';
 export { EngineError, probeHost };
@@ -28,8 +33,10 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   const abort = () => link.close(abortError());
   signal?.addEventListener('abort', abort);
   try {
-    const { info, places } = await link.request('load', { url: absolute(url), limits, threads });
-    return makeEngine(link, info, places);
+    const { info, plans, setup } = await link.request('load', { url: absolute(url), limits, threads });
+    const { memory } = link;
+    const near = memory && makeMachine(plans, memory, (await instantiate({ ...setup, memory }, 0)).driver, 1);
+    return makeEngine(link, info, plans, near);
   } catch (error) {
     link.close(error);
     throw error;
@@ -39,13 +46,16 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
 }
 
 /** @type {T.MakeEngine} */
-function makeEngine(link, info, places) {
+function makeEngine(link, info, plans, near) {
   let runs = 0;
+  let held = false;
+  /** Of each plan's last run. @type {number[]} */
+  const spent = [];
   let firstMilliseconds = 0;
   let disposed = false;
   /** So that timing repeats real work. @type {{plan: number, tensors: T.Tensor[]} | null} */
   let last = null;
-  /** Jobs that have not ended, and when they have; it never rejects. */
+  /** Jobs that have not ended, and when they have. */
   let open = 0;
   /** @type {Promise<unknown>} */
   let queue = Promise.resolve();
@@ -56,23 +66,17 @@ function makeEngine(link, info, places) {
 
   /** @type {T.Enqueue} */
   function enqueue(job) {
-    const work = async () => {
-      try {
-        return await job();
-      } finally {
-        open--;
-      }
-    };
+    const work = () => job().finally(() => open--);
     const result = open++ ? queue.then(work) : work();
     queue = result.catch(() => {});
     return result;
   }
 
   /** @type {T.Ask} */
-  function ask(kind, work, tensors) {
+  function ask(kind, work, tensors, here = null) {
     if (!link.memory) return link.request(kind, { ...work, tensors: tensors.map(copied) });
-    writeInputs(link.memory.buffer, places[work.plan].inputs, tensors);
-    return link.request(kind, work);
+    writeInputs(link.memory.buffer, plans[work.plan].inputs, tensors);
+    return here ? Promise.resolve(work).then(here.run) : link.request(kind, work);
   }
 
   /** @type {T.Repeat} */
@@ -80,8 +84,8 @@ function makeEngine(link, info, places) {
     requireLive();
     requireCount('runs', counts.runs, 1);
     const plan = pickPlan(info.plans, bucket);
-    const value = await enqueue(() => ask(kind, { plan, ...counts }, last?.plan === plan ? last.tensors : []));
-    return { value, bucket: info.plans[plan].dims };
+    const value = await enqueue(async () => ask(kind, { plan, ...counts }, last?.plan === plan ? last.tensors : []));
+    return { ...value, bucket: info.plans[plan].dims };
   }
 
   return {
@@ -95,17 +99,20 @@ function makeEngine(link, info, places) {
       const start = performance.now();
       const { tensors, sizes } = checkInputs(info.inputs, inputs);
       const plan = pickPlan(info.plans, sizes);
-      const wanted = checkOutputs(info.outputs, places[plan].outputs, sizes, into);
+      const wanted = checkOutputs(info.outputs, plans[plan].outputs, sizes, into);
       const given = open ? tensors.map(copied) : tensors;
       const done = enqueue(async () => {
         if (signal?.aborted) throw abortError();
         last = { plan, tensors };
         const shared = link.memory?.buffer;
         const work = shared ? { plan } : { plan, wanted: wanted.map(({ data, ...output }) => output) };
-        const { milliseconds, outputs } = await ask('run', work, given);
+        // The page's thread may not wait, as a run that is held back does.
+        const here = shared && !held && spent[plan] < SHORT ? near : null;
+        const { milliseconds, outputs } = await ask('run', work, given, here);
+        spent[plan] = milliseconds * (here ? 1 : info.features.threads);
         // The caller has been told of the abort and may use its arrays again.
         if (signal?.aborted) throw abortError();
-        return { milliseconds, outputs: shared ? readOutputs(shared, places[plan].outputs, wanted) : delivered(outputs, into) };
+        return { milliseconds, outputs: shared ? readOutputs(shared, plans[plan].outputs, wanted) : delivered(outputs, into) };
       });
       const { milliseconds, outputs } = await orAborted(done, signal);
       if (++runs === 1) firstMilliseconds = milliseconds;
@@ -119,16 +126,17 @@ function makeEngine(link, info, places) {
       };
     },
 
-    async time({ bucket: sizes = {}, runs = 20, warmup = 3 } = {}) {
-      requireCount('warmup', warmup, 0);
-      const { value, bucket } = await repeat('time', sizes, { runs, warmup });
-      return { ...value, bucket };
+    input(name, sizes = {}) {
+      requireLive();
+      return inputArray(link.memory?.buffer, plans[pickPlan(info.plans, sizes)].inputs, name);
     },
 
-    async profile({ bucket: sizes = {}, runs = 10 } = {}) {
-      const { value, bucket } = await repeat('profile', sizes, { runs });
-      return { steps: value, bucket };
+    async time({ bucket: sizes = {}, runs = 20, warmup = 3 } = {}) {
+      requireCount('warmup', warmup, 0);
+      return repeat('time', sizes, { runs, warmup });
     },
+
+    profile: async ({ bucket: sizes = {}, runs = 10 } = {}) => repeat('profile', sizes, { runs }),
 
     async asset(name) {
       requireLive();
@@ -138,18 +146,16 @@ function makeEngine(link, info, places) {
     preempt(on) {
       requireLive();
       link.preempt(on);
+      held = on;
     },
 
     dispose() {
       disposed = true;
-      last = null;
+      last = near = null;
       link.close(new EngineError('host', 'The engine was disposed while it worked', 'Wait for open runs before dispose()'));
     },
   };
 }
-
-/** Of a part of a larger buffer only that part. @param {T.Tensor} tensor */
-const copied = ({ data, shape }) => ({ data: data.slice(), shape });
 
 /** @type {T.Delivered} */
 const delivered = (outputs, into) => outputs.map((output) => {

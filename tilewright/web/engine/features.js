@@ -34,28 +34,18 @@ function moduleOf(result, expression) {
 /** @param {number[]} expression of type v128 */
 const validates = (expression) => WebAssembly.validate(moduleOf(V128, expression));
 
-/** @param {Uint8Array<ArrayBuffer>} bytes @param {number} x */
-function result(bytes, x = 0) {
-  const { f } = new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports;
-  return /** @type {(x: number) => number} */ (f)(x);
-}
+/** @type {T.ResultOf} */
+const result = (bytes, x) => /** @type {any} */ (new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports).f(x);
 
 /** x86 alone makes inf - inf a NaN with its sign bit set.  A parameter: no compiler may compute it. */
 function nanIsNegative() {
-  const bytes = moduleOf(I32, [...LOCAL_GET_0, ...LOCAL_GET_0, F32_SUB, I32_REINTERPRET_F32]);
-  return result(bytes, Infinity) < 0;
+  return result(moduleOf(I32, [...LOCAL_GET_0, ...LOCAL_GET_0, F32_SUB, I32_REINTERPRET_F32]), Infinity) < 0;
 }
 
 /** Does the relaxed dot product read its second operand as unsigned?  1 * 255 + 1 * 255 says so. */
 function dotIsUnsigned() {
   const bytes = moduleOf(I32, [...splat(1), ...splat(0x7f), ...I16X8_RELAXED_DOT, ...I16X8_EXTRACT_0]);
   return WebAssembly.validate(bytes) && result(bytes) === 510;
-}
-
-/** More than two logical cores are mostly twice the real ones; beyond eight, memory is the limit. */
-function usualThreads() {
-  const cores = navigator.hardwareConcurrency || 1;
-  return Math.min(8, Math.max(Math.min(2, cores), cores >> 1));
 }
 
 /** @type {T.ThreadsFor} */
@@ -70,15 +60,17 @@ export function threadsFor(host, asked = host.threads) {
 /** @returns {T.HostFeatures} */
 export function probeHost() {
   const isolated = globalThis.crossOriginIsolated === true;
+  const cores = navigator.hardwareConcurrency || 1;
   return {
     simd: validates([...ZERO, ...I8X16_POPCNT]),
     relaxed_simd: validates([...ZERO, ...ZERO, ...ZERO, ...F32X4_RELAXED_MADD]),
     dot_u8: dotIsUnsigned(),
     registers: nanIsNegative() ? 15 : 32,
     isolated,
-    secure: globalThis.isSecureContext === true,
-    cores: navigator.hardwareConcurrency || 1,
-    threads: isolated ? usualThreads() : 1,
+    secure: globalThis.isSecureContext,
+    cores,
+    // More than two logical cores are mostly twice the real ones; beyond eight, memory is the limit.
+    threads: isolated ? Math.min(8, Math.max(Math.min(2, cores), cores >> 1)) : 1,
   };
 }
 
@@ -95,37 +87,33 @@ export function requireHost(host) {
 
 /** @type {T.PickVariant} */
 export function pickVariant(code, host, { features, variant }) {
-  const usable = new Set(['simd']);
-  for (const feature of OPTIONAL) {
-    if (host[feature] && (features?.includes(feature) ?? true)) usable.add(feature);
-  }
-  const able = code.filter((entry) => entry.features.every((feature) => usable.has(feature))
-    && (variant ?? entry.variant) === entry.variant);
+  /** @type {string[]} */
+  const usable = ['simd', ...OPTIONAL.filter((feature) => host[feature] && (features?.includes(feature) ?? true))];
+  const able = code.filter((entry) => entry.features.every((feature) => usable.includes(feature)) && (variant ?? entry.variant) === entry.variant);
   if (!able.length) {
     throw new EngineError('unsupported-host',
       variant ? `The code variant '${variant}' is not in the bundle, or does not run here` : 'No code variant of the bundle fits this browser',
       'Build the bundle with a baseline variant, or allow more features',
-      { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: [...usable] });
+      { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: usable });
   }
   const chosen = able.find((entry) => entry.registers === host.registers) ?? able[0];
-  return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${[...usable].join(' and ')}, and ${host.registers} registers` };
+  return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${usable.join(' and ')}, and ${host.registers} registers` };
 }
 
 /** @type {T.WhatIsLost} */
 export function whatIsLost(host, variant, code, { threads, asked = 1, problems, cacheProblem, codeProblem }) {
-  /** @type {string[]} */
-  const lost = [];
-  const add = (/** @type {string} */ what, /** @type {string} */ problem) => lost.push(`${what}: ${problem.replace(/\.$/, '')}.`);
-  if (!host.isolated) lost.push('The page is not cross-origin isolated: one thread and coarse timers.');
   const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
-  if (missing.length) lost.push(`The fastest kernels are not used: they need ${missing.join(', ')}.`);
-  if (variant.registers !== host.registers) {
-    lost.push(`The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}.`);
-  }
-  if (cacheProblem) add('Not all files are kept for the next visit', cacheProblem);
-  for (const problem of problems) add(`One of ${threads} threads did not start`, problem);
-  if (host.isolated && threads < host.threads) lost.push(`${threads} of ${host.threads} threads are used, as asked.`);
-  if (!host.isolated && asked > 1) lost.push(`${asked} threads were asked for: they need cross-origin isolation.`);
-  if (codeProblem) add('The code was not compiled while it arrived', codeProblem);
-  return lost;
+  const because = (/** @type {string} */ problem) => `: ${problem.replace(/\.$/, '')}.`;
+  /** @type {any[]} */
+  const lost = [
+    !host.isolated && 'The page is not cross-origin isolated: one thread and coarse timers.',
+    missing.length && `The fastest kernels are not used: they need ${missing.join(', ')}.`,
+    variant.registers !== host.registers && `The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}.`,
+    cacheProblem && `Not all files are kept for the next visit${because(cacheProblem)}`,
+    ...problems.map((problem) => `One of ${threads} threads did not start${because(problem)}`),
+    host.isolated && threads < host.threads && `${threads} of ${host.threads} threads are used, as asked.`,
+    !host.isolated && asked > 1 && `${asked} threads were asked for: they need cross-origin isolation.`,
+    codeProblem && `The code was not compiled while it arrived${because(codeProblem)}`,
+  ];
+  return lost.filter(Boolean);
 }

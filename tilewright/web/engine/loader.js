@@ -53,9 +53,9 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
       reached('code');
       const stopWarming = warmUp(memory, table, plans, meter);
       timings.warmup = await weights.finally(stopWarming).then(stopWarming);
-      return { driver, problems, problem: kernels.problem };
+      return { driver, setup, problems, problem: kernels.problem };
     });
-    const [{ driver, problems, problem }] = await Promise.all([starting, weights]);
+    const [{ driver, setup, problems, problem }] = await Promise.all([starting, weights]);
     meter.enter('ready');
     reached('ready');
     const { name, tool, inputs, outputs, dims, assets } = manifest;
@@ -73,7 +73,7 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
       loadMilliseconds: timings.ready,
       lost: whatIsLost(host, code, manifest.code, { threads, asked: limits.threads, problems, cacheProblem: store.problem, codeProblem: problem }),
     };
-    return { machine: makeMachine(plans, memory, driver, threads, host.isolated), manifest, files, info };
+    return { machine: makeMachine(plans, memory, driver, threads), manifest, files, info, setup };
   } catch (error) {
     stop.abort();
     throw error;

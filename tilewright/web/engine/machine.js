@@ -3,19 +3,15 @@
 
 import { STALLED, stepOf, TRAPPED, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
-import { keepInputs, readOutputs, writeInputs } from './tensors.js';
+import { readOutputs, writeInputs } from './tensors.js';
 
 /** @type {T.MakeMachine} */
-export function makeMachine(plans, memory, driver, threads, fineClock) {
+export function makeMachine(plans, memory, driver, threads) {
   const { buffer } = memory;
   const words = wordsOf(memory);
 
   /** @param {T.Work} work */
-  function take({ plan, tensors }) {
-    const { inputs } = plans[plan];
-    if (tensors) writeInputs(buffer, inputs, tensors);
-    return inputs;
-  }
+  const take = ({ plan, tensors }) => tensors && writeInputs(buffer, plans[plan].inputs, tensors);
 
   /** @type {T.Call} */
   function call(plan, first = 0, last = plans[plan].steps.length) {
@@ -58,31 +54,19 @@ export function makeMachine(plans, memory, driver, threads, fineClock) {
     },
 
     time({ runs, warmup, ...work }) {
-      const restore = keepInputs(buffer, take(work));
-      const times = Array.from({ length: warmup + runs }, () => {
-        restore();
-        return call(work.plan);
-      });
+      take(work);
+      const times = Array.from({ length: warmup + runs }, () => call(work.plan));
       return { first: times[0], milliseconds: times.slice(warmup) };
     },
 
     profile({ runs, ...work }) {
-      const restore = keepInputs(buffer, take(work));
+      take(work);
       const { steps } = plans[work.plan];
       const times = steps.map(() => new Float64Array(runs));
-      for (let run = 0; run < runs; run++) {
-        restore();
-        times.forEach((row, step) => (row[run] = call(work.plan, step, step + 1)));
-      }
+      for (let run = 0; run < runs; run++) times.forEach((row, step) => (row[run] = call(work.plan, step, step + 1)));
       // With a coarse clock a median would only count its ticks.
-      const summary = fineClock ? median : mean;
-      return steps.map((step, at) => ({ step: at, ...step, milliseconds: summary(times[at]) }));
+      const summary = (/** @type {Float64Array} */ row) => (globalThis.crossOriginIsolated ? row.toSorted()[runs >> 1] : row.reduce((sum, time) => sum + time) / runs);
+      return { steps: steps.map((step, at) => ({ step: at, ...step, milliseconds: summary(times[at]) })) };
     },
   };
 }
-
-/** @param {Float64Array} values */
-const median = (values) => values.toSorted()[values.length >> 1];
-
-/** @param {Float64Array} values */
-const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;

@@ -6,16 +6,13 @@ import { EngineError } from './errors.js';
 
 /** @type {T.Kinds} */
 const KINDS = {
-  f32: { array: Float32Array, takes: ['Float32Array'], range: null },
-  f64: { array: Float64Array, takes: ['Float64Array', 'Float32Array'], range: null },
-  i8: { array: Int8Array, takes: ['Int8Array'], range: [-128, 127] },
-  u8: { array: Uint8Array, takes: ['Uint8Array', 'Uint8ClampedArray'], range: [0, 255] },
-  i32: { array: Int32Array, takes: ['Int32Array'], range: [-(2 ** 31), 2 ** 31 - 1] },
-  i64: {
-    array: BigInt64Array, takes: ['BigInt64Array', 'Int32Array', 'Uint32Array'],
-    range: [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER],
-  },
-  bool: { array: Uint8Array, takes: ['Uint8Array'], range: [0, 1] },
+  f32: { array: Float32Array },
+  f64: { array: Float64Array, also: ['Float32Array'] },
+  i8: { array: Int8Array, range: [-128, 127] },
+  u8: { array: Uint8Array, also: ['Uint8ClampedArray'], range: [0, 255] },
+  i32: { array: Int32Array, range: [-(2 ** 31), 2 ** 31 - 1] },
+  i64: { array: BigInt64Array, also: ['Int32Array', 'Uint32Array'], range: [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER] },
+  bool: { array: Uint8Array, range: [0, 1] },
 };
 
 /** @param {T.DType} dtype */
@@ -28,7 +25,7 @@ export const elementsOf = (shape) => shape.reduce((product, size) => product * s
 function requireKnown(name, infos, kind) {
   const known = infos.map((info) => info.name);
   if (known.includes(name)) return;
-  throw inputError(name, `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ')}`, { known });
+  throw new EngineError('input', `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ')}`, { input: name, known });
 }
 
 /** @type {T.CheckInputs} */
@@ -40,7 +37,7 @@ export function checkInputs(infos, inputs) {
   const tensors = infos.map((info) => {
     const input = inputs?.[info.name];
     if (input === undefined || input === null) {
-      throw inputError(info.name, `Input '${info.name}' is missing`, `Give ${describe(info)}`, { expected: describe(info) });
+      throw inputError(info, 'is missing', `Give ${describe(info)}`, { expected: describe(info) });
     }
     const boxed = typeof input === 'object' && 'data' in input;
     const data = convert(info, boxed ? input.data : /** @type {T.InputData} */ (input));
@@ -60,8 +57,8 @@ export function checkOutputs(infos, places, sizes, into) {
     const expected = `${arrayOf(dtype).name} of ${elementsOf(shape)} elements`;
     if (data === undefined || (data instanceof arrayOf(dtype) && data.length === elementsOf(shape))) return { name, dtype, shape, data };
     const found = `${typeName(data)} of ${data?.length ?? 'no'} elements`;
-    throw inputError(name, `The array for output '${name}' does not fit: expected ${expected}, found ${found}`,
-      'Give an array of the type and length that a run without it returns', { expected, found });
+    throw new EngineError('input', `The array for output '${name}' does not fit: expected ${expected}, found ${found}`,
+      'Give an array of the type and length that a run without it returns', { input: name, expected, found });
   });
 }
 
@@ -70,59 +67,52 @@ const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /** @type {T.Convert} */
 function convert(info, given) {
-  const kind = KINDS[info.dtype];
+  const { name, dtype } = info;
+  const { array, also = [], range } = KINDS[dtype];
   const found = typeName(given);
-  if (found !== 'Array' && !kind.takes.includes(found)) {
-    throw inputError(info.name, `Input '${info.name}' has the wrong type: expected ${info.dtype}, found ${found}`,
-      `Give ${[...kind.takes, 'a plain array'].join(' or ')}`, { expected: info.dtype, found });
+  const takes = [array.name, ...also];
+  const plain = found === 'Array';
+  if (!plain && !takes.includes(found)) {
+    throw inputError(info, `has the wrong type: expected ${dtype}, found ${found}`,
+      `Give ${[...takes, 'a plain array'].join(' or ')}`, { expected: dtype, found });
   }
-  if (kind.range && (found === 'Array' || info.dtype === 'bool')) {
-    for (let at = 0; at < given.length; at++) checkInteger(info, kind.range, given[at], at);
-  } else if (found === 'Array') {
-    const at = Array.from(given).findIndex((value) => typeof value !== 'number');
-    if (at >= 0) throw badElement(info, given[at], at, 'a number');
+  const index = plain || dtype === 'bool' ? given.findIndex((/** @type {unknown} */ value) => !fits(value, dtype, range)) : -1;
+  if (index >= 0) {
+    const expected = range ? `an integer from ${range[0]} to ${range[1]}` : 'a number';
+    throw new EngineError('input', `Element ${index} of input '${name}' does not fit ${dtype}: expected ${expected}, found ${String(given[index])}`,
+      'Convert the values before the run', { input: name, index, dtype });
   }
-  if (info.dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(given, BigInt));
-  return found === 'Array' ? kind.array.from(given) : given;
+  if (dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(given, BigInt));
+  return plain ? array.from(given) : given;
 }
 
-/** @type {T.CheckInteger} */
-function checkInteger(info, [low, high], value, at) {
-  if (typeof value === 'boolean' && info.dtype === 'bool') return;
+/** @type {T.Fits} */
+function fits(value, dtype, range) {
+  if (!range) return typeof value === 'number';
+  if (typeof value === 'boolean') return dtype === 'bool';
   // A bigint that does not survive the trip through 64 bits is too large; others are exact.
-  if (typeof value === 'bigint' && info.dtype === 'i64' && BigInt.asIntN(64, value) === value) return;
-  if (typeof value === 'number' && Number.isInteger(value) && value >= low && value <= high) return;
-  throw badElement(info, value, at, `an integer from ${low} to ${high}`);
-}
-
-/** @type {T.BadElement} */
-function badElement(info, value, at, expected) {
-  return inputError(info.name, `Element ${at} of input '${info.name}' does not fit ${info.dtype}: expected ${expected}, found ${String(value)}`,
-    'Convert the values before the run', { index: at, dtype: info.dtype });
+  if (typeof value === 'bigint') return dtype === 'i64' && BigInt.asIntN(64, value) === value;
+  return Number.isInteger(value) && Number(value) >= range[0] && Number(value) <= range[1];
 }
 
 /** @type {T.InferShape} */
 function inferShape(info, elements) {
   const known = info.shape.filter((entry) => typeof entry === 'number');
   if (known.length < info.shape.length - 1) {
-    throw inputError(info.name, `The shape of input '${info.name}' is open in several dimensions: ${describe(info)}`, 'Give {data, shape}', { elements });
+    throw inputError(info, `is open in several dimensions: ${describe(info)}`, 'Give {data, shape}', { elements });
   }
   return info.shape.map((entry) => (typeof entry === 'number' ? entry : elements / elementsOf(known)));
 }
 
 /** @type {T.CheckShape} */
 function checkShape(info, shape, elements, sizes) {
-  const fail = (/** @type {string} */ what) => inputError(info.name,
-    `Input '${info.name}' ${what}: expected ${describe(info)}, found [${shape.join(', ')}] with ${elements} elements`,
+  const fail = (/** @type {string} */ what) => inputError(info, `${what}: expected ${describe(info)}, found [${shape.join(', ')}] with ${elements} elements`,
     'Give as many elements as the shape says, in row-major order', { expected: info.shape, found: shape, elements });
   if (shape.length !== info.shape.length) throw fail('has the wrong rank');
   info.shape.forEach((entry, axis) => {
     const size = shape[axis];
-    if (!Number.isInteger(size) || size < 0) throw fail('has the wrong size');
-    if (typeof entry === 'number') {
-      if (size !== entry) throw fail('has the wrong size');
-      return;
-    }
+    if (typeof entry === 'number' ? size !== entry : !(Number.isInteger(size) && size >= 0)) throw fail('has the wrong size');
+    if (typeof entry === 'number') return;
     if (size === 0) throw fail(`is empty in dimension ${entry}`);
     if (sizes[entry] !== undefined && sizes[entry] !== size) {
       throw fail(`disagrees with another input on dimension ${entry} (there ${sizes[entry]}, here ${size})`);
@@ -136,7 +126,7 @@ function checkShape(info, shape, elements, sizes) {
 const describe = (info) => `${info.dtype} [${info.shape.join(', ')}]`;
 
 /** @type {T.InputError} */
-const inputError = (input, message, hint, facts) => new EngineError('input', message, hint, { input, ...facts });
+const inputError = ({ name }, problem, hint, facts) => new EngineError('input', `Input '${name}' ${problem}`, hint, { input: name, ...facts });
 
 /** @type {T.PickPlan} */
 export function pickPlan(plans, sizes) {
@@ -149,18 +139,35 @@ export function pickPlan(plans, sizes) {
     'Shorten the input, or build the bundle with a larger bucket', { sizes, largest });
 }
 
+/** @type {T.InputArray} */
+export function inputArray(buffer, places, name) {
+  requireKnown(name, places, 'input');
+  const [place] = places.filter((entry) => entry.name === name);
+  return buffer ? regionOf(buffer, place) : new (arrayOf(place.dtype))(elementsOf(place.shape));
+}
+
 /** @type {T.RegionOf} */
 const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
 
+/** Of a part of a larger buffer only that part. @param {T.Tensor} tensor */
+export const copied = ({ data, shape }) => ({ data: data.slice(), shape });
+
 /** @type {T.WriteInputs} */
-export const writeInputs = (buffer, places, tensors) => places.forEach((place, at) => {
-  const region = regionOf(buffer, place);
-  const { data, shape } = tensors[at] ?? { data: [], shape: [] };
-  const whole = data.length === elementsOf(shape);
-  if (whole && data.length === region.length) return region.set(data);
-  new Uint8Array(region.buffer, region.byteOffset, region.byteLength).fill(0);
-  if (whole) copyBox(region, place.shape, data, shape, shape);
-});
+export function writeInputs(buffer, places, tensors) {
+  // Of this memory only the input's own place is not overwritten before it is read.
+  const given = tensors.map((tensor, at) => {
+    const { buffer: from, byteOffset, byteLength } = tensor.data;
+    return from === buffer && (byteOffset !== places[at].address || byteLength !== places[at].bytes) ? copied(tensor) : tensor;
+  });
+  places.forEach((place, at) => {
+    const region = regionOf(buffer, place);
+    const { data, shape } = given[at] ?? { data: [], shape: [] };
+    const whole = data.length === elementsOf(shape);
+    if (whole && data.length === region.length) return data.buffer === buffer || region.set(data);
+    region.fill(place.dtype === 'i64' ? 0n : 0);
+    if (whole) copyBox(region, place.shape, data, shape, shape);
+  });
+}
 
 /** @type {T.ReadOutputs} */
 export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...output }, at) => {
@@ -169,13 +176,6 @@ export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...ou
   copyBox(array, shape, regionOf(buffer, places[at]), places[at].shape, shape);
   return { ...output, data: array };
 });
-
-/** @type {T.KeepInputs} */
-export function keepInputs(buffer, places) {
-  const regions = places.map((place) => regionOf(buffer, place));
-  const kept = regions.map((region) => region.slice());
-  return () => regions.forEach((region, at) => region.set(kept[at]));
-}
 
 /** @type {T.CopyBox} */
 function copyBox(to, toShape, from, fromShape, box) {

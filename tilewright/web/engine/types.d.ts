@@ -111,9 +111,6 @@ export type Tensor = { data: any; shape: number[] };
 /** An output that a run shall give; without `data` into a fresh array. */
 export type Wanted = { name: string; dtype: DType; shape: number[]; data?: any };
 export type Output = { data: any; shape: number[]; dtype: DType };
-/** Where a plan's inputs and outputs lie. */
-export type Places = { inputs: Placed[]; outputs: Placed[] };
-
 export type Driver = {
   run: (plan: number, first: number, last: number, workers: number) => number;
   abort: (workers: number) => number;
@@ -164,9 +161,17 @@ export interface Engine {
    * Runs the model once.  Runs queue: a run starts when all earlier ones have ended, in the order of
    * the calls.  Inputs are copied before this returns: straight to their place if nothing is queued
    * and memory is shared.  An aborted run rejects at once; one that has already started still
-   * finishes in the worker, and its result is dropped.
+   * finishes in the worker, and its result is dropped.  Where memory is shared, a plan whose last run
+   * took less than half a millisecond runs in the page's own thread, which messages would keep longer.
    */
   run(inputs: Record<string, Input>, options?: RunOptions): Promise<RunResult>;
+  /**
+   * The input's own place in the engine's memory, in the shape of the bucket: what a page writes
+   * there and gives to `run` is not copied.  Runs leave it as it is, but for those that are given another
+   * array for this input, and those of other buckets.  Do not write while a run is open.  An ordinary array,
+   * which `run` copies, where memory is not shared.
+   */
+  input(name: string, bucket?: Sizes): TensorData;
   /**
    * Times driver calls in the worker, back to back, with what the arrays of the last run now hold if
    * it was in that bucket, or else with zeros.  `first` is the very first call, warm-up or not.
@@ -230,7 +235,7 @@ export interface Machine {
   /** Calls the driver again and again; only the calls are timed. */
   time(work: Work & { runs: number; warmup: number }): Times;
   /** Times each step by itself. */
-  profile(work: Work & { runs: number }): StepTime[];
+  profile(work: Work & { runs: number }): { steps: StepTime[] };
 }
 export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null> };
 
@@ -300,13 +305,13 @@ export type CheckInputs = (infos: TensorInfo[], inputs: Record<string, Input>) =
 export type CheckOutputs = (infos: TensorInfo[], places: Placed[], sizes: Sizes, into: Record<string, TensorData>) => Wanted[];
 /** The index of the smallest plan that holds these sizes; plans are ordered, smallest first. */
 export type PickPlan = (plans: { dims: Sizes }[], sizes: Sizes) => number;
-/** Per dtype: its array, the array types that are taken, and the range of numbers a conversion may meet. */
-export type Kinds = Record<DType, { array: any; takes: string[]; range: [number, number] | null }>;
+/** Per dtype: its array, other array types that are taken, and the range of numbers a conversion may meet. */
+export type Kinds = Record<DType, { array: any; also?: string[]; range?: [number, number] }>;
 /** What is missing, or was transferred away since it was checked, becomes zeros. */
 export type WriteInputs = (buffer: ArrayBufferLike, places: Placed[], tensors: Tensor[]) => void;
 export type ReadOutputs = (buffer: ArrayBufferLike, places: Placed[], wanted: Wanted[]) => Required<Wanted>[];
-/** The content of inputs, as a function that writes it back: intermediate buffers may lie over them. */
-export type KeepInputs = (buffer: ArrayBufferLike, places: Placed[]) => () => void;
+/** The array behind `Engine.input`. */
+export type InputArray = (buffer: ArrayBufferLike | undefined, places: Placed[], name: string) => any;
 /** Copies the box [0, box) from one row-major array to another. */
 export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[], box: number[]) => void;
 
@@ -314,6 +319,8 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 
 /** A module whose only function, `f`, is this expression. */
 export type ModuleOf = (result: number, expression: number[]) => Bytes;
+/** What the only function of a module says about `x`. */
+export type ResultOf = (bytes: Bytes, x?: number) => number;
 export type ThreadsFor = (host: HostFeatures, asked?: number) => number;
 /** Of the variants whose features the host has and the caller allows, best first: the one that was named, or the first one made for the host's registers, or else the first. */
 export type PickVariant = (code: Code[], host: HostFeatures, limits: Limits) => { code: Code; why: string };
@@ -322,13 +329,13 @@ export type Losses = { threads: number; asked?: number; problems: string[]; cach
 export type RequireKnown = (name: string, infos: TensorInfo[], kind: 'input' | 'output') => void;
 /** Perhaps the caller's own array. */
 export type Convert = (info: TensorInfo, given: any) => TensorData;
-export type CheckInteger = (info: TensorInfo, range: [number, number], value: unknown, at: number) => void;
-export type BadElement = (info: TensorInfo, value: unknown, at: number, expected: string) => Error;
+/** Whether a plain array's element can be converted. */
+export type Fits = (value: unknown, dtype: DType, range?: [number, number]) => boolean;
 /** Without a given shape, one unknown dimension can be worked out. */
 export type InferShape = (info: TensorInfo, elements: number) => number[];
 /** Completes the sizes of named dimensions. */
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
-export type InputError = (input: string, message: string, hint: string, facts: Facts) => Error;
+export type InputError = (info: TensorInfo, problem: string, hint: string, facts: Facts) => Error;
 /** Pointer and manifest: enough to say what a bundle is. */
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; manifestBytes: number; files: Files; store: Store; base: URL }>;
 /** The manifest's memory, and scratch for each further thread. */
@@ -348,14 +355,14 @@ export type Fail = (message: string, hint: string, facts?: Facts) => void;
 export type Lodged = { worker: Worker; lock: string };
 /** Starts the job at once if no other is open. */
 export type Enqueue = (job: () => Promise<any>) => Promise<any>;
-/** A request whose inputs come first: into memory, or with the message. */
-export type Ask = (kind: string, work: Work, tensors: Tensor[]) => Promise<any>;
-export type Repeat = (kind: string, bucket: Sizes, counts: { runs: number; warmup?: number }) => Promise<{ value: any; bucket: Sizes }>;
+/** A request whose inputs come first: into memory, or with the message.  Runs may take place `here`. */
+export type Ask = (kind: string, work: any, tensors: Tensor[], here?: Machine | null) => Promise<any>;
+export type Repeat = (kind: string, bucket: Sizes, counts: { runs: number; warmup?: number }) => Promise<any>;
 /** Outputs that came with a message, in the arrays that were given for them. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
 export type RequireCount = (name: string, value: number, least: number) => void;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
-export type MakeMachine = (plans: Plan[], memory: WebAssembly.Memory, driver: Driver, threads: number, fineClock: boolean) => Machine;
+export type MakeMachine = (plans: Plan[], memory: WebAssembly.Memory, driver: Driver, threads: number) => Machine;
 /** Milliseconds of steps of a plan, by default of all. */
 export type Call = (plan: number, first?: number, last?: number) => number;
 export type Stopped = (plan: number, code: number, trap: string) => Error;
@@ -371,7 +378,8 @@ export type JobsOf = (memory: WebAssembly.Memory, table: WebAssembly.Table, plan
 export type Instantiate = (setup: Setup, worker: number) => Promise<{ driver: Driver; table: WebAssembly.Table }>;
 /** Ends the run that is under way because this worker will not go on with it. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
-export type MakeEngine = (link: Link, info: Info, places: Places[]) => Engine;
+/** `near` runs short plans in the page, if memory is shared. */
+export type MakeEngine = (link: Link, info: Info, plans: Plan[], near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;

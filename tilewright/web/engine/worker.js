@@ -22,7 +22,8 @@ function claim(pages) {
 const HANDLERS = {
   async load({ url, limits, threads }) {
     bundle = await loadBundle(url, limits, { threads, pool, claim }, (progress) => self.postMessage({ progress }));
-    return { info: bundle.info, places: bundle.manifest.plans.map(({ inputs, outputs }) => ({ inputs, outputs })) };
+    const { info, manifest, setup } = bundle;
+    return { info, plans: manifest.plans, setup: { ...setup, memory: null } };
   },
   run: (work) => bundle.machine.run(work),
   time: (work) => bundle.machine.time(work),

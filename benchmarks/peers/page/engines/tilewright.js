@@ -13,9 +13,15 @@ export async function start(threads) {
   const about = {};
   return {
     about,
-    async open({ name, base, inputs }) {
+    async open({ name, base, inputs, dims }) {
       const engine = await load(`/bundles/${name}/`, { threads });
-      const feeds = Object.fromEntries((await fetchAll(base, inputs)).map(({ name: key, data, shape }) => [key, { data, shape }]));
+      const given = await fetchAll(base, inputs);
+      // In place, as a page would write them there; runs leave them alone.
+      const feeds = Object.fromEntries(given.map(({ name: key, data, shape }) => {
+        const place = engine.input(key, dims);
+        place.set(data);
+        return [key, { data: place, shape }];
+      }));
       Object.assign(about, { threads: engine.info.features.threads, variant: engine.info.variant.name, lost: engine.info.lost });
       let inside = 0;
       /** The arrays of the first run take the outputs of all others. @type {Record<string, any>} */
