@@ -226,7 +226,19 @@ class Values:
         rule = _RULES.get(type(e))
         if rule is None:
             raise CompilerBug(f"no Wasm for the expression {type(e).__name__}")
+        if isinstance(e, (k.Load, k.Splat)):
+            return self.once(e, rule)
         return rule(self, e)
+
+    def once(self, e: k.Load | k.Splat, rule: Callable[[Values, Any], Expr]) -> Expr:
+        """A load, or the splat of one, is lowered once per scope; its uses share the tree."""
+        load = e.value if isinstance(e, k.Splat) else e
+        if not isinstance(load, k.Load) or not load.index.is_affine:
+            return rule(self, e)
+        known = self.b.scopes[-1].loads.get(id(e))
+        if known is None:
+            known = self.b.scopes[-1].loads[id(e)] = (e, rule(self, e))
+        return known[1]
 
     def const(self, e: k.Const) -> Expr:
         shape = shape_of(e.dtype, e.lanes)
