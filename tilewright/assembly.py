@@ -178,7 +178,10 @@ def _arena(plan: Planned) -> _Arena:
 def _memory(
     plans: Sequence[Planned], entries: Mapping[Kernel, Entry], weight_bytes: int
 ) -> tuple[Memory, list[_Arena], list[int]]:
-    """The memory map, each plan's arena, and the address of each plan image."""
+    """The memory map, each plan's arena, and the address of each plan image.
+
+    A bundle runs on any number of workers, so the scratch areas of all of them must fit.
+    """
     arenas = [_arena(plan) for plan in plans]
     at = align(CONTROL_BYTES) + weight_bytes
     images = []
@@ -190,13 +193,15 @@ def _memory(
     scratch = at + arena_bytes
     scratch_bytes = align(max((e.scratch for e in entries.values()), default=0))
     total = align(scratch + scratch_bytes)
-    if total > MEMORY_LIMIT:
+    most = total + (wasm.MOST_WORKERS - 1) * scratch_bytes
+    if most > MEMORY_LIMIT:
         raise MemoryLimit(
-            "the model does not fit into a wasm32 memory",
+            f"the model and {wasm.MOST_WORKERS} workers do not fit into a wasm32 memory",
             hint="Use smaller buckets or a smaller model",
-            bytes=total,
+            bytes=most,
             weights=weight_bytes,
             arena=arena_bytes,
+            scratch=scratch_bytes,
             limit=MEMORY_LIMIT,
         )
     memory = Memory(

@@ -81,6 +81,24 @@ def test_a_model_beyond_wasm32_is_refused_with_the_numbers(tmp_path: Path) -> No
     assert caught.value.facts["arena"] == 2 * 4 * 2**30
 
 
+@pytest.mark.parametrize("over", [0, 1])
+def test_memory_has_room_for_every_worker(
+    over: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each worker has a scratch area, and a bundle promises to run on up to 32 of them."""
+    path = model(tmp_path, [helper.make_node("MatMul", ["x", "x"], ["y"])], 256, 256)
+    memory = compile_model(path).manifest.memory
+    assert memory.scratch_bytes
+    needed = memory.bytes + 31 * memory.scratch_bytes
+    monkeypatch.setattr("tilewright.assembly.MEMORY_LIMIT", needed - over)
+    if not over:
+        assert compile_model(path).manifest.memory == memory
+        return
+    with pytest.raises(MemoryLimit, match="32 workers") as caught:
+        compile_model(path)
+    assert caught.value.facts["bytes"] == needed
+
+
 def test_same_input_same_bytes(tmp_path: Path) -> None:
     path = model(tmp_path, RELU, 1, "n")
     options = Options(buckets={"n": (4, 8)})

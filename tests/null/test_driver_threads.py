@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import wasmtime
 from helpers.sharing import sharing
 
 from tilewright.base.dtypes import F32, I64
@@ -23,10 +25,20 @@ from tilewright.bundle.image import HEADER_WORDS, STEP_WORDS
 from tilewright.compiler import Compiled, compile_model
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, elementwise, gather, graph_input, node
-from tilewright.hosts.wasmtime import EPOCH, WORKER_BYTES, WORKER_LINES, WasmtimeHost
+from tilewright.hosts.wasmtime import (
+    ABORT,
+    DONE,
+    EPOCH,
+    TRAPPED,
+    WORKER_BYTES,
+    WORKER_LINES,
+    WasmtimeHost,
+    leave_run,
+)
 
 MODELS = Path(__file__).parents[1] / "models"
-PREEMPT, SPIN, PATIENCE, COMING, POSITION, DONE = 0, 16, 20, 152, 256, 264
+PREEMPT, SPIN, PATIENCE, COMING, POSITION = 0, 16, 20, 152, 256
+STALLED = 2
 TICKETS, WAITS, CHAIN = 4, 7, 6
 PATIENT = 20.0
 ROWS = 64
@@ -238,6 +250,44 @@ def test_a_trap_in_any_worker(host: Made, bad: int) -> None:
         assert caught.value.facts["node"] == "words"
         assert caught.value.facts["step"] == 0
         np.testing.assert_array_equal(many.run({"ids": ids}).outputs["y"], right)
+
+
+def test_the_first_trap_is_the_one_that_counts(host: Made) -> None:
+    """Two workers trap in one run: the second takes nothing back of what the first said."""
+    memory = host(compile_graph(table(), sharing()), 1).memory
+    for number, step in ((1, 4), (2, 7)):
+        memory.set(WORKER_LINES + number * WORKER_BYTES, step)
+    memory.set(ABORT, STALLED)
+    leave_run(memory, 1, lambda: None)
+    leave_run(memory, 2, lambda: None)
+    assert (memory.word(TRAPPED), memory.word(ABORT)) == (4, STALLED)
+    assert [memory.word(WORKER_LINES + n * WORKER_BYTES) for n in (1, 2)] == [0, 0]
+
+
+def test_a_trap_wakes_who_sleeps(host: Made) -> None:
+    """A worker that waits for others hears of a trap by a notify, not by its next look."""
+    opened = host(compile_graph(table(), sharing()), 1)
+    worker = opened._caller
+    sleeper = wasmtime.Module(
+        opened._engine,
+        """(module (import "env" "memory" (memory 1 65536 shared))
+        (func (export "sleep") (param i32) (result i32)
+          (memory.atomic.wait32 (local.get 0) (i32.const 0) (i64.const 20000000000))))""",
+    )
+
+    def sleep() -> object:
+        store = wasmtime.Store(opened._engine)
+        made = wasmtime.Instance(store, sleeper, [opened.memory.memory])
+        call: Any = made.exports(store)["sleep"]
+        return call(store, DONE)
+
+    opened.memory.set(DONE, 0)
+    thread, found = in_background(sleep)
+    end = time.monotonic() + PATIENT
+    while thread.is_alive() and time.monotonic() < end:
+        leave_run(opened.memory, 1, worker.wake)
+        thread.join(0.01)
+    assert found == [0]  # woken, not timed out
 
 
 def test_a_ticket_that_is_never_finished(host: Made) -> None:

@@ -14,13 +14,13 @@ from helpers.graphs import (
     Inputs,
     default_of,
     interpreted,
-    random_graph,
     results,
     run_steps,
     steps_of,
 )
 from helpers.integers import quantised_graph
 from helpers.kernels import random_schedule
+from helpers.random_graphs import random_graph
 from helpers.seeds import seeds
 
 from tilewright.graph import integers

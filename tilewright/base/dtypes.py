@@ -12,9 +12,12 @@ from typing import Literal
 Kind = Literal["float", "int", "uint", "bool"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DType:
-    """An element type: `size` in bytes, `numpy` = NumPy name, `code` = struct code."""
+    """An element type: `size` in bytes, `numpy` = NumPy name, `code` = struct code.
+
+    Those below are all there are, so they compare by identity.
+    """
 
     name: str
     size: int

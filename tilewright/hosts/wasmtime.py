@@ -12,7 +12,7 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,17 @@ from tilewright.hosts.tensors import Run, collect, fit, pick_plan
 PAGE = 65536
 
 #: Words of the control block (docs/bundle.md).
-ABORT, TRAPPED, STOP, EPOCH = 4, 8, 12, 128
+ABORT, TRAPPED, STOP, EPOCH, DONE = 4, 8, 12, 128, 264
 WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
 
 #: 1 * 255 + 1 * 255 where the relaxed dot product reads its second operand as unsigned.
 _DOT = """(module (func (export "f") (result i32) (i16x8.extract_lane_s 0
   (i16x8.relaxed_dot_i8x16_i7x16_s (i8x16.splat (i32.const 1)) (i8x16.splat (i32.const 255))))))"""
+
+
+#: Wakes all who sleep on a word of the memory.
+_WAKE = """(module (import "env" "memory" (memory 1 65536 shared)) (func (export "wake") (param i32)
+  (drop (memory.atomic.notify (local.get 0) (i32.const -1)))))"""
 
 
 def _features() -> frozenset[str]:
@@ -65,6 +70,7 @@ class SharedBytes:
         self.memory = _SharedMemory(engine, wasmtime.MemoryType(limits, shared=True))
         pointer = ctypes.cast(self.memory.data_ptr(), ctypes.c_void_p)
         self._start, self._size = pointer.value or 0, pages * PAGE
+        self.lock = threading.Lock()
 
     def write(self, data: bytes | memoryview, address: int) -> None:
         assert 0 <= address <= self._size - len(data)
@@ -211,6 +217,8 @@ class Worker:
             "table": wasmtime.Table(self._store, kind, None),
             "scratch": wasmtime.Global(self._store, number, wasmtime.Val.i32(scratch)),
         }
+        wake = wasmtime.Instance(self._store, wasmtime.Module(engine, _WAKE), [memory.memory])
+        self._wake: Any = wake.exports(self._store)["wake"]
         for module in modules:
             imports = [env[item.name or ""] for item in module.imports]
             self._exports = wasmtime.Instance(self._store, module, imports).exports(self._store)
@@ -221,14 +229,25 @@ class Worker:
 
     def serve(self, number: int) -> None:
         """Takes part in runs until the stop word is set; a trap ends the run, not the worker."""
-        line = WORKER_LINES + number * WORKER_BYTES
         while not self._memory.word(STOP):
             try:
                 self.call("serve", number)
             except wasmtime.Trap:
-                self._memory.set(TRAPPED, self._memory.word(line))
-                self._memory.set(ABORT, 1)
-                self._memory.set(line, 0)
+                leave_run(self._memory, number, self.wake)
+
+    def wake(self) -> None:
+        """Wakes all workers that wait for others to finish something."""
+        self._wake(self._store, DONE)
+
+
+def leave_run(memory: SharedBytes, number: int, wake: Callable[[], None]) -> None:
+    """A worker trapped: the run ends, the first one says where, and nobody sleeps on."""
+    line = WORKER_LINES + number * WORKER_BYTES
+    with memory.lock:
+        for address, value in ((TRAPPED, memory.word(line)), (ABORT, 1)):
+            memory.set(address, memory.word(address) or value)
+        memory.set(line, 0)
+    wake()
 
 
 def _stop(memory: SharedBytes) -> None:

@@ -232,7 +232,7 @@ class Builder:
 
         def change(node: Expr) -> Expr:
             if isinstance(node, Load):
-                return replace(node, index=self.address(node.index))
+                return node.at(self.address(node.index))
             if isinstance(node, IndexValue):
                 return IndexValue(self.address(node.index), node.dtype)
             if isinstance(node, Guard):
@@ -246,6 +246,8 @@ class Builder:
 
     def _atoms(self, value: Index) -> Index:
         """Gathered indices are read into variables; the inside of a division is named."""
+        if value.is_affine:
+            return value
         total = Index((), value.const)
         for atom, c in value.terms:
             total = total + self._atom(atom) * c

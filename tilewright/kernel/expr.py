@@ -7,13 +7,14 @@ values have lanes (a vector of `lanes` elements of one dtype).  No statement liv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
-from tilewright.base.dtypes import I32, I64, DType
-from tilewright.kernel.index import Index, Var
+from tilewright.base.dtypes import I64, DType
+from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Bound:
     extent: int
 
     def substitute(self, values: Mapping[Var, Index]) -> Bound:
-        return Bound(self.index.substitute(values), self.extent)
+        index = self.index.substitute(values)
+        return self if index is self.index else Bound(index, self.extent)
 
     @property
     def always(self) -> bool:
@@ -42,11 +44,12 @@ class Bound:
 
 @dataclass(frozen=True)
 class Expr:
-    """Base of all value expressions."""
+    """Base of all value expressions.  Its fields say what is below it: see `_layout`."""
 
     @property
     def args(self) -> tuple[Expr, ...]:
-        return ()
+        """The expressions right below, in order."""
+        return _layout(type(self)).args(self)
 
     @cached_property
     def variables(self) -> frozenset[Var]:
@@ -84,6 +87,10 @@ class Load(Expr):
     lanes: int = 1
     valid: int = 0
 
+    def at(self, index: Index) -> Load:
+        """The same load from another place."""
+        return Load(self.buffer, index, self.dtype, self.lanes, self.valid)
+
     def __str__(self) -> str:
         lanes = f" x{self.lanes}" if self.lanes > 1 else ""
         valid = f" first {self.valid}" if self.valid else ""
@@ -98,10 +105,6 @@ class Call(Expr):
     operands: tuple[Expr, ...]
     dtype: DType
     lanes: int = 1
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return self.operands
 
     def __str__(self) -> str:
         tail = f":{self.dtype}" if self.fn == "cast" else ""
@@ -121,7 +124,16 @@ class IndexValue(Expr):
 
 
 @dataclass(frozen=True)
-class Guard(Expr):
+class Wrapper(Expr):
+    """Base of what moves values but computes none: it has the dtype of its first argument."""
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.args[0])
+
+
+@dataclass(frozen=True)
+class Guard(Wrapper):
     """`value` where all bounds hold, else `default`.  `value` is not evaluated where they fail."""
 
     bounds: tuple[Bound, ...]
@@ -129,16 +141,8 @@ class Guard(Expr):
     default: Expr
 
     @property
-    def args(self) -> tuple[Expr, ...]:
-        return (self.value, self.default)
-
-    @property
-    def dtype(self) -> DType:
-        return self.value.dtype  # type: ignore[attr-defined,no-any-return]
-
-    @property
     def lanes(self) -> int:
-        return self.value.lanes  # type: ignore[attr-defined,no-any-return]
+        return lanes_of(self.value)
 
     def __str__(self) -> str:
         return f"({self.value} if {' and '.join(map(str, self.bounds))} else {self.default})"
@@ -172,37 +176,21 @@ class Reg(Expr):
 
 
 @dataclass(frozen=True)
-class Splat(Expr):
+class Splat(Wrapper):
     """A scalar repeated in every lane."""
 
     value: Expr
     lanes: int
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-    @property
-    def dtype(self) -> DType:
-        return dtype_of(self.value)
 
     def __str__(self) -> str:
         return f"splat{self.lanes}({self.value})"
 
 
 @dataclass(frozen=True)
-class Lanes(Expr):
+class Lanes(Wrapper):
     """A vector built from one scalar per lane (a strided or gathered read)."""
 
     values: tuple[Expr, ...]
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return self.values
-
-    @property
-    def dtype(self) -> DType:
-        return dtype_of(self.values[0])
 
     @property
     def lanes(self) -> int:
@@ -213,19 +201,11 @@ class Lanes(Expr):
 
 
 @dataclass(frozen=True)
-class Lane(Expr):
+class Lane(Wrapper):
     """One lane of a vector, as a scalar."""
 
     value: Expr
     lane: int
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-    @property
-    def dtype(self) -> DType:
-        return dtype_of(self.value)
 
     @property
     def lanes(self) -> int:
@@ -236,20 +216,12 @@ class Lane(Expr):
 
 
 @dataclass(frozen=True)
-class Shuffle(Expr):
+class Shuffle(Wrapper):
     """Lanes picked from two vectors laid end to end: `picks[i]` is the source of lane i."""
 
     a: Expr
     b: Expr
     picks: tuple[int, ...]
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return (self.a, self.b)
-
-    @property
-    def dtype(self) -> DType:
-        return dtype_of(self.a)
 
     @property
     def lanes(self) -> int:
@@ -260,7 +232,7 @@ class Shuffle(Expr):
 
 
 @dataclass(frozen=True)
-class Dot(Expr):
+class Dot(Wrapper):
     """acc + sums of products of neighbouring lanes, in i32, exactly.
 
     `col` has p times as many lanes as `acc`; lane l gains the sum over j < p of
@@ -272,14 +244,6 @@ class Dot(Expr):
     row: Expr
     col: Expr
     small: bool = False
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return (self.acc, self.row, self.col)
-
-    @property
-    def dtype(self) -> DType:
-        return I32
 
     @property
     def lanes(self) -> int:
@@ -295,19 +259,11 @@ class Dot(Expr):
 
 
 @dataclass(frozen=True)
-class Pairs(Expr):
+class Pairs(Wrapper):
     """Sums of neighbouring lanes: (a0+a1, a2+a3, ..., b0+b1, b2+b3, ...)."""
 
     a: Expr
     b: Expr
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return (self.a, self.b)
-
-    @property
-    def dtype(self) -> DType:
-        return dtype_of(self.a)
 
     @property
     def lanes(self) -> int:
@@ -318,18 +274,10 @@ class Pairs(Expr):
 
 
 @dataclass(frozen=True)
-class Join(Expr):
+class Join(Wrapper):
     """The lanes of several vectors as one longer vector (to be stored)."""
 
     parts: tuple[Expr, ...]
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        return self.parts
-
-    @property
-    def dtype(self) -> DType:
-        return dtype_of(self.parts[0])
 
     @property
     def lanes(self) -> int:
@@ -357,50 +305,104 @@ def lanes_of(e: Expr) -> int:
 
 def walk(e: Expr) -> Iterator[Expr]:
     """Every node of the tree, parents first, loads inside gathered indices included."""
-    yield e
-    for arg in e.args:
-        yield from walk(arg)
+    found: list[Expr] = []
+    _walk(e, found)
+    return iter(found)
+
+
+def _walk(e: Expr, found: list[Expr]) -> None:
+    found.append(e)
+    for arg in _layout(type(e)).args(e):
+        _walk(arg, found)
     for i in _indices(e):
-        yield from _walk_index(i)
+        _walk_index(i, found)
 
 
-def _indices(e: Expr) -> Iterator[Index]:
-    if isinstance(e, (Load, IndexValue)):
-        yield e.index
-    elif isinstance(e, Guard):
-        for b in e.bounds:
-            yield b.index
+_INDICES: dict[type[Expr], Callable[[Any], Iterable[Index]]] = {
+    Load: lambda e: (e.index,),
+    IndexValue: lambda e: (e.index,),
+    Guard: lambda e: [b.index for b in e.bounds],
+}
 
 
-def _walk_index(i: Index) -> Iterator[Expr]:
+def _indices(e: Expr) -> Iterable[Index]:
+    read = _INDICES.get(type(e))
+    return read(e) if read is not None else ()
+
+
+def _walk_index(i: Index, found: list[Expr]) -> None:
     for atom, _ in i.terms:
-        inner = getattr(atom, "value", None)
-        if isinstance(inner, Index):
-            yield from _walk_index(inner)
-        elif isinstance(inner, Expr):
-            yield from walk(inner)
+        if isinstance(atom, Gathered):
+            assert isinstance(atom.value, Expr)
+            _walk(atom.value, found)
+        elif isinstance(atom, (Div, Mod)):
+            _walk_index(atom.value, found)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the fields of a kind of expression hold, read off their annotations.
+
+    names: all fields;  parts: (position, field) of those that index variables may occur in
+    args:  reads the expressions: one field that holds all of them, or a field for each
+    """
+
+    names: tuple[str, ...]
+    parts: tuple[tuple[int, str], ...]
+    args: Callable[[Expr], tuple[Expr, ...]]
+
+
+_LAYOUTS: dict[type[Expr], _Layout] = {}
+
+
+def _layout(kind: type[Expr]) -> _Layout:
+    known = _LAYOUTS.get(kind)
+    if known is not None:
+        return known
+    types = {f.name: str(f.type) for f in fields(kind)}
+    parts = [
+        (at, name)
+        for at, (name, t) in enumerate(types.items())
+        if any(part in t for part in ("Expr", "Index", "Bound"))
+    ]
+    single = [name for name, t in types.items() if t == "Expr"]
+    several = [name for name, t in types.items() if t == "tuple[Expr, ...]"]
+    _LAYOUTS[kind] = _Layout(tuple(types), tuple(parts), _reader(single, several))
+    return _LAYOUTS[kind]
+
+
+def _reader(single: list[str], several: list[str]) -> Callable[[Expr], tuple[Expr, ...]]:
+    if not single + several:
+        return lambda _: ()
+    read: Callable[[Expr], Any] = attrgetter(*single, *several)
+    return (lambda e: (read(e),)) if len(single) == 1 else read
 
 
 def rewrite(
     e: Expr, change: Callable[[Expr], Expr], values: Mapping[Var, Index] | None = None
 ) -> Expr:
-    """Rebuild the tree bottom up: substitute index variables, then apply `change` to each node."""
-    new: dict[str, Any] = {}
-    for field in fields(e):
-        old = getattr(e, field.name)
-        fresh = _rewrite_field(old, change, values or {})
+    """Rebuild the tree bottom up: substitute index variables, then apply `change` to each node.
+
+    Parts that stay as they are are shared, not copied.
+    """
+    layout, new = _layout(type(e)), None
+    for at, name in layout.parts:
+        old = getattr(e, name)
+        fresh = _rewrite_field(old, change, values)
         if fresh is not old:
-            new[field.name] = fresh
-    return change(replace(e, **new) if new else e)
+            new = new or [getattr(e, n) for n in layout.names]
+            new[at] = fresh
+    return change(e if new is None else type(e)(*new))
 
 
 def _rewrite_field(
-    old: object, change: Callable[[Expr], Expr], values: Mapping[Var, Index]
-) -> object:
+    old: Any, change: Callable[[Expr], Expr], values: Mapping[Var, Index] | None
+) -> Any:
     if isinstance(old, Expr):
         return rewrite(old, change, values)
-    if isinstance(old, (Index, Bound)):
-        return old.substitute(values)
-    if isinstance(old, tuple) and old and isinstance(old[0], (Expr, Bound)):
-        return tuple(_rewrite_field(x, change, values) for x in old)
-    return old
+    if isinstance(old, tuple):
+        new = tuple([_rewrite_field(x, change, values) for x in old])
+        return new if any(a is not b for a, b in zip(new, old, strict=True)) else old
+    if not values:
+        return old
+    return old.substitute(values)

@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, order=True)
-class Var:
-    """An integer variable in [0, extent)."""
+class Var(NamedTuple):
+    """An integer variable in [0, extent).  A tuple, since lowering hashes it all the time."""
 
     name: str
     extent: int
@@ -116,12 +116,16 @@ class Index:
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.terms, self.const + other) if other else self
+        if not other.terms:
+            return self + other.const
         return _sum((*self.terms, *other.terms), self.const + other.const)
 
     def __sub__(self, other: Index | int) -> Index:
         return self + other * -1
 
     def __mul__(self, factor: int) -> Index:
+        if factor == 1:
+            return self
         if factor == 0:
             return Index()
         return Index(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
@@ -171,12 +175,11 @@ class Index:
 
     def substitute(self, values: Mapping[Var, Index]) -> Index:
         """The index with variables replaced, simplified again."""
-        if not self.variables & values.keys():
+        if self.variables.isdisjoint(values):
             return self
-        total = Index((), self.const)
-        for atom, c in self.terms:
-            total = total + _substitute(atom, values) * c
-        return total
+        parts = [(_substitute(atom, values), c) for atom, c in self.terms]
+        terms = [(atom, inner * c) for part, c in parts for atom, inner in part.terms]
+        return _sum(terms, self.const + sum(part.const * c for part, c in parts))
 
     def __str__(self) -> str:
         parts = [f"{a}" if c == 1 else f"{a}*{c}" for a, c in self.terms]
@@ -203,19 +206,20 @@ def _order(term: tuple[Atom, int]) -> tuple[int, str]:
 
 def _sum(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
     merged: dict[Atom, int] = {}
+    remainders: list[Mod] = []
     for atom, c in terms:
         merged[atom] = merged.get(atom, 0) + c
+        if isinstance(atom, Mod):
+            remainders.append(atom)
     # b*(x//b) + x%b = x: undo a split whose two halves meet again
-    for atom in list(merged):
-        if not isinstance(atom, Mod) or atom not in merged:
-            continue
+    for atom in remainders:
         whole, c = atom.value // atom.by, merged[atom]  # (x//a)//b is x//(a*b)
         div = whole.terms[0][0] if len(whole.terms) == 1 else None
         if c and div is not None and whole == Index(((div, 1),)) and merged.get(div) == c * atom.by:
             del merged[atom], merged[div]
             return _sum(merged.items(), const) + atom.value * c
     kept = [(a, c) for a, c in merged.items() if c and (a.extent > 1 or isinstance(a, Gathered))]
-    return Index(tuple(sorted(kept, key=_order)), const)
+    return Index(tuple(sorted(kept, key=_order) if len(kept) > 1 else kept), const)
 
 
 def index(value: int | Var | Index) -> Index:

@@ -10,7 +10,7 @@ Between two blocks of the reduction the sums wait in scratch memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.base.dtypes import F32, DType
@@ -56,7 +56,7 @@ class Rows:
         if step is None:
             rest = (self._ops.row.index - self._own).substitute(values)
             at = [offset + rest for offset in self._offsets]
-            return [b.resolve(replace(self._ops.row, index=i)) for i in at]
+            return [b.resolve(self._ops.row.at(i)) for i in at]
         first = b.resolve(self._ops.row.substitute({**values, **self.points[0]}))
         return [moved(first, step * i) for i in range(len(self.points))]
 
@@ -324,4 +324,4 @@ def moved(e: Expr, by: int) -> Expr:
     """The same loads, `by` elements further on."""
     if not by:
         return e
-    return rewrite(e, lambda n: replace(n, index=n.index + by) if isinstance(n, Load) else n)
+    return rewrite(e, lambda n: n.at(n.index + by) if isinstance(n, Load) else n)

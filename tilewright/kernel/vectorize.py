@@ -30,6 +30,7 @@ from tilewright.kernel.index import Index, Var
 
 #: Element types that vectors hold; BOOL lanes are computed and loaded too, but never stored.
 VECTOR_DTYPES = (F32, I32, I16, I8, U8)
+_LANE_DTYPES = (*VECTOR_DTYPES, BOOL)
 
 Values = Mapping[Var, Index]
 Registers = Mapping[int, Expr]
@@ -39,8 +40,11 @@ def stride(at: Index, axis: Var) -> int | None:
     """How far the index moves per step of `axis`; None if that is not constant."""
     if axis not in at.variables:
         return 0
-    inside = Index(tuple((a, c) for a, c in at.terms if not isinstance(a, Var)))
-    return None if axis in inside.variables else at.coefficient(axis)
+    if not at.is_affine:
+        inside = Index(tuple((a, c) for a, c in at.terms if not isinstance(a, Var)))
+        if axis in inside.variables:
+            return None
+    return at.coefficient(axis)
 
 
 def storable(dtype: DType) -> bool:
@@ -98,7 +102,7 @@ def _position(e: Expr) -> IndexValue | None:
 
 def _fits(e: Expr) -> bool:
     """True if lanes can hold the value."""
-    return dtype_of(e) in (*VECTOR_DTYPES, BOOL)
+    return dtype_of(e) in _LANE_DTYPES
 
 
 def _moves(e: Guard, axis: Var) -> bool:
@@ -106,14 +110,27 @@ def _moves(e: Guard, axis: Var) -> bool:
 
 
 def _load(e: Load, axis: Var, base: Index, lanes: int, values: Values, valid: int) -> Expr:
-    ats = [e.index.substitute({**values, axis: base + lane}) for lane in range(lanes)]
-    steps = [at - ats[0] for at in ats[: valid or lanes]]
-    if all(s.is_const and s.const == lane for lane, s in enumerate(steps)) and _fits(e):
+    if not _fits(e):
+        return _each(e, axis, base, lanes, values, {}, valid)
+    first = e.index.substitute({**values, axis: base})
+    steps = _distances(e.index, axis, base, valid or lanes, values, first)
+    if steps == list(range(valid or lanes)):
         # a single valid lane moves like a splat, but must not be read as four elements
-        return Load(e.buffer, ats[0], e.dtype, lanes, valid)
-    if all(s.is_const and s.const == 0 for s in steps) and _fits(e):
-        return Splat(Load(e.buffer, ats[0], e.dtype), lanes)
+        return Load(e.buffer, first, e.dtype, lanes, valid)
+    if not any(step != 0 for step in steps):
+        return Splat(Load(e.buffer, first, e.dtype), lanes)
     return _each(e, axis, base, lanes, values, {}, valid)
+
+
+def _distances(
+    at: Index, axis: Var, base: Index, count: int, values: Values, first: Index
+) -> list[int | None]:
+    """How far each of `count` points lies from the first; None where that is not constant."""
+    step = stride(at, axis)
+    if step is not None:
+        return [step * lane for lane in range(count)]
+    later = (at.substitute({**values, axis: base + lane}) - first for lane in range(1, count))
+    return [0, *(away.const if away.is_const else None for away in later)]
 
 
 def _each(

@@ -9,6 +9,7 @@ Conversions are in `casts.py`, transcendental functions in `mathlib.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
@@ -32,6 +33,7 @@ VALTYPE = {
 }
 
 
+@cache
 def shape_of(dtype: DType, lanes: int) -> str:
     """The shape of a value; a vector has four lanes, or is packed."""
     if (dtype, lanes) in _PACKED:

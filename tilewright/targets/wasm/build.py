@@ -44,6 +44,7 @@ class Scope:
     var:    the loop's variable, its first value and its step (loops only)
     bumps:  what the loop adds to its pointers at the end of a pass
     looped: whether the list already holds a loop
+    loads:  loads already lowered here, by identity: an unrolled loop uses one many times
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Scope:
     step: int = 0
     bumps: list[Stmt] = field(default_factory=list)
     looped: bool = False
+    loads: dict[int, tuple[object, Expr]] = field(default_factory=dict)
 
 
 class Builder:
@@ -108,7 +110,9 @@ class Builder:
         return value if isinstance(value, Local) else self.let(value, "v128")
 
     def bind(self, name: str, local: Local) -> None:
-        self.scopes[-1].names[name] = local
+        scope = self.scopes[-1]
+        scope.names[name] = local
+        scope.loads.clear()
 
     def find(self, name: str) -> Local:
         """The local of a variable; one of the surrounding function becomes a parameter."""

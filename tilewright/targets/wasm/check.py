@@ -104,16 +104,23 @@ class _Checker:
 
     # ---- the instructions whose types depend on the place --------------------------------------
 
-    def local_get(self, ins: Ins) -> None:
-        self.stack.append(self.local(ins[1]))
-
-    def local_set(self, ins: Ins) -> None:
-        self.pop(self.local(ins[1]))
-
-    def local_tee(self, ins: Ins) -> None:
-        t = self.local(ins[1])
-        self.pop(t)
-        self.stack.append(t)
+    def effect(self, ins: Ins) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What an instruction pops and pushes wherever it stands, its immediates checked."""
+        name = str(ins[0])
+        if name in _LOCAL:
+            t = (self.local(ins[1]),)
+            gets, sets = _LOCAL[name]
+            return (t if sets else ()), (t if gets else ())
+        row = ISA.get(name)
+        if row is None:
+            self.fail("unknown instruction")
+        if row.feature and row.feature not in self.names.features:
+            self.fail(f"the target lacks {row.feature}")
+        if len(ins) != 1 + row.values:
+            self.fail("wrong number of immediates")
+        if row.imms:
+            _check_immediates(self, ins)
+        return row.pops or (), row.pushes or ()
 
     def local(self, number: object) -> str:
         if not isinstance(number, int) or not 0 <= number < len(self.locals):
@@ -186,9 +193,6 @@ class _Checker:
 
 
 _PLACED: dict[str, Callable[[_Checker, Ins], None]] = {
-    "local.get": _Checker.local_get,
-    "local.set": _Checker.local_set,
-    "local.tee": _Checker.local_tee,
     "global.get": _Checker.global_get,
     "call": _Checker.call,
     "call_indirect": _Checker.call_indirect,
@@ -204,7 +208,9 @@ _PLACED: dict[str, Callable[[_Checker, Ins], None]] = {
     "return": _Checker.leave,
     "unreachable": _Checker.unreachable,
 }
-assert set(_PLACED) == {r.name for r in ISA.values() if r.pops is None}
+#: Whether an access of a local leaves its value on the stack, and whether it takes one.
+_LOCAL = {"local.get": (True, False), "local.set": (False, True), "local.tee": (True, True)}
+assert {*_PLACED, *_LOCAL} == {r.name for r in ISA.values() if r.pops is None}
 
 
 def lanes_of(name: str) -> int:
@@ -219,30 +225,25 @@ _LANE_LIMIT = {r.name: lanes_of(r.name) for r in ISA.values() if "lane" in r.imm
 def check(fn: Function, names: Names) -> None:
     """Raise `CompilerBug` unless the function is valid."""
     c = _Checker(fn, names)
-    stack, allowed = c.stack, names.features
+    stack, frames = c.stack, c.frames
+    known: dict[Ins, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     for position, ins in enumerate(fn.body):
         c.at = position
-        name = ins[0]
-        rule = _PLACED.get(name)  # type: ignore[call-overload]
-        if rule is not None:
-            rule(c, ins)
-            continue
-        row = ISA.get(name)  # type: ignore[call-overload]
-        if row is None:
-            c.fail("unknown instruction")
-        if row.feature and row.feature not in allowed:
-            c.fail(f"the target lacks {row.feature}")
-        if len(ins) != 1 + row.values:
-            c.fail("wrong number of immediates")
-        pops = row.pops or ()
-        n = len(pops)
-        if n and len(stack) - c.frames[-1].height >= n and tuple(stack[-n:]) == pops:
-            del stack[-n:]
-        else:
-            c.pop_all(pops)
-        stack += row.pushes or ()
-        if row.imms:
-            _check_immediates(c, ins)
+        effect = known.get(ins)
+        if effect is None:
+            rule = _PLACED.get(ins[0])  # type: ignore[call-overload]
+            if rule is not None:
+                rule(c, ins)
+                continue
+            effect = known[ins] = c.effect(ins)
+        pops, pushes = effect
+        if pops:
+            n = len(pops)
+            if len(stack) - frames[-1].height >= n and tuple(stack[-n:]) == pops:
+                del stack[-n:]
+            else:
+                c.pop_all(pops)
+        stack += pushes
     c.at = len(fn.body)
     if len(c.frames) != 1:
         c.fail("a block is not closed")

@@ -39,7 +39,10 @@ class _Flatten:
             self.out.append(("local.get", e))
         elif isinstance(e, ir.Op):
             for a in e.args:
-                self.expr(a)
+                if type(a) is Local:
+                    self.out.append(("local.get", a))
+                else:
+                    self.expr(a)
             self.out.append((e.name, *e.imms))
         elif isinstance(e, ir.Load):
             self.expr(e.address)
@@ -209,7 +212,8 @@ def compile_tile(
     lowered = lower(fn, target)
     functions = _functions(lowered, enabled)
     code = assemble(functions, target)
-    needs = frozenset(ISA[str(i[0])].feature for f in functions for i in f.body)
+    used = {str(i[0]) for f in functions for i in f.body}
+    needs = frozenset(ISA[name].feature for name in used)
     return CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, needs)
 
 

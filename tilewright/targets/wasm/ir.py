@@ -14,7 +14,7 @@ accesses are their own nodes, because addresses and aliasing are what the passes
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.isa import ISA
@@ -252,49 +252,66 @@ def map_args(args: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[Ex
     return args if new is None else tuple(new)
 
 
-def map_expr(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """Rebuild an expression bottom up; parts that stay equal are shared, not copied.
+class Mapper:
+    """Rebuilds functions bottom up; parts that stay equal are shared, not copied.
 
-    `change` sees every node except locals and constants.
+    expr:  sees every expression except locals and constants, its parts first, and each shared part
+           once: it must not depend on the place
+    store: sees every store after its parts
     """
-    if isinstance(e, Local):
-        return e
-    if isinstance(e, Op):
-        if not e.args:
+
+    def __init__(
+        self, expr: Callable[[Expr], Expr], store: Callable[[Store], Store] = lambda s: s
+    ) -> None:
+        self._change, self._store = expr, store
+        self._known: dict[int, Expr] = {}
+
+    def func(self, fn: Func) -> Func:
+        result = None if fn.result is None else self.expr(fn.result)
+        return replace(fn, body=self.stmts(fn.body), result=result)
+
+    def expr(self, e: Expr) -> Expr:
+        if type(e) is Local or (type(e) is Op and not e.args):
             return e
-        args = map_args(e.args, lambda a: map_expr(a, change))
-        return change(e if args is e.args else Op(e.name, args, e.imms))
-    if isinstance(e, Load):
-        address = map_expr(e.address, change)
-        vector = None if e.vector is None else map_expr(e.vector, change)
-        if address is not e.address or vector is not e.vector:
-            e = Load(e.name, address, e.offset, e.space, e.lane, vector)
-        return change(e)
-    if isinstance(e, Tee):
-        return change(Tee(e.local, map_expr(e.value, change)))
-    return change(Invoke(e.function, map_args(e.args, lambda a: map_expr(a, change)), e.type))
+        known = self._known.get(id(e))  # the function keeps all of its parts alive meanwhile
+        if known is None:
+            known = self._known[id(e)] = self._change(self._parts(e))
+        return known
 
+    def _parts(self, e: Expr) -> Expr:
+        if isinstance(e, Op):
+            args = map_args(e.args, self.expr)
+            return e if args is e.args else Op(e.name, args, e.imms)
+        if isinstance(e, Load):
+            address = self.expr(e.address)
+            vector = None if e.vector is None else self.expr(e.vector)
+            if address is e.address and vector is e.vector:
+                return e
+            return Load(e.name, address, e.offset, e.space, e.lane, vector)
+        if isinstance(e, Tee):
+            return Tee(e.local, self.expr(e.value))
+        assert isinstance(e, Invoke)
+        return Invoke(e.function, map_args(e.args, self.expr), e.type)
 
-def map_stmts(stmts: tuple[Stmt, ...], change: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
-    return tuple([map_stmt(s, change) for s in stmts])
+    def stmts(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple([self.stmt(s) for s in stmts])
 
-
-def map_stmt(s: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
-    """The statement with `change` applied to every expression in it, inner ones first."""
-    if isinstance(s, Assign):
-        value = map_expr(s.value, change)
-        return s if value is s.value else Assign(s.local, value)
-    if isinstance(s, Store):
-        address, value = map_expr(s.address, change), map_expr(s.value, change)
-        return Store(s.name, address, s.offset, value, s.space, s.lane)
-    if isinstance(s, (Block, Loop)):
-        return type(s)(map_stmts(s.body, change))
-    if isinstance(s, BrIf):
-        return BrIf(s.depth, map_expr(s.cond, change))
-    if isinstance(s, If):
-        then, orelse = map_stmts(s.then, change), map_stmts(s.orelse, change)
-        return If(map_expr(s.cond, change), then, orelse)
-    if isinstance(s, Run):
-        index = None if s.index is None else map_expr(s.index, change)
-        return Run(s.function, tuple(map_expr(a, change) for a in s.args), index)
-    return s
+    def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, Assign):
+            value = self.expr(s.value)
+            return s if value is s.value else Assign(s.local, value)
+        if isinstance(s, Store):
+            address, value = self.expr(s.address), self.expr(s.value)
+            if address is not s.address or value is not s.value:
+                s = Store(s.name, address, s.offset, value, s.space, s.lane)
+            return self._store(s)
+        if isinstance(s, (Block, Loop)):
+            return type(s)(self.stmts(s.body))
+        if isinstance(s, BrIf):
+            return BrIf(s.depth, self.expr(s.cond))
+        if isinstance(s, If):
+            return If(self.expr(s.cond), self.stmts(s.then), self.stmts(s.orelse))
+        if isinstance(s, Run):
+            index = None if s.index is None else self.expr(s.index)
+            return Run(s.function, tuple([self.expr(a) for a in s.args]), index)
+        return s

@@ -345,13 +345,21 @@ def inlined(fn: TileFn) -> frozenset[str]:
     return frozenset(n for n, times in most.items() if times <= FEW and n in SHORT)
 
 
+def _count(e: k.Expr, here: Counter[str]) -> None:
+    if isinstance(e, k.Call):
+        here[e.fn] += 1
+    for a in e.args:
+        if not isinstance(a, (k.Load, k.Reg, k.Const)):
+            _count(a, here)
+
+
 def _most(stmts: tuple[Stmt, ...]) -> Counter[str]:
     """How often each function is named in one straight line, at most."""
     here: Counter[str] = Counter()
     inside: Counter[str] = Counter()
     for s in stmts:
         if isinstance(s, (Set, Store, LetGather)):
-            here.update(x.fn for x in k.walk(s.value) if isinstance(x, k.Call))
+            _count(s.value, here)
         elif isinstance(s, For):
             inside |= _most(s.body)
         elif isinstance(s, If):

@@ -26,6 +26,7 @@ from tilewright.targets.wasm.ir import (
     Load,
     Local,
     Loop,
+    Mapper,
     Op,
     Run,
     Stmt,
@@ -36,8 +37,6 @@ from tilewright.targets.wasm.ir import (
     const_value,
     is_const,
     map_args,
-    map_expr,
-    map_stmts,
     type_of,
 )
 from tilewright.targets.wasm.isa import ISA
@@ -57,8 +56,7 @@ def offset_load_store(fn: Func) -> Func:
     not negative and what remains cannot be: it is known to be >= 0, or the constant is at most
     LOWEST_ADDRESS, below which no access of a kernel lies.
     """
-    result = None if fn.result is None else map_expr(fn.result, _fold_load)
-    return replace(fn, body=_fold_stmts(map_stmts(fn.body, _fold_load)), result=result)
+    return Mapper(_fold_load, _fold_store).func(fn)
 
 
 def _fold_load(e: Expr) -> Expr:
@@ -68,18 +66,10 @@ def _fold_load(e: Expr) -> Expr:
     return e
 
 
-def _fold_stmts(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    return tuple([_fold_stmt(s) for s in stmts])
-
-
-def _fold_stmt(s: Stmt) -> Stmt:
-    if isinstance(s, Store) and isinstance(s.address, Op):
+def _fold_store(s: Store) -> Store:
+    if isinstance(s.address, Op):
         address, offset = _fold(s.address, s.offset)
         return Store(s.name, address, offset, s.value, s.space, s.lane)
-    if isinstance(s, (Block, Loop)):
-        return type(s)(_fold_stmts(s.body))
-    if isinstance(s, If):
-        return If(s.cond, _fold_stmts(s.then), _fold_stmts(s.orelse))
     return s
 
 
@@ -152,8 +142,7 @@ def combined_instruction(fn: Func) -> Func:
     before: f32x4.splat (f32.load p)
     after:  v128.load32_splat p
     """
-    result = None if fn.result is None else map_expr(fn.result, _combine)
-    return replace(fn, body=map_stmts(fn.body, _combine), result=result)
+    return Mapper(_combine).func(fn)
 
 
 def _combine(e: Expr) -> Expr:
@@ -291,11 +280,12 @@ def _plan(stmts: tuple[Stmt, ...], known: _Available, found: list[_Value]) -> No
 
 
 def _plan_expr(e: Expr, known: _Available, found: list[_Value]) -> None:
-    if isinstance(e, Local):
-        return
     if isinstance(e, (Op, Invoke)):
         for a in e.args:
-            _plan_expr(a, known, found)
+            if type(a) is not Local:
+                _plan_expr(a, known, found)
+    elif isinstance(e, Local):
+        return
     elif isinstance(e, Tee):
         _plan_expr(e.value, known, found)
         known.assigned(e.local)

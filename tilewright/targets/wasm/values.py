@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8
+from tilewright.base.dtypes import BOOL, F32, I32, I64
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import expr as k
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
@@ -43,18 +43,7 @@ from tilewright.targets.wasm.ir import (
     op,
     times,
 )
-
-LOADS = {
-    F32: "f32.load",
-    F64: "f64.load",
-    I32: "i32.load",
-    I64: "i64.load",
-    I16: "i32.load16_s",
-    I8: "i32.load8_s",
-    U8: "i32.load8_u",
-    BOOL: "i32.load8_u",
-}
-
+from tilewright.targets.wasm.loads import LOADS, vector_load
 
 #: V8 on x86 adds the offset of a splat load in an instruction of its own, and shares it between
 #: loads with equal offsets.  So rows of a matrix get a pointer each (as many as registers allow),
@@ -175,50 +164,10 @@ class Values:
         return at
 
     def load(self, e: k.Load, splat: bool = False) -> Expr:
-        shape = shape_of(e.dtype, e.lanes)
         address = self.address(e.buffer, e.index, e.dtype.size, splat)
         if e.lanes == 1:
             return Load(LOADS[e.dtype], address, 0, self.space(e.buffer))
-        valid = e.valid or e.lanes
-        if e.dtype.size == 4:
-            return self.load_words(address, self.space(e.buffer), valid)
-        if shape in ("i8x16", "i16x8"):
-            return Load("v128.load", address, 0, self.space(e.buffer))
-        if e.dtype.size == 2:
-            halves = self.load_halves(address, self.space(e.buffer), valid)
-            return op("i32x4.extend_low_i16x8_s", halves)
-        raw = self.load_bytes(address, self.space(e.buffer), valid)
-        sign = "s" if e.dtype == I8 else "u"
-        wide = op(f"i32x4.extend_low_i16x8_{sign}", op(f"i16x8.extend_low_i8x16_{sign}", raw))
-        return op("i32x4.ne", wide, self.b.i32x4(0)) if shape == "mask" else wide
-
-    def load_words(self, address: Expr, space: int, valid: int) -> Expr:
-        if valid == 4:
-            return Load("v128.load", address, 0, space)
-        if valid == 1:
-            return Load("v128.load32_zero", address, 0, space)
-        pair = Load("v128.load64_zero", address, 0, space)
-        if valid == 2:
-            return pair
-        return Load("v128.load32_lane", add(address, const(8)), 0, space, 2, pair)
-
-    def load_halves(self, address: Expr, space: int, valid: int) -> Expr:
-        if valid == 4:
-            return Load("v128.load64_zero", address, 0, space)
-        value: Expr = self.b.i32x4(0)
-        for lane in range(valid):
-            at = add(address, const(2 * lane)) if lane else address
-            value = Load("v128.load16_lane", at, 0, space, lane, value)
-        return value
-
-    def load_bytes(self, address: Expr, space: int, valid: int) -> Expr:
-        if valid == 4:
-            return Load("v128.load32_zero", address, 0, space)
-        value: Expr = self.b.i32x4(0)
-        for lane in range(valid):
-            at = add(address, const(lane)) if lane else address
-            value = Load("v128.load8_lane", at, 0, space, lane, value)
-        return value
+        return vector_load(self.b, e, address, self.space(e.buffer))
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -226,7 +175,19 @@ class Values:
         rule = _RULES.get(type(e))
         if rule is None:
             raise CompilerBug(f"no Wasm for the expression {type(e).__name__}")
+        if isinstance(e, (k.Load, k.Splat)):
+            return self.once(e, rule)
         return rule(self, e)
+
+    def once(self, e: k.Load | k.Splat, rule: Callable[[Values, Any], Expr]) -> Expr:
+        """A load, or the splat of one, is lowered once per scope; its uses share the tree."""
+        load = e.value if isinstance(e, k.Splat) else e
+        if not isinstance(load, k.Load) or not load.index.is_affine:
+            return rule(self, e)
+        known = self.b.scopes[-1].loads.get(id(e))
+        if known is None:
+            known = self.b.scopes[-1].loads[id(e)] = (e, rule(self, e))
+        return known[1]
 
     def const(self, e: k.Const) -> Expr:
         shape = shape_of(e.dtype, e.lanes)
