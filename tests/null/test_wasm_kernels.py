@@ -349,10 +349,11 @@ def test_the_driver_hands_out_tiles_from_either_end(grain: int, back: bool) -> N
     machine.write(plan, image.image([call], plan))
     assert machine.load(driver(1))["run"](machine.store, plan, 0, 1, 1) == 0
     found = np.frombuffer(machine.read(y, 24), "float32").tolist()
-    tickets = [list(range(n, min(n + grain, 6))) for n in range(0, 6, grain)]
+    tickets = [range(n, min(n + grain, 6)) for n in range(0, 6, grain)]
     wanted = [0.0] * 7
-    for n in sum(tickets[::-1] if back else tickets, []):
-        wanted[n] = wanted[n + 1] + 1
+    for ticket in tickets[::-1] if back else tickets:
+        for n in ticket:
+            wanted[n] = wanted[n + 1] + 1
     assert found == wanted[:6]
 
 

@@ -161,10 +161,11 @@ def _panels(kernel: Kernel, roles: Operands, common: Schedule, machine: Machine)
     work = min(TILE_WORK, rows * machine.l2 // 16)
     span = _even(panels, max(least, work // (rows * y0 * depth)))
     # Many rows, so that each panel comes from far away seldom; as powers of two, so that matmuls
-    # of different length share code.
+    # of different length share code; all of them, if columns alone make tiles enough.
     others = prod(v.extent for v in roles.outer) * -(-panels // span)
     group = row_tiles // -(-ENOUGH_TILES // others)
-    group = min(64, max(4, 1 << group.bit_length() - 1)) if group else 4
+    power = (row_tiles - 1).bit_length() if group == row_tiles else group.bit_length() - 1
+    group = min(64, max(4, 1 << power)) if group else 4
     return replace(
         common, order="mn", x1=x0 * group, y1=y0 * span,
         r1=r1 if depth > r1 and row_tiles > 1 else 0,
