@@ -57,11 +57,11 @@ def test_register_tiles_take_whole_panels(rows: int) -> None:
 
 @pytest.mark.parametrize(("depth", "cols"), [(512, 2048), (768, 768), (3072, 768), (64, 50257)])
 def test_tiles_of_a_vector_product_leave_room_in_l2(depth: int, cols: int) -> None:
-    """A quarter of it, or one register tile: a loop reads the last ones again from there."""
+    """Half of it, or one register tile: a loop reads the last ones again from there."""
     entry = compile_matmul(1, depth, cols, Options(variants=("x86",))).entries[0]
     for machine, build in entry.builds.items():
         chosen = build.schedule
-        assert 4 * depth * chosen.y1 <= machine.l2 // 4 or chosen.y1 == chosen.y0
+        assert 4 * depth * chosen.y1 <= machine.l2 // 2 or chosen.y1 == chosen.y0
         assert build.loops.tiles >= 12
 
 

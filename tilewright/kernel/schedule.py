@@ -155,10 +155,10 @@ def _panels(kernel: Kernel, roles: Operands, common: Schedule, machine: Machine)
     own = max(1, min(depth, kernel.buffers[roles.row.buffer].size // rows))
     in_l1 = machine.l1 * 9 // 16 * depth // (4 * x0 * own)
     r1 = min(in_l1, machine.l2 // 2 // (4 * COLUMNS)) // common.r0 * common.r0
-    # Few rows read each panel once, and some hundred kilobytes per tile, not all of L2: a loop that
-    # walks back finds the last tiles still there.
+    # Few rows read each panel once, and half of L2 per tile at most: a loop that walks back finds
+    # the last tiles still there.
     least = COLUMNS // y0 if row_tiles > 1 else 1
-    work = min(TILE_WORK, rows * machine.l2 // 16)
+    work = min(TILE_WORK, rows * machine.l2 // 8)
     span = _even(panels, max(least, work // (rows * y0 * depth)))
     # Many rows, so that each panel comes from far away seldom; as powers of two, so that matmuls
     # of different length share code; all of them, if columns alone make tiles enough.
