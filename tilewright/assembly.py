@@ -265,7 +265,7 @@ class _Site:
 
         works = [work(s.kernel, c) for s, c in zip(self.plan.steps, calls, strict=True)]
         return [
-            replace(call, grain=way.grain, waits=way.waits, chained=way.chained)
+            replace(call, grain=way.grain, waits=way.waits, chained=way.chained, back=way.back)
             for call, way in zip(calls, share(works, self.costs), strict=True)
         ]
 

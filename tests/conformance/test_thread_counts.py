@@ -24,10 +24,11 @@ from tilewright.hosts.wasmtime import WasmtimeHost
 
 THREADS = (1, 2, 3)
 RUNS = 3
-#: What has a barrier of its own kind: reductions, rows, contractions, movement, gathered indices.
+#: What has a barrier of its own kind: reductions, rows, contractions, movement, gathered indices, a
+#: loop that walks its weights to and fro.
 KERNELS = (
     "matmul-100x3x2", "matmul-64x48x64", "attention-10", "softmax", "layer-norm-37", "conv-grouped",
-    "max-pool", "movement", "embedding", "row-sums",
+    "max-pool", "movement", "embedding", "row-sums", "recurrent-7-steps",
 )  # fmt: skip
 
 Outputs = Mapping[str, np.ndarray[Any, Any]]

@@ -77,6 +77,18 @@ def test_tickets_are_worth_their_price_and_enough() -> None:
     assert grain(99, 64) == 0
 
 
+def test_what_is_read_again_is_walked_the_other_way() -> None:
+    """A loop over weights w (which overlap nothing here) and v; the small step has no order."""
+    wide = {"w": (10_000, 20_000), "v": (30_000, 50_000)}
+
+    def product(weights: str, reads: str, writes: str, flops: int = BIG) -> Work:
+        return Work(flops, 0, 64, (place(reads), wide[weights]), (place(writes),))
+
+    turn = [product("w", "a", "b"), product("v", "b", "a"), step("a", "c")]
+    assert [s.back for s in share(turn * 3)] == [False] * 3 + [True] * 3 + [False] * 3
+    assert not any(s.back for s in share([product("w", "a", "b", SMALL)] * 3))
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_any_order_that_is_allowed_gives_the_plan_s_result(seed: int) -> None:
     rng = Random(seed)

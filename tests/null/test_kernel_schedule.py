@@ -8,6 +8,8 @@ import pytest
 from helpers.kernels import ANCHORS, random_case, random_schedule
 from helpers.seeds import seeds
 
+from tilewright.benchkernel import compile_matmul
+from tilewright.compiler import Options
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.roles import operands
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule, register_tile
@@ -40,8 +42,27 @@ def test_many_rows_fill_the_registers() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 64])
 def test_few_rows_keep_enough_sums_in_flight(rows: int) -> None:
-    x0, y0 = register_tile(rows, 768, Machine())
-    assert x0 * (y0 // 4) >= 8
+    for cols, panel in ((768, 1), (768, 8), (1000, 8)):
+        x0, y0 = register_tile(rows, cols, Machine(), panel)
+        assert x0 * (y0 // 4) >= 8
+
+
+@pytest.mark.parametrize("rows", [7, 8, 9, 32, 128])
+def test_register_tiles_take_whole_panels(rows: int) -> None:
+    assert register_tile(rows, 768, Machine())[1] == 12
+    assert register_tile(rows, 768, Machine(), 8)[1] == 8
+    entry = compile_matmul(rows, 64, 768, Options(variants=("x86",))).entries[0]
+    assert entry.first.schedule.y0 == 8
+
+
+@pytest.mark.parametrize(("depth", "cols"), [(512, 2048), (768, 768), (3072, 768), (64, 50257)])
+def test_tiles_of_a_vector_product_leave_room_in_l2(depth: int, cols: int) -> None:
+    """Half of it, or one register tile: a loop reads the last ones again from there."""
+    entry = compile_matmul(1, depth, cols, Options(variants=("x86",))).entries[0]
+    for machine, build in entry.builds.items():
+        chosen = build.schedule
+        assert 4 * depth * chosen.y1 <= machine.l2 // 2 or chosen.y1 == chosen.y0
+        assert build.loops.tiles >= 12
 
 
 def live(x0: int, vectors: int) -> int:

@@ -335,6 +335,28 @@ def test_the_driver_runs_steps() -> None:
     assert machine.read(0, 16) == bytes(16)
 
 
+@pytest.mark.parametrize("grain", [1, 2, 4, 6])
+@pytest.mark.parametrize("back", [False, True])
+def test_the_driver_hands_out_tiles_from_either_end(grain: int, back: bool) -> None:
+    """y[tile] = y[tile + 1] + 1 in place: the sum tells how many tiles ran before."""
+    tile = Var("tile", 6)
+    at = index(tile)
+    value = Call("add", (Load(1, at + 1, F32), Const(1.0, F32)), F32)
+    machine = Machine(1 << 16, slots=1)
+    machine.load(link([compile_tile(kernel((Store(0, at, value),), (6, 7), tile), X86)], X86, 1))
+    y, plan = 8192, 4096
+    call = image.Call(0, (y, y), (), 6, grain=grain, back=back)
+    machine.write(plan, image.image([call], plan))
+    assert machine.load(driver(1))["run"](machine.store, plan, 0, 1, 1) == 0
+    found = np.frombuffer(machine.read(y, 24), "float32").tolist()
+    tickets = [range(n, min(n + grain, 6)) for n in range(0, 6, grain)]
+    wanted = [0.0] * 7
+    for ticket in tickets[::-1] if back else tickets:
+        for n in ticket:
+            wanted[n] = wanted[n + 1] + 1
+    assert found == wanted[:6]
+
+
 @pytest.mark.parametrize(
     ("target", "value"),
     # twelve chains from 0..11 in steps of 1/2; twelve chains to the fixed point of x / 2 + 1

@@ -14,6 +14,9 @@ from itertools import accumulate
 CONTROL_BYTES = 4096
 HEADER_WORDS, STEP_WORDS = 4, 8
 
+#: Bits of a record's last word.
+WAITS, BACK = 1, 2
+
 
 @dataclass(frozen=True)
 class Call:
@@ -22,6 +25,7 @@ class Call:
     grain:   tiles per ticket; 0 is all of them: a serial step, which one worker runs
     waits:   whether all steps before must be finished first
     chained: a serial step that goes with the ticket of the serial step before it
+    back:    whether the first ticket takes the last tiles, and so on to the front
     """
 
     slot: int
@@ -31,6 +35,7 @@ class Call:
     grain: int = 0
     waits: bool = True
     chained: bool = False
+    back: bool = False
 
     @property
     def tickets(self) -> int:
@@ -51,9 +56,10 @@ def image(calls: Sequence[Call], address: int) -> bytes:
     blocks: list[int] = []
     for number, call in enumerate(calls):
         words += [call.slot, block + 4 * len(blocks), call.tiles, call.grain or call.tiles]
-        words += [call.tickets, before[number], _together(calls, number), int(call.waits)]
+        flags = WAITS * call.waits + BACK * call.back
+        words += [call.tickets, before[number], _together(calls, number), flags]
         blocks += [*call.addresses, *call.scalars]
-    words += [0, 0, 0, 0, 0, before[-1], 0, 1]
+    words += [0, 0, 0, 0, 0, before[-1], 0, WAITS]
     words += blocks
     return struct.pack(f"<{len(words)}I", *words)
 

@@ -53,11 +53,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Share:
-    """`grain`, `waits` and `chained` of bundle/image.py."""
+    """`grain`, `waits`, `chained` and `back` of bundle/image.py."""
 
     grain: int
     waits: bool
     chained: bool
+    back: bool = False
 
 
 def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
@@ -65,10 +66,15 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
 
     A step waits if it reads what an unfinished step writes, or writes what one reads or writes: by
     address, since buffers take each other's place.
+
+    A step whose largest operand was the largest of an earlier step walks its tiles the other way: a
+    part of what that step touched last is still in the nearest cache, as on each turn of a loop
+    whose weights are larger than it.
     """
     made: list[Share] = []
     pending: list[Work] = []  # since the last wait, without the open chain
     chain: list[Work] = []
+    ways: dict[Range, bool] = {}  # of each largest operand, which way it was walked last
     for step in steps:
         grain = _grain(step, costs)
         free = not any(_conflict(step, other) for other in pending)
@@ -78,7 +84,9 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
             pending = [*pending, *chain] if free else []
             chain = []
         (pending if grain else chain).append(step)
-        made.append(Share(grain, not free, chained))
+        largest = max(step.reads, key=lambda r: r[1] - r[0], default=(0, 0))
+        ways[largest] = not ways.get(largest, True)
+        made.append(Share(grain, not free, chained, ways[largest] and grain > 0))
     return tuple(made)
 
 

@@ -10,7 +10,7 @@ from math import prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.expr import Expr, Load
-from tilewright.kernel.index import Var
+from tilewright.kernel.index import Mod, Var
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import stride
 
@@ -51,6 +51,12 @@ class Operands:
     def col_step(self) -> int | None:
         """How far the column operand moves from column to column; None for panels and tables."""
         return stride(self.col.index, self.n)
+
+    @property
+    def panel(self) -> int:
+        """Columns that lie together where the column operand is packed in panels; otherwise 1."""
+        atoms = [atom for atom, by in self.col.index.terms if by == 1 and isinstance(atom, Mod)]
+        return next((a.by for a in atoms if a.value.terms == ((self.n, 1),)), 1)
 
     @property
     def runs_along_depth(self) -> bool:

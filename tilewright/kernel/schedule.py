@@ -133,7 +133,7 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
 def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     if _suits_depth(roles, machine):
         return _along_depth(roles, machine)
-    x0, y0 = register_tile(roles.m.extent, roles.n.extent, machine)
+    x0, y0 = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
     # Rows that are not contiguous need a pointer per step as well.
     inner = roles.depth[-1] if roles.depth else roles.n
     r0 = unroll(inner.extent) if (stride(roles.row.index, inner) or 0) <= 1 else 4
@@ -155,12 +155,17 @@ def _panels(kernel: Kernel, roles: Operands, common: Schedule, machine: Machine)
     own = max(1, min(depth, kernel.buffers[roles.row.buffer].size // rows))
     in_l1 = machine.l1 * 9 // 16 * depth // (4 * x0 * own)
     r1 = min(in_l1, machine.l2 // 2 // (4 * COLUMNS)) // common.r0 * common.r0
-    span = _even(panels, max(COLUMNS // y0, TILE_WORK // (rows * y0 * depth)))
+    # Few rows read each panel once, and half of L2 per tile at most: a loop that walks back finds
+    # the last tiles still there.
+    least = COLUMNS // y0 if row_tiles > 1 else 1
+    work = min(TILE_WORK, rows * machine.l2 // 8)
+    span = _even(panels, max(least, work // (rows * y0 * depth)))
     # Many rows, so that each panel comes from far away seldom; as powers of two, so that matmuls
-    # of different length share code.
+    # of different length share code; all of them, if columns alone make tiles enough.
     others = prod(v.extent for v in roles.outer) * -(-panels // span)
     group = row_tiles // -(-ENOUGH_TILES // others)
-    group = min(64, max(4, 1 << group.bit_length() - 1)) if group else 4
+    power = (row_tiles - 1).bit_length() if group == row_tiles else group.bit_length() - 1
+    group = min(64, max(4, 1 << power)) if group else 4
     return replace(
         common, order="mn", x1=x0 * group, y1=y0 * span,
         r1=r1 if depth > r1 and row_tiles > 1 else 0,
@@ -282,13 +287,14 @@ def _along_depth(roles: Operands, machine: Machine) -> Schedule:
     return Schedule(x0=x0, y0=y0, r0=2, x1=x1, y1=y1, along="k", lanes=machine.lanes)
 
 
-def register_tile(rows: int, cols: int, machine: Machine) -> tuple[int, int]:
+def register_tile(rows: int, cols: int, machine: Machine, panel: int = 1) -> tuple[int, int]:
     """Rows and columns of the register tile that spends the fewest cycles per product.
 
     x0 rows and v vectors of columns need x0*v sums, one register per element of the smaller set of
     operands, and one that walks the other.  A step costs the most of: x0*v products at 2 a cycle;
     x0 + v loads at 2 a cycle; all instructions at 4 a cycle; 4 cycles, since a sum cannot be
     touched again before.  Few rows or columns are split evenly, so partly filled tiles count.
+    Panels come from L2 at some 12 bytes a cycle, and whole: 12 columns touch two of 8.
     """
     spare = machine.registers - (1 if machine.fma else 2)
     vectors = -(-cols // machine.lanes)
@@ -300,6 +306,9 @@ def register_tile(rows: int, cols: int, machine: Machine) -> tuple[int, int]:
             x, y = rows / -(-rows // x0), vectors / -(-vectors // v)
             products = x * y if machine.fma else 2 * x * y
             cycles = max(products / 2, (x + y) / 2, (products + x + y + 2) / 4, 4.0)
+            if panel > 1:
+                touched = -(-v * machine.lanes // panel) * panel
+                cycles = max(cycles, touched * y / v * 4 / 12)
             found = (round(cycles / (x * y), 2), (x + y) / (x * y), x0, v)
             best = found if best is None or found[:2] < best[:2] else best
     assert best is not None

@@ -63,7 +63,8 @@ TRAP, STALLED = 1, 2
 #: Bytes of the plan's header and of one step record, and the fields.
 HEADER, RECORD = 16, 32
 WIDEST = 4
-SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE, SKIP, WAITS = range(0, 32, 4)
+SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE, SKIP, FLAGS = range(0, 32, 4)
+WAITS, BACK = 1, 2  # bits of FLAGS
 
 #: Looks at the state before a waiting worker sleeps: some 50 microseconds.
 DEFAULT_SPIN = 8192
@@ -195,12 +196,16 @@ def _work() -> Func:
     def word(field: int) -> Load:
         return Load("i32.load", record, HEADER + field, -1)
 
+    def flag(bit: int) -> Op:
+        return op("i32.and", word(FLAGS), const(bit))
+
     def signals(leave: int) -> If:
         look = op("i64.ne", _atomic("i64.atomic.load", PREEMPT), _i64(0))
         return If(look, (Assign(code, Invoke("hold", (), "i32")), BrIf(leave + 1, code)))
 
     place = Assign(record, add(plan, times(step, RECORD)))
     sequence = op("i32.wrap_i64", op("i64.shr_u", position, _i64(32)))
+    mirrored = op("i32.sub", op("i32.sub", word(TICKETS), const(1)), ticket)
     opened = op("i64.extend_i32_u", add(base, op("i32.sub", step, first)))
     count = (
         Assign(done, add(_atomic("i32.atomic.rmw.add", DONE, finished), finished)),
@@ -221,7 +226,7 @@ def _work() -> Func:
         Assign(step, _min(add(step, word(SKIP)), last)),
         place,
         If(
-            op("i32.or", word(WAITS), op("i32.eq", step, last)),
+            op("i32.or", flag(WAITS), op("i32.eq", step, last)),
             (
                 If(finished, count, (Assign(done, _get(DONE)),)),
                 If(op("i32.lt_s", op("i32.sub", done, word(BEFORE)), const(0)), wait),
@@ -233,7 +238,7 @@ def _work() -> Func:
     )
     tiles = (  # loop of one ticket, loop, block
         _set(STEP, add(step, const(1)), line),
-        Assign(begin, op("i32.mul", ticket, word(GRAIN))),
+        Assign(begin, op("i32.mul", op("select", mirrored, ticket, flag(BACK)), word(GRAIN))),
         Run(
             SLOT_TYPE,
             (word(ARGS), begin, _min(add(begin, word(GRAIN)), word(TILES))),
