@@ -49,7 +49,8 @@ from .measure import (
 )
 from .session import Session, quietly_closed
 
-LIMIT_PLAN = Plan(turn_ms=30.0, warm_ms=1200.0)
+#: Turns of 30 ms, behind 1.2 s in which the kernels get warm.
+LIMIT_PLAN = Plan(seconds=2.4, rounds=40)
 KEY = ("case", "browser", "engine", "threads")
 
 
@@ -134,7 +135,8 @@ def measure(
     for bound in bounds:
         finished(bound)
     for lane in lanes:
-        attempt(lane, partial(remembered, lane), say)
+        if model:
+            attempt(lane, partial(remembered, lane), say)
         finished(lane)
         attempt(lane, lane.session.close, say)
         if model or not lane.alive:
@@ -152,7 +154,7 @@ def _ready(lane: Lane, plan: Plan, model: bool) -> None:
         return
     if model:
         remembered(lane)
-    if model and plan.visits:
+    if model and plan.visits and not lane.slow(plan):
         # engines keep optimised code for the next visit only after it has been used for a while
         warmed(lane, plan)
         lane.session.reload()
@@ -173,6 +175,17 @@ def install() -> None:
     subprocess.run(command, cwd=HERE, check=True, stdout=sys.stderr)
 
 
+def prepare(cases: Sequence[Case], models: Path) -> None:
+    """Bundles and the other files that a run would make first."""
+    for number, case in enumerate(cases, 1):
+        try:
+            missing = prepared(case, models).missing
+        except Absent as error:
+            missing = {"model": str(error)}
+        found = "; ".join(f"{kind}: {why}" for kind, why in missing.items())
+        say(f"[{number}/{len(cases)}] {case.name} {found}")
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
     groups = ", ".join(GROUPS)
@@ -181,8 +194,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", default="1,2", help="with commas")
     parser.add_argument("--browser", default="chromium", choices=("chromium", "firefox"))
     parser.add_argument("--models", type=Path, default=Path("dist/models"))
+    parser.add_argument("--seconds", type=float, help="for an engine on a case, loading aside")
     parser.add_argument("--rounds", type=int, help="instead of the usual number")
     parser.add_argument("--quick", action="store_true", help="few cases, few rounds, one visit")
+    parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
     parser.add_argument("--json", action="store_true", help="the rows on stdout as JSON")
     parser.add_argument("--list", action="store_true", help="names of all cases")
     parser.add_argument("--no-save", action="store_true", help="leave the results file alone")
@@ -202,11 +217,14 @@ def main() -> None:
     threads = [int(count) for count in args.threads.split(",")]
     names = [name for name in args.only.split(",") if name]
     plan = QUICK_PLAN if args.quick else Plan()
-    if args.rounds:
-        plan = replace(plan, rounds=args.rounds)
+    given = {"seconds": args.seconds, "rounds": args.rounds}
+    plan = replace(plan, **{key: value for key, value in given.items() if value})
     cases = chosen(names or (QUICK if args.quick else ()))
     if any(ENGINES[e].package for e in engines):
         install()
+    if args.prepare:
+        prepare(cases, args.models)
+        return
     rows = run(cases, engines, threads, plan, args)
     if args.json:
         print(json.dumps(rows, indent=1))
