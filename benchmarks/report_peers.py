@@ -242,7 +242,8 @@ def _roofline(t: Table, threads: str) -> str | None:
                 if r["status"] != "ok" or not r["bytes"]:
                     continue
                 point = (r["flops"] / r["bytes"], r["gflops_fastest"])
-                points.append(Point(case, *point, 0 if engine == OURS else 1))
+                ours = engine == OURS
+                points.append(Point(case, *point, 0 if ours else 1, ours and group == "kernel"))
                 if r.get("peak_gflops"):
                     peaks.append(r["peak_gflops"])
                     streams.append(r["stream_gbps"])
