@@ -42,7 +42,8 @@ def traced(model: onnx.ModelProto, feeds: Mapping[str, Value], flat: bool) -> li
         given = [values[name] if name else None for name in node.input]
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         if node.op_type == "Shape":
-            made: Any = np.asarray(given[0].shape, np.int64)
+            chosen = slice(attributes.get("start", 0), attributes.get("end"))
+            made: Any = np.asarray(given[0].shape[chosen], np.int64)
         elif all(value is None or _known(value) for value in given):
             made = _folded(model, node, given)
         else:

@@ -175,15 +175,19 @@ def install() -> None:
     subprocess.run(command, cwd=HERE, check=True, stdout=sys.stderr)
 
 
-def prepare(cases: Sequence[Case], models: Path) -> None:
+def prepare(cases: Sequence[Case], engines: Sequence[str], models: Path) -> None:
     """Bundles and the other files that a run would make first."""
     for number, case in enumerate(cases, 1):
         try:
-            missing = prepared(case, models).missing
+            missing = prepared(case, models, needs(engines)).missing
         except Absent as error:
             missing = {"model": str(error)}
         found = "; ".join(f"{kind}: {why}" for kind, why in missing.items())
         say(f"[{number}/{len(cases)}] {case.name} {found}")
+
+
+def needs(engines: Sequence[str]) -> set[str]:
+    return {ENGINES[engine].needs for engine in engines}
 
 
 def arguments() -> argparse.Namespace:
@@ -223,7 +227,7 @@ def main() -> None:
     if any(ENGINES[e].package for e in engines):
         install()
     if args.prepare:
-        prepare(cases, args.models)
+        prepare(cases, engines, args.models)
         return
     rows = run(cases, engines, threads, plan, args)
     if args.json:
@@ -250,7 +254,7 @@ def run(
         for number, case in enumerate(cases, 1):
             say(f"[{number}/{len(cases)}] {case.name}")
             try:
-                files = prepared(case, args.models)
+                files = prepared(case, args.models, needs(engines))
             except Absent as error:
                 rows: list[Row] = [
                     {"engine": "", "threads": 0, "status": "absent", "why": str(error)}

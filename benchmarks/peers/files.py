@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -58,8 +58,8 @@ class Files:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-def prepared(case: Case, models: Path) -> Files:
-    """Everything that the engines need for `case`; Absent if its model is not there."""
+def prepared(case: Case, models: Path, kinds: Collection[str]) -> Files:
+    """What `kinds` of engines need for `case`; Absent if its model is not there."""
     folder = BUILD / case.name
     folder.mkdir(parents=True, exist_ok=True)
     work, constants = case.work, Arrays()
@@ -80,8 +80,9 @@ def prepared(case: Case, models: Path) -> Files:
     if "bundle" not in made.missing:
         plan = open_bundle(folder / "bundle").manifest.plans[-1]
         made.flops = case.flops or sum(step.flops for step in plan.steps)
-    if isinstance(work, Model):
+    if isinstance(work, Model) and "fixed.onnx" in kinds:
         _stamped(made, "fixed.onnx", onnxruntime.__version__, partial(_write_fixed, dims=dims))
+    if isinstance(work, Model):
         _links(made, "tfjs", {n: models / "tfjs" / work.stem / n for n in TFJS_FILES})
     name = f"{work.stem if isinstance(work, Model) else case.name}.tflite"
     _links(made, "tflite", {"model.tflite": models / "tflite" / name})
