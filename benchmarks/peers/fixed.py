@@ -1,8 +1,8 @@
 """A model with all sizes fixed and everything folded that they decide, for jax-js's ONNX loader.
 
 Input: an ONNX file, sizes of its named dimensions.  Output: an ONNX file in which onnxruntime has
-folded what is constant, and gathers by constant tuples have become gathers from a flat tensor,
-which that loader knows.  The arithmetic stays what it was.
+folded what is constant, gathers by constant tuples have become gathers from a flat tensor, and
+means of one element are gone: what that loader knows.  The arithmetic stays what it was.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def _flat(
     known: Mapping[str, TensorProto],
     shapes: Mapping[str, list[int]],
 ) -> Iterator[NodeProto]:
-    """GatherND(x, tuples) → Gather(Reshape(x, [-1]), offsets)."""
+    """GatherND(x, tuples) → Gather(Reshape(x, [-1]), offsets); AveragePool 1x1 → Identity."""
+    kernel = next((list(a.ints) for a in node.attribute if a.name == "kernel_shape"), [])
+    if node.op_type == "AveragePool" and set(kernel) == {1}:
+        yield helper.make_node("Identity", node.input, node.output)
+        return
     if node.op_type != "GatherND" or node.input[1] not in known:
         yield node
         return

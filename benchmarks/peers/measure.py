@@ -47,7 +47,7 @@ class Plan:
 
     seconds: float = 4.0
     rounds: int = 12
-    patience: float = 15.0
+    patience: float = 6.0
     visits: bool = True
 
     @property
@@ -236,7 +236,7 @@ def _ms(value: float) -> float:
 
 
 def _short(why: object) -> str:
-    text = " ".join(str(why).split())
+    text = " ".join(str(why).partition(" [stack=")[0].split())
     return text if len(text) <= 300 else text[:297] + "…"
 
 
