@@ -104,30 +104,29 @@ def sessions(browser: str) -> Iterator[Sessions]:
 
 
 def measure(
-    files: Files, pool: Sessions, engines: Sequence[str], threads: Sequence[int], plan: Plan
+    files: Files, pool: Sessions, wanted: Sequence[tuple[str, int]], plan: Plan
 ) -> list[Row]:
-    """All engines on one case; one row each, also for those that cannot."""
+    """All engines with their threads on one case; one row each, also for those that cannot."""
     model = files.case.group == "model"
-    bounds = [lane for lane in pool.limits if lane.session.threads in threads]
     rows: list[Row] = []
     lanes: list[Lane] = []
-    for engine in engines:
-        for count in threads:
-            row: Row = {"engine": engine, "threads": count, "status": "ok", "why": ""}
-            rows.append(row | {"version": ENGINES[engine].version})
-            if (why := files.missing.get(ENGINES[engine].needs)) is not None:
-                rows[-1] |= {"status": "skipped", "why": why}
-                continue
-            try:
-                session = pool.get(engine, count, fresh=model)
-            except TilewrightError as error:
-                rows[-1] |= {"status": "failed", "why": str(error)}
-                continue
-            session.add(files)
-            lanes.append(Lane(session, files, rows[-1]))
+    for engine, count in wanted:
+        row: Row = {"engine": engine, "threads": count, "status": "ok", "why": ""}
+        rows.append(row | {"version": ENGINES[engine].version})
+        if (why := files.missing.get(ENGINES[engine].needs)) is not None:
+            rows[-1] |= {"status": "skipped", "why": why}
+            continue
+        try:
+            session = pool.get(engine, count, fresh=model)
+        except TilewrightError as error:
+            rows[-1] |= {"status": "failed", "why": str(error)}
+            continue
+        session.add(files)
+        lanes.append(Lane(session, files, rows[-1]))
     for lane in lanes:
         attempt(lane, partial(_ready, lane, plan, model), say)
     idle(lanes, say)
+    bounds = pool.limits
     for bound in bounds:
         bound.rounds.clear()
         bound.inside.clear()
@@ -186,6 +185,15 @@ def prepare(cases: Sequence[Case], engines: Sequence[str], models: Path) -> None
         say(f"[{number}/{len(cases)}] {case.name} {found}")
 
 
+def lanes_of(engines: str, threads: str) -> list[tuple[str, int]]:
+    """`"ort,jax:1"` with `"1,2"` → ort on 1 and 2 threads, jax on 1."""
+    counts = [int(count) for count in threads.split(",")]
+    found = []
+    for name, _, only in (part.partition(":") for part in engines.split(",") if part):
+        found += [(name, count) for count in counts if not only or count == int(only)]
+    return found
+
+
 def needs(engines: Sequence[str]) -> set[str]:
     return {ENGINES[engine].needs for engine in engines}
 
@@ -194,7 +202,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
     groups = ", ".join(GROUPS)
     parser.add_argument("--only", default="", help=f"cases or groups ({groups}), with commas")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="with commas")
+    engines = "with commas; jax:1 runs on one thread only"
+    parser.add_argument("--engines", default=",".join(ENGINES), help=engines)
     parser.add_argument("--threads", default="1,2", help="with commas")
     parser.add_argument("--browser", default="chromium", choices=("chromium", "firefox"))
     parser.add_argument("--models", type=Path, default=Path("dist/models"))
@@ -215,10 +224,10 @@ def main() -> None:
     if args.list:
         print("\n".join(f"{case.group:8} {case.name}" for case in CASES))
         return
-    engines = [name for name in args.engines.split(",") if name]
+    wanted = lanes_of(args.engines, args.threads)
+    engines = list(dict.fromkeys(engine for engine, _ in wanted))
     if unknown := set(engines) - set(ENGINES):
         raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ENGINES)}")
-    threads = [int(count) for count in args.threads.split(",")]
     names = [name for name in args.only.split(",") if name]
     plan = QUICK_PLAN if args.quick else Plan()
     given = {"seconds": args.seconds, "rounds": args.rounds}
@@ -229,15 +238,14 @@ def main() -> None:
     if args.prepare:
         prepare(cases, engines, args.models)
         return
-    rows = run(cases, engines, threads, plan, args)
+    rows = run(cases, wanted, plan, args)
     if args.json:
         print(json.dumps(rows, indent=1))
 
 
 def run(
     cases: Sequence[Case],
-    engines: Sequence[str],
-    threads: Sequence[int],
+    wanted: Sequence[tuple[str, int]],
     plan: Plan,
     args: argparse.Namespace,
 ) -> list[Row]:
@@ -250,18 +258,18 @@ def run(
     }
     everything: list[Row] = []
     with sessions(args.browser) as pool:
-        pool.start_limits(threads)
+        pool.start_limits(sorted({count for _, count in wanted}))
         for number, case in enumerate(cases, 1):
             say(f"[{number}/{len(cases)}] {case.name}")
             try:
-                files = prepared(case, args.models, needs(engines))
+                files = prepared(case, args.models, needs([engine for engine, _ in wanted]))
             except Absent as error:
                 rows: list[Row] = [
                     {"engine": "", "threads": 0, "status": "absent", "why": str(error)}
                 ]
                 say(f"  skipped: {error}")
             else:
-                rows = measure(files, pool, engines, threads, plan)
+                rows = measure(files, pool, wanted, plan)
                 for row in rows:
                     say(f"  {row['engine']:10} ×{row['threads']}  {about(row)}")
             rows = [{"case": case.name, "group": case.group, **facts, **row} for row in rows]
