@@ -24,9 +24,9 @@ from tilewright.base.dtypes import BY_NUMPY
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 
+from . import fixed
 from .cases import Add, Case, Conv, Matmul, Model
 from .examples import example, model_file, named_sizes
-from .fixed import write_fixed
 from .operands import Array, Arrays, operands
 
 BUILD = Path(__file__).parents[2] / "build" / "peers"
@@ -81,7 +81,9 @@ def prepared(case: Case, models: Path, kinds: Collection[str]) -> Files:
         plan = open_bundle(folder / "bundle").manifest.plans[-1]
         made.flops = case.flops or sum(step.flops for step in plan.steps)
     if isinstance(work, Model) and "fixed.onnx" in kinds:
-        _stamped(made, "fixed.onnx", onnxruntime.__version__, partial(_write_fixed, dims=dims))
+        _stamped(
+            made, "fixed.onnx", _source(Path(fixed.__file__)), partial(_write_fixed, dims=dims)
+        )
     if isinstance(work, Model):
         _links(made, "tfjs", {n: models / "tfjs" / work.stem / n for n in TFJS_FILES})
     name = f"{work.stem if isinstance(work, Model) else case.name}.tflite"
@@ -139,13 +141,16 @@ def _expected(path: Path, inputs: Arrays) -> Arrays:
 
 
 @cache
-def _compiler() -> str:
-    """A digest of the compiler's source."""
-    root = Path(tilewright.__file__).parent
+def _source(*paths: Path) -> str:
+    """A digest of source files."""
     total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in paths:
         total.update(path.read_bytes())
     return total.hexdigest()
+
+
+def _compiler() -> str:
+    return _source(*sorted(Path(tilewright.__file__).parent.rglob("*.py")))
 
 
 def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
@@ -174,7 +179,7 @@ def _write_bundle(made: Files, folder: Path) -> None:
 
 
 def _write_fixed(made: Files, target: Path, dims: Mapping[str, int]) -> None:
-    write_fixed(made.onnx, target, dims)
+    fixed.write_fixed(made.onnx, target, dims)
 
 
 def _links(made: Files, kind: str, files: Mapping[str, Path]) -> None:

@@ -1,19 +1,19 @@
 """A model with all sizes fixed and everything folded that they decide, for jax-js's ONNX loader.
 
 Input: an ONNX file, sizes of its named dimensions.  Output: an ONNX file in which onnxruntime has
-folded what is constant, gathers by constant tuples have become gathers from a flat tensor, and
-means of one element are gone: what that loader knows.  The arithmetic stays what it was.
+folded what is constant; nodes that the loader lacks are said as others: see `REWRITES`.  The
+arithmetic stays what it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper, shape_inference
 
 from .operands import Array
 
@@ -27,44 +27,70 @@ def write_fixed(source: Path, target: Path, dims: Mapping[str, int]) -> None:
         options.add_free_dimension_override_by_name(name, size)
     onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
     model = onnx.load(target)
-    graph = model.graph
-    known = {i.name: i for i in graph.initializer}
-    shapes = {i.name: _shape(i) for i in (*graph.input, *graph.value_info)}
-    nodes = [new for node in graph.node for new in _flat(node, graph, known, shapes)]
-    del graph.node[:]
-    graph.node.extend(nodes)
-    del graph.value_info[:]
+    rewriter = Rewriter(model)
+    nodes = [new for node in model.graph.node for new in rewriter.rewritten(node)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    del model.graph.value_info[:]
     onnx.save(model, target)
 
 
-def _shape(info: onnx.ValueInfoProto) -> list[int]:
-    return [d.dim_value for d in info.type.tensor_type.shape.dim]
+class Rewriter:
+    """Replaces nodes one by one; new constants go into the model's graph."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.graph = model.graph
+        self.known = {i.name: i for i in model.graph.initializer}
+        found = shape_inference.infer_shapes(model).graph
+        self.shapes = {
+            info.name: [d.dim_value for d in info.type.tensor_type.shape.dim]
+            for info in (*found.input, *found.value_info)
+        }
+
+    def rewritten(self, node: NodeProto) -> list[NodeProto]:
+        rewrite = REWRITES.get(node.op_type)
+        return (rewrite(self, node) if rewrite else None) or [node]
+
+    def constant(self, name: str, value: Array) -> str:
+        self.graph.initializer.append(numpy_helper.from_array(value, name))
+        return name
+
+    def gather_nd(self, node: NodeProto) -> list[NodeProto] | None:
+        """GatherND(x, tuples) → Gather(Reshape(x, [-1]), offsets)."""
+        (x, tuples), made = node.input, node.output[0]
+        if tuples not in self.known:
+            return None
+        index = numpy_helper.to_array(self.known[tuples])
+        sizes = self.shapes[x]
+        assert index.shape[-1] == len(sizes), "only whole tuples are gathered here"
+        offsets = np.ravel_multi_index(tuple(np.moveaxis(index, -1, 0)), sizes).astype(np.int64)
+        line = self.constant(f"{made}:line", np.array([-1], np.int64))
+        at = self.constant(f"{made}:offsets", offsets)
+        return [
+            helper.make_node("Reshape", [x, line], [f"{made}:flat"]),
+            helper.make_node("Gather", [f"{made}:flat", at], [made], axis=0),
+        ]
+
+    def reshape(self, node: NodeProto) -> list[NodeProto] | None:
+        """Reshape(x, [0, …]), which keeps a size, → with that size."""
+        x, shape = node.input
+        wanted = numpy_helper.to_array(self.known[shape]) if shape in self.known else np.ones(1)
+        if wanted.all():
+            return None
+        sizes = [self.shapes[x][at] if size == 0 else size for at, size in enumerate(wanted)]
+        name = self.constant(f"{node.output[0]}:shape", np.array(sizes, np.int64))
+        return [helper.make_node("Reshape", [x, name], node.output)]
+
+    def average_pool(self, node: NodeProto) -> list[NodeProto] | None:
+        """AveragePool of one element → Identity."""
+        kernel = next(a.ints for a in node.attribute if a.name == "kernel_shape")
+        if set(kernel) != {1}:
+            return None
+        return [helper.make_node("Identity", node.input, node.output)]
 
 
-def _flat(
-    node: NodeProto,
-    graph: onnx.GraphProto,
-    known: Mapping[str, TensorProto],
-    shapes: Mapping[str, list[int]],
-) -> Iterator[NodeProto]:
-    """GatherND(x, tuples) → Gather(Reshape(x, [-1]), offsets); AveragePool 1x1 → Identity."""
-    kernel = next((list(a.ints) for a in node.attribute if a.name == "kernel_shape"), [])
-    if node.op_type == "AveragePool" and set(kernel) == {1}:
-        yield helper.make_node("Identity", node.input, node.output)
-        return
-    if node.op_type != "GatherND" or node.input[1] not in known:
-        yield node
-        return
-    x, made = node.input[0], node.output[0]
-    tuples = numpy_helper.to_array(known[node.input[1]])
-    sizes = shapes[x][: tuples.shape[-1]]
-    assert len(sizes) == len(shapes[x]), "only whole tuples are gathered here"
-    offsets = np.ravel_multi_index(tuple(np.moveaxis(tuples, -1, 0)), sizes).astype(np.int64)
-    graph.initializer.append(_constant(f"{made}:line", np.array([-1], np.int64)))
-    graph.initializer.append(_constant(f"{made}:offsets", offsets))
-    yield helper.make_node("Reshape", [x, f"{made}:line"], [f"{made}:flat"])
-    yield helper.make_node("Gather", [f"{made}:flat", f"{made}:offsets"], [made], axis=0)
-
-
-def _constant(name: str, value: Array) -> TensorProto:
-    return numpy_helper.from_array(value, name)
+REWRITES: dict[str, Callable[[Rewriter, NodeProto], list[NodeProto] | None]] = {
+    "AveragePool": Rewriter.average_pool,
+    "GatherND": Rewriter.gather_nd,
+    "Reshape": Rewriter.reshape,
+}
