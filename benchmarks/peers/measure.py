@@ -47,7 +47,7 @@ class Plan:
 
     seconds: float = 4.0
     rounds: int = 12
-    patience: float = 6.0
+    patience: float = 8.0
     visits: bool = True
 
     @property
