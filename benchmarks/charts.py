@@ -70,19 +70,19 @@ def grouped(
     bar, gap, start = 11, 12, 64
     scale = (WIDTH - LEFT - 70) / top
     parts = []
+    x = 16
     for i, engine in enumerate(engines):
-        x = 16 + i * 122
         parts.append(f'<rect x="{x}" y="40" width="11" height="11" rx="2" fill="{COLOURS[i]}"/>')
         parts.append(f'<text x="{x + 16}" y="50" font-size="12">{engine}</text>')
+        x += 40 + 7 * len(engine)
     y = float(start)
     for label, values in rows:
-        height = bar * len(values)
+        shown = [(i, value) for i, value in enumerate(values) if value is not None]
+        height = bar * max(len(shown), 1)
         middle = y + height / 2 + 4
         parts.append(f'<text x="{LEFT - 10}" y="{middle:.0f}" text-anchor="end">{label}</text>')
-        for i, value in enumerate(values):
-            if value is None:
-                continue
-            top_edge = y + i * bar
+        for at, (i, value) in enumerate(shown):
+            top_edge = y + at * bar
             width = max(value * scale, 1.0)
             parts.append(
                 f'<rect x="{LEFT}" y="{top_edge:.0f}" width="{width:.1f}" height="{bar - 1}" '
@@ -98,12 +98,13 @@ def grouped(
 
 @dataclass(frozen=True)
 class Point:
-    """A kernel in a roofline: operations per byte, GFLOP/s, and whose it is."""
+    """A kernel in a roofline: operations per byte, GFLOP/s, whose it is, and if its name shows."""
 
     label: str
     intensity: float
     gflops: float
     series: int
+    named: bool = False
 
 
 def roofline(
@@ -111,7 +112,9 @@ def roofline(
 ) -> str:
     """GFLOP/s over operations per byte, both logarithmic, under the machine's two limits."""
     x0, x1, y0, y1, height = 60.0, WIDTH - 20.0, 70.0, 370.0, 420
-    low, high = (math.floor(math.log2(min(p.intensity for p in points))), 9)
+    knee = peak / bandwidth
+    low = math.floor(math.log2(min(knee / 2, *(p.intensity for p in points))))
+    high = math.ceil(math.log2(max(2 * knee, *(p.intensity for p in points))))
     floor_, roof = -1, math.ceil(math.log2(peak)) + 0.3
 
     def x(value: float) -> float:
@@ -121,7 +124,6 @@ def roofline(
         clipped = max(math.log2(value), floor_)
         return y1 - (clipped - floor_) / (roof - floor_) * (y1 - y0)
 
-    knee = peak / bandwidth
     parts = [
         f'<path d="M{x(2.0**low):.1f} {y(bandwidth * 2.0**low):.1f} L{x(knee):.1f} {y(peak):.1f} '
         f'L{x1:.1f} {y(peak):.1f}" fill="none" stroke="{INK}" stroke-width="1.5"/>',
@@ -133,7 +135,10 @@ def roofline(
     for power in range(low, high + 1):
         at = x(2.0**power)
         text = f"{2**power}" if power >= 0 else f"1/{2**-power}"
-        parts.append(f'<text x="{at:.0f}" y="{y1 + 16:.0f}" font-size="10">{text}</text>')
+        parts.append(
+            f'<text x="{at:.0f}" y="{y1 + 16:.0f}" text-anchor="middle" font-size="10">'
+            f"{text}</text>"
+        )
     for power in range(math.ceil(roof)):
         at = y(2.0**power)
         parts.append(
@@ -151,6 +156,11 @@ def roofline(
             f'fill="{COLOURS[p.series]}" fill-opacity="0.8"><title>{p.label}: '
             f"{figure(p.gflops)} GFLOP/s</title></circle>"
         )
+        if p.named:
+            parts.append(
+                f'<text x="{x(p.intensity):.1f}" y="{y(p.gflops) + 15:.1f}" text-anchor="middle" '
+                f'font-size="10">{p.label}</text>'
+            )
     parts.append(
         f'<text x="{(x0 + x1) / 2:.0f}" y="{y1 + 34:.0f}" text-anchor="middle" font-size="11">'
         "operations per byte that must move; left axis GFLOP/s</text>"

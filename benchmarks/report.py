@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import report_peers
-from charts import bars, table
+import report_targets
+from charts import bars, figure, table
 
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parents[1] / "README.md"
@@ -99,6 +100,23 @@ def agreement(record: Record) -> str:
     return table(["model", *hosts], rows)
 
 
+def threads(record: Record) -> str:
+    head = ["subject", "browser", "threads", "median ms", "fastest ms", "µs per step", "GFLOP/s"]
+    head += ["over one thread: median", "fastest"]
+    rows = [
+        [
+            r["subject"],
+            r["host"],
+            str(r["threads"]),
+            *(f"{r[key]:.3g}" for key in ("median_ms", "fastest_ms", "step_us")),
+            figure(r["gflops"]),
+            *(f"{r[key]:.2f}×" for key in ("speedup_median", "speedup")),
+        ]
+        for r in record["rows"]
+    ]
+    return table(head, rows)
+
+
 def sizes(record: Record) -> str:
     rows = [[r["what"], f"{r['bytes']:,}", f"{r['limit']:,}"] for r in record["rows"]]
     return table(["what", "bytes", "limit"], rows)
@@ -106,6 +124,7 @@ def sizes(record: Record) -> str:
 
 TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
+    "threads": threads,
     "conv": conv,
     "passes": passes,
     "compile": compile_speed,
@@ -151,6 +170,7 @@ def files() -> Iterator[tuple[Path, str]]:
     found = {p.stem: json.loads(p.read_text()) for p in sorted(RESULTS.glob("*.json"))}
     records = {name: found[name] for name in TABLES if name in found}
     lines = ["# Results", "", "Made by `benchmarks/report.py` from the JSON files beside it.", ""]
+    lines += ["## targets", "", "Bold: falls short.", "", report_targets.targets(records), ""]
     for name, record in records.items():
         lines += [f"## {name}", "", facts(record), "", TABLES[name](record), ""]
         if name in DETAILS:

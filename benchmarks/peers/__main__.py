@@ -49,7 +49,8 @@ from .measure import (
 )
 from .session import Session, quietly_closed
 
-LIMIT_PLAN = Plan(turn_ms=30.0, warm_ms=1200.0)
+#: Turns of 30 ms, behind 1.2 s in which the kernels get warm.
+LIMIT_PLAN = Plan(seconds=2.4, rounds=40)
 KEY = ("case", "browser", "engine", "threads")
 
 
@@ -103,30 +104,29 @@ def sessions(browser: str) -> Iterator[Sessions]:
 
 
 def measure(
-    files: Files, pool: Sessions, engines: Sequence[str], threads: Sequence[int], plan: Plan
+    files: Files, pool: Sessions, wanted: Sequence[tuple[str, int]], plan: Plan
 ) -> list[Row]:
-    """All engines on one case; one row each, also for those that cannot."""
+    """All engines with their threads on one case; one row each, also for those that cannot."""
     model = files.case.group == "model"
-    bounds = [lane for lane in pool.limits if lane.session.threads in threads]
     rows: list[Row] = []
     lanes: list[Lane] = []
-    for engine in engines:
-        for count in threads:
-            row: Row = {"engine": engine, "threads": count, "status": "ok", "why": ""}
-            rows.append(row | {"version": ENGINES[engine].version})
-            if (why := files.missing.get(ENGINES[engine].needs)) is not None:
-                rows[-1] |= {"status": "skipped", "why": why}
-                continue
-            try:
-                session = pool.get(engine, count, fresh=model)
-            except TilewrightError as error:
-                rows[-1] |= {"status": "failed", "why": str(error)}
-                continue
-            session.add(files)
-            lanes.append(Lane(session, files, rows[-1]))
+    for engine, count in wanted:
+        row: Row = {"engine": engine, "threads": count, "status": "ok", "why": ""}
+        rows.append(row | {"version": ENGINES[engine].version})
+        if (why := files.missing.get(ENGINES[engine].needs)) is not None:
+            rows[-1] |= {"status": "skipped", "why": why}
+            continue
+        try:
+            session = pool.get(engine, count, fresh=model)
+        except TilewrightError as error:
+            rows[-1] |= {"status": "failed", "why": str(error)}
+            continue
+        session.add(files)
+        lanes.append(Lane(session, files, rows[-1]))
     for lane in lanes:
         attempt(lane, partial(_ready, lane, plan, model), say)
     idle(lanes, say)
+    bounds = pool.limits
     for bound in bounds:
         bound.rounds.clear()
         bound.inside.clear()
@@ -134,7 +134,8 @@ def measure(
     for bound in bounds:
         finished(bound)
     for lane in lanes:
-        attempt(lane, partial(remembered, lane), say)
+        if model:
+            attempt(lane, partial(remembered, lane), say)
         finished(lane)
         attempt(lane, lane.session.close, say)
         if model or not lane.alive:
@@ -152,7 +153,7 @@ def _ready(lane: Lane, plan: Plan, model: bool) -> None:
         return
     if model:
         remembered(lane)
-    if model and plan.visits:
+    if model and plan.visits and not lane.slow(plan):
         # engines keep optimised code for the next visit only after it has been used for a while
         warmed(lane, plan)
         lane.session.reload()
@@ -173,16 +174,43 @@ def install() -> None:
     subprocess.run(command, cwd=HERE, check=True, stdout=sys.stderr)
 
 
+def prepare(cases: Sequence[Case], engines: Sequence[str], models: Path) -> None:
+    """Bundles and the other files that a run would make first."""
+    for number, case in enumerate(cases, 1):
+        try:
+            missing = prepared(case, models, needs(engines)).missing
+        except Absent as error:
+            missing = {"model": str(error)}
+        found = "; ".join(f"{kind}: {why}" for kind, why in missing.items())
+        say(f"[{number}/{len(cases)}] {case.name} {found}")
+
+
+def lanes_of(engines: str, threads: str) -> list[tuple[str, int]]:
+    """`"ort,jax:1"` with `"1,2"` → ort on 1 and 2 threads, jax on 1."""
+    counts = [int(count) for count in threads.split(",")]
+    found = []
+    for name, _, only in (part.partition(":") for part in engines.split(",") if part):
+        found += [(name, count) for count in counts if not only or count == int(only)]
+    return found
+
+
+def needs(engines: Sequence[str]) -> set[str]:
+    return {ENGINES[engine].needs for engine in engines}
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
     groups = ", ".join(GROUPS)
     parser.add_argument("--only", default="", help=f"cases or groups ({groups}), with commas")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="with commas")
+    engines = "with commas; jax:1 runs on one thread only"
+    parser.add_argument("--engines", default=",".join(ENGINES), help=engines)
     parser.add_argument("--threads", default="1,2", help="with commas")
     parser.add_argument("--browser", default="chromium", choices=("chromium", "firefox"))
     parser.add_argument("--models", type=Path, default=Path("dist/models"))
+    parser.add_argument("--seconds", type=float, help="for an engine on a case, loading aside")
     parser.add_argument("--rounds", type=int, help="instead of the usual number")
     parser.add_argument("--quick", action="store_true", help="few cases, few rounds, one visit")
+    parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
     parser.add_argument("--json", action="store_true", help="the rows on stdout as JSON")
     parser.add_argument("--list", action="store_true", help="names of all cases")
     parser.add_argument("--no-save", action="store_true", help="leave the results file alone")
@@ -196,26 +224,28 @@ def main() -> None:
     if args.list:
         print("\n".join(f"{case.group:8} {case.name}" for case in CASES))
         return
-    engines = [name for name in args.engines.split(",") if name]
+    wanted = lanes_of(args.engines, args.threads)
+    engines = list(dict.fromkeys(engine for engine, _ in wanted))
     if unknown := set(engines) - set(ENGINES):
         raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ENGINES)}")
-    threads = [int(count) for count in args.threads.split(",")]
     names = [name for name in args.only.split(",") if name]
     plan = QUICK_PLAN if args.quick else Plan()
-    if args.rounds:
-        plan = replace(plan, rounds=args.rounds)
+    given = {"seconds": args.seconds, "rounds": args.rounds}
+    plan = replace(plan, **{key: value for key, value in given.items() if value})
     cases = chosen(names or (QUICK if args.quick else ()))
     if any(ENGINES[e].package for e in engines):
         install()
-    rows = run(cases, engines, threads, plan, args)
+    if args.prepare:
+        prepare(cases, engines, args.models)
+        return
+    rows = run(cases, wanted, plan, args)
     if args.json:
         print(json.dumps(rows, indent=1))
 
 
 def run(
     cases: Sequence[Case],
-    engines: Sequence[str],
-    threads: Sequence[int],
+    wanted: Sequence[tuple[str, int]],
     plan: Plan,
     args: argparse.Namespace,
 ) -> list[Row]:
@@ -228,18 +258,18 @@ def run(
     }
     everything: list[Row] = []
     with sessions(args.browser) as pool:
-        pool.start_limits(threads)
+        pool.start_limits(sorted({count for _, count in wanted}))
         for number, case in enumerate(cases, 1):
             say(f"[{number}/{len(cases)}] {case.name}")
             try:
-                files = prepared(case, args.models)
+                files = prepared(case, args.models, needs([engine for engine, _ in wanted]))
             except Absent as error:
                 rows: list[Row] = [
                     {"engine": "", "threads": 0, "status": "absent", "why": str(error)}
                 ]
                 say(f"  skipped: {error}")
             else:
-                rows = measure(files, pool, engines, threads, plan)
+                rows = measure(files, pool, wanted, plan)
                 for row in rows:
                     say(f"  {row['engine']:10} ×{row['threads']}  {about(row)}")
             rows = [{"case": case.name, "group": case.group, **facts, **row} for row in rows]

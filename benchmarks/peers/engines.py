@@ -38,7 +38,7 @@ ENGINES: dict[str, Engine] = {
         Engine("tilewright", "Tilewright", needs="bundle"),
         Engine("ort", "onnxruntime-web", "onnxruntime-web"),
         Engine("litert", "LiteRT.js", "@litertjs/core", needs="tflite"),
-        Engine("tfjs", "TF.js wasm", "@tensorflow/tfjs-backend-wasm"),
-        Engine("jax", "jax-js", "@jax-js/jax"),
+        Engine("tfjs", "TF.js wasm", "@tensorflow/tfjs-backend-wasm", needs="tfjs"),
+        Engine("jax", "jax-js", "@jax-js/jax", needs="fixed.onnx"),
     )
 }

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,14 @@ from tilewright.base.dtypes import BY_NUMPY
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 
+from . import fixed
 from .cases import Add, Case, Conv, Matmul, Model
+from .examples import example, model_file, named_sizes
 from .operands import Array, Arrays, operands
 
 BUILD = Path(__file__).parents[2] / "build" / "peers"
-EXPORTERS = ("", "-dynamo", "-sdpa-dynamo", "-torchscript", "-sdpa-torchscript")
 OPSET = 17
-#: Smaller than every vocabulary among the models.
-TOKENS = (3, 20_000)
+TFJS_FILES = ("model.json", "weights.bin")
 
 
 class Absent(Exception):
@@ -44,7 +45,7 @@ class Files:
     folder:   the served folder; onnx: the model inside it or elsewhere
     task:     what a page needs to know, less the addresses
     expected: onnxruntime's outputs
-    missing:  per kind of file ("bundle", "tflite") why it is not there
+    missing:  per kind of file ("bundle", "tflite", "tfjs", "fixed") why it is not there
     """
 
     case: Case
@@ -57,13 +58,16 @@ class Files:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-def prepared(case: Case, models: Path) -> Files:
-    """Everything that the engines need for `case`; Absent if its model is not there."""
+def prepared(case: Case, models: Path, kinds: Collection[str]) -> Files:
+    """What `kinds` of engines need for `case`; Absent if its model is not there."""
     folder = BUILD / case.name
     folder.mkdir(parents=True, exist_ok=True)
-    work = case.work
+    work, constants = case.work, Arrays()
     if isinstance(work, Model):
-        path, constants = _model_file(work, models), {}
+        found = model_file(work, models)
+        if found is None:
+            raise Absent(f"no {work.stem}.onnx in the folder of models")
+        path = found
         model = onnx.load(path, load_external_data=False)
         inputs, dims = example(model, work.length), named_sizes(model, work.length)
     else:
@@ -72,10 +76,18 @@ def prepared(case: Case, models: Path) -> Files:
         onnx.save(onnx_of(case.name, work, constants), path)
     made = Files(case, folder, path, inputs, {}, {}, case.flops)
     made.expected = _expected(path, inputs)
-    _bundle(made)
-    tflite = _tflite(case, models)
-    if tflite is None:
-        made.missing["tflite"] = f"no {_tflite_name(case)} (benchmarks/export/tflite.py makes it)"
+    _stamped(made, "bundle", _compiler(), _write_bundle)
+    if "bundle" not in made.missing:
+        plan = open_bundle(folder / "bundle").manifest.plans[-1]
+        made.flops = case.flops or sum(step.flops for step in plan.steps)
+    if isinstance(work, Model) and "fixed.onnx" in kinds:
+        _stamped(
+            made, "fixed.onnx", _source(Path(fixed.__file__)), partial(_write_fixed, dims=dims)
+        )
+    if isinstance(work, Model):
+        _links(made, "tfjs", {n: models / "tfjs" / work.stem / n for n in TFJS_FILES})
+    name = f"{work.stem if isinstance(work, Model) else case.name}.tflite"
+    _links(made, "tflite", {"model.tflite": models / "tflite" / name})
     made.task = {
         "name": case.name,
         "op": work.op,
@@ -86,8 +98,6 @@ def prepared(case: Case, models: Path) -> Files:
         "outputs": list(made.expected),
     }
     _link(folder / "model.onnx", path)
-    if tflite is not None:
-        _link(folder / "model.tflite", tflite)
     return made
 
 
@@ -119,53 +129,6 @@ def onnx_of(name: str, work: Matmul | Conv | Add, constants: Arrays) -> onnx.Mod
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-# ---- models --------------------------------------------------------------------------------------
-
-
-def _model_file(work: Model, models: Path) -> Path:
-    for exporter in EXPORTERS:
-        path = models / f"{work.stem}{exporter}.onnx"
-        if path.exists():
-            return path
-    raise Absent(f"no {work.stem}.onnx in the folder of models")
-
-
-def example(model: onnx.ModelProto, length: int) -> Arrays:
-    """Inputs that look like real ones: tokens, masks of ones, normally distributed values."""
-    source = np.random.default_rng(7)
-    constants = {i.name for i in model.graph.initializer}
-    made = {}
-    for info in model.graph.input:
-        if info.name in constants:
-            continue
-        kind = info.type.tensor_type
-        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        shape = tuple(_size(d, length) for d in kind.shape.dim)
-        if dtype.kind == "f":
-            made[info.name] = source.standard_normal(shape).astype(dtype)
-        elif dtype.kind == "b" or "mask" in info.name:
-            made[info.name] = np.ones(shape, dtype)
-        elif "position" in info.name:
-            made[info.name] = np.broadcast_to(np.arange(shape[-1]), shape).astype(dtype)
-        elif "type" in info.name:
-            made[info.name] = np.zeros(shape, dtype)
-        else:
-            made[info.name] = source.integers(*TOKENS, shape).astype(dtype)
-    return made
-
-
-def named_sizes(model: onnx.ModelProto, length: int) -> dict[str, int]:
-    """The sizes of the dimensions that the file only names."""
-    dims = [d for info in model.graph.input for d in info.type.tensor_type.shape.dim]
-    return {d.dim_param: _size(d, length) for d in dims if d.dim_param}
-
-
-def _size(dim: onnx.TensorShapeProto.Dimension, length: int) -> int:
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value)
-    return 1 if "batch" in dim.dim_param else length
-
-
 # ---- what the engines read -----------------------------------------------------------------------
 
 
@@ -178,50 +141,62 @@ def _expected(path: Path, inputs: Arrays) -> Arrays:
 
 
 @cache
-def _compiler() -> str:
-    """A digest of the compiler's source."""
-    root = Path(tilewright.__file__).parent
+def _source(*paths: Path) -> str:
+    """A digest of source files."""
     total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in paths:
         total.update(path.read_bytes())
     return total.hexdigest()
 
 
-def _bundle(made: Files) -> None:
-    """Tilewright's bundle for exactly these shapes; its flops count for all engines."""
-    folder, stamp = made.folder / "bundle", made.folder / "bundle.stamp"
+def _compiler() -> str:
+    return _source(*sorted(Path(tilewright.__file__).parent.rglob("*.py")))
+
+
+def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
+    """A file or folder of the case, made anew only when the model or its maker `by` has changed."""
+    target, stamp = made.folder / name, made.folder / f"{name}.stamp"
     status = made.onnx.stat()
-    wanted = f"{_compiler()} {status.st_size} {status.st_mtime_ns}"
+    wanted = f"{by} {status.st_size} {status.st_mtime_ns}"
     if made.onnx.parent == made.folder:
-        wanted = f"{_compiler()} {hashlib.sha256(made.onnx.read_bytes()).hexdigest()}"
+        wanted = f"{by} {hashlib.sha256(made.onnx.read_bytes()).hexdigest()}"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
     try:
-        if not (stamp.exists() and stamp.read_text() == wanted):
-            shutil.rmtree(folder, ignore_errors=True)
-            shapes = {name: value.shape for name, value in made.inputs.items()}
-            write(compile_model(made.onnx, Options(shapes=shapes)).contents, folder)
-            stamp.write_text(wanted)
-        plan = open_bundle(folder).manifest.plans[-1]
-        made.flops = made.case.flops or sum(step.flops for step in plan.steps)
+        make(made, target)
+        stamp.write_text(wanted)
     except Exception as error:
         # The other engines are measured all the same; the table says what is missing here.
         stamp.unlink(missing_ok=True)
-        made.missing["bundle"] = f"{type(error).__name__}: {error}"
+        made.missing[name] = f"{type(error).__name__}: {error}"
 
 
-def _tflite_name(case: Case) -> str:
-    return f"{case.work.stem if isinstance(case.work, Model) else case.name}.tflite"
+def _write_bundle(made: Files, folder: Path) -> None:
+    """Tilewright's bundle for exactly these shapes; its flops count for all engines."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shapes = {name: value.shape for name, value in made.inputs.items()}
+    write(compile_model(made.onnx, Options(shapes=shapes)).contents, folder)
 
 
-def _tflite(case: Case, models: Path) -> Path | None:
-    path = models / "tflite" / _tflite_name(case)
-    return path if path.exists() else None
+def _write_fixed(made: Files, target: Path, dims: Mapping[str, int]) -> None:
+    fixed.write_fixed(made.onnx, target, dims)
+
+
+def _links(made: Files, kind: str, files: Mapping[str, Path]) -> None:
+    """Files that an exporter made, under the names that the page asks for."""
+    if absent := [path for path in files.values() if not path.exists()]:
+        made.missing[kind] = f"no {absent[0].name} of that model: see benchmarks/export/README.md"
+        return
+    for name, target in files.items():
+        _link(made.folder / name, target)
 
 
 def _described(folder: Path, name: str, value: Array) -> dict[str, Any]:
     """The tensor as raw bytes in the folder: as it is, and channels-last if it is a picture."""
     file = f"{name.replace('/', '_').replace(':', '_')}.bin"
     _store(folder / file, value)
-    facts = {"name": name, "dtype": BY_NUMPY[value.dtype.name].name, "shape": list(value.shape)}
+    dtype = BY_NUMPY[value.dtype.name].name
+    facts: dict[str, Any] = {"name": name, "dtype": dtype, "shape": list(value.shape)}
     if value.ndim == 4:
         # activations NCHW to NHWC, filters OIHW to HWIO
         last = value.transpose((2, 3, 1, 0) if name == "w" else (0, 2, 3, 1))

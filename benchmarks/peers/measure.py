@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,8 @@ import numpy as np
 
 from tilewright.base.errors import TilewrightError
 
-from .files import Arrays, Files
+from .files import Files
+from .operands import Arrays
 from .session import Json, Session
 
 Row = dict[str, Any]
@@ -29,28 +31,35 @@ SAMPLE_MS = 1.0
 LEAST_ROUNDS = 3
 #: Above this share of a core, an idle engine disturbs the one that is measured.
 IDLE_LIMIT = 0.05
-SETTLE = 8
+IDLE_SECONDS, SETTLE = 0.4, 8
+WARM_RUNS = 20_000
 
 
 @dataclass(frozen=True)
 class Plan:
     """How much is measured.
 
-    rounds:   turns per engine; turn_ms: how long a turn lasts, at least one run
-    warm_ms:  before the rounds, at most `warm_runs` runs, at least two
-    lane_s:   an engine's last round begins before it has used that much, from the third on
+    seconds:  what an engine gets for a case: half of it to get warm in, half for its rounds
+    rounds:   turns per engine, at most; a slow engine gets LEAST_ROUNDS, however long they take
+    patience: an engine whose first run takes that many seconds runs once more, and that is all
     visits:   models are loaded a second time in the same browser
     """
 
+    seconds: float = 4.0
     rounds: int = 12
-    turn_ms: float = 60.0
-    warm_ms: float = 1500.0
-    warm_runs: int = 20_000
-    lane_s: float = 6.0
+    patience: float = 8.0
     visits: bool = True
 
+    @property
+    def warm_ms(self) -> float:
+        return 500.0 * self.seconds
 
-QUICK = Plan(rounds=5, turn_ms=30.0, warm_ms=700.0, lane_s=2.0, visits=False)
+    @property
+    def turn_ms(self) -> float:
+        return 500.0 * self.seconds / self.rounds
+
+
+QUICK = Plan(seconds=1.2, rounds=5, visits=False)
 
 
 @dataclass
@@ -71,7 +80,10 @@ class Lane:
 
     @property
     def alive(self) -> bool:
-        return self.row["status"] == "ok"
+        return bool(self.row["status"] == "ok")
+
+    def slow(self, plan: Plan) -> bool:
+        return float(self.row.get("first_ms", 0.0)) > plan.patience * 1000
 
     def fail(self, why: object) -> None:
         self.row |= {"status": "failed", "why": _short(why)}
@@ -117,8 +129,9 @@ def opened(lane: Lane, visit: str) -> None:
 
 def warmed(lane: Lane, plan: Plan) -> None:
     """Warm, and how many runs make a turn."""
-    lane.session.warm(plan.warm_ms, plan.warm_runs)
-    fastest = max(lane.session.warm(plan.warm_ms / 4, plan.warm_runs), 1e-4)
+    if lane.slow(plan):
+        return
+    fastest = max(lane.session.warm(plan.warm_ms, WARM_RUNS), 1e-4)
     lane.batch = 1 if lane.driver else max(1, math.ceil(SAMPLE_MS / fastest))
     lane.samples = max(1, round(plan.turn_ms / (fastest * lane.batch)))
 
@@ -129,10 +142,11 @@ def rounds(lanes: Sequence[Lane], plan: Plan, clock: Callable[[], float], say: S
     for number in range(plan.rounds):
         order = range(len(lanes)) if number % 2 == 0 else reversed(range(len(lanes)))
         for at in order:
-            if number >= LEAST_ROUNDS and spent[at] > plan.lane_s:
+            lane = lanes[at]
+            if number >= (1 if lane.slow(plan) else LEAST_ROUNDS) and spent[at] > plan.seconds / 2:
                 continue
             start = clock()
-            attempt(lanes[at], partial(_turn, lanes[at]), say)
+            attempt(lane, partial(_turn, lane), say)
             spent[at] += clock() - start
 
 
@@ -144,15 +158,19 @@ def _turn(lane: Lane) -> None:
 
 def idle(lanes: Sequence[Lane], say: Say) -> None:
     """Nobody may work while nobody is asked: a pool that spins would falsify its neighbours."""
-    for lane in lanes:
-        share = lane.session.idle_share() if lane.alive else None
-        for _ in range(SETTLE):  # browsers still compile in the background after a warm-up
-            if share is None or share <= IDLE_LIMIT:
-                break
-            share = lane.session.idle_share()
-        lane.row["idle_cores"] = None if share is None else round(share, 3)
-        if share is not None and share > IDLE_LIMIT:
-            say(f"  {label(lane)} takes {share:.2f} cores while it is idle")
+    alive = [lane for lane in lanes if lane.alive]
+    for _ in range(SETTLE):  # browsers still compile in the background after a warm-up
+        before, start = [lane.session.cpu_seconds() for lane in alive], time.monotonic()
+        time.sleep(IDLE_SECONDS)
+        for lane, then in zip(alive, before, strict=True):
+            now, past = lane.session.cpu_seconds(), time.monotonic() - start
+            busy_for = None if now is None or then is None else now - then
+            lane.row["idle_cores"] = None if busy_for is None else round(busy_for / past, 3)
+        busy = [lane for lane in alive if (lane.row["idle_cores"] or 0) > IDLE_LIMIT]
+        if not busy:
+            return
+    for lane in busy:
+        say(f"  {label(lane)} takes {lane.row['idle_cores']:.2f} cores while it is idle")
 
 
 def remembered(lane: Lane) -> None:
@@ -180,6 +198,7 @@ def finished(lane: Lane) -> None:
     }
     if lane.inside:
         lane.row["inside_ms"] = _ms(min(lane.inside))
+        lane.row["inside_median_ms"] = _ms(statistics.median(lane.inside))
     if flops:
         lane.row["gflops"] = round(flops / lane.row["median_ms"] / 1e6, 3)
         lane.row["gflops_fastest"] = round(flops / times[0] / 1e6, 3)
@@ -217,7 +236,7 @@ def _ms(value: float) -> float:
 
 
 def _short(why: object) -> str:
-    text = " ".join(str(why).split())
+    text = " ".join(str(why).partition(" [stack=")[0].split())
     return text if len(text) <= 300 else text[:297] + "…"
 
 

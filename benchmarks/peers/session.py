@@ -7,7 +7,6 @@ of its page is that engine's memory.
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,13 @@ from tilewright.hosts.browser_process import BrowserProcess, started
 from tilewright.server import BackgroundServer
 
 from . import process
-from .files import Arrays, Files
+from .files import Files
+from .operands import Arrays
 from .site import Site
 
 START_SECONDS = 60.0
 #: The longest silence of a page, by what it was asked.
 LOAD_SECONDS, RUN_SECONDS, MEMORY_SECONDS = 120.0, 90.0, 30.0
-IDLE_SECONDS = 0.5
 Json = dict[str, Any]
 
 
@@ -110,15 +109,10 @@ class Session:
         self._new_page(go=True)
         self._meet()
 
-    def idle_share(self) -> float | None:
-        """Cores that the browser keeps busy while nobody asks for anything."""
-        before, start = self._group(process.cpu_seconds), time.monotonic()
-        if before is None:
-            return None
-        time.sleep(IDLE_SECONDS)
-        after = self._group(process.cpu_seconds)
-        assert after is not None
-        return (after - before) / (time.monotonic() - start)
+    def cpu_seconds(self) -> float | None:
+        """Processor time of the browser so far; None where the system does not say."""
+        found: float | None = self._group(process.cpu_seconds)
+        return found
 
     def _group(self, ask: Any) -> Any:
         assert self._process is not None
@@ -138,7 +132,8 @@ class Session:
         self.user_agent = self._link.wait_for_page(START_SECONDS)["userAgent"]
 
     def _ask(self, method: str, timeout: float, **params: Any) -> Json:
-        return self._request(method, timeout, params).result
+        found: Json = self._request(method, timeout, params).result
+        return found
 
     def _request(self, method: str, timeout: float, params: Json) -> Any:
         assert self._link is not None

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -204,3 +205,58 @@ def test_partial_runs_merge_case_by_case(tmp_path: Path, monkeypatch: Any) -> No
     rows = json.loads(path.read_text())["rows"]
     assert [(r["case"], r["ms"]) for r in rows] == [("b", 2), ("a", 3)]
     assert all(r["commit"] and r["date"] for r in rows)
+
+
+def test_engines_can_be_kept_to_one_thread() -> None:
+    lanes_of = module("benchmarks.peers.__main__").lanes_of
+    assert lanes_of("ort,jax:1", "1,2") == [("ort", 1), ("ort", 2), ("jax", 1)]
+
+
+def test_an_engine_beyond_patience_runs_once() -> None:
+    measure = module("benchmarks.peers.measure")
+    files = module("benchmarks.peers.files").Files
+    (case,) = module("benchmarks.peers.cases").chosen(["k0"])
+    given = files(case, Path(), Path(), {}, {}, {}, 1_000_000)
+    plan = measure.Plan(seconds=1.0)
+    rows = [{"status": "ok", "why": "", "first_ms": ms} for ms in (10.0, 2000 * plan.patience)]
+    lanes = [measure.Lane(FakeSession("a", 1.0), given, row) for row in rows]
+    ticks = iter(range(1000))  # every turn takes a second, more than a whole share
+    measure.rounds(lanes, plan, lambda: float(next(ticks)), lambda _: None)
+    assert [len(lane.rounds) for lane in lanes] == [measure.LEAST_ROUNDS, 1]
+
+
+@pytest.mark.parametrize("name", ["gpt2-tiny-dynamo", "roberta-tiny-sdpa-dynamo"])
+def test_fixed_sizes_leave_the_answer_alone(name: str, tmp_path: Path) -> None:
+    """What jax-js gets: nothing that its loader lacks, and onnxruntime's very answer."""
+    examples = module("benchmarks.peers.examples")
+    source, target = ROOT / "tests" / "models" / f"{name}.onnx", tmp_path / "fixed.onnx"
+    model = onnx.load(source)
+    inputs = {k: np.minimum(v, 90) for k, v in examples.example(model, 24).items()}
+    dims = examples.named_sizes(model, 24)
+    module("benchmarks.peers.fixed").write_fixed(source, target, dims)
+    made = {node.op_type for node in onnx.load(target).graph.node}
+    assert not made & {"GatherND", "Range", "Shape", "Expand"}
+    options = onnxruntime.SessionOptions()
+    # optimising what it has written itself, onnxruntime may give one name to two tensors
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    want, got = (
+        onnxruntime.InferenceSession(str(path), options).run(None, inputs)[0]
+        for path in (source, target)
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_targets_of_a_small_record() -> None:
+    kernels = [{"kernel": f"K{i}", "host": "chromium", "share_of_peak_median": s}
+               for i, s in enumerate((0.95, 0.93, 0.85, 0.75))]  # fmt: skip
+    steps = [{"subject": name, "host": "chromium", "threads": 2, "speedup_median": faster}
+             for name, faster in (("K0", 1.95), ("K1", 1.5))]  # fmt: skip
+    records = {"kernels": {"rows": kernels}, "threads": {"rows": steps}, "peers": FIXTURE}
+    lines = module("report_targets").targets(records).splitlines()
+    found = {line.split(" | ")[0].lstrip("| "): line.split(" | ")[1:] for line in lines}
+    assert found["what"] == ["must be", "chromium, 1", "chromium, 2 |"]
+    assert found["K0, K1: share of the peak, the lesser"] == ["≥ 0.92", "0.93", "– |"]
+    assert found["K2, K3: share of the peak, the lesser"] == ["≥ 0.8", "**0.75**", "– |"]
+    assert found["K0, K1: threads over one"] == ["≥ 1.9", "–", "**1.50** |"]
+    assert found["models over onnxruntime-web, the least"] == ["≥ 1.5", "2.00", "– |"]
+    assert found["memory beside onnxruntime-web, mean"] == ["≤ 0.5", "0.25", "– |"]

@@ -14,7 +14,7 @@ import { watchMemories } from './memories.js';
  */
 
 const PROTOCOL = 1;
-const MEMORY_MS = 3000;
+const MEMORY_MS = 1500;
 const query = new URLSearchParams(location.search);
 const memories = watchMemories();
 /** Chromium's questions about memory are not in the types. @type {any} */

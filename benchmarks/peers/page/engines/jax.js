@@ -1,4 +1,5 @@
-// jax-js on its Wasm backend: kernels through jit, models through its ONNX loader.
+// jax-js on its Wasm backend: kernels through jit, models through its ONNX loader,
+// which wants every size fixed.
 // Its pool has as many workers as the browser names cores; without SharedArrayBuffer it has none.
 
 import { fetchAll, fetchBytes } from '../tensors.js';
@@ -41,7 +42,7 @@ export async function start(threads) {
         return { run: async () => [await outputOf('y', kernel(kept()))], dispose };
       }
       const { ONNXModel } = await import(ONNX);
-      const onnx = new ONNXModel(await fetchBytes(`${task.base}model.onnx`));
+      const onnx = new ONNXModel(await fetchBytes(`${task.base}fixed.onnx`));
       const model = jax.jit(onnx.run);
       return {
         run: async () => Promise.all(Object.entries(model(kept())).map(([name, y]) => outputOf(name, y))),

@@ -29,18 +29,21 @@ export async function start(threads) {
   return {
     about: { version: tf.version_core, threads: threads > 1 ? tf.wasm.getThreadsCount() : 1 },
     async open(task) {
-      const load = async (/** @type {any[]} */ list) => Object.fromEntries((await fetchAll(task.base, list, true)).map(({ name, data, shape }) => [name, tf.tensor(data, shape)]));
-      if (!(task.op in KERNELS)) throw new Error(`no model: nothing converts ${task.name} to TF.js here`);
+      const load = async (/** @type {any[]} */ list) => Object.fromEntries((await fetchAll(task.base, list, true)).map(({ name, dtype, data, shape }) => [name, dtype === 'f32' ? tf.tensor(data, shape) : tf.tensor(Int32Array.from(data, Number), shape, 'int32')]));
       const tensors = { ...await load(task.inputs), ...await load(task.constants) };
+      const model = task.op in KERNELS ? null : await tf.loadGraphModel(`${task.base}model.json`);
       return {
         async run() {
-          const y = KERNELS[task.op](tf, tensors, task.conv);
+          const y = model ? model.execute(tensors) : KERNELS[task.op](tf, tensors, task.conv);
           const data = await y.data();
-          const shape = y.shape;
+          const { shape, dtype } = y;
           y.dispose();
-          return [{ name: 'y', dtype: 'f32', shape, data }];
+          return [{ name: task.outputs[0], dtype: dtype === 'float32' ? 'f32' : 'i32', shape, data }];
         },
-        dispose: () => Object.values(tensors).forEach((tensor) => tensor.dispose()),
+        dispose() {
+          Object.values(tensors).forEach((tensor) => tensor.dispose());
+          model?.dispose();
+        },
       };
     },
   };

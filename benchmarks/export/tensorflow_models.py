@@ -1,0 +1,126 @@
+"""The models of benchmarks/peers as TFLite files and TF.js graph models, with our very weights.
+
+Input: the folder of ONNX models, `--out DIR`, names to choose some.  Output: DIR/tflite/NAME.tflite
+and DIR/tfjs/NAME/model.json with weights.bin, of exactly the sizes that are measured.  Needs
+TensorFlow and onnx (see README.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+import onnx
+import tensorflow as tf
+from google.protobuf.json_format import MessageToDict
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from tensorflow.python.grappler import tf_optimizer
+from tensorflow_ops import traced
+
+from benchmarks.peers.cases import CASES, Model
+from benchmarks.peers.examples import example, model_file
+
+#: What TF.js's own converter asks of TensorFlow's optimiser.
+REWRITES = ("debug_stripper", "remap", "constfold", "arithmetic", "dependency")
+
+
+def function(path: Path, length: int, flat: bool) -> Any:
+    """The model as a concrete function of fixed shapes, integers of 32 bits, pictures NHWC."""
+    model = onnx.load(path)
+    specs = []
+    for name, value in example(model, length).items():
+        shape = tuple(value.shape[i] for i in (0, 2, 3, 1)) if value.ndim == 4 else value.shape
+        dtype = {"int64": "int32"}.get(value.dtype.name, value.dtype.name)
+        specs.append(tf.TensorSpec(shape, dtype, name=name))
+
+    def run(*given: Any) -> list[Any]:
+        feeds = {spec.name: tensor for spec, tensor in zip(specs, given, strict=True)}
+        return [tf.identity(value) for value in traced(model, feeds, flat)]
+
+    return tf.function(run, autograph=False).get_concrete_function(*specs)
+
+
+def write_tflite(path: Path, length: int, out: Path, name: str) -> None:
+    concrete = function(path, length, flat=True)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], tf.Module())
+    target = out / "tflite" / f"{name}.tflite"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(converter.convert())
+    print(f"{target.name}: {target.stat().st_size:,} bytes", flush=True)
+
+
+def write_tfjs(path: Path, length: int, out: Path, name: str) -> None:
+    """A graph model: the graph without its constants as JSON, the constants as bytes."""
+    concrete = convert_variables_to_constants_v2(function(path, length, flat=False))
+    graph = _optimised(concrete)
+    folder = out / "tfjs" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    weights, chunks = [], []
+    for node in graph.node:
+        if node.op == "Const":
+            value = tf.make_ndarray(node.attr["value"].tensor)
+            node.attr["value"].tensor.tensor_content = b""
+            weights.append(
+                {"name": node.name, "shape": list(value.shape), "dtype": value.dtype.name}
+            )
+            chunks.append(np.ascontiguousarray(value).tobytes())
+            for field in ("float_val", "int_val", "bool_val", "half_val", "double_val"):
+                node.attr["value"].tensor.ClearField(field)
+    (folder / "weights.bin").write_bytes(b"".join(chunks))
+    record = {
+        "format": "graph-model",
+        "generatedBy": "benchmarks/export",
+        "modelTopology": MessageToDict(graph),
+        "weightsManifest": [{"paths": ["weights.bin"], "weights": weights}],
+        "outputs": [tensor.name for tensor in concrete.outputs],
+    }
+    (folder / "model.json").write_text(json.dumps(record))
+    print(f"tfjs {name}: {(folder / 'weights.bin').stat().st_size:,} bytes", flush=True)
+
+
+def _optimised(concrete: Any) -> Any:
+    """The function's graph after TensorFlow's optimiser, which fuses biases and activations."""
+    collection = meta_graph_pb2.CollectionDef()
+    collection.node_list.value.extend(tensor.name.split(":")[0] for tensor in concrete.outputs)
+    exported = tf.compat.v1.train.export_meta_graph(
+        graph_def=concrete.graph.as_graph_def(), graph=concrete.graph
+    )
+    exported.collection_def["train_op"].CopyFrom(collection)
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.optimizers.extend(REWRITES)
+    return tf_optimizer.OptimizeGraph(config, exported)
+
+
+WRITERS: dict[str, Callable[[Path, int, Path, str], None]] = {
+    "tflite": write_tflite,
+    "tfjs": write_tfjs,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--models", type=Path, required=True, help="the folder of ONNX files")
+    parser.add_argument("--out", type=Path, required=True, help="the folder for the others")
+    parser.add_argument("--format", choices=sorted(WRITERS), help="only this one")
+    parser.add_argument("names", nargs="*", help="only these cases")
+    options = parser.parse_args()
+    for case in CASES:
+        if not isinstance(case.work, Model) or (options.names and case.name not in options.names):
+            continue
+        path = model_file(case.work, options.models)
+        if path is None:
+            continue
+        for name in [options.format] if options.format else sorted(WRITERS):
+            WRITERS[name](path, case.work.length, options.out, case.work.stem)
+
+
+if __name__ == "__main__":
+    main()
