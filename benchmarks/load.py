@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.base.dtypes import DTYPES
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 
-PARTS = ("manifest", "code", "weights", "warmup", "ready")
+PARTS = ("manifest", "code", "weights", "ready")
 STEADY_RUNS = 5
 
 

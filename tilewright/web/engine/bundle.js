@@ -5,9 +5,6 @@ import { EngineError } from './errors.js';
 
 export const FORMAT = 2;
 
-/** Words of a plan image before its step records, and of one record (slot, arguments, tiles, …). */
-export const IMAGE = { header: 4, step: 8 };
-
 const REBUILD = 'Build the bundle again';
 const FILE_REF = { file: 'string', digest: 'string', bytes: 'number' };
 const MANIFEST = {

@@ -54,5 +54,5 @@ export async function instantiate({ modules, memory, slots, scratch, scratchByte
   /** @type {any} */
   let driver;
   for (const module of modules) ({ exports: driver } = await WebAssembly.instantiate(module, imports));
-  return { driver, table };
+  return driver;
 }

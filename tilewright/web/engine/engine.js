@@ -35,7 +35,7 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   try {
     const { info, plans, setup } = await link.request('load', { url: absolute(url), limits, threads });
     const { memory } = link;
-    const near = memory && makeMachine(plans, memory, (await instantiate({ ...setup, memory }, 0)).driver, 1);
+    const near = memory && makeMachine(plans, memory, await instantiate({ ...setup, memory }, 0), 1);
     return makeEngine(link, info, plans, near);
   } catch (error) {
     link.close(error);

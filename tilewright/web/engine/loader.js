@@ -8,7 +8,6 @@ import { instantiate, makeMemory, SPIN, wordsOf } from './driver.js';
 import { bundleFiles, makeMeter } from './files.js';
 import { makeMachine } from './machine.js';
 import { openStore } from './store.js';
-import { warmUp } from './warmup.js';
 
 const PAGE = 65536;
 const WASM32_PAGES = 65536;
@@ -19,7 +18,7 @@ const POINTER = 'bundle.json';
 export async function loadBundle(url, limits, { threads, pool, claim }, report) {
   const start = performance.now();
   /** @type {T.Timings} */
-  const timings = { manifest: 0, code: 0, weights: 0, warmup: 0, ready: 0 };
+  const timings = { manifest: 0, code: 0, weights: 0, ready: 0 };
   const reached = (/** @type {keyof T.Timings} */ part) => {
     timings[part] = performance.now() - start;
   };
@@ -41,18 +40,16 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
   try {
     meter.enter('code');
     let end = manifest.memory.weights;
+    const images = code.images.map((ref, plan) => ({ ref, address: plans[plan].address }));
     const shards = manifest.weights.shards.map((ref) => ({ ref, address: (end += ref.bytes) - ref.bytes }));
-    const images = fillMemory(code.images.map((ref, plan) => ({ ref, address: plans[plan].address })), memory, files);
-    const compiling = Promise.all([files.module(code), files.bytes(manifest.driver).then((bytes) => WebAssembly.compile(bytes)), images]);
-    const weights = fillMemory(shards, memory, files).then(() => reached('weights'));
+    const compiling = Promise.all([files.module(code), files.bytes(manifest.driver).then((bytes) => WebAssembly.compile(bytes))]);
+    const weights = fillMemory([...images, ...shards], memory, files).then(() => reached('weights'));
     const starting = compiling.then(async ([kernels, module]) => {
       meter.enter('weights');
       const { scratch, scratch_bytes: scratchBytes } = manifest.memory;
       const setup = { modules: [kernels.module, module], memory, slots: manifest.slots, scratch, scratchBytes };
-      const [{ driver, table }, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
+      const [driver, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
       reached('code');
-      const stopWarming = warmUp(memory, table, plans, meter);
-      timings.warmup = await weights.finally(stopWarming).then(stopWarming);
       return { driver, setup, problems, problem: kernels.problem };
     });
     const [{ driver, setup, problems, problem }] = await Promise.all([starting, weights]);

@@ -6,7 +6,7 @@ import { instantiate, leaveRun, live, TRAP, wordsOf } from './driver.js';
 /** @type {T.Serve} */
 async function serve(setup, number, port) {
   try {
-    const { driver } = await instantiate(setup, number);
+    const driver = await instantiate(setup, number);
     port.postMessage('');
     for (;;) {
       try {

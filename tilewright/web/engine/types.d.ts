@@ -87,8 +87,8 @@ export type Limits = {
   verify?: boolean;
 };
 
-/** Milliseconds since the load began at which each part was there; `warmup` is time spent in kernels. */
-export type Timings = { manifest: number; code: number; weights: number; warmup: number; ready: number };
+/** Milliseconds since the load began at which each part was there. */
+export type Timings = { manifest: number; code: number; weights: number; ready: number };
 
 export type Phase = 'manifest' | 'code' | 'weights' | 'ready';
 export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; cachedBytes: number };
@@ -294,8 +294,6 @@ export interface Meter {
   count(bytes: number, fromCache: boolean): void;
 }
 
-/** A piece of warm-up: one kernel, at the step with the most tiles. */
-export type WarmUpJob = { kernel: Kernel; args: number; tiles: number; next: number; spent: number };
 
 // Functions of tensors.js.
 
@@ -372,10 +370,7 @@ export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
 /** The files that a load needs, each content once. */
 export type NeededFiles = (manifest: Manifest, code: Code) => FileRef[];
-/** Starts at once; gives what ends it. */
-export type WarmUp = (memory: WebAssembly.Memory, table: WebAssembly.Table, plans: Plan[], meter: Meter) => () => number;
-export type JobsOf = (memory: WebAssembly.Memory, table: WebAssembly.Table, plans: Plan[]) => WarmUpJob[];
-export type Instantiate = (setup: Setup, worker: number) => Promise<{ driver: Driver; table: WebAssembly.Table }>;
+export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Ends the run that is under way because this worker will not go on with it. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 /** `near` runs short plans in the page, if memory is shared. */
@@ -390,5 +385,3 @@ export type IsNamed = (error: unknown, name: string) => boolean;
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Large results move to the main thread instead of being copied. */
 export type LargeParts = (value: any) => Transferable[];
-/** Whatever lies in the arena is the input. A kernel that traps on it is left to the first run. */
-export type WarmUpWork = (job: WarmUpJob) => number;

@@ -8,7 +8,7 @@ const FILES = [
   '/', '/style.css', '/icon.svg', '/sentences.json', '/api/bundles',
   ...['app', 'catalogue', 'collection', 'device_view', 'elements', 'latency_view', 'model', 'ranking_view', 'status_view', 'words']
     .map((name) => `/${name}.js`),
-  ...['bundle', 'driver', 'engine', 'errors', 'features', 'files', 'link', 'loader', 'machine', 'pool', 'serve', 'store', 'tensors', 'warmup', 'worker']
+  ...['bundle', 'driver', 'engine', 'errors', 'features', 'files', 'link', 'loader', 'machine', 'pool', 'serve', 'store', 'tensors', 'worker']
     .map((name) => `/engine/${name}.js`),
   '/vendor/tokenizers/tokenizers.min.mjs',
 ];
