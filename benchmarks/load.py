@@ -1,89 +1,136 @@
-"""How long it takes until a bundle is ready: a first visit, second visits, and the first run.
+"""Load to ready, first run and peak memory beside onnxruntime-web: a first visit, then second ones.
 
-Input: bundles, a browser.  Output: results/load.json: milliseconds of each part of a load (medians
-and the fastest), the first run beside the steady ones, memory.  "First" empties the kept files
-before each load; the browser itself stays open, so its own start is never in a number.
+Input: models (the names of benchmarks/peers).  Output: results/load-BROWSER.json: a row per model
+and engine.  Both engines do the same, by turns: a new browser with an empty profile, first visit,
+some runs, then the page anew in the same browser, whose caches now have everything.
 
-    uv run python benchmarks/load.py .demo/minilm --bucket n=128
+    uv run python -m benchmarks.load --models dist/models --only minilm,roberta_base
+    uv run python -m benchmarks.load --models dist/models --quick
+
+Memory, for both alike: Wasm memory plus JavaScript heap when the model has run, and the most that
+the page's process had in memory until then, less what it had before the engine was loaded.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import common
-import numpy as np
+from benchmarks import common
+from benchmarks.peers.__main__ import install, say
+from benchmarks.peers.cases import chosen
+from benchmarks.peers.files import Files, prepared
+from benchmarks.peers.measure import compared
+from benchmarks.peers.session import Session
 
-from tilewright.base.dtypes import DTYPES
-from tilewright.hosts.browser import BrowserHost, BrowserModel
+ENGINES = ("tilewright", "ort")
+MODELS = ("minilm", "roberta_base", "mobilenet_v2", "squeezenet")
+#: Runs between the first visit and the second, so that code which browsers keep is there to keep.
+WARM_MS, WARM_RUNS = 1000.0, 50
 
-PARTS = ("manifest", "code", "weights", "ready")
-STEADY_RUNS = 5
+
+@dataclass
+class Seen:
+    """What the visits of one engine took: milliseconds, and bytes."""
+
+    cold: list[float] = field(default_factory=list)
+    warm: list[float] = field(default_factory=list)
+    first_cold: list[float] = field(default_factory=list)
+    first_warm: list[float] = field(default_factory=list)
+    counted: list[int] = field(default_factory=list)
+    peak: list[int] = field(default_factory=list)
+    net_peak: list[int] = field(default_factory=list)
 
 
-def inputs_of(model: BrowserModel, sizes: dict[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-    """Ones of every type: token ids and masks alike can have them."""
-    found = {}
-    for info in model.info["inputs"]:
-        shape = [sizes.get(d, max(model.info["dims"].get(d, [1]))) if isinstance(d, str) else d
-                 for d in info["shape"]]  # fmt: skip
-        found[info["name"]] = np.ones(shape, DTYPES[info["dtype"]].numpy)
+def visits(seen: Seen, session: Session, files: Files, again: int) -> None:
+    """A first visit in a browser that has just been started, then `again` more."""
+    session.add(files)
+    empty = session.memory()["resident_peak_bytes"]
+    for number in range(1 + again):
+        if number:
+            session.reload()
+        ready = session.open(files)["milliseconds"]
+        first, outputs, _ = session.first()
+        error, why = compared(outputs, files.expected)
+        if why or not error <= files.case.tolerance:
+            raise SystemExit(f"{session.engine}, {files.case.name}: {why or f'error {error:.1e}'}")
+        (seen.warm if number else seen.cold).append(ready)
+        (seen.first_warm if number else seen.first_cold).append(first)
+        if number == 0:
+            session.warm(WARM_MS, WARM_RUNS)
+            memory = session.memory()
+            seen.counted.append(memory["wasm_bytes"] + (memory["js_bytes"] or 0))
+            if empty is not None:
+                seen.peak.append(memory["resident_peak_bytes"])
+                seen.net_peak.append(memory["resident_peak_bytes"] - empty)
+
+
+def row(files: Files, engine: str, threads: int, seen: Seen) -> dict[str, Any]:
+    """Medians, and of the loads the fastest too: on a busy machine that is what means most."""
+    found: dict[str, Any] = {"case": files.case.name, "engine": engine, "threads": threads}
+    for visit, ready, first in (
+        ("cold", seen.cold, seen.first_cold),
+        ("warm", seen.warm, seen.first_warm),
+    ):
+        found |= {
+            f"load_{visit}_ms": round(statistics.median(ready), 1),
+            f"load_{visit}_fastest_ms": round(min(ready), 1),
+            f"load_{visit}_n": len(ready),
+            f"first_{visit}_ms": round(statistics.median(first), 1),
+        }
+    for name, sizes in (
+        ("counted_bytes", seen.counted),
+        ("resident_peak_bytes", seen.peak),
+        ("net_peak_bytes", seen.net_peak),
+    ):
+        found[name] = int(statistics.median(sizes)) if sizes else None
     return found
 
 
-def visit(host: BrowserHost, bundle: Path, sizes: dict[str, int], threads: int) -> dict[str, Any]:
-    """One load with its first runs."""
-    model = host.load(bundle, threads=threads)
-    inputs = inputs_of(model, sizes)
-    runs = [model.run(inputs) for _ in range(1 + STEADY_RUNS)]
-    info = model.info
-    model.dispose()
-    return {
-        **info["timings"],
-        "first_run": runs[0].milliseconds,
-        "later_run": min(r.milliseconds for r in runs[1:]),
-        "memory_bytes": info["memoryBytes"],
-        "downloaded_bytes": info["cache"]["downloadedBytes"],
-        "variant": info["variant"]["name"],
-    }
+def ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """Ours over theirs, for the terminal."""
+    keys = ("load_cold_ms", "load_warm_ms", "load_warm_fastest_ms")
+    keys += ("counted_bytes", "resident_peak_bytes", "net_peak_bytes")
+    return ", ".join(f"{k} {ours[k] / theirs[k]:.2f}" for k in keys if ours[k] and theirs[k])
 
 
-def row(bundle: Path, kind: str, visits: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians over the visits, and the fastest."""
-    timed = (*PARTS, "first_run", "later_run")
-    found: dict[str, Any] = {"bundle": bundle.name, "visit": kind, "n": len(visits)}
-    for part in timed:
-        found[f"{part}_ms"] = round(statistics.median(v[part] for v in visits), 1)
-    found["fastest_ready_ms"] = round(min(v["ready"] for v in visits), 1)
-    fixed = ("memory_bytes", "downloaded_bytes", "variant")
-    return found | {name: visits[-1][name] for name in fixed}
+def measure(
+    files: Files, browser: str, threads: int, rounds: int, again: int
+) -> Sequence[dict[str, Any]]:
+    seen = {engine: Seen() for engine in ENGINES}
+    for number in range(rounds):
+        for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
+            with Session(engine, threads, browser) as session:
+                visits(seen[engine], session, files, again)
+    return [row(files, engine, threads, seen[engine]) for engine in ENGINES]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bundles", type=Path, nargs="+")
-    parser.add_argument("--browser", default="chromium")
-    parser.add_argument("--bucket", action="append", default=[], metavar="DIM=SIZE")
-    parser.add_argument("--visits", type=int, default=5)
+    parser = argparse.ArgumentParser(prog="benchmarks.load", description=__doc__)
+    parser.add_argument("--only", default=",".join(MODELS), help="models, with commas")
+    parser.add_argument("--models", type=Path, default=Path("dist/models"))
+    parser.add_argument("--browser", default="chromium", choices=("chromium", "firefox"))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5, help="new browsers per engine")
+    parser.add_argument("--visits", type=int, default=5, help="second visits in each browser")
+    parser.add_argument("--quick", action="store_true", help="one round, two visits, not saved")
     args = parser.parse_args()
-    sizes = {name: int(size) for name, size in (b.split("=") for b in args.bucket)}
-    rows = []
-    with BrowserHost(args.browser) as host:
-        for bundle in args.bundles:
-            first = []
-            for _ in range(args.visits):
-                host.request("clear_cache", {})
-                first.append(visit(host, bundle, sizes, args.threads))
-            second = [visit(host, bundle, sizes, args.threads) for _ in range(args.visits)]
-            rows += [row(bundle, "first", first), row(bundle, "second", second)]
-    for found in rows:
-        print(found)
-    facts = {"browser": args.browser, "threads": args.threads}
-    print(common.save(f"load-{args.browser}", rows, **facts))
+    rounds, again = (1, 2) if args.quick else (args.rounds, args.visits)
+    install()
+    rows: list[dict[str, Any]] = []
+    for case in chosen(args.only.split(",")):
+        files = prepared(case, args.models)
+        made = measure(files, args.browser, args.threads, rounds, again)
+        for found in made:
+            say(str(found))
+        say(f"{case.name}: {ratios(*made)}")
+        rows += made
+    if not args.quick:
+        print(common.save(f"load-{args.browser}", rows, browser=args.browser))
 
 
 if __name__ == "__main__":

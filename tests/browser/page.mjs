@@ -282,6 +282,48 @@ const SCENARIOS = {
     return spoilt;
   }, bytes),
 
+  /** Loads a bundle several times at once, as tabs do that are opened together. */
+  together: ({ page }, { url, times }) => page.evaluate(async (url, times) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const engines = await Promise.all(Array.from({ length: times }, () => load(url)));
+    engines.forEach((engine) => engine.dispose());
+    return engines.map(({ info }) => info.cache);
+  }, url, times),
+
+  /** Begins a load that ends with the time limit. */
+  abandon: ({ page }, { url, milliseconds }) => page.evaluate(async (url, milliseconds) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    return load(url, { signal: AbortSignal.timeout(milliseconds) }).then(() => 'done', (error) => error.name);
+  }, url, milliseconds),
+
+  /** Names of the kept files, once there are so many, or all that there are when the time is over. */
+  kept: ({ page }, { count }) => page.evaluate(async (count) => {
+    const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle('tilewright-v2');
+    const end = performance.now() + 5000;
+    for (;;) {
+      const names = [];
+      for await (const name of folder.keys()) names.push(name);
+      if (names.length === count || performance.now() > end) return names;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }, count),
+
+  /** Tidies the store as if so many days had passed. */
+  tidyLater: ({ page }, { days }) => page.evaluate(async (days) => {
+    const { openStore } = await import(new URL('/engine/store.js', location.href).href);
+    const { now } = Date;
+    Date.now = () => now() + days * 24 * 3600 * 1000;
+    await (await openStore()).tidy(new Set());
+    Date.now = now;
+  }, days),
+
+  /** Limits what this origin may keep; without a number no longer.  Only Chromium can. */
+  async quota({ page }, { bytes }) {
+    const session = await page.createCDPSession();
+    // The limit ends with the session, so that stays open as long as its page.
+    await session.send('Storage.overrideQuotaForOrigin', { origin: new URL(page.url()).origin, quotaSize: bytes });
+  },
+
   /** What the engine's probes say of this browser. */
   host: ({ page }) => page.evaluate(async () => (await import(new URL('/engine/engine.js', location.href).href)).probeHost()),
 

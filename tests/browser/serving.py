@@ -36,6 +36,7 @@ class Watched:
         self._seen: list[str] = []
         self._news = threading.Condition()
         self._held: tuple[str, ...] = ()
+        self._refused: tuple[str, ...] = ()
         #: Other content types by the end of a path.
         self.types: dict[str, str] = {}
 
@@ -54,6 +55,9 @@ class Watched:
         with self._news:
             self._seen.append(path)
             self._news.notify_all()
+        if path.endswith(self._refused):
+            await Response(status_code=503)(scope, receive, send)
+            return
 
         async def pass_on(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -82,6 +86,15 @@ class Watched:
             yield
         finally:
             self._held = ()
+
+    @contextmanager
+    def refusing(self, *files: str) -> Iterator[None]:
+        """Requests for these files fail, as of a server in trouble, until the context ends."""
+        self._refused = files
+        try:
+            yield
+        finally:
+            self._refused = ()
 
     def wait_until_asked(self, file: str, times: int = 1) -> None:
         with self._news:

@@ -106,12 +106,19 @@ def test_missing_file(refuse: Refuse, spoilt: Path, part: str) -> None:
     assert error.facts["status"] == 404
 
 
-def test_truncated_shard(refuse: Refuse, spoilt: Path) -> None:
-    file = bundles.shards(spoilt)[0]
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("more", [-1, 1, 1 << 20])
+def test_shard_of_another_length(refuse: Refuse, spoilt: Path, part: int, more: int) -> None:
+    """Too much is refused as well, and what lies behind in memory is never touched."""
+    file = bundles.shards(spoilt)[part]
     data = (spoilt / file).read_bytes()
-    (spoilt / file).write_bytes(data[:-1])
+    (spoilt / file).write_bytes(data + bytes(more) if more > 0 else data[:more])
     error = refuse(spoilt, BundleCorrupt)
-    assert (error.facts["found"], error.facts["expected"]) == (len(data) - 1, len(data))
+    assert error.facts["expected"] == len(data)
+    if more < 0:
+        assert error.facts["found"] == len(data) + more
+    else:
+        assert error.facts["found"] > len(data)
 
 
 @pytest.mark.parametrize("text", ["<!doctype html><title>404</title>", "", "[]", "null", '"x"'])

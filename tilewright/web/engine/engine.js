@@ -1,7 +1,7 @@
 // Tilewright's browser engine, as a page sees it; types.d.ts describes what it gives.
 // Kernels run in workers: here are the order of runs, and the copying where memory is shared.
 
-import { abortError, EngineError } from './errors.js';
+import { abortError, EngineError, requireCount } from './errors.js';
 import { instantiate } from './driver.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
@@ -162,12 +162,6 @@ const delivered = (outputs, into) => outputs.map((output) => {
   into[output.name]?.set(output.data);
   return { ...output, data: into[output.name] ?? output.data };
 });
-
-/** @type {T.RequireCount} */
-function requireCount(name, value, least) {
-  if (Number.isInteger(value) && value >= least) return;
-  throw new EngineError('input', `${name} must be an integer of at least ${least}, found ${value}`, `Give ${name} as a whole number`, { [name]: value });
-}
 
 /** @type {T.OrAborted} */
 function orAborted(promise, signal) {

@@ -35,3 +35,9 @@ export function asEngineError(thrown) {
 }
 
 export const abortError = () => new DOMException('The operation was aborted', 'AbortError');
+
+/** @type {T.RequireCount} */
+export function requireCount(name, value, least, most = 1e6) {
+  if (Number.isInteger(value) && value >= least && value <= most) return;
+  throw new EngineError('input', `${name} must be an integer from ${least} to ${most}, found ${value}`, `Correct ${name}, or leave it out`, { [name]: value });
+}

@@ -2,7 +2,7 @@
 // Output: host features, the code variant to take, what is lost.  User agents are never looked at.
 
 import { MOST_THREADS } from './driver.js';
-import { EngineError } from './errors.js';
+import { EngineError, requireCount } from './errors.js';
 
 /** i32.const x, i8x16.splat @param {number} x */
 const splat = (x) => [0x41, x, 0xfd, 0x0f];
@@ -50,10 +50,7 @@ function dotIsUnsigned() {
 
 /** @type {T.ThreadsFor} */
 export function threadsFor(host, asked = host.threads) {
-  if (!Number.isInteger(asked) || asked < 1 || asked > MOST_THREADS) {
-    throw new EngineError('input', `threads must be an integer from 1 to ${MOST_THREADS}, found ${asked}`,
-      'Leave threads out, or give the number of cores', { threads: asked });
-  }
+  requireCount('threads', asked, 1, MOST_THREADS);
   return host.isolated ? asked : 1;
 }
 

@@ -5,11 +5,28 @@ import { EngineError } from './errors.js';
 
 /** Kept files up to this many bytes are checked on every load. */
 const ALWAYS_CHECKED = 1 << 20;
+/** Bytes of one read. */
+const CHUNK = 1 << 16;
 /** Milliseconds between reports. */
 const INTERVAL = 80;
 
 /** @type {T.BundleFiles} */
 export function bundleFiles({ base, store, meter, signal, verify }) {
+  let settle = async () => {};
+  let copy = new Uint8Array();
+  let turn = Promise.resolve('');
+
+  /** Digests take no shared memory: of that a copy, one file at a time, always in the same place. @type {T.Digest} */
+  function digestOf(bytes) {
+    if (bytes.buffer instanceof ArrayBuffer) return sha256(bytes);
+    turn = turn.then(() => {
+      if (copy.length < bytes.length) copy = new Uint8Array(bytes.length);
+      copy.set(bytes);
+      return sha256(copy.subarray(0, bytes.length));
+    });
+    return turn;
+  }
+
   /** @type {T.Get} */
   async function get(file, cache) {
     const response = await fetch(new URL(file, base), { cache, signal }).catch((error) => {
@@ -18,7 +35,6 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     });
     if (response.ok) return response;
     const { status } = response;
-    await response.body?.cancel();
     if (status === 404 || status === 410) {
       throw corrupt(`${file} is missing on the server`, 'Check the URL, and copy the whole bundle folder to the server', { file, status });
     }
@@ -29,22 +45,20 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   async function receive(ref, response, region, kept = false) {
     let at = 0;
     try {
-      const reader = /** @type {ReadableStream<T.Bytes>} */ (response.body).getReader();
-      for (;;) {
-        const { done, value } = await reader.read();
+      const reader = readerOf(response);
+      let chunk = new Uint8Array(CHUNK);
+      while (at <= ref.bytes) {
+        const { done, value } = await reader.read(chunk);
         if (done) break;
-        if (at + value.length > region.length) {
-          reader.cancel().catch(() => {});
-          throw wrongLength(ref, at + value.length);
-        }
-        region.set(value, at);
+        region.set(value.subarray(0, ref.bytes - at), at);
         at += value.length;
         meter.count(value.length, kept);
+        chunk = new Uint8Array(value.buffer);
       }
-      if (at !== ref.bytes) throw wrongLength(ref, at);
-      const found = await sha256(region);
-      if (found !== ref.digest) {
-        throw corrupt(`${ref.file} is not what the manifest promises: its bytes have another digest`, COPY, { file: ref.file, expected: ref.digest, found });
+      const [what, expected, found] = at === ref.bytes ? ['digest', ref.digest, await digestOf(region)] : ['length', ref.bytes, at];
+      if (found !== expected) {
+        throw corrupt(`${ref.file} is not what the manifest promises: it has another ${what}`,
+          'Copy the bundle to the server again, in binary mode, and load it anew', { file: ref.file, expected, found });
       }
     } catch (error) {
       meter.count(-at, kept);
@@ -57,7 +71,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   async function into(ref, region) {
     if (await store.read(ref.digest, region)) {
       const trusted = ref.bytes > ALWAYS_CHECKED && !verify;
-      if (trusted || await sha256(region) === ref.digest) return meter.count(ref.bytes, true);
+      if (trusted || await digestOf(region) === ref.digest) return meter.count(ref.bytes, true);
       await store.drop(ref.digest);
     }
     // The store is the cache: a copy in the HTTP cache as well would only cost disk.
@@ -90,20 +104,23 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     } catch (error) {
       signal.throwIfAborted();
       // Offline with a kept copy, or a stale copy in the HTTP cache: `bytes` knows what to do.
-      if (!kept && !(error instanceof EngineError && error.code === 'bundle-corrupt')) throw error;
-      return { module: await WebAssembly.compile(await bytes(ref)), problem: 'it comes from the kept copy' };
+      return { module: await WebAssembly.compile(await bytes(ref)), problem: String(error) };
     }
   }
 
   /** @type {T.Files['pointer']} */
   async function pointer(name, read) {
-    const url = new URL(name, base).href;
-    const key = `pointer-${await sha256(new TextEncoder().encode(url))}`;
+    const { href } = new URL(name, base);
+    const key = `pointer-${await sha256(new TextEncoder().encode(href))}`;
     try {
-      const found = new Uint8Array(await (await get(url, 'no-cache')).arrayBuffer());
-      const value = read(found, name);
-      await store.keep(key, found);
-      return value;
+      const found = new Uint8Array(await (await get(href, 'no-cache')).arrayBuffer());
+      settle = async () => {
+        copy = new Uint8Array();
+        const old = String(await store.find(key)) !== String(found) && await store.reach(key, new Set());
+        await store.keep(key, found);
+        if (old) store.tidy(old);
+      };
+      return read(found, name);
     } catch (error) {
       const kept = error instanceof EngineError && error.code === 'network' && await store.find(key);
       if (!kept) throw error;
@@ -111,26 +128,28 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     }
   }
 
-  return { pointer, bytes, into, module };
+  return { pointer, bytes, into, module, settle: () => settle() };
 }
-
-const COPY = 'Copy the bundle to the server again, in binary mode, and load it anew';
 
 /** @type {T.Corrupt} */
 const corrupt = (message, hint, facts) => new EngineError('bundle-corrupt', message, hint, facts);
-
-/** @type {T.WrongLength} */
-const wrongLength = ({ file, bytes: expected }, found) => corrupt(
-  `${file} has the wrong length: expected ${expected} bytes, found ${found > expected ? 'more' : found}`, COPY, { file, expected, found });
 
 /** @type {T.NetworkError} */
 const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause}`,
   "Check the connection and the page's content security policy, then load again: finished files are kept", { file });
 
-/** @param {Uint8Array} bytes digests take no shared memory, so of that a copy */
+/** Fills one buffer again and again, where the browser's bodies are byte streams. @type {T.ReaderOf} */
+function readerOf({ body }) {
+  try {
+    return body.getReader({ mode: 'byob' });
+  } catch {
+    return body.getReader();
+  }
+}
+
+/** @type {T.Digest} */
 async function sha256(bytes) {
-  const plain = bytes.buffer instanceof ArrayBuffer ? /** @type {T.Bytes} */ (bytes) : bytes.slice();
-  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', plain));
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 

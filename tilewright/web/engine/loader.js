@@ -53,6 +53,7 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
       return { driver, setup, problems, problem: kernels.problem };
     });
     const [{ driver, setup, problems, problem }] = await Promise.all([starting, weights]);
+    await files.settle();
     meter.enter('ready');
     reached('ready');
     const { name, tool, inputs, outputs, dims, assets } = manifest;

@@ -2,6 +2,11 @@
 // A store that fails (private mode, quota) is never an error: it notes the problem and is off.
 
 const FOLDER = 'tilewright-v2';
+/** The file that is being written: one at a time, whatever the number of tabs. */
+const PART = 'part';
+/** Milliseconds to wait for other tabs, and to keep a bundle after its last load. */
+const PATIENCE = 10_000;
+const KEPT_FOR = 30 * 86_400_000;
 
 /** @returns {Promise<T.Store>} */
 export async function openStore() {
@@ -16,13 +21,20 @@ export async function openStore() {
   }
 
   /** @param {string} name */
-  async function handle(name) {
-    try {
-      return await folder?.getFileHandle(name) ?? null;
-    } catch (error) {
-      if (!isNamed(error, 'NotFoundError')) fail(error);
-      return null;
-    }
+  const handle = async (name) => await folder?.getFileHandle(name).catch(() => null) ?? null;
+
+  /** @type {T.Store['drop']} */
+  const drop = async (name) => folder?.removeEntry(name).catch(() => {});
+
+  /** @type {T.Store['find']} */
+  const find = async (name) => (await handle(name))?.getFile().then(bytesOf) ?? null;
+
+  /** A pointer's text names its manifest, and the manifest's text all else. @type {T.Store['reach']} */
+  async function reach(name, found, depth = 2) {
+    found.add(name);
+    const text = new TextDecoder().decode(depth && await find(name) || undefined);
+    for (const [digest] of text.matchAll(/\b[0-9a-f]{64}\b/g)) if (!found.has(digest)) await reach(digest, found, depth - 1);
+    return found;
   }
 
   try {
@@ -40,11 +52,9 @@ export async function openStore() {
       return problem;
     },
 
+    drop,
+    find,
     has: async (name) => await handle(name) !== null,
-
-    async drop(name) {
-      await folder?.removeEntry(name).catch(() => {});
-    },
 
     async read(name, region) {
       const file = await handle(name);
@@ -53,7 +63,7 @@ export async function openStore() {
       const access = await openAccess(file, { mode: 'read-only' });
       try {
         if (access) return access.getSize() === region.length && access.read(region, { at: 0 }) === region.length;
-        const bytes = await bytesOf(file);
+        const bytes = await bytesOf(await file.getFile());
         if (bytes.length === region.length) region.set(bytes);
         return bytes.length === region.length;
       } catch {
@@ -64,38 +74,61 @@ export async function openStore() {
     },
 
     async keep(name, bytes) {
-      if (!folder) return;
+      const into = folder;
+      if (!into) return;
       try {
-        const file = await folder.getFileHandle(`${name}.part`, { create: true });
-        const access = await openAccess(file);
-        if (!access) return; // another tab is keeping the same file, or this is no worker
-        try {
-          access.truncate(0);
-          access.write(bytes, { at: 0 });
-          access.flush();
-        } finally {
-          access.close();
-        }
-        // It gets its name only when all of it is on the disk.
-        await /** @type {any} */ (file).move(name);
+        await navigator.locks.request(FOLDER, { signal: AbortSignal.timeout(PATIENCE) }, async () => {
+          const file = await into.getFileHandle(PART, { create: true });
+          try {
+            const access = await openAccess(file);
+            if (!access) return; // this is no worker
+            try {
+              access.truncate(0);
+              access.write(bytes, { at: 0 });
+              access.flush();
+            } finally {
+              access.close();
+            }
+            // It gets its name only when all of it is on the disk.
+            await /** @type {any} */ (file).move(name);
+          } finally {
+            await into.removeEntry(PART).catch(() => {});
+          }
+        });
       } catch (error) {
-        await folder?.removeEntry(`${name}.part`).catch(() => {});
-        fail(error);
+        // Another tab reads that very file: then it is kept.
+        if (!isNamed(error, 'NoModificationAllowedError')) fail(error);
       }
     },
 
-    async find(name) {
-      const file = await handle(name);
-      return file && bytesOf(file);
+    reach,
+
+    async tidy(old) {
+      /** @type {any} */
+      const all = folder;
+      const now = Date.now();
+      const live = new Set();
+      /** @type {string[]} */
+      const gone = [];
+      try {
+        for await (const [name, file] of all?.entries() ?? []) {
+          const stale = now - (await file.getFile()).lastModified > KEPT_FOR;
+          if (name.startsWith('pointer') && !stale) await reach(name, live);
+          else if (stale || old.has(name)) gone.push(name);
+        }
+      } catch {
+        return; // another tab is at the same
+      }
+      for (const name of gone) if (!live.has(name)) await drop(name);
     },
   };
 }
 
-/** @param {FileSystemFileHandle} file */
-const bytesOf = async (file) => new Uint8Array(await (await file.getFile()).arrayBuffer());
+/** @param {Blob} file */
+const bytesOf = async (file) => new Uint8Array(await file.arrayBuffer());
 
 /** @type {T.IsNamed} */
-const isNamed = (error, name) => error instanceof DOMException && error.name === name;
+const isNamed = (error, name) => error?.name === name;
 
 /** @type {T.OpenAccess} */
 async function openAccess(file, options) {

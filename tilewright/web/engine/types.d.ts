@@ -124,7 +124,6 @@ export type Setup = {
   scratch: number;
   scratchBytes: number;
 };
-export type Kernel = (args: number, first: number, last: number) => void;
 
 export type LoadOptions = Limits & {
   /** Called a few times per second. */
@@ -246,6 +245,11 @@ export interface Files {
    * only if it can be read, so that some gateway's own page never replaces a good one.
    */
   pointer<T>(name: string, read: (bytes: Bytes, name: string) => T): Promise<T>;
+  /**
+   * All of the bundle is here.  Only now its pointer is kept: a download that ends half-way leaves the
+   * bundle of before as the one that works offline.  What no pointer leads to any more is deleted.
+   */
+  settle(): Promise<void>;
   bytes(ref: FileRef): Promise<Bytes>;
   /**
    * Reads a file to its final place: no second copy of it exists in the page.  A kept file had its
@@ -278,10 +282,17 @@ export interface Store {
   drop(name: string): Promise<void>;
   /** Fills the region with the kept file; false if there is none of exactly this length. */
   read(name: string, region: Uint8Array): Promise<boolean>;
-  /** Keeps verified bytes. */
+  /** Keeps verified bytes.  Tabs take turns; a worker that is ended in between leaves no file of this name. */
   keep(name: string, bytes: Uint8Array): Promise<void>;
   /** A small file whose length is known to nobody. */
   find(name: string): Promise<Bytes | null>;
+  /** Adds the names of all kept files that a kept pointer leads to, its own included. */
+  reach(name: string, found: Set<string>, depth?: number): Promise<Set<string>>;
+  /**
+   * Deletes files that are old: in this set, or not written for thirty days.  What a pointer of the
+   * last thirty days leads to stays.  Whatever goes too much is only downloaded again; it never fails.
+   */
+  tidy(old: Set<string>): Promise<void>;
 }
 
 /** Counts the bytes of a load. */
@@ -293,7 +304,6 @@ export interface Meter {
   /** Negative numbers take back. */
   count(bytes: number, fromCache: boolean): void;
 }
-
 
 // Functions of tensors.js.
 
@@ -344,8 +354,10 @@ export type ReadAsset = (manifest: Manifest, files: Files, name: string) => Prom
 export type Get = (file: string, cache: RequestCache) => Promise<Response>;
 /** Chunk by chunk, then checked; `kept` is how its bytes are counted. */
 export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
+/** A reader for any body: one that takes the buffer to fill, or else one that brings its own. */
+export type ReaderOf = (response: any) => { read(chunk: Bytes): Promise<{ done: boolean; value: Bytes }> };
+export type Digest = (bytes: any) => Promise<string>;
 export type Corrupt = (message: string, hint: string, facts: Facts) => Error;
-export type WrongLength = (ref: FileRef, found: number) => Error;
 export type NetworkError = (file: string, cause: unknown) => Error;
 export type StartWorker = (file: string, fail: Fail) => Lodged;
 export type Fail = (message: string, hint: string, facts?: Facts) => void;
@@ -358,7 +370,7 @@ export type Ask = (kind: string, work: any, tensors: Tensor[], here?: Machine | 
 export type Repeat = (kind: string, bucket: Sizes, counts: { runs: number; warmup?: number }) => Promise<any>;
 /** Outputs that came with a message, in the arrays that were given for them. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
-export type RequireCount = (name: string, value: number, least: number) => void;
+export type RequireCount = (name: string, value: number, least: number, most?: number) => void;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
 export type MakeMachine = (plans: Plan[], memory: WebAssembly.Memory, driver: Driver, threads: number) => Machine;
 /** Milliseconds of steps of a plan, by default of all. */
@@ -380,7 +392,7 @@ export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
 export type RegionOf = (buffer: ArrayBufferLike, place: Placed) => any;
 export type Serve = (setup: Setup, number: number, port: MessagePort) => Promise<void>;
-export type IsNamed = (error: unknown, name: string) => boolean;
+export type IsNamed = (error: any, name: string) => boolean;
 /** Null if somebody else has it open, or outside of a worker. */
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Large results move to the main thread instead of being copied. */
