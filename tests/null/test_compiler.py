@@ -145,3 +145,11 @@ def test_two_assets_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="same name"):
         compile_model(path, Options(assets=tuple(assets)))
     compile_model(path, replace(Options(), assets=(assets[0],)))
+
+
+def test_nothing_lies_over_inputs(tmp_path: Path) -> None:
+    """A run leaves its inputs as they were: they can be used again where they are."""
+    chain = [helper.make_node("Softmax", [f"{a}"], [f"{b}"], axis=-1) for a, b in ("xs", "sy")]
+    (plan,) = compile_model(model(tmp_path, chain, 64, 64), Options()).manifest.plans
+    x, y = (range(t.address, t.address + t.bytes) for t in (*plan.inputs, *plan.outputs))
+    assert x.stop <= y.start or y.stop <= x.start

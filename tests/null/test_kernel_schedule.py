@@ -8,8 +8,10 @@ import pytest
 from helpers.kernels import ANCHORS, random_case, random_schedule
 from helpers.seeds import seeds
 
-from tilewright.benchkernel import compile_matmul
+from tilewright.base.dtypes import F32
+from tilewright.benchkernel import compile_graph, compile_matmul
 from tilewright.compiler import Options
+from tilewright.graph.node import Graph, contract, graph_input
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.roles import operands
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule, register_tile
@@ -63,6 +65,15 @@ def test_tiles_of_a_vector_product_leave_room_in_l2(depth: int, cols: int) -> No
         chosen = build.schedule
         assert 4 * depth * chosen.y1 <= machine.l2 // 2 or chosen.y1 == chosen.y0
         assert build.loops.tiles >= 12
+
+
+@pytest.mark.parametrize(("depth", "order"), [(64, "mn"), (384, "nm")])
+def test_columns_that_fit_l1_stay_there_whole(depth: int, order: str) -> None:
+    a = graph_input("a", (2, 64, depth), F32)
+    b = graph_input("b", (2, depth, 64), F32)
+    graph = Graph("product", (("a", a), ("b", b)), (("y", contract("bmk,bkn->bmn", a, b)),))
+    (entry,) = compile_graph(graph).entries
+    assert {build.schedule.order for build in entry.builds.values()} == {order}
 
 
 def live(x0: int, vectors: int) -> int:

@@ -173,7 +173,7 @@ def _panels(kernel: Kernel, roles: Operands, common: Schedule, machine: Machine)
 
 
 def _in_rows(kernel: Kernel, roles: Operands, common: Schedule, machine: Machine) -> Schedule:
-    """Columns as they lie in memory, or copied: a panel stays in L1 while rows stream by."""
+    """Columns as they lie in memory, or copied: a panel, or a whole block, stays in L1."""
     x0, y0, depth = common.x0, common.y0, roles.steps
     row_tiles, panels = -(-roles.m.extent // x0), -(-roles.n.extent // y0)
     r1 = machine.l1 * 3 // 4 // (4 * (x0 + y0)) // common.r0 * common.r0
@@ -187,8 +187,11 @@ def _in_rows(kernel: Kernel, roles: Operands, common: Schedule, machine: Machine
     group = max(4, min(32, fits))
     if row_tiles > group:
         group = _even(row_tiles, group)
+    # A block that stays in L1 whole lets rows come and results go in the order of memory.
+    small = 4 * depth * span * y0 <= machine.l1 // 2
     return replace(
-        common, x1=x0 * group, y1=y0 * span, stage=_pays_to_stage(kernel, roles, x0, machine),
+        common, x1=x0 * group, y1=y0 * span, order="mn" if small else "nm",
+        stage=_pays_to_stage(kernel, roles, x0, machine),
         r1=r1 if depth > r1 and row_tiles > 1 else 0,
     )  # fmt: skip
 
