@@ -247,7 +247,9 @@ def _integers(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     x1 = x0 * max(4, min(16, machine.l2 // 2 // (roles.row.dtype.size * depth * x0)))
     y1 = y0 * max(1, min(-(-cols // y0), 2 * TILE_WORK // max(1, x1 * y0 * depth)))
     dot = "pair" if pair else "wide"
-    return Schedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, lanes=machine.lanes, dot=dot)
+    return Schedule(
+        x0=x0, y0=y0, r0=4, x1=x1, y1=y1, order="mn", lanes=machine.lanes, dot=dot
+    )  # fmt: skip
 
 
 def _pays_to_stage(kernel: Kernel, roles: Operands, x0: int, machine: Machine) -> bool:
