@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import I8, I16, U8
 from tilewright.kernel import expr as k
+from tilewright.targets.wasm.build import ZERO
 from tilewright.targets.wasm.ir import Expr, Load, Op, op
 
 if TYPE_CHECKING:
@@ -56,11 +57,15 @@ def dot(v: Values, e: k.Dot) -> Expr:
         )
         for half in _HALVES
     ]
-    return op("i32x4.add", acc, _pairs(sums[0], sums[1]))
+    return _plus(acc, _pairs(sums[0], sums[1]))
 
 
 def _sum(acc: Expr, row: Expr, col: Expr) -> Expr:
-    return op("i32x4.add", acc, op("i32x4.dot_i16x8_s", row, col))
+    return _plus(acc, op("i32x4.dot_i16x8_s", row, col))
+
+
+def _plus(acc: Expr, more: Expr) -> Expr:
+    return more if acc == ZERO else op("i32x4.add", acc, more)
 
 
 def _row(v: Values, row: k.Expr) -> Expr:
