@@ -4,7 +4,7 @@ Input: a contraction of 8-bit or 16-bit integers.  Output: the same, its summed 
 groups of 4 bytes (4 of 8 bits, 2 of 16), the column operand in panels of whole groups:
 
     a[m, k], b[k, n]   ->  a[m, k // 4, k % 4],  panels[n // 8, k // 4, n % 8, k % 4]
-    windows[c, t], w[c, t]   ->  w[t // 4, c, t % 4]      depthwise: a window per channel
+    windows[c, t], w[c, t, u]   ->  w[u, t // 4, c, t % 4]      depthwise: a window per channel
 
 What pads the summed axis meets weights of zero.  A constant whose weights stay in 7 bits is told
 apart later, by its values (see specs.py).
@@ -128,21 +128,20 @@ def _panels(
 
 
 def _depthwise(n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str]) -> Node:
-    """Weights of four taps of one channel lie side by side."""
+    """Weights of four taps of one channel lie side by side: taps of one column, if there are."""
     assert isinstance(n.op, ops.Contract)
     group = GROUP // a.dtype.size
-    rest = [c for c in lb if c not in summed]
-    order = [*summed, *rest]
+    column = next((c for c in summed if b.shape[lb.index(c)] > 1), summed[0])
+    order = [*(c for c in summed if c != column), column, *(c for c in lb if c not in summed)]
     x = transpose(b, [lb.index(c) for c in order])
-    taps, others = x.shape[: len(summed)], x.shape[len(summed) :]
-    count = prod(taps)
-    groups = -(-count // group)
-    x = reshape(x, (count, *others))
-    x = pad(x, (0,) * x.rank, (groups * group - count, *(0,) * len(others)))
-    x = reshape(x, (groups, group, *others))
-    copied = node(ops.Realize(), transpose(x, [0, *range(2, x.rank), 1]))
-    back = transpose(copied, [0, x.rank - 1, *range(1, x.rank - 1)])
-    flat = reshape(back, (groups * group, *others))
-    view = slice_(flat, (0,) * flat.rank, (count, *others))
-    view = reshape(view, (*taps, *others))
+    at = len(summed) - 1
+    outer, taps, others = x.shape[:at], x.shape[at], x.shape[at + 1 :]
+    groups = -(-taps // group)
+    x = pad(x, (0,) * x.rank, [groups * group - taps if i == at else 0 for i in range(x.rank)])
+    x = reshape(x, (*outer, groups, group, *others))
+    there = [*range(at + 1), *range(at + 2, x.rank), at + 1]
+    copied = node(ops.Realize(), transpose(x, there))
+    back = transpose(copied, [there.index(i) for i in range(x.rank)])
+    flat = reshape(back, (*outer, groups * group, *others))
+    view = slice_(flat, (0,) * flat.rank, (*outer, taps, *others))
     return contract(f"{la},{''.join(order)}->{n.op.out}", stored(a), view, source=n.source)

@@ -19,8 +19,9 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.lower_attention import lower_attention
 from tilewright.kernel.lower_contract import lower_contraction
 from tilewright.kernel.lower_depth import lower_depth
-from tilewright.kernel.lower_dot import BYTES, lower_dot, lower_taps
+from tilewright.kernel.lower_dot import BYTES, lower_dot
 from tilewright.kernel.lower_rows import lower_rows
+from tilewright.kernel.lower_taps import lower_taps
 from tilewright.kernel.lower_transpose import lower_transpose, turned_axis
 from tilewright.kernel.lower_windows import lower_windows
 from tilewright.kernel.reduction import Values, identity, nest, step

@@ -10,11 +10,9 @@ vectors of whole groups.  `Schedule.dot` says how bytes meet; every way is exact
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import product as combinations
-from math import prod
+from dataclasses import replace
 
-from tilewright.base.dtypes import I8, I16, I32, U8
+from tilewright.base.dtypes import I16, I32
 from tilewright.kernel.blocks import Block
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import (
@@ -27,18 +25,15 @@ from tilewright.kernel.expr import (
     Load,
     Pairs,
     Reg,
-    lanes_of,
     rewrite,
     walk,
-    zipped,
 )
-from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.index import Index, Var
 from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.lower_contract import tiled
 from tilewright.kernel.micro import Micro, Panel, Rows, moved
 from tilewright.kernel.reduction import Values
-from tilewright.kernel.roles import Operands
-from tilewright.kernel.roles_dot import GROUP, byte_windows, dot_operands, pairs_fit
+from tilewright.kernel.roles_dot import dot_operands, pairs_fit
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import stride, vector
@@ -161,89 +156,3 @@ def store_vectors(
         last = j + count == len(values)
         b.store(0, to, value, valid if last else 0)
         j += count
-
-
-# ---- depthwise -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Taps:
-    """Four taps of a window: what each adds to the index of the windows, and their weights."""
-
-    places: tuple[dict[Var, Index] | None, ...]
-    weights: Index
-
-
-def lower_taps(kernel: Kernel, schedule: Schedule) -> TileFn:
-    """A window per channel: 16 channels at a time, four taps per dot product.
-
-    Bytes of four taps are zipped until those of one channel lie side by side, as the weights do.
-    """
-    found = byte_windows(kernel)
-    assert found is not None
-    n, outer = kernel.axes[-1], kernel.axes[:-1]
-    rows = prod(v.extent for v in outer)
-    count = Var("rows", rows + 1)
-    b = Builder({count: rows}, -(-rows // schedule.x1))
-    first = b.let(b.tile * schedule.x1, "first")
-    end = b.let_min(first + schedule.x1, index(count))
-    with b.loop("row", first, end, extent=rows) as row:
-        at = unflatten(row, tuple(v.extent for v in outer))
-        values = {v: b.let(i) for v, i in zip(outer, at, strict=True)}
-        with b.loop("c", Index(), index(n.extent // BYTES)) as c:
-            _channels(b, kernel, found, {**values, n: c * BYTES}, n)
-    return b.finish(kernel)
-
-
-def _channels(b: Builder, kernel: Kernel, ops: Operands, values: Values, n: Var) -> None:
-    sums = [Reg(f"s{q}", I32, LANES) for q in range(BYTES // LANES)]
-    start, value = begun(kernel.value)
-    rest = {v: i for v, i in values.items() if v != n}
-    for q, acc in enumerate(sums):
-        zero = Const(0, I32, LANES)
-        at = values[n] + q * LANES
-        b.set(acc.name, zero if start is None else vector(start, n, at, LANES, rest, {}))
-    for taps in _groups(kernel, ops, n):
-        x = [_tap(b, ops.row, values, place, i) for i, place in enumerate(taps.places)]
-        low, high = (
-            [_keep(b, f"{name}{i}", zipped(x[i], x[i + 1], 1, upper)) for i in (0, 2)]
-            for name, upper in (("lo", False), ("hi", True))
-        )
-        weights = taps.weights + values[n] * LANES
-        for q, acc in enumerate(sums):
-            pair = high if q > 1 else low
-            row = zipped(pair[0], pair[1], 2, q % 2 == 1)
-            load = Load(ops.col.buffer, weights + q * BYTES, I8, BYTES)
-            b.set(acc.name, Dot(acc, row, load, pairs_fit(kernel, ops)))
-    kernel = replace(kernel, value=value)
-    store_vectors(b, kernel, n, rest, values[n], sums, 0)
-
-
-def _tap(b: Builder, row: Load, values: Values, place: dict[Var, Index] | None, i: int) -> Expr:
-    if place is None:
-        return Const(0, U8, BYTES)
-    at = row.index.substitute({**values, **place})
-    return _keep(b, f"x{i}", Load(row.buffer, at, row.dtype, BYTES))
-
-
-def _keep(b: Builder, name: str, value: Expr) -> Expr:
-    if all(isinstance(a, Const) for a in value.args) and value.args:
-        return Const(0, U8, lanes_of(value))
-    b.set(name, value)
-    return Reg(name, U8, lanes_of(value))
-
-
-def _groups(kernel: Kernel, ops: Operands, n: Var) -> list[_Taps]:
-    """The taps in fours, as the weights lie."""
-    axes = kernel.stages[0].axes
-    slots: dict[int, dict[int, dict[Var, Index]]] = {}
-    for point in combinations(*(range(v.extent) for v in axes)):
-        place = {v: index(i) for v, i in zip(axes, point, strict=True)}
-        at = ops.col.index.substitute({**place, n: Index()}).const
-        slots.setdefault(at - at % GROUP, {})[at % GROUP] = place
-    return [
-        _Taps(tuple(taps.get(i) for i in range(GROUP)), index(at))
-        for at, taps in sorted(slots.items())
-    ]
-
-

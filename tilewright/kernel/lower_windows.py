@@ -26,8 +26,10 @@ from tilewright.kernel.vectorize import vector
 from tilewright.kernel.windows import Windows
 
 
-def lower_windows(kernel: Kernel, windows: Windows, schedule: Schedule) -> TileFn:
-    """Tiles of x1 units (x0 pixels of one row each) by y1 channels."""
+def lower_windows(
+    kernel: Kernel, windows: Windows, schedule: Schedule, kind: type[Unit] | None = None
+) -> TileFn:
+    """Tiles of x1 units (x0 pixels of one row each) by y1 channels, which `kind` emits."""
     x0, y0 = min(schedule.x0, windows.pixel.extent), schedule.y0
     per_row = -(-windows.pixel.extent // x0)
     rows = tuple(v.extent for v in windows.rows)
@@ -42,7 +44,7 @@ def lower_windows(kernel: Kernel, windows: Windows, schedule: Schedule) -> TileF
     first, first_block = b.let(unit_at * schedule.x1, "first"), b.let(col_at * span)
     end = b.let_min(first + schedule.x1, index(count))
     end_block = b.let_min(first_block + span, index(blocks))
-    unit = _Unit(b, kernel, windows, schedule, x0)
+    unit = (kind or Unit)(b, kernel, windows, schedule, x0)
     with b.loop("unit", first, end, extent=units) as number:
         *at, part = (b.let(i) for i in unflatten(number, (*rows, per_row)))
         values = dict(zip(windows.rows, at, strict=True))
@@ -51,7 +53,7 @@ def lower_windows(kernel: Kernel, windows: Windows, schedule: Schedule) -> TileF
 
 
 @dataclass
-class _Unit:
+class Unit:
     """Emits units: results of some pixels in registers over the whole window, then the store."""
 
     b: Builder
@@ -74,9 +76,7 @@ class _Unit:
             self._channels(part * small + larger, small, values, first, end)
         self.b.choose((Bound(part, larger),), then, orelse)
 
-    def _channels(
-        self, pixel: Index, count: int, values: Values, first: Index, end: Index
-    ) -> None:
+    def _channels(self, pixel: Index, count: int, values: Values, first: Index, end: Index) -> None:
         """All blocks of y0 channels from `first` to `end`; the last block may hold fewer."""
         y0, channels = self.schedule.y0, self.windows.channel.extent
         full, rest = divmod(channels, y0)

@@ -18,6 +18,9 @@ from tilewright.kernel.vectorize import storable, stride
 GROUP = 4
 PANEL = 8
 
+#: Channels of a depthwise convolution whose taps are zipped together.
+TAP_CHANNELS = 8
+
 #: Weights up to this magnitude: two products with a byte, 2 * 64 * 255, stay within 16 bits.
 PAIR_LIMIT = 64
 

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from tilewright.kernel.roles import Attention, Operands, attention, operands
-from tilewright.kernel.roles_dot import byte_windows, dot_operands, pairs_fit
+from tilewright.kernel.roles_dot import TAP_CHANNELS, byte_windows, dot_operands, pairs_fit
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import stride
 from tilewright.kernel.windows import Windows, windows
@@ -89,6 +89,9 @@ MAX_TAPS = 11
 #: Columns of one tile, if there are as many.
 COLUMNS = 64
 
+#: Dot products per result that cost less than what becomes of the sum.
+SHALLOW = 9
+
 #: Tiles that balance a handful of workers.
 ENOUGH_TILES = 24
 
@@ -115,8 +118,7 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
         return _integers(kernel, dots, machine)
     taps = byte_windows(kernel)
     if taps is not None:
-        work = taps.n.extent * prod(v.extent for v in kernel.stages[0].axes)
-        return Schedule(x1=max(1, TILE_WORK // work), lanes=machine.lanes)
+        return _taps(kernel, taps, machine)
     across = windows(kernel)
     if across is not None:
         return _windows(kernel, across, machine)
@@ -246,11 +248,28 @@ def _integers(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     room = machine.registers - 2  # one row value, one product
     x0 = max(1, min(rows, 8, (room - 2 * per_vector) // (2 * per_vector)))
     vectors = 2 if x0 > 2 or per_vector == 2 else 4
+    if pair and roles.steps <= SHALLOW and cols >= 4 * machine.lanes:
+        # stores count more than loads: whole vectors of bytes
+        x0, vectors = max(1, min(rows, (room - 4) // 4)), 4
     y0 = vectors * machine.lanes
     x1 = x0 * max(4, min(16, machine.l2 // 2 // (roles.row.dtype.size * depth * x0)))
     y1 = y0 * max(1, min(-(-cols // y0), 2 * TILE_WORK // max(1, x1 * y0 * depth)))
     dot = "pair" if pair else "wide"
-    return Schedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, lanes=machine.lanes, dot=dot)
+    return Schedule(
+        x0=x0, y0=y0, r0=4, x1=x1, y1=y1, order="mn", lanes=machine.lanes, dot=dot
+    )  # fmt: skip
+
+
+def _taps(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
+    """Pixels share columns of taps; their code is straight, so large windows take fewer."""
+    depth = prod(v.extent for v in roles.depth)
+    pixels = roles.outer[-1].extent if roles.outer else 1
+    x0 = _even(pixels, max(1, min(8, 128 // depth)))
+    work = x0 * roles.n.extent * depth
+    return Schedule(
+        x0=x0, y0=TAP_CHANNELS, x1=max(1, TILE_WORK // work), y1=roles.n.extent,
+        lanes=machine.lanes,
+    )  # fmt: skip
 
 
 def _pays_to_stage(kernel: Kernel, roles: Operands, x0: int, machine: Machine) -> bool:

@@ -5,7 +5,7 @@ which instructions a dot product takes depends on its operands and on the target
 
     i16 pairs                 i32x4.dot_i16x8_s, i32x4.add                       8 products
     bytes widened first       2 extensions, the same                             8 products
-    bytes, weights of 7 bits  i16x8.relaxed_dot, i32x4.extadd_pairwise, add     16 products
+    bytes, weights of 7 bits  i16x8.relaxed_dot, i32x4.dot_i16x8_s with ones, add   16 products
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import I8, I16, U8
 from tilewright.kernel import expr as k
+from tilewright.targets.wasm.build import ZERO
 from tilewright.targets.wasm.ir import Expr, Load, Op, op
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 _SPLATS = {4: "v128.load32_splat", 8: "v128.load64_splat"}
 _HALVES = ("low", "high")
+
+#: The number 1 in two lanes of 16 bits.  A sum of pairs is a dot product with ones from a register:
+#: engines for x86 compute an `extadd_pairwise` with ones that they load each time.
+_ONES = 0x00010001
 
 #: Which i32 lanes of two vectors hold the first and the second number of each pair.
 _EVEN, _ODD = (0, 2, 4, 6), (1, 3, 5, 7)
@@ -40,7 +45,7 @@ def dot(v: Values, e: k.Dot) -> Expr:
     col = v.value(e.col)
     if e.small and v.b.target.dot_u8 and sign == "u":
         halves = op("i16x8.relaxed_dot_i8x16_i7x16_s", col, row)
-        return op("i32x4.add", acc, op("i32x4.extadd_pairwise_i16x8_s", halves))
+        return _sum(acc, halves, v.b.i32x4(_ONES))
     row, col = v.b.vec(row), v.b.vec(col)
     sums = [
         v.b.vec(
@@ -52,11 +57,15 @@ def dot(v: Values, e: k.Dot) -> Expr:
         )
         for half in _HALVES
     ]
-    return op("i32x4.add", acc, _pairs(sums[0], sums[1]))
+    return _plus(acc, _pairs(sums[0], sums[1]))
 
 
 def _sum(acc: Expr, row: Expr, col: Expr) -> Expr:
-    return op("i32x4.add", acc, op("i32x4.dot_i16x8_s", row, col))
+    return _plus(acc, op("i32x4.dot_i16x8_s", row, col))
+
+
+def _plus(acc: Expr, more: Expr) -> Expr:
+    return more if acc == ZERO else op("i32x4.add", acc, more)
 
 
 def _row(v: Values, row: k.Expr) -> Expr:

@@ -29,7 +29,8 @@ def vector_load(b: Builder, e: k.Load, address: Expr, space: int) -> Expr:
     if e.dtype.size == 4:
         return _words(address, space, valid)
     if shape in ("i8x16", "i16x8"):
-        return Load("v128.load", address, 0, space)
+        half = valid * e.dtype.size == 8
+        return Load("v128.load64_zero" if half else "v128.load", address, 0, space)
     if e.dtype.size == 2:
         halves = _lanes(b, address, space, valid, "v128.load64_zero", 2)
         return op("i32x4.extend_low_i16x8_s", halves)

@@ -1,0 +1,129 @@
+"""Depthwise convolutions of bytes: a window per channel, taps of one column in one dot product.
+
+Input: a kernel that sums products of windows and their weights, packed in fours (see
+graph/pack_dot.py), and a schedule.  Output: a `TileFn`.  The walk over pixels and channels is that
+of all windows.  Bytes of four taps are zipped until those of one channel lie side by side, as the
+weights do; neighbouring pixels share what was zipped.
+
+    3x3, stride 1:  column x of rows 0..2 is zipped once, for the pixels x - 2, x - 1 and x
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product as combinations
+
+from tilewright.base.dtypes import I8, I32, U8
+from tilewright.kernel.expr import Const, Dot, Expr, Load, Reg, zipped
+from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.lower_dot import BYTES, LANES, begun, store_vectors
+from tilewright.kernel.lower_windows import Unit, lower_windows
+from tilewright.kernel.reduction import Values
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.roles_dot import GROUP, TAP_CHANNELS, byte_windows, pairs_fit
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.vectorize import stride, vector
+from tilewright.kernel.windows import windows
+
+
+@dataclass(frozen=True)
+class _Taps:
+    """Up to four taps of a window: their places on its axes, and where their weights begin."""
+
+    places: tuple[Values, ...]
+    weights: Index
+
+
+def lower_taps(kernel: Kernel, schedule: Schedule) -> TileFn:
+    """Tiles of x1 units (x0 pixels of one row each) by y1 channels, 8 channels at a time."""
+    across = windows(kernel)
+    assert across is not None
+    schedule = replace(schedule, y0=TAP_CHANNELS, lanes=LANES)
+    return lower_windows(kernel, across, schedule, _TapUnit)
+
+
+class _TapUnit(Unit):
+    """Units of i32 sums."""
+
+    def _block(
+        self, pixel: Index, count: int, channel: Index, channels: int, values: Values
+    ) -> None:
+        ops = byte_windows(self.kernel)
+        assert ops is not None
+        axis, b = self.windows.pixel, self.b
+        start, value = begun(self.kernel.value)
+        kernel = replace(self.kernel, value=value)
+        columns: dict[tuple[Index, ...], list[Expr]] = {}
+        weights: dict[Index, Reg] = {}
+        sums: dict[int, list[Reg]] = {}
+        before: list[Expr]
+        work = self._in_order(ops, pixel, count, values)
+        last = {i: number for number, (_, i, _) in enumerate(work)}
+        for number, (at, i, taps) in enumerate(work):
+            point = {**values, axis: pixel + i}
+            if i not in sums:
+                sums[i] = [Reg(f"s{i}_{q}", I32, LANES) for q in range(channels // LANES)]
+                before = [self._start(start, ops.n, channel + q * LANES, point) for q in (0, 1)]
+            else:
+                before = list(sums[i])
+            where = tuple(a.substitute({ops.n: channel}) for a in at)
+            if where not in columns:
+                columns[where] = self._zipped(ops, where, len(columns))
+            for q, (acc, row) in enumerate(zip(sums[i], columns[where], strict=True)):
+                place = taps.weights + channel * GROUP + q * BYTES
+                if place not in weights:
+                    weights[place] = Reg(f"w{len(weights)}", I8, BYTES)
+                    b.set(weights[place].name, Load(ops.col.buffer, place, I8, BYTES))
+                dot = Dot(before[q], row, weights[place], pairs_fit(self.kernel, ops))
+                b.set(acc.name, dot)
+            if last[i] == number:
+                store_vectors(b, kernel, ops.n, point, channel, sums[i], 0)
+
+    def _start(self, start: Expr | None, n: Var, channel: Index, point: Values) -> Expr:
+        if start is None:
+            return Const(0, I32, LANES)
+        return vector(start, n, channel, LANES, point, {})
+
+    def _in_order(
+        self, ops: Operands, pixel: Index, count: int, values: Values
+    ) -> list[tuple[tuple[Index, ...], int, _Taps]]:
+        """(where the taps lie, pixel, taps), those that read the same column side by side."""
+        pitch = stride(ops.row.index, ops.depth[0]) or 1
+        found = []
+        for i in range(count):
+            point = {**values, self.windows.pixel: pixel + i}
+            for taps in _groups(self.kernel, ops):
+                at = [ops.row.index.substitute({**point, **place}) for place in taps.places]
+                found.append((tuple(at), i, taps))
+        return sorted(found, key=lambda x: (x[0][0].const % pitch, x[0][0].const))
+
+    def _zipped(self, ops: Operands, where: tuple[Index, ...], number: int) -> list[Expr]:
+        """The bytes of four taps side by side, channel by channel: two vectors of 4 channels."""
+        x: list[Expr] = []
+        for t, at in enumerate(where):
+            reg = Reg(f"x{number}_{t}", U8, BYTES)
+            self.b.set(reg.name, Load(ops.row.buffer, at, U8, BYTES, TAP_CHANNELS))
+            x.append(reg)
+        x += x[-1:] * (GROUP - len(x))  # what meets weights of zero may be anything
+        pairs = [self._keep(f"p{number}_{t}", zipped(x[t], x[t + 1], 1, False)) for t in (0, 2)]
+        return [self._keep(f"z{number}_{q}", zipped(pairs[0], pairs[1], 2, q == 1)) for q in (0, 1)]
+
+    def _keep(self, name: str, value: Expr) -> Reg:
+        self.b.set(name, value)
+        return Reg(name, U8, BYTES)
+
+
+def _groups(kernel: Kernel, ops: Operands) -> list[_Taps]:
+    """The taps in fours, as the weights lie."""
+    axes = kernel.stages[0].axes
+    slots: dict[int, dict[int, dict[Var, Index]]] = {}
+    for point in combinations(*(range(v.extent) for v in axes)):
+        place = {v: index(i) for v, i in zip(axes, point, strict=True)}
+        at = ops.col.index.substitute({**place, ops.n: Index()}).const
+        slots.setdefault(at - at % GROUP, {})[at % GROUP] = place
+    return [
+        _Taps(tuple(place for _, place in sorted(taps.items())), index(at))
+        for at, taps in sorted(slots.items())
+    ]
