@@ -18,9 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import __version__
+from tilewright.cli import bench
+from tilewright.hosts.browser import BrowserModel
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
+
+
+def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
+    """Until the engine has compiled the hot functions anew."""
+    bench.warm_up(lambda count: model.time(count, 0).milliseconds, milliseconds, runs)
 
 
 def machine() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Input: the MiniLM model that scripts/demo writes.  Output: results/compile.json.  Per kernel: from
 schedule to checked bytes, for the relaxed-SIMD build.  Per model: everything but reading the file
-and packing weights, four buckets and both builds.
+and packing weights, four buckets and all builds.
 
     uv run python benchmarks/compile_speed.py --model .demo/minilm.onnx
 """
@@ -57,7 +57,7 @@ def main() -> None:
             "n": len(per_kernel),
         },
         {
-            "what": f"{args.model.stem}, 4 buckets, 2 builds",
+            "what": f"{args.model.stem}, {len(BUCKETS['n'])} buckets, {len(wasm.TARGETS)} builds",
             "median_ms": round(statistics.median(whole) * 1e3),
             "max_ms": round(max(whole) * 1e3),
             "n": len(whole),

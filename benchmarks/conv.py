@@ -129,7 +129,7 @@ def measure(
     times: list[float] = []
     peaks: list[float] = []
     for each in (model, reference):
-        _warm(each)
+        common.warm_up(each, WARM_MS)
     for _ in range(rounds):
         times += [_profiled(model, number) for _ in range(RUNS)]
         peaks += reference.time(RUNS, 0).milliseconds
@@ -152,12 +152,6 @@ def measure(
 def _profiled(model: BrowserModel, number: int) -> float:
     """Milliseconds of one step; a clock too coarse for a single one gives at least its tick."""
     return max(float(model.profile(1)[number]["milliseconds"]), 0.005)
-
-
-def _warm(model: BrowserModel) -> None:
-    spent = 0.0
-    while spent < WARM_MS:
-        spent += sum(model.time(10, 0).milliseconds)
 
 
 def main() -> None:

@@ -59,9 +59,7 @@ def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str
     (got,) = first.outputs.values()
     error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
     for model in models:
-        spent = 0.0
-        while spent < WARM_MS:
-            spent += sum(model.time(10, 0).milliseconds)
+        common.warm_up(model, WARM_MS)
     times: list[list[float]] = [[], []]
     for _ in range(rounds):
         for found, model in zip(times, models, strict=True):

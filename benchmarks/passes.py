@@ -81,9 +81,7 @@ def main() -> None:
         # fused multiply-add or not is the engine's choice, once; so all variants agree to the bit
         same = all(np.array_equal(results[0], r) for r in results)
         for model in models:
-            spent = 0.0
-            while spent < WARM_MS:
-                spent += sum(model.time(5, 0).milliseconds)
+            common.warm_up(model, WARM_MS, 5)
         times: list[list[float]] = [[] for _ in models]
         for _ in range(args.rounds):
             for found, model in zip(times, models, strict=True):

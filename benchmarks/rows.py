@@ -179,9 +179,7 @@ def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str
         for n, i in compiled.plans[0].graph.inputs
     }
     model.run(inputs)
-    spent = 0.0
-    while spent < WARM_MS:
-        spent += sum(model.time(20, 0).milliseconds)
+    common.warm_up(model, WARM_MS, 20)
     fastest = min(min(model.time(3, 1).milliseconds) for _ in range(rounds))
     model.dispose()
     size = max(b.size for s in steps for b in s.kernel.buffers[:2])

@@ -221,6 +221,27 @@ def test_a_64_bit_index_is_not_cut_before_the_check() -> None:
 
 
 @every_subset
+def test_one_load_in_several_places(passes: frozenset[str]) -> None:
+    """A load is lowered once per scope: not once for both arms, nor across a name bound again."""
+    i, j = Var("i", 4), Var("j", 8)
+    load = Load(1, index(j), F32)
+    wide = Splat(Load(1, index(i), F32), 4)
+    arms = If(
+        (Bound(index(i), 2),),
+        (Store(0, index(i) * 4 + 8, wide),),
+        (Store(0, index(i) * 4 + 8, Call("neg", (wide,), F32, 4)),),
+    )
+    body = For(i, index(0), index(4), 1, (
+        Let(j, index(i)), Store(0, index(i) * 2, load),
+        Let(j, index(i) + 4), Store(0, index(i) * 2 + 1, load), arms,
+    ))  # fmt: skip
+    x = np.arange(1, 9, dtype="float32")
+    out = run(kernel((body,), (24, 8)), [np.zeros(24, "float32"), x], passes=passes)
+    np.testing.assert_array_equal(out[:8], x.reshape(2, 4).T.ravel())
+    np.testing.assert_array_equal(out[8:].reshape(4, 4).T, [x[:4] * (1, 1, -1, -1)] * 4)
+
+
+@every_subset
 def test_prologue_scalars_and_zero_trips(passes: frozenset[str]) -> None:
     """Values of the prologue and of the argument block reach the tile; a loop may not run."""
     tile, width, half, i = Var("tile", 4), Var("width", 1 << 20), Var("half", 1 << 19), Var("i", 9)

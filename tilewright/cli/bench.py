@@ -25,7 +25,7 @@ KERNELS = ("matmul",)
 ROUND = 5
 # Engines compile a function anew after it has run for a while; before that, times mean little.
 WARMUP_MS = 400.0
-WARMUP_ROUNDS = 200
+WARMUP_ROUNDS = 400
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,22 @@ def bench_kernel(
 def by_turns(timers: Sequence[Timer], runs: int) -> list[list[float]]:
     """`runs` times of each timer, a few of one, then a few of the next, and so on."""
     for timer in timers:
-        spent = 0.0
-        for _ in range(WARMUP_ROUNDS):
-            spent += sum(timer(ROUND))
-            if spent >= WARMUP_MS:
-                break
+        warm_up(timer, WARMUP_MS, ROUND)
     found: list[list[float]] = [[] for _ in timers]
     while len(found[0]) < runs:
         count = min(ROUND, runs - len(found[0]))
         for times, timer in zip(found, timers, strict=True):
             times += timer(count)
     return found
+
+
+def warm_up(timer: Timer, milliseconds: float, runs: int) -> None:
+    """Run so long, `runs` at a time; a clock too coarse to see anything does not hold it up."""
+    spent = 0.0
+    for _ in range(WARMUP_ROUNDS):
+        spent += sum(timer(runs))
+        if spent >= milliseconds:
+            return
 
 
 def summary(subject: Series, peak: Series, first: float) -> dict[str, object]:
