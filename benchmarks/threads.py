@@ -30,6 +30,8 @@ WARM_MS = 1500.0
 #: Shorter runs are timed together.
 TICKS_MS = 0.5
 BATCH_MS = 10.0
+#: Longer runs are timed one by one, without a run before them that is not.
+SLOW_MS = 200.0
 
 
 def subjects(models: list[Path]) -> dict[str, Subject]:
@@ -54,15 +56,13 @@ def measure(
 ) -> list[dict[str, Any]]:
     steps = len(subject.contents.manifest.plans[0].steps)
     models = [host.load(path, threads=count) for count in threads]
-    for model in models:
-        warm(model)
-    usual = statistics.mean(models[0].time(20, 1).milliseconds)
-    runs = max(3, min(400, round(BATCH_MS / max(usual, 0.01))))
+    usual = max(warm(model) for model in models)
+    runs = max(3 if usual < SLOW_MS else 1, min(400, round(BATCH_MS / max(usual, 0.01))))
     rounds = rounds * 5 if usual < TICKS_MS else rounds
     times: list[list[float]] = [[] for _ in models]
     for _ in range(rounds):
         for found, model in zip(times, models, strict=True):
-            batch = model.time(runs, 1).milliseconds
+            batch = model.time(runs, 1 if usual < SLOW_MS else 0).milliseconds
             # one short run is no more than a few ticks of a browser's clock: their mean is honest
             found += batch if usual > TICKS_MS else [statistics.mean(batch)]
     for model in models:
@@ -90,12 +90,16 @@ def measure(
     return rows
 
 
-def warm(model: BrowserModel) -> None:
-    spent = 0.0
-    for _ in range(400):
-        spent += sum(model.time(10, 0).milliseconds)
+def warm(model: BrowserModel) -> float:
+    """Runs for WARM_MS; the milliseconds of a run at the end of it."""
+    spent, runs = 0.0, 1
+    while True:
+        batch = model.time(runs, 0).milliseconds
+        spent += max(sum(batch), 1.0)  # a clock of coarse steps may show nothing
+        usual = statistics.mean(batch)
         if spent > WARM_MS:
-            return
+            return usual
+        runs = max(1, min(400, round(BATCH_MS / max(usual, 0.01))))
 
 
 def main() -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ from tensorflow_ops import traced
 from benchmarks.peers.cases import CASES, Model
 from benchmarks.peers.examples import example, model_file
 
+#: An 8-bit model is made of the one without this ending, by TFLite's own quantisation.
+INT8 = "_int8"
+IMAGES = 8
 #: What TF.js's own converter asks of TensorFlow's optimiser.
 REWRITES = ("debug_stripper", "remap", "constfold", "arithmetic", "dependency")
 
@@ -51,10 +56,22 @@ def function(path: Path, length: int, flat: bool) -> Any:
 def write_tflite(path: Path, length: int, out: Path, name: str) -> None:
     concrete = function(path, length, flat=True)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], tf.Module())
+    if name.endswith(INT8):
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = partial(images, concrete.inputs[0].shape)
     target = out / "tflite" / f"{name}.tflite"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(converter.convert())
     print(f"{target.name}: {target.stat().st_size:,} bytes", flush=True)
+
+
+def images(shape: Sequence[int]) -> Iterator[list[Any]]:
+    """The noise that quantize.py calibrates with, channels last."""
+    source = np.random.default_rng(3)
+    batch, height, width, channels = shape
+    for _ in range(IMAGES):
+        image = source.standard_normal((batch, channels, height, width)).astype(np.float32)
+        yield [image.transpose(0, 2, 3, 1)]
 
 
 def write_tfjs(path: Path, length: int, out: Path, name: str) -> None:
@@ -115,11 +132,13 @@ def main() -> None:
     for case in CASES:
         if not isinstance(case.work, Model) or (options.names and case.name not in options.names):
             continue
-        path = model_file(case.work, options.models)
-        if path is None:
-            continue
-        for name in [options.format] if options.format else sorted(WRITERS):
-            WRITERS[name](path, case.work.length, options.out, case.work.stem)
+        stem = case.work.stem
+        path = model_file(replace(case.work, stem=stem.removesuffix(INT8)), options.models)
+        chosen = [options.format] if options.format else sorted(WRITERS)
+        for name in chosen if path else []:
+            if name == "tfjs" and stem.endswith(INT8):
+                continue  # it has no 8-bit arithmetic
+            WRITERS[name](path, case.work.length, options.out, stem)
 
 
 if __name__ == "__main__":

@@ -114,12 +114,17 @@ Work = Matmul | Conv | Add | Model
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to measure.  `tolerance`: largest error of the output's norm, relative."""
+    """One thing to measure.
+
+    tolerance:   largest error of the output's norm, relative
+    requantised: the same where the engine's file comes from a quantiser of its own
+    """
 
     name: str
     group: str
     work: Work
     tolerance: float = 1e-5
+    requantised: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -189,8 +194,9 @@ _CONVS: Sequence[tuple[str, Conv]] = (
     ("alexnet_3x3_13", Conv(192, 13, 384, 3, 1, 1)),
 )
 
-#: 8-bit models: engines round at different places, so that single steps of the grid differ.
-_INT8 = 0.1
+#: 8-bit models: engines round at different places, so that single steps of the grid differ; and
+#: with random weights each quantiser's model is some 0.2 from the answer in floats.
+_INT8, _REQUANTISED = 0.1, 0.4
 _MODELS = (
     Case("minilm", "model", Model("minilm", 128), 1e-4),
     Case("roberta_base", "model", Model("roberta-base"), 1e-4),
@@ -206,7 +212,7 @@ _MODELS = (
     Case("alexnet", "model", Model("alexnet"), 1e-4),
     Case("gru", "model", Model("gru"), 1e-4),
     Case("lstm", "model", Model("lstm"), 1e-4),
-    Case("mobilenet_v2_int8", "model", Model("mobilenet_v2_int8"), _INT8),
+    Case("mobilenet_v2_int8", "model", Model("mobilenet_v2_int8"), _INT8, _REQUANTISED),
 )
 
 CASES: tuple[Case, ...] = (

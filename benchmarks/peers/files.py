@@ -26,6 +26,7 @@ from tilewright.compiler import Options, compile_model
 
 from . import fixed
 from .cases import Add, Case, Conv, Matmul, Model
+from .engines import ENGINES
 from .examples import example, model_file, named_sizes
 from .operands import Array, Arrays, operands
 
@@ -56,6 +57,10 @@ class Files:
     task: dict[str, Any]
     flops: int
     missing: dict[str, str] = field(default_factory=dict)
+
+    def tolerance(self, engine: str) -> float:
+        own = engine in ENGINES and ENGINES[engine].needs == "tflite"
+        return self.case.requantised if own and self.case.requantised else self.case.tolerance
 
 
 def prepared(case: Case, models: Path, kinds: Collection[str]) -> Files:

@@ -122,9 +122,10 @@ def opened(lane: Lane, visit: str) -> None:
         lane.row["first_warm_ms"] = _ms(first)
     error, why = compared(outputs, files.expected)
     lane.row["error"] = error if math.isfinite(error) else None
-    lane.row["tolerance"] = files.case.tolerance
-    if why or not error <= files.case.tolerance:
-        lane.fail(why or f"wrong: relative error {error:.1e}, allowed {files.case.tolerance:.0e}")
+    allowed = files.tolerance(lane.session.engine)
+    lane.row["tolerance"] = allowed
+    if why or not error <= allowed:
+        lane.fail(why or f"wrong: relative error {error:.1e}, allowed {allowed:.0e}")
 
 
 def warmed(lane: Lane, plan: Plan) -> None:

@@ -74,10 +74,11 @@ const METHODS = {
     // Workers that block, as a pool's do, never answer: then the page's own heap has to do.
     const asked = Promise.resolve(scope.measureUserAgentSpecificMemory?.()).catch(() => undefined);
     const found = await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, MEMORY_MS))]);
-    const inside = model?.memoryBytes?.() ?? 0;
-    const shared = memories.sharedBytes() + inside;
+    // An engine in a worker tells of its memory; a shared one was made by this page and is seen already.
+    const unseen = Math.max(0, (model?.memoryBytes?.() ?? 0) - memories.sharedBytes());
+    const shared = memories.sharedBytes() + unseen;
     return {
-      wasm_bytes: memories.bytes() + inside,
+      wasm_bytes: memories.bytes() + unseen,
       js_bytes: found ? heapBytes(found.breakdown, shared) : scope.memory?.usedJSHeapSize ?? null,
       js_from: found ? 'page and workers' : 'page',
     };
