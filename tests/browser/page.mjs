@@ -63,19 +63,19 @@ const SCENARIOS = {
     await page.reload({ timeout: PATIENCE });
   },
 
-  /** Loads a bundle on a blank page, runs it once, and leaves the engine there as `engine`. */
-  engine: ({ page }, { url, inputs, options = {} }) => page.evaluate(async (url, inputs, options) => {
+  /** Loads a bundle on a blank page, runs it once, and leaves the engine there as `engine`; `show` its outputs. */
+  engine: ({ page }, { url, inputs, options = {}, show = true }) => page.evaluate(async (url, inputs, options, show) => {
     const { load } = await import(new URL('/engine/engine.js', location.href).href);
     try {
       const engine = await load(url, options);
       globalThis.engine = engine;
       const { outputs, bucket } = await engine.run(globalThis.spied.filled(inputs));
-      const arrays = Object.entries(outputs).map(([key, { data }]) => [key, Array.from(data, Number)]);
+      const arrays = Object.entries(show ? outputs : {}).map(([key, { data }]) => [key, Array.from(data, Number)]);
       return { info: engine.info, bucket, outputs: Object.fromEntries(arrays), isolated: crossOriginIsolated };
     } catch (error) {
       return { error: JSON.parse(JSON.stringify(error)) };
     }
-  }, url, inputs, options),
+  }, url, inputs, options, show),
 
   /** Kills the engine's worker while it works and others wait; then loads the bundle again. */
   killWorker: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {

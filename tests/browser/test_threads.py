@@ -75,7 +75,7 @@ def test_a_helper_that_dies_in_mid_run(visit: Visit, library: Library) -> None:
 def test_preempting_between_tiles(visit: Visit, library: Library) -> None:
     with serving({"busy": library.path("busy")}) as site:
         page = visit(site.blank)
-        page.do("engine", url=site.bundle("busy"), inputs=BUSY, options={"threads": 2})
+        page.do("engine", url=site.bundle("busy"), inputs=BUSY, options={"threads": 2}, show=False)
         found = page.do("preempt", inputs=BUSY)
     assert found == {"held": True, "after": "done", "same": True}
 
