@@ -171,12 +171,16 @@ def files() -> Iterator[tuple[Path, str]]:
     records = {name: found[name] for name in TABLES if name in found}
     lines = ["# Results", "", "Made by `benchmarks/report.py` from the JSON files beside it.", ""]
     lines += ["## targets", "", "Bold: falls short.", "", report_targets.targets(records), ""]
+    pictures = dict(charts(records))
     for name, record in records.items():
         lines += [f"## {name}", "", facts(record), "", TABLES[name](record), ""]
+        for picture in pictures:
+            if picture.startswith(name):
+                lines += [f"![{picture.removesuffix('.svg').replace('-', ' ')}]({picture})", ""]
         if name in DETAILS:
             lines += [DETAILS[name](record), ""]
     yield RESULTS / "README.md", "\n".join(lines)
-    for name, text in charts(records):
+    for name, text in pictures.items():
         yield RESULTS / name, text
     yield README, _filled(README.read_text(), records)
 
