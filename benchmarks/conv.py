@@ -69,10 +69,7 @@ class Layer:
             "layer",
             [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
             [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
-            [
-                numpy_helper.from_array(v.astype(np.float32), n)
-                for n, v in (("w", w), ("b", bias))
-            ],
+            [numpy_helper.from_array(v.astype(np.float32), n) for n, v in (("w", w), ("b", bias))],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 

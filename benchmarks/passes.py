@@ -56,9 +56,10 @@ def main() -> None:
     x = np.random.default_rng(1).standard_normal((m, k), np.float32)
     rows: list[dict[str, Any]] = []
     models = []
-    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder, BrowserHost(
-        args.host
-    ) as host:
+    with (
+        tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder,
+        BrowserHost(args.host) as host,
+    ):
         results = []
         for label, passes in variants():
             options = Options(variants=("x86",), passes=passes)

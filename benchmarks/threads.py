@@ -121,9 +121,7 @@ def main() -> None:
             with BrowserHost(host_name) as host:
                 browser = host.info.get("userAgent", "")
                 for name, subject in chosen.items():
-                    found = measure(
-                        host, name, subject, Path(folder) / name, threads, args.rounds
-                    )
+                    found = measure(host, name, subject, Path(folder) / name, threads, args.rounds)
                     rows += [row | {"browser": browser} for row in found]
                     for row in found:
                         print(*(row[key] for key in SHOWN), flush=True)

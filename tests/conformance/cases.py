@@ -391,9 +391,7 @@ BUILDERS: dict[str, Callable[[], Case]] = {
         for n in SCALARS
         if n not in ("cast", "fma", "nibble")
     },
-    **{
-        f"matmul-{m}x{k}x{n}": lambda m=m, k=k, n=n: matmul(m, k, n) for m, k, n in MATMULS
-    },
+    **{f"matmul-{m}x{k}x{n}": lambda m=m, k=k, n=n: matmul(m, k, n) for m, k, n in MATMULS},
     **{
         f"product-{e}-{'x'.join(map(str, a))}": lambda e=e, a=a, b=b: product(e, a, b)
         for e, a, b in PRODUCTS

@@ -12,9 +12,7 @@ from tilewright.graph.node import evaluate
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_case(
-    name: str, run_bundle: RunBundle, bundle_of: BundleOf
-) -> None:
+def test_case(name: str, run_bundle: RunBundle, bundle_of: BundleOf) -> None:
     case = BUILDERS[name]()
     path = bundle_of(name, lambda: compile_graph(case.graph).contents)
     outputs = run_bundle(path, case.inputs)

@@ -25,9 +25,7 @@ def test_run(capsys: Capture, tmp_path: Path, host: str) -> None:
     model = save_model(tmp_path / "tiny.onnx")
     x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
     files = ("--inputs", save_inputs(tmp_path / "in.npz", x=x), "--outputs", tmp_path / "out.npz")
-    called = Called(
-        capsys, "run", model, "--host", host, "--buckets", "n=4,16", *files, "--json"
-    )
+    called = Called(capsys, "run", model, "--host", host, "--buckets", "n=4,16", *files, "--json")
     assert called.code == 0, called.json
     assert called.json["bucket"] == {"n": 16}
     found = np.load(tmp_path / "out.npz")["y"]

@@ -83,10 +83,7 @@ def graph_model(
     graph = helper.make_graph(
         list(nodes),
         "test",
-        [
-            helper.make_tensor_value_info(n, kinds[v.dtype.name], v.shape)
-            for n, v in inputs.items()
-        ],
+        [helper.make_tensor_value_info(n, kinds[v.dtype.name], v.shape) for n, v in inputs.items()],
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
         [numpy_helper.from_array(v, n) for n, v in weights.items()],
     )

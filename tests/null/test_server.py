@@ -116,9 +116,7 @@ def test_not_modified(client: TestClient, manifest: Manifest, tag: str) -> None:
     ("asked", "first", "last"),
     [("0-9", 0, 9), ("100-", 100, 199_999), ("-5", 199_995, 199_999), ("5-999999", 5, 199_999)],
 )
-def test_range(
-    client: TestClient, manifest: Manifest, asked: str, first: int, last: int
-) -> None:
+def test_range(client: TestClient, manifest: Manifest, asked: str, first: int, last: int) -> None:
     whole = client.get(blob(manifest)).content
     answer = client.get(blob(manifest), headers={"range": f"bytes={asked}"})
     assert answer.status_code == 206

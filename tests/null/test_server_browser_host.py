@@ -131,9 +131,7 @@ def test_progress_keeps_a_request_alive(fake: pytest.MonkeyPatch, bundle: Path) 
         assert host.load(bundle).handle == 1
 
 
-def test_progress_that_fails_ends_its_request_only(
-    fake: pytest.MonkeyPatch, bundle: Path
-) -> None:
+def test_progress_that_fails_ends_its_request_only(fake: pytest.MonkeyPatch, bundle: Path) -> None:
     def fail(_: dict[str, Any]) -> None:
         raise KeyError("mine")
 

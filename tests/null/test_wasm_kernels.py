@@ -144,8 +144,11 @@ def test_a_store_between_equal_loads_is_respected(passes: frozenset[str]) -> Non
         Store(0, index(0), Call("mul", (x, Load(1, index(0), F32)), F32)),
         Store(0, index(2), Load(0, index(1), F32)),
     )
-    out = run(kernel(body, (3, 1)), [np.array([1, 2, 3], "float32"), np.array([5], "float32")],
-              passes=passes)
+    out = run(
+        kernel(body, (3, 1)),
+        [np.array([1, 2, 3], "float32"), np.array([5], "float32")],
+        passes=passes,
+    )
     np.testing.assert_array_equal(out, [35, 7, 7])
 
 
@@ -214,8 +217,11 @@ def test_a_gathered_index_out_of_range_traps(passes: frozenset[str], dtype: DTyp
 
 def test_a_64_bit_index_is_not_cut_before_the_check() -> None:
     g = Var("g", 5)
-    fn = kernel((LetGather(g, Load(1, index(0), I64)), Store(0, index(0), Load(1, index(g), I64))),
-                (1, 5), dtypes=(I64, I64))
+    fn = kernel(
+        (LetGather(g, Load(1, index(0), I64)), Store(0, index(0), Load(1, index(g), I64))),
+        (1, 5),
+        dtypes=(I64, I64),
+    )
     with pytest.raises(wasmtime.Trap, match="unreachable"):
         run(fn, [np.zeros(1, "int64"), np.array([1 << 32, 0, 0, 0, 0], "int64")])
 

@@ -110,4 +110,3 @@ def _check_name(folder: Path, ref: FileRef) -> None:
             path=str(folder),
             file=ref.file,
         )
-

@@ -86,9 +86,7 @@ def _wasmtime_runner(_host: str, bundle: Path, threads: int | None) -> Generator
     yield lambda inputs: _clocked(wasmtime.run, inputs)
 
 
-def _wasmtime_timers(
-    _host: str, bundles: Sequence[Path], threads: int
-) -> Generator[list[Timer]]:
+def _wasmtime_timers(_host: str, bundles: Sequence[Path], threads: int) -> Generator[list[Timer]]:
     from tilewright.hosts.wasmtime import WasmtimeHost
 
     yield [WasmtimeHost(bundle, threads=threads).time for bundle in bundles]
@@ -107,9 +105,7 @@ def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[R
         yield run
 
 
-def _browser_timers(
-    host: str, bundles: Sequence[Path], threads: int
-) -> Generator[list[Timer]]:
+def _browser_timers(host: str, bundles: Sequence[Path], threads: int) -> Generator[list[Timer]]:
     from tilewright.hosts.browser import BrowserHost, BrowserModel
 
     def timer(model: BrowserModel) -> Timer:

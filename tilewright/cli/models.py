@@ -247,4 +247,3 @@ def _plan_words(plan: dict[str, object]) -> str:
     dims = plan["dims"]
     named = " ".join(f"{k}={v}" for k, v in dims.items()) if isinstance(dims, dict) else ""
     return f"{named or 'one'} ({plan['steps']} steps)"
-

@@ -71,7 +71,7 @@ class Elementwise(Op):
 
 @dataclass(frozen=True)
 class Reduce(Op):
-    """"sum", "max", "min" or "prod" over `axes`, which stay with extent 1."""
+    """One of "sum", "max", "min" and "prod" over `axes`, which stay with extent 1."""
 
     fn: str
     axes: tuple[int, ...]

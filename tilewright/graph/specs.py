@@ -151,9 +151,7 @@ class _Maker:
         sizes = [Buffer(out.dtype, host.size)] + [_buffer(n) for n in self.buffers]
         self.source = self.source or out.source
         name = _name(out, tuple(self.stages))
-        return Kernel(
-            name, rows + cols, tuple(self.stages), value, store, tuple(sizes), len(cols)
-        )
+        return Kernel(name, rows + cols, tuple(self.stages), value, store, tuple(sizes), len(cols))
 
     def _split(self, axes: tuple[Var, ...]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
         """Columns: what an attention keeps, or the reduced axes that the output still has."""

@@ -72,9 +72,7 @@ def below(x: Node, at: Indices) -> Indices:
         case ops.Broadcast():
             return tuple(Index() if n == 1 else i for i, n in zip(at, shape, strict=True))
         case ops.Slice(starts, steps, _):
-            return tuple(
-                i * step + start for i, start, step in zip(at, starts, steps, strict=True)
-            )
+            return tuple(i * step + start for i, start, step in zip(at, starts, steps, strict=True))
         case ops.Flip(axes):
             return tuple(
                 i * -1 + (n - 1) if axis in axes else i

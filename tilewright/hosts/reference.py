@@ -181,12 +181,9 @@ class _Evaluator:
 def _sum_of_products(a: Array, b: Array, rows: int) -> Array:
     """einsum over the axes that each factor really has (the others have extent 1)."""
     letters = "abcdefghijklmnopqrstuvwxyz"
-    names = [
-        "".join(c for c, n in zip(letters, x.shape, strict=False) if n > 1) for x in (a, b)
-    ]
+    names = ["".join(c for c, n in zip(letters, x.shape, strict=False) if n > 1) for x in (a, b)]
     present = set("".join(names))
     out = "".join(c for c in letters[:rows] if c in present)
     result = np.einsum(f"{names[0]},{names[1]}->{out}", a.squeeze(), b.squeeze(), optimize=True)
     full = tuple(max(x, y) for x, y in zip(a.shape, b.shape, strict=True))[:rows]
     return np.asarray(result).reshape(full)
-

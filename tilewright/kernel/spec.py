@@ -92,7 +92,7 @@ class Kernel:
 
     @property
     def anchor(self) -> str:
-        """"contract", "attention", "rowwise", "reduce" or "map": which lowering serves it."""
+        """One of "contract", "attention", "rowwise", "reduce" and "map": which lowering serves it."""
         if not self.stages:
             return "map"
         if any(s.keep for s in self.stages):

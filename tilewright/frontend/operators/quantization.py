@@ -277,9 +277,7 @@ def qlinear_add(
     b: Node, b_scale: Node, b_zero: Node | None,
     y_scale: Node, y_zero: Node | None = None,
 ) -> Node:  # fmt: skip
-    return _units(
-        al.add(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), y_scale, y_zero, a
-    )
+    return _units(al.add(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), y_scale, y_zero, a)
 
 
 @operator("QLinearMul", domain=MICROSOFT)
@@ -288,9 +286,7 @@ def qlinear_mul(
     b: Node, b_scale: Node, b_zero: Node | None,
     y_scale: Node, y_zero: Node | None = None,
 ) -> Node:  # fmt: skip
-    return _units(
-        al.mul(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), y_scale, y_zero, a
-    )
+    return _units(al.mul(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), y_scale, y_zero, a)
 
 
 @operator("QLinearSigmoid", domain=MICROSOFT)

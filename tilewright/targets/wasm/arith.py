@@ -28,8 +28,16 @@ _PACKED = {(I8, 16): "i8x16", (U8, 16): "i8x16", (I16, 8): "i16x8"}
 
 #: shape -> Wasm value type.
 VALTYPE = {
-    "f32": "f32", "f64": "f64", "i32": "i32", "i64": "i64", "flag": "i32",
-    "f32x4": "v128", "i32x4": "v128", "mask": "v128", "i8x16": "v128", "i16x8": "v128",
+    "f32": "f32",
+    "f64": "f64",
+    "i32": "i32",
+    "i64": "i64",
+    "flag": "i32",
+    "f32x4": "v128",
+    "i32x4": "v128",
+    "mask": "v128",
+    "i8x16": "v128",
+    "i16x8": "v128",
 }
 
 
@@ -61,8 +69,10 @@ ONE: dict[tuple[str, str], str] = {
     **{(fn, "i32x4"): f"i32x4.{name}" for fn, name in _INTX4.items()},
     **{(fn, "flag"): f"i32.{name}" for fn, name in {**_INT, **_FLAG}.items()},
     **{(fn, "mask"): name for fn, name in _MASK.items()},
-    ("or", "mask"): "v128.or", ("max", "mask"): "v128.or",
-    ("not", "mask"): "v128.not", ("min", "mask"): "v128.and",
+    ("or", "mask"): "v128.or",
+    ("max", "mask"): "v128.or",
+    ("not", "mask"): "v128.not",
+    ("min", "mask"): "v128.and",
 }
 
 
@@ -172,7 +182,9 @@ SEVERAL: dict[tuple[str, str], Recipe] = {
     **{("min", s): _pick("lt_s")(s) for s in ("i32", "i64")},
     **{("div", s): _div(s) for s in ("i32", "i64")},
     **{("fma", s): _multiply_add(s) for s in ("f32", "f64", "i32", "i64", "i32x4")},
-    ("fma", "f32x4"): madd, ("max", "f32x4"): _extreme("max"), ("min", "f32x4"): _extreme("min"),
+    ("fma", "f32x4"): madd,
+    ("max", "f32x4"): _extreme("max"),
+    ("min", "f32x4"): _extreme("min"),
     ("nibble", "i32"): _nibble,
     ("nibble", "i32x4"): _nibbles,
     **{("where", s): _where for s in ("f32", "f64", "i32", "i64", "flag")},

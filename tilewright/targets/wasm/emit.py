@@ -205,9 +205,7 @@ def _functions(lowered: Lowered, enabled: frozenset[str]) -> tuple[Function, ...
     return tuple(flatten(passes.run(f, enabled)) for f in (lowered.tile, lowered.slot))
 
 
-def compile_tile(
-    fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL
-) -> CompiledKernel:
+def compile_tile(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> CompiledKernel:
     """A kernel from loops to checked code; `enabled` names the passes to run."""
     lowered = lower(fn, target)
     functions = _functions(lowered, enabled)

@@ -50,19 +50,32 @@ def _erf_weight(a: float) -> float:
 #: name -> (function, low, high, degree, weight of an error).
 FITS: dict[str, tuple[Real, float, float, int, Real]] = {
     # exp(r) = 1 + r + r^2 * EXP(r), for r in [0, ln 2]
-    "EXP": (series(lambda k: 1 / math.factorial(k + 2), 30), -0.01, LN2 + 0.01, 4,
-            lambda r: r * r / math.exp(r)),
+    "EXP": (
+        series(lambda k: 1 / math.factorial(k + 2), 30),
+        -0.01,
+        LN2 + 0.01,
+        4,
+        lambda r: r * r / math.exp(r),
+    ),
     # expm1(r) = r + r^2 * EXPM1(r), for |r| <= ln 2 / 2
-    "EXPM1": (series(lambda k: 1 / math.factorial(k + 2), 30), -0.35, 0.35, 4,
-              lambda r: abs(r)),
+    "EXPM1": (series(lambda k: 1 / math.factorial(k + 2), 30), -0.35, 0.35, 4, lambda r: abs(r)),
     # log(1 + f) = f - f^2 / 2 + f^3 * LOG(f), for 1 + f in [sqrt(1/2), sqrt(2)]
-    "LOG": (series(lambda k: _signed(k) / (k + 3)), -0.2929, 0.4143, 7,
-            lambda f: f * f),
+    "LOG": (series(lambda k: _signed(k) / (k + 3)), -0.2929, 0.4143, 7, lambda f: f * f),
     # sin(r) = r + r^3 * SIN(r^2), cos(r) = 1 - r^2 / 2 + r^4 * COS(r^2), for |r| <= pi / 4
-    "SIN": (series(lambda k: -_signed(k) / math.factorial(2 * k + 3), 12), 0.0, 0.6186, 2,
-            lambda z: z),
-    "COS": (series(lambda k: _signed(k) / math.factorial(2 * k + 4), 12), 0.0, 0.6186, 2,
-            lambda z: z * z),
+    "SIN": (
+        series(lambda k: -_signed(k) / math.factorial(2 * k + 3), 12),
+        0.0,
+        0.6186,
+        2,
+        lambda z: z,
+    ),
+    "COS": (
+        series(lambda k: _signed(k) / math.factorial(2 * k + 4), 12),
+        0.0,
+        0.6186,
+        2,
+        lambda z: z * z,
+    ),
     # erf(a) = 1 - exp(-a * ERF(a)), for a in [0, 4]
     "ERF": (_erf_exponent, 0.0, 4.0, 8, _erf_weight),
 }
@@ -90,8 +103,7 @@ def remez(fn: Real, low: float, high: float, degree: int, weight: Real) -> list[
     for _ in range(30):
         coefficients = _level(grid, values, scale, points, degree)
         errors = [
-            s * (v - _horner(coefficients, x))
-            for x, v, s in zip(grid, values, scale, strict=True)
+            s * (v - _horner(coefficients, x)) for x, v, s in zip(grid, values, scale, strict=True)
         ]
         fresh = _extremes(errors, n)
         if len(fresh) < n or fresh == points:

@@ -278,14 +278,16 @@ def pow_(b: Builder, x: Expr, y: Expr) -> Expr:
     half = b.vec(_mul(y, b.f32x4(0.5)))
     odd = op("v128.andnot", whole, op("f32x4.eq", op("f32x4.floor", half), half))
     value = op("v128.xor", value, op("v128.and", odd, op("v128.and", x, b.i32x4(SIGN))))
-    negative = op("v128.and", op("f32x4.lt", x, b.f32x4(0.0)),
-                  op("f32x4.lt", size, b.i32x4(INF_BITS)))
+    negative = op(
+        "v128.and", op("f32x4.lt", x, b.f32x4(0.0)), op("f32x4.lt", size, b.i32x4(INF_BITS))
+    )
     bad = op("v128.andnot", negative, whole)
     value = choose(b, bad, b.i32x4(NAN_BITS), b.vec(value))
     sure = op("v128.or", op("f32x4.eq", y, b.f32x4(0.0)), op("f32x4.eq", x, b.f32x4(1.0)))
     one = b.f32x4(1.0)
-    minus_one = op("v128.and", op("f32x4.eq", size, one),
-                   op("f32x4.eq", op("f32x4.abs", y), b.i32x4(INF_BITS)))
+    minus_one = op(
+        "v128.and", op("f32x4.eq", size, one), op("f32x4.eq", op("f32x4.abs", y), b.i32x4(INF_BITS))
+    )
     return choose(b, op("v128.or", sure, minus_one), one, b.vec(value))
 
 
