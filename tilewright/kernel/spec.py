@@ -92,7 +92,7 @@ class Kernel:
 
     @property
     def anchor(self) -> str:
-        """One of "contract", "attention", "rowwise", "reduce" and "map": which lowering serves it."""
+        """Which lowering serves it: "contract", "attention", "rowwise", "reduce" or "map"."""
         if not self.stages:
             return "map"
         if any(s.keep for s in self.stages):
