@@ -56,7 +56,7 @@ const KERNELS = {
     const pads = pad ? [[0, 0], [pad, pad], [pad, pad], [0, 0]] : 'valid';
     if (groups === 1) return tf.fused.conv2d({ x, filter: w, strides: stride, pad: pads, bias: b });
     // HWIO with one input channel per group is HWC1 turned round
-    const filter = w.reshape([w.shape[0], w.shape[1], w.shape[3], 1]);
+    const filter = tf.reshape(w, [w.shape[0], w.shape[1], w.shape[3], 1]);
     const y = tf.fused.depthwiseConv2d({ x, filter, strides: stride, pad: pads, bias: b });
     filter.dispose();
     return y;
