@@ -35,6 +35,7 @@ def traced(model: onnx.ModelProto, feeds: Mapping[str, Value], flat: bool) -> li
     pictures = any(node.op_type == "Conv" for node in model.graph.node)
     ops = OPERATIONS | {"MatMul": partial(_matmul, flat=flat), "LSTM": partial(_lstm, flat=flat)}
     ops |= {"GRU": partial(_gru, flat=flat), "Gemm": partial(_gemm, flat=flat)}
+    ops |= {"Gelu": partial(_gelu, flat=flat)}
     ops |= CHANNELS_LAST if pictures else {}
     values: dict[str, Value] = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
     values |= feeds
@@ -204,8 +205,11 @@ def _slice(
     return x[tuple(index)]
 
 
-def _gelu(at: Attributes, x: Value) -> Value:
-    return tf.nn.gelu(x, approximate=at.get("approximate", b"none") == b"tanh")
+def _gelu(at: Attributes, x: Value, flat: bool) -> Value:
+    """By the complement of erf, which TFLite knows as one operator; TF.js has erf alone."""
+    if flat or at.get("approximate", b"none") == b"tanh":
+        return tf.nn.gelu(x, approximate=at.get("approximate", b"none") == b"tanh")
+    return 0.5 * x * (1.0 + tf.math.erf(x * 2.0**-0.5))
 
 
 def _unsqueeze(at: Attributes, x: Value, axes: Value = None) -> Value:
@@ -243,7 +247,6 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
         _tensor(x), _tensor(i), axis=at["axis"], batch_dims=1
     ),
     "GatherND": lambda at, x, i: tf.gather_nd(_tensor(x), _tensor(i)),
-    "Gelu": _gelu,
     "Greater": _binary(tf.greater),
     "GreaterOrEqual": _binary(tf.greater_equal),
     # Exporters guard rows without any key; no input here has such rows.
