@@ -42,8 +42,15 @@ function spy() {
     constructor(url, options) {
       super(url, options);
       this.heard = false;
+      this.sent = 0;
       this.addEventListener('message', () => (this.heard = true), { once: true });
       scope.spied.workers.push(this);
+    }
+
+    /** @param {[any, any?]} message */
+    postMessage(...message) {
+      this.sent++;
+      super.postMessage(...message);
     }
   };
   document.addEventListener('DOMContentLoaded', () => {
@@ -235,25 +242,34 @@ const SCENARIOS = {
     const [x, z] = ['x', 'z'].map((name) => engine.input(name));
     const all = (/** @type {Float32Array} */ data, /** @type {number} */ wanted) => data.every((value) => value === wanted);
     const wrong = [];
+    const before = spied.workers[0].sent;
     for (let time = 1; time <= 50; time++) {
       x.fill(time);
       z.fill(1);
       const { data } = (await engine.run({ x, z })).outputs.y;
       if (!all(data, time - 1) || !all(x, time) || !all(z, 1)) wrong.push(time);
     }
+    const sent = spied.workers[0].sent - before;
     const other = new Float32Array(x.length).fill(4);
     const mixed = (await engine.run({ x, z: other })).outputs.y.data;
     const swapped = (await engine.run({ x: z, z: x })).outputs.y.data;
     const into = isolated ? (await engine.run({ x: other, z: other }, { into: { y: x } })).outputs.y.data : x;
     const found = { wrong, mixed: mixed[7], swapped: swapped[7], into: into === x, place: x.buffer instanceof ArrayBuffer };
     const unknown = await spied.outcome((async () => engine.input('w'))());
-    if (!isolated) return { ...found, unknown };
+    if (!isolated) return { ...found, unknown, sent };
+    let late = false;
+    setTimeout(() => (late = true), 10);
+    for (let runs = 0; !late && runs < 20000; runs++) await engine.run({ x, z });
+    const caught = engine.run({ x, z });
+    engine.preempt(true);
+    engine.preempt(false);
+    await caught;
     engine.preempt(true);
     const run = engine.run({ x: other, z });
     const held = await Promise.race([run.then(() => false), new Promise((resolve) => setTimeout(resolve, 100, true))]);
     engine.preempt(false);
     await run;
-    return { ...found, unknown, held };
+    return { ...found, unknown, sent, late, held };
   }, isolated),
 
   /** Many runs, none of whose results is kept. */

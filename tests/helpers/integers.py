@@ -39,7 +39,12 @@ def quantised_graph(seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
     dtype = rng.choice((U8, U8, I8))
     low, high = (0, 256) if dtype == U8 else (-128, 128)
     most = rng.choice((8, 64, 127))
-    q = graph_input("q", (rows + 2, depth), dtype)
+    taps, axis = 3, 0
+    if kind == "depthwise":
+        taps, axis = rng.choice((1, 3, 3, 5)), rng.choice((0, 0, 0, 1))
+    extents = [rows, depth]
+    extents[axis] += taps - 1
+    q = graph_input("q", (extents[0], extents[1]), dtype)
     values = {"q": np.asarray(_numbers(rng, q.shape, low, high)).astype(dtype.numpy)}
     zero = rng.randint(0, 3)
     x = elementwise("sub", cast(q, I16), constant(zero, I16)) if zero else cast(q, I16)
@@ -59,11 +64,11 @@ def quantised_graph(seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
     else:
         if rng.random() < 0.5:
             x = pad(x, (1, 0), (1, 0))
-        x = unfold(x, 0, 3, rng.randint(1, 2), 1)
+        x = unfold(x, axis, taps, 1 if axis else rng.randint(1, 2), 1)
         if kind == "windows":
             made = contract("mkt,nkt->mn", x, weights(cols, depth, 3))
         else:
-            made = _sums(x, weights(depth, 3), F32 if real else I32)
+            made = _sums(rng, x, weights(depth, taps), F32 if real else I32)
     made = _finished(rng, made)
     return Graph("quantised", (("q", q),), (("y", made),)), values
 
@@ -73,8 +78,12 @@ def _numbers(rng: Random, shape: tuple[int, ...], low: int, high: int) -> np.nda
     return np.asarray(made).astype(np.float64)
 
 
-def _sums(x: Node, w: Node, dtype: DType) -> Node:
-    product = elementwise("mul", cast(x, dtype), cast(broadcast(w, x.shape), dtype))
+def _sums(rng: Random, x: Node, w: Node, dtype: DType) -> Node:
+    if rng.random() < 0.5:
+        spread = cast(broadcast(w, x.shape), dtype)
+    else:
+        spread = broadcast(reshape(cast(w, dtype), (1, *w.shape)), x.shape)
+    product = elementwise("mul", cast(x, dtype), spread)
     return reshape(reduce("sum", product, (2,)), x.shape[:2])
 
 

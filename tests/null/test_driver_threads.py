@@ -258,13 +258,14 @@ def test_the_first_trap_is_the_one_that_counts(host: Made) -> None:
     for number, step in ((1, 4), (2, 7)):
         memory.set(WORKER_LINES + number * WORKER_BYTES, step)
     memory.set(ABORT, STALLED)
-    leave_run(memory, 1, lambda: None)
-    leave_run(memory, 2, lambda: None)
+    leave_run(memory, 1, lambda _: None)
+    leave_run(memory, 2, lambda _: None)
     assert (memory.word(TRAPPED), memory.word(ABORT)) == (4, STALLED)
     assert [memory.word(WORKER_LINES + n * WORKER_BYTES) for n in (1, 2)] == [0, 0]
 
 
-def test_a_trap_wakes_who_sleeps(host: Made) -> None:
+@pytest.mark.parametrize("word", [DONE, WORKER_LINES + WORKER_BYTES])
+def test_a_trap_wakes_who_sleeps(host: Made, word: int) -> None:
     """A worker that waits for others hears of a trap by a notify, not by its next look."""
     opened = host(compile_graph(table(), sharing()), 1)
     worker = opened._caller
@@ -279,9 +280,9 @@ def test_a_trap_wakes_who_sleeps(host: Made) -> None:
         store = wasmtime.Store(opened._engine)
         made = wasmtime.Instance(store, sleeper, [opened.memory.memory])
         call: Any = made.exports(store)["sleep"]
-        return call(store, DONE)
+        return call(store, word)
 
-    opened.memory.set(DONE, 0)
+    opened.memory.set(word, 0)
     thread, found = in_background(sleep)
     end = time.monotonic() + PATIENT
     while thread.is_alive() and time.monotonic() < end:

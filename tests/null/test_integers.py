@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import F32, I8, I16, U8, DType
+from tilewright.base.dtypes import F32, I8, I16, I32, U8, DType
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
@@ -18,7 +18,10 @@ from tilewright.graph.node import (
     evaluate,
     graph_input,
     node,
+    reduce,
+    reshape,
     toposort,
+    unfold,
 )
 from tilewright.graph.rewrite import rewrite
 
@@ -48,6 +51,20 @@ def test_an_axis_that_only_the_values_sum(r: int, in_bytes: bool) -> None:
     np.testing.assert_array_equal(got, want)
     found = {i.dtype for n in toposort([made]) if isinstance(n.op, ops.Contract) for i in n.inputs}
     assert (found == {U8, I8}) == in_bytes
+
+
+def test_depthwise_weights_behind_views() -> None:
+    """As ConvInteger and QLinearConv make them: the sum is one of bytes all the same."""
+    x = graph_input("x", (9, 16), U8)
+    across = unfold(cast(cast(x, I16), I32), 0, 3, 1, 1)
+    w = cast(weight((16, 3), I8, 5), I16)
+    spread = broadcast(reshape(cast(w, I32), (1, 16, 3)), across.shape)
+    values = np.random.default_rng(0).integers(0, 256, x.shape).astype(np.uint8)
+    y = reduce("sum", elementwise("mul", across, spread), (2,))
+    made, got, want = rewritten(y, values)
+    np.testing.assert_array_equal(got, want)
+    found = {i.dtype for n in toposort([made]) if isinstance(n.op, ops.Contract) for i in n.inputs}
+    assert found == {U8, I8}
 
 
 @pytest.mark.parametrize(

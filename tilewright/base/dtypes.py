@@ -7,7 +7,7 @@ generation can run where NumPy is missing; NumPy code uses `DType.numpy` as a st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["float", "int", "uint", "bool"]
 
@@ -27,6 +27,9 @@ class DType:
 
     def __str__(self) -> str:
         return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DTYPES.__getitem__, (self.name,)
 
     @property
     def is_float(self) -> bool:

@@ -169,12 +169,18 @@ def reduce_integers(n: Node) -> Node | None:
     if not (isinstance(n.op, ops.Reduce) and n.op.fn == "sum" and n.dtype == I32):
         return None
     product = n.inputs[0]
-    if not (_is(product, "mul") and all(_is(x, "cast") for x in product.inputs)):
+    parts = [_narrow(x) for x in product.inputs] if _is(product, "mul") else []
+    if len(parts) != 2 or parts[0] is None or parts[1] is None:
         return None
-    a, b = (x.inputs[0] for x in product.inputs)
-    if {a.dtype, b.dtype} != {I16}:
-        return None
-    return reshape(_windows(n, a, b), n.shape)
+    return reshape(_windows(n, parts[0], parts[1]), n.shape)
+
+
+def _narrow(n: Node) -> Node | None:
+    """The I16 values that `n` is a cast of, seen through views."""
+    if isinstance(n.op, ops.VIEWS):
+        inner = _narrow(n.inputs[0])
+        return inner and node(n.op, inner)
+    return n.inputs[0] if _is(n, "cast") and n.inputs[0].dtype == I16 else None
 
 
 _LETTERS = "abcdefghijklmnop"

@@ -4,7 +4,7 @@ Input: a contraction of 8-bit or 16-bit integers.  Output: the same, its summed 
 groups of 4 bytes (4 of 8 bits, 2 of 16), the column operand in panels of whole groups:
 
     a[m, k], b[k, n]   ->  a[m, k // 4, k % 4],  panels[n // 8, k // 4, n % 8, k % 4]
-    windows[c, t], w[c, t, u]   ->  w[u, t // 4, c, t % 4]      depthwise: a window per channel
+    windows[c, t, u], w[c, t, u]   ->  w[u, t // 4, c, t % 4]      depthwise: a window per channel
 
 What pads the summed axis meets weights of zero.  A constant whose weights stay in 7 bits is told
 apart later, by its values (see specs.py).

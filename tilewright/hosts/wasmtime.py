@@ -235,19 +235,20 @@ class Worker:
             except wasmtime.Trap:
                 leave_run(self._memory, number, self.wake)
 
-    def wake(self) -> None:
-        """Wakes all workers that wait for others to finish something."""
-        self._wake(self._store, DONE)
+    def wake(self, address: int) -> None:
+        """Wakes all workers that sleep on this word."""
+        self._wake(self._store, address)
 
 
-def leave_run(memory: SharedBytes, number: int, wake: Callable[[], None]) -> None:
+def leave_run(memory: SharedBytes, number: int, wake: Callable[[int], None]) -> None:
     """A worker trapped: the run ends, the first one says where, and nobody sleeps on."""
     line = WORKER_LINES + number * WORKER_BYTES
     with memory.lock:
         for address, value in ((TRAPPED, memory.word(line)), (ABORT, 1)):
             memory.set(address, memory.word(address) or value)
         memory.set(line, 0)
-    wake()
+    wake(line)
+    wake(DONE)
 
 
 def _stop(memory: SharedBytes) -> None:

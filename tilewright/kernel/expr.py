@@ -125,7 +125,7 @@ class IndexValue(Expr):
 
 @dataclass(frozen=True)
 class Wrapper(Expr):
-    """Base of what moves values but computes none: it has the dtype of its first argument."""
+    """Base of expressions that have the dtype of their first argument."""
 
     @property
     def dtype(self) -> DType:

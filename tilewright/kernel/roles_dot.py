@@ -13,6 +13,7 @@ from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.vectorize import storable, stride
+from tilewright.kernel.windows import windows
 
 #: Bytes of a group, and columns of a panel: see graph/pack_dot.py.
 GROUP = 4
@@ -74,7 +75,7 @@ def byte_windows(kernel: Kernel) -> Operands | None:
     if not whole or stride(a.index, n) != 1 or b.index.variables - {n, *depth}:
         return None
     fixed = {v: Index() for v in depth}
-    if b.index.substitute(fixed) != index(n) * GROUP:
+    if b.index.substitute(fixed) != index(n) * GROUP or not depth or windows(kernel) is None:
         return None
     return Operands(a, b, (), n, kernel.axes[:-1], depth)
 

@@ -30,19 +30,16 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   if (signal?.aborted) throw abortError();
   const threads = threadsFor(probeHost(), limits.threads);
   const link = openLink(onProgress, threads);
-  const abort = () => link.close(abortError());
-  signal?.addEventListener('abort', abort);
-  try {
+  const loading = async () => {
     const { info, plans, setup } = await link.request('load', { url: absolute(url), limits, threads });
     const { memory } = link;
     const near = memory && makeMachine(plans, memory, await instantiate({ ...setup, memory }, 0), 1);
     return makeEngine(link, info, plans, near);
-  } catch (error) {
+  };
+  return orAborted(loading(), signal).catch((error) => {
     link.close(error);
     throw error;
-  } finally {
-    signal?.removeEventListener('abort', abort);
-  }
+  });
 }
 
 /** @type {T.MakeEngine} */
@@ -76,7 +73,7 @@ function makeEngine(link, info, plans, near) {
   function ask(kind, work, tensors, here = null) {
     if (!link.memory) return link.request(kind, { ...work, tensors: tensors.map(copied) });
     writeInputs(link.memory.buffer, plans[work.plan].inputs, tensors);
-    return here ? Promise.resolve(work).then(here.run) : link.request(kind, work);
+    return here ? here.run(work) : link.request(kind, work);
   }
 
   /** @type {T.Repeat} */
@@ -106,8 +103,8 @@ function makeEngine(link, info, plans, near) {
         last = { plan, tensors };
         const shared = link.memory?.buffer;
         const work = shared ? { plan } : { plan, wanted: wanted.map(({ data, ...output }) => output) };
-        // The page's thread may not wait, as a run that is held back does.
-        const here = shared && !held && spent[plan] < SHORT ? near : null;
+        // The page's thread may not wait, as a run that is held back does, and must breathe.
+        const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
         // The caller has been told of the abort and may use its arrays again.

@@ -118,7 +118,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
         copy = new Uint8Array();
         const old = String(await store.find(key)) !== String(found) && await store.reach(key, new Set());
         await store.keep(key, found);
-        if (old) store.tidy(old);
+        if (old) await store.tidy(old);
       };
       return read(found, name);
     } catch (error) {

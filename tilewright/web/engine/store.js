@@ -5,7 +5,7 @@ const FOLDER = 'tilewright-v2';
 /** The file that is being written: one at a time, whatever the number of tabs. */
 const PART = 'part';
 /** Milliseconds to wait for other tabs, and to keep a bundle after its last load. */
-const PATIENCE = 10_000;
+const PATIENCE = 30_000;
 const KEPT_FOR = 30 * 86_400_000;
 
 /** @returns {Promise<T.Store>} */
@@ -27,7 +27,7 @@ export async function openStore() {
   const drop = async (name) => folder?.removeEntry(name).catch(() => {});
 
   /** @type {T.Store['find']} */
-  const find = async (name) => (await handle(name))?.getFile().then(bytesOf) ?? null;
+  const find = async (name) => (await handle(name))?.getFile().then(bytesOf).catch(() => null) ?? null;
 
   /** A pointer's text names its manifest, and the manifest's text all else. @type {T.Store['reach']} */
   async function reach(name, found, depth = 2) {
@@ -60,7 +60,7 @@ export async function openStore() {
       const file = await handle(name);
       if (!file) return false;
       // Only workers have access handles, and in some browsers only one reader at a time.
-      const access = await openAccess(file, { mode: 'read-only' });
+      const access = await openAccess(file, { mode: 'read-only' }).catch(() => null);
       try {
         if (access) return access.getSize() === region.length && access.read(region, { at: 0 }) === region.length;
         const bytes = await bytesOf(await file.getFile());
@@ -112,6 +112,7 @@ export async function openStore() {
       const gone = [];
       try {
         for await (const [name, file] of all?.entries() ?? []) {
+          if (name === PART) continue;
           const stale = now - (await file.getFile()).lastModified > KEPT_FOR;
           if (name.startsWith('pointer') && !stale) await reach(name, live);
           else if (stale || old.has(name)) gone.push(name);

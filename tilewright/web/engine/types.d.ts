@@ -161,7 +161,8 @@ export interface Engine {
    * the calls.  Inputs are copied before this returns: straight to their place if nothing is queued
    * and memory is shared.  An aborted run rejects at once; one that has already started still
    * finishes in the worker, and its result is dropped.  Where memory is shared, a plan whose last run
-   * took less than half a millisecond runs in the page's own thread, which messages would keep longer.
+   * took less than half a millisecond (times threads) runs in the page's own thread, which messages would
+   * keep longer; every 32nd run goes to the worker, so that the page can do something else in between.
    */
   run(inputs: Record<string, Input>, options?: RunOptions): Promise<RunResult>;
   /**
@@ -185,7 +186,7 @@ export interface Engine {
   asset(name: string): Promise<ArrayBuffer>;
   /** Lets runs stop before their next tile, or go on.  Only on cross-origin isolated pages. */
   preempt(on: boolean): void;
-  /** Ends the workers and frees their memory.  Open runs reject with `host`, later ones with `disposed`. */
+  /** Ends the workers and frees their memory.  Open runs in the worker reject with `host`, later ones with `disposed`. */
   dispose(): void;
 }
 export type Times = { first: number; milliseconds: number[] };
@@ -290,7 +291,7 @@ export interface Store {
   reach(name: string, found: Set<string>, depth?: number): Promise<Set<string>>;
   /**
    * Deletes files that are old: in this set, or not written for thirty days.  What a pointer of the
-   * last thirty days leads to stays.  Whatever goes too much is only downloaded again; it never fails.
+   * last thirty days leads to stays.  Whatever goes too much is downloaded again if the server still has it; it never fails.
    */
   tidy(old: Set<string>): Promise<void>;
 }
@@ -366,7 +367,7 @@ export type Lodged = { worker: Worker; lock: string };
 /** Starts the job at once if no other is open. */
 export type Enqueue = (job: () => Promise<any>) => Promise<any>;
 /** A request whose inputs come first: into memory, or with the message.  Runs may take place `here`. */
-export type Ask = (kind: string, work: any, tensors: Tensor[], here?: Machine | null) => Promise<any>;
+export type Ask = (kind: string, work: any, tensors: Tensor[], here?: Machine | null) => any;
 export type Repeat = (kind: string, bucket: Sizes, counts: { runs: number; warmup?: number }) => Promise<any>;
 /** Outputs that came with a message, in the arrays that were given for them. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
