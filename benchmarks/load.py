@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import common
-from benchmarks.peers.__main__ import install, say
+from benchmarks.peers.__main__ import install, needs, say
 from benchmarks.peers.cases import chosen
 from benchmarks.peers.files import Files, prepared
 from benchmarks.peers.measure import compared
@@ -93,8 +93,8 @@ def row(files: Files, engine: str, threads: int, seen: Seen) -> dict[str, Any]:
 
 def ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Ours over theirs, for the terminal."""
-    keys = ("load_cold_ms", "load_warm_ms", "load_warm_fastest_ms")
-    keys += ("counted_bytes", "resident_peak_bytes", "net_peak_bytes")
+    keys = ["load_cold_ms", "load_warm_ms", "load_warm_fastest_ms"]
+    keys += ["counted_bytes", "resident_peak_bytes", "net_peak_bytes"]
     return ", ".join(f"{k} {ours[k] / theirs[k]:.2f}" for k in keys if ours[k] and theirs[k])
 
 
@@ -109,21 +109,30 @@ def measure(
     return [row(files, engine, threads, seen[engine]) for engine in ENGINES]
 
 
+def positive(text: str) -> int:
+    """A number given by the user; without a visit or a round there is no median."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    return value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.load", description=__doc__)
     parser.add_argument("--only", default=",".join(MODELS), help="models, with commas")
     parser.add_argument("--models", type=Path, default=Path("dist/models"))
     parser.add_argument("--browser", default="chromium", choices=("chromium", "firefox"))
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5, help="new browsers per engine")
-    parser.add_argument("--visits", type=int, default=5, help="second visits in each browser")
+    parser.add_argument("--threads", type=positive, default=1)
+    parser.add_argument("--rounds", type=positive, default=5, help="new browsers per engine")
+    second = "second visits in each browser"
+    parser.add_argument("--visits", type=positive, default=5, help=second)
     parser.add_argument("--quick", action="store_true", help="one round, two visits, not saved")
     args = parser.parse_args()
     rounds, again = (1, 2) if args.quick else (args.rounds, args.visits)
     install()
     rows: list[dict[str, Any]] = []
     for case in chosen(args.only.split(",")):
-        files = prepared(case, args.models)
+        files = prepared(case, args.models, needs(ENGINES))
         made = measure(files, args.browser, args.threads, rounds, again)
         for found in made:
             say(str(found))

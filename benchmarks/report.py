@@ -101,8 +101,8 @@ def agreement(record: Record) -> str:
 
 
 def threads(record: Record) -> str:
-    head = ["subject", "browser", "threads", "median ms", "fastest ms", "µs per step", "GFLOP/s"]
-    head += ["over one thread: median", "fastest"]
+    head = ["subject", "browser", "threads", "median ms", "fastest ms", "fastest: µs per step"]
+    head += ["fastest: GFLOP/s", "over one thread: median", "fastest"]
     rows = [
         [
             r["subject"],
@@ -170,7 +170,7 @@ def files() -> Iterator[tuple[Path, str]]:
     found = {p.stem: json.loads(p.read_text()) for p in sorted(RESULTS.glob("*.json"))}
     records = {name: found[name] for name in TABLES if name in found}
     lines = ["# Results", "", "Made by `benchmarks/report.py` from the JSON files beside it.", ""]
-    lines += ["## targets", "", "Bold: falls short.", "", report_targets.targets(records), ""]
+    lines += ["## targets", "", report_targets.LEGEND, "", report_targets.targets(records), ""]
     pictures = dict(charts(records))
     for name, record in records.items():
         lines += [f"## {name}", "", facts(record), "", TABLES[name](record), ""]

@@ -7,10 +7,11 @@ expected outputs.  Bundles are made anew only when the compiler or the model has
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ class Files:
     folder:   the served folder; onnx: the model inside it or elsewhere
     task:     what a page needs to know, less the addresses
     expected: onnxruntime's outputs
-    missing:  per kind of file ("bundle", "tflite", "tfjs", "fixed") why it is not there
+    missing:  per kind of file ("bundle", "tflite", "tfjs", "fixed.onnx") why it is not there
+    dims:     sizes of the dimensions that the model only names
     """
 
     case: Case
@@ -57,6 +59,7 @@ class Files:
     task: dict[str, Any]
     flops: int
     missing: dict[str, str] = field(default_factory=dict)
+    dims: dict[str, int] = field(default_factory=dict)
 
     def tolerance(self, engine: str) -> float:
         own = engine in ENGINES and ENGINES[engine].needs == "tflite"
@@ -79,16 +82,14 @@ def prepared(case: Case, models: Path, kinds: Collection[str]) -> Files:
         (inputs, constants), dims = operands(work), {}
         path = folder / "case.onnx"
         onnx.save(onnx_of(case.name, work, constants), path)
-    made = Files(case, folder, path, inputs, {}, {}, case.flops)
+    made = Files(case, folder, path, inputs, {}, {}, case.flops, dims=dims)
     made.expected = _expected(path, inputs)
     _stamped(made, "bundle", _compiler(), _write_bundle)
     if "bundle" not in made.missing:
         plan = open_bundle(folder / "bundle").manifest.plans[-1]
         made.flops = case.flops or sum(step.flops for step in plan.steps)
     if isinstance(work, Model) and "fixed.onnx" in kinds:
-        _stamped(
-            made, "fixed.onnx", _source(Path(fixed.__file__)), partial(_write_fixed, dims=dims)
-        )
+        _stamped(made, "fixed.onnx", _source(Path(fixed.__file__)), _write_fixed)
     if isinstance(work, Model):
         _links(made, "tfjs", {n: models / "tfjs" / work.stem / n for n in TFJS_FILES})
     name = f"{work.stem if isinstance(work, Model) else case.name}.tflite"
@@ -159,11 +160,11 @@ def _compiler() -> str:
 
 
 def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
-    """A file or folder of the case, made anew only when the model or its maker `by` has changed."""
+    """A file or folder of the case, made anew only when model, sizes or maker `by` has changed."""
     target, stamp = made.folder / name, made.folder / f"{name}.stamp"
     status = made.onnx.stat()
-    wanted = f"{by} {status.st_size} {status.st_mtime_ns}"
-    if made.onnx.parent == made.folder:
+    wanted = f"{by} {status.st_size} {status.st_mtime_ns} {_sizes(made)}"
+    if made.onnx.parent == made.folder:  # a kernel's, which says its sizes itself
         wanted = f"{by} {hashlib.sha256(made.onnx.read_bytes()).hexdigest()}"
     if stamp.exists() and stamp.read_text() == wanted:
         return
@@ -176,6 +177,12 @@ def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None
         made.missing[name] = f"{type(error).__name__}: {error}"
 
 
+def _sizes(made: Files) -> str:
+    """What a model is made ready for: the shapes of its inputs, and its named dimensions."""
+    shapes = {name: value.shape for name, value in made.inputs.items()}
+    return json.dumps([shapes, made.dims], sort_keys=True)
+
+
 def _write_bundle(made: Files, folder: Path) -> None:
     """Tilewright's bundle for exactly these shapes; its flops count for all engines."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -183,8 +190,8 @@ def _write_bundle(made: Files, folder: Path) -> None:
     write(compile_model(made.onnx, Options(shapes=shapes)).contents, folder)
 
 
-def _write_fixed(made: Files, target: Path, dims: Mapping[str, int]) -> None:
-    fixed.write_fixed(made.onnx, target, dims)
+def _write_fixed(made: Files, target: Path) -> None:
+    fixed.write_fixed(made.onnx, target, made.dims)
 
 
 def _links(made: Files, kind: str, files: Mapping[str, Path]) -> None:

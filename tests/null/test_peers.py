@@ -246,17 +246,163 @@ def test_fixed_sizes_leave_the_answer_alone(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+def targets(**rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The cells of each line by its name."""
+    records = {name: {"rows": found} for name, found in rows.items()}
+    lines = module("report_targets").targets(records).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: found for name, *found in cells}
+
+
 def test_targets_of_a_small_record() -> None:
     kernels = [{"kernel": f"K{i}", "host": "chromium", "share_of_peak_median": s}
                for i, s in enumerate((0.95, 0.93, 0.85, 0.75))]  # fmt: skip
     steps = [{"subject": name, "host": "chromium", "threads": 2, "speedup_median": faster}
              for name, faster in (("K0", 1.95), ("K1", 1.5))]  # fmt: skip
-    records = {"kernels": {"rows": kernels}, "threads": {"rows": steps}, "peers": FIXTURE}
-    lines = module("report_targets").targets(records).splitlines()
-    found = {line.split(" | ")[0].lstrip("| "): line.split(" | ")[1:] for line in lines}
-    assert found["what"] == ["must be", "chromium, 1", "chromium, 2 |"]
-    assert found["K0, K1: share of the peak, the lesser"] == ["≥ 0.92", "0.93", "– |"]
-    assert found["K2, K3: share of the peak, the lesser"] == ["≥ 0.8", "**0.75**", "– |"]
-    assert found["K0, K1: threads over one"] == ["≥ 1.9", "–", "**1.50** |"]
-    assert found["models over onnxruntime-web, the least"] == ["≥ 1.5", "2.00", "– |"]
-    assert found["memory beside onnxruntime-web, mean"] == ["≤ 0.5", "0.25", "– |"]
+    found = targets(kernels=kernels, threads=steps, peers=FIXTURE["rows"])
+    assert found["what"] == ["must be", "chromium, 1", "chromium, 2"]
+    assert found["K0, K1: share of the peak, the lesser"] == ["≥ 0.92", "0.93 (2)", "–"]
+    assert found["K2, K3: share of the peak, the lesser"] == ["≥ 0.8", "**0.75** (2)", "–"]
+    assert found["K0, K1: threads over one"] == ["≥ 1.9", "–", "**1.50** (2)"]
+    assert found["models over onnxruntime-web, the least"] == ["≥ 1.5", "2.00", "–"]
+    assert found["memory beside onnxruntime-web, mean"] == ["≤ 0.5", "0.25", "–"]
+
+
+def test_targets_have_every_browser_and_no_figure_of_half_the_subjects() -> None:
+    kernels = [{"kernel": k, "host": "firefox", "share_of_peak_median": 0.95}
+               for k in ("K0", "K2", "K3")]  # fmt: skip
+    steps = [{"subject": "K0", "host": "chromium", "threads": 2, "speedup_median": 2.0}]
+    found = targets(kernels=kernels, threads=steps, peers=FIXTURE["rows"])
+    assert found["what"] == ["must be", "chromium, 1", "chromium, 2", "firefox, 1"]
+    assert found["K0, K1: share of the peak, the lesser"][-1] == "–"
+    assert found["K2, K3: share of the peak, the lesser"][-1] == "0.95 (2)"
+    assert found["K0, K1: threads over one"][2] == "–"
+    assert found["K0 to K3 over LiteRT.js, the least"][1] == "–"
+
+
+def test_targets_count_what_failed_for_us_alone() -> None:
+    failed = {"status": "failed", "why": "wrong"}
+    ours = row("a", "model", "tilewright", 10.0, wasm_bytes=1e6, load_warm_ms=1.0)
+    theirs = row("a", "model", "ort", 30.0, wasm_bytes=4e6, load_warm_ms=4.0)
+    rows = [ours, theirs, ours | {"case": "b"} | failed, theirs | {"case": "b"}]
+    rows += [ours | {"case": "c"}, theirs | {"case": "c"} | failed]  # nothing to compare with
+    found = targets(peers=rows)
+    assert found["models over onnxruntime-web, mean"][1] == "**0.00** (2)"
+    assert found["models over the best peer, mean"][1] == "**0.00** (2)"
+    assert found["memory beside onnxruntime-web, mean"][1] == "**inf** (2)"
+    assert found["warm load beside onnxruntime-web, the most"][1] == "**inf** (2)"
+    unknown = [*rows[:3], rows[3] | {"run": "r2"}]
+    for name, cells in targets(peers=unknown).items():
+        if "onnxruntime-web" in name or "best peer" in name:
+            assert cells[1] == "–", name
+
+
+def test_targets_compare_rows_of_one_run() -> None:
+    names = ("int8 MobileNetV2 over our f32", "int8 MobileNetV2 over onnxruntime-web's")
+    ours = row("mobilenet_v2_int8", "model", "tilewright", 10.0, wasm_bytes=1e6)
+    theirs = row("mobilenet_v2_int8", "model", "ort", 30.0, wasm_bytes=4e6)
+    floats = row("mobilenet_v2", "model", "tilewright", 20.0)
+    assert [targets(peers=[ours, theirs, floats])[name][1] for name in names] == ["2.00", "3.00"]
+    found = targets(peers=[ours | {"run": "r2"}, theirs, floats])
+    assert [found[name][1] for name in names] == ["–", "–"]
+    assert found["memory beside onnxruntime-web, mean"][1] == "–"
+
+
+def test_targets_of_steps_are_medians() -> None:
+    facts = {"host": "chromium", "threads": 2, "speedup_median": 1.0, "steps": 100}
+    times = {"median_ms": 0.1, "fastest_ms": 0.05, "step_us": 0.5, "gflops": 80.0}
+    names = ("matmul 48x64x64", "empty steps, shared")
+    found = targets(threads=[{"subject": name, **facts, **times} for name in names])
+    assert found["an empty step, µs"] == ["≤ 0.6", "**1.00**"]
+    assert found["an empty step, µs, fastest run"] == ["", "0.50"]
+    assert found["100 products of 48x64x64, GFLOP/s, two threads"] == ["≥ 65", "**40.00**"]
+    assert found["100 products of 48x64x64, GFLOP/s, fastest run"] == ["", "80.00"]
+
+
+# ---- files and loading ---------------------------------------------------------------------------
+
+
+def test_a_change_of_length_makes_the_files_anew(tmp_path: Path) -> None:
+    files = module("benchmarks.peers.files")
+    (case,) = module("benchmarks.peers.cases").chosen(["minilm"])
+    model = tmp_path / "minilm.onnx"
+    model.write_bytes(b"a model")
+    (tmp_path / "made").mkdir()
+    made: list[int] = []
+
+    def stamped(length: int, dim: int) -> None:
+        inputs = {"x": np.zeros((1, length))}
+        given = files.Files(case, tmp_path / "made", model, inputs, {}, {}, 0, dims={"n": dim})
+        files._stamped(given, "bundle", "maker", lambda *_: made.append(length))
+        assert not given.missing
+
+    for length, dim in ((128, 128), (128, 128), (384, 384), (384, 384), (384, 128)):
+        stamped(length, dim)
+    assert made == [128, 384, 384]
+
+
+class FakeVisits:
+    """A session that gives the expected answer; loads last as many ms as its name has letters."""
+
+    def __init__(self, engine: str, threads: int, browser: str) -> None:
+        self.engine, self.threads = engine, threads
+        self.reloads = 0
+
+    def __enter__(self) -> FakeVisits:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def add(self, files: Any) -> None:
+        self.files = files
+
+    def memory(self) -> dict[str, Any]:
+        return {"wasm_bytes": 100, "js_bytes": 1, "resident_peak_bytes": 1000 + self.reloads}
+
+    def open(self, files: Any) -> dict[str, Any]:
+        assert (files.folder / "bundle").is_dir()
+        return {"milliseconds": float(len(self.engine))}
+
+    def first(self) -> tuple[float, Any, dict[str, Any]]:
+        return 1.0, self.files.expected, {}
+
+    def warm(self, milliseconds: float, most: int) -> float:
+        return 1.0
+
+    def reload(self) -> None:
+        self.reloads += 1
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """benchmarks.load without browsers and packages; its files and results in `tmp_path`."""
+    load = module("benchmarks.load")
+    monkeypatch.setattr(load, "Session", FakeVisits)
+    monkeypatch.setattr(load, "install", lambda: None)
+    monkeypatch.setattr(module("benchmarks.peers.files"), "BUILD", tmp_path / "build")
+    monkeypatch.setattr(load.common, "RESULTS", tmp_path / "results")
+
+    def run(*arguments: str) -> list[dict[str, Any]]:
+        given = ["load", "--only", "gemm_7x13x11", "--models", str(tmp_path), *arguments]
+        monkeypatch.setattr(sys, "argv", given)
+        load.main()
+        path = tmp_path / "results" / "load-chromium.json"
+        rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+        return rows
+
+    return run
+
+
+def test_loads_of_both_engines_are_recorded(load: Any) -> None:
+    rows = load("--rounds", "2", "--visits", "3")
+    assert [row["engine"] for row in rows] == ["tilewright", "ort"]
+    assert [(row["load_cold_n"], row["load_warm_n"]) for row in rows] == [(2, 6)] * 2
+    assert [row["load_warm_ms"] for row in rows] == [10.0, 3.0]
+    assert [row["counted_bytes"] for row in rows] == [101, 101]
+
+
+@pytest.mark.parametrize("option", ["--visits", "--rounds", "--threads"])
+def test_loads_need_a_visit(option: str, load: Any, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        load(option, "0")
+    assert f"{option}: 0 is less than 1" in capsys.readouterr().err
