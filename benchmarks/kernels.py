@@ -1,9 +1,10 @@
 """nnJIT's kernels against the register-only multiply-add peak of the same run, per browser.
 
 Input: browsers.  Output: results/kernels.json.  By turns (kernel, peak, kernel, peak), warm, one
-thread; the first call of a fresh kernel is reported too.
+thread; the first call of a fresh kernel is reported too.  Ends after some rounds in which nobody
+disturbed the core, or when the time is up.
 
-    uv run python benchmarks/kernels.py [--host chromium --host firefox] [--rounds 60]
+    uv run python benchmarks/kernels.py [--host chromium --host firefox] [--seconds 40]
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+import time
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,12 @@ KERNELS = {
 }
 WARM_MS = 1500.0
 RUNS = 3
+#: Undisturbed rounds that are enough, and how far their peaks may lie above the fastest of all.
+QUIET_ROUNDS = 20
+QUIET = 1.03
+
+#: Milliseconds of a round's runs: of the kernel, and of the peak after it.
+Round = tuple[list[float], list[float]]
 
 
 def subject_of(name: str) -> tuple[Subject, dict[str, np.ndarray], np.ndarray]:
@@ -46,7 +56,7 @@ def subject_of(name: str) -> tuple[Subject, dict[str, np.ndarray], np.ndarray]:
     return subject, {"a": a, "b": b}, a.astype(np.float64) @ b
 
 
-def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str, Any]:
+def measure(host: BrowserHost, name: str, seconds: float, folder: Path) -> dict[str, Any]:
     subject, inputs, expected = subject_of(name)
     limit = peak()
     models = []
@@ -60,10 +70,10 @@ def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str
     error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
     for model in models:
         common.warm_up(model, WARM_MS)
-    times: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for found, model in zip(times, models, strict=True):
-            found += model.time(RUNS, 1).milliseconds
+    rounds: list[Round] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and len(quiet(rounds)) < QUIET_ROUNDS:
+        rounds.append((models[0].time(RUNS, 1).milliseconds, models[1].time(RUNS, 1).milliseconds))
     for model in models:
         model.dispose()
     facts = {
@@ -73,18 +83,33 @@ def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str
         "browser": host.info.get("userAgent", ""),
     }
     last = {"first_ms": round(first.milliseconds, 2), "relative_error": error}
-    return facts | summary(times, subject, limit) | last
+    return facts | summary(rounds, subject, limit) | last
 
 
-def summary(times: list[list[float]], subject: Subject, limit: Subject) -> dict[str, Any]:
-    """The fastest run, and beside it the median, for the kernel and the peak alike.
+def quiet(rounds: Sequence[Round]) -> list[Round]:
+    """Rounds before and after which the peak kernel found its core undisturbed.
 
-    A neighbour on the same physical core takes away up to half of it, for seconds or minutes; the
-    peak falls as well then.  The fastest run shows the code, the median shows the day.
+    Chosen by the peak's times alone, never by the kernel's own.
     """
+    most = QUIET * min((min(peaks) for _, peaks in rounds), default=0.0)
+    calm = [max(peaks) <= most for _, peaks in rounds]
+    return [r for r, sides in zip(rounds[1:], pairwise(calm), strict=True) if all(sides)]
+
+
+def summary(rounds: Sequence[Round], subject: Subject, limit: Subject) -> dict[str, Any]:
+    """The fastest run, the median of undisturbed rounds and that of all, of kernel and peak alike.
+
+    A neighbour on the same physical core takes away up to half of it, for seconds or minutes; a
+    kernel that also loads and stores loses more of it than the peak does.
+    """
+    calm = quiet(rounds)
+    times, steady = ([[ms for r in of for ms in r[at]] for at in (0, 1)] for of in (rounds, calm))
     fast, middle = ([min(t) for t in times], [statistics.median(t) for t in times])
-    figures: dict[str, Any] = {}
-    for suffix, (kernel_ms, peak_ms) in (("", fast), ("_median", middle)):
+    figures: dict[str, Any] = {"n_quiet": len(steady[0])}
+    found = {"": fast, "_median": middle}
+    if calm:
+        found["_quiet"] = [statistics.median(t) for t in steady]
+    for suffix, (kernel_ms, peak_ms) in found.items():
         gflops, peak_gflops = subject.flops / kernel_ms / 1e6, limit.flops / peak_ms / 1e6
         figures |= {
             f"gflops{suffix}": round(gflops, 2),
@@ -103,14 +128,14 @@ def summary(times: list[list[float]], subject: Subject, limit: Subject) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", action="append")
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=40.0, help="most of a kernel")
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         for name in args.host or ["chromium", "firefox"]:
             with BrowserHost(name) as host:
                 for kernel in KERNELS:
-                    rows.append(measure(host, kernel, args.rounds, Path(folder)))
+                    rows.append(measure(host, kernel, args.seconds, Path(folder)))
                     print(rows[-1])
     print(common.save("kernels", rows))
 

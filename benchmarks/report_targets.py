@@ -40,8 +40,8 @@ class Place:
     peers: Table
 
     def share(self, *names: str) -> list[Figure]:
-        """Shares of the multiply-add peak; these are measured on one thread."""
-        found = {r["kernel"]: r["share_of_peak_median"] for r in self.kernels}
+        """Shares of the multiply-add peak: medians of undisturbed rounds, on one thread."""
+        found = {r["kernel"]: r.get("share_of_peak_quiet") for r in self.kernels}
         return [found.get(n) if self.peers.threads == 1 else None for n in names]
 
     def thread(self, subject: str, figure: Size, only: int = 0) -> list[Figure]:

@@ -255,7 +255,7 @@ def targets(**rows: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def test_targets_of_a_small_record() -> None:
-    kernels = [{"kernel": f"K{i}", "host": "chromium", "share_of_peak_median": s}
+    kernels = [{"kernel": f"K{i}", "host": "chromium", "share_of_peak_quiet": s}
                for i, s in enumerate((0.95, 0.93, 0.85, 0.75))]  # fmt: skip
     steps = [{"subject": name, "host": "chromium", "threads": 2, "speedup_median": faster}
              for name, faster in (("K0", 1.95), ("K1", 1.5))]  # fmt: skip
@@ -269,7 +269,7 @@ def test_targets_of_a_small_record() -> None:
 
 
 def test_targets_have_every_browser_and_no_figure_of_half_the_subjects() -> None:
-    kernels = [{"kernel": k, "host": "firefox", "share_of_peak_median": 0.95}
+    kernels = [{"kernel": k, "host": "firefox", "share_of_peak_quiet": 0.95}
                for k in ("K0", "K2", "K3")]  # fmt: skip
     steps = [{"subject": "K0", "host": "chromium", "threads": 2, "speedup_median": 2.0}]
     found = targets(kernels=kernels, threads=steps, peers=FIXTURE["rows"])

@@ -13,12 +13,12 @@ export async function start(threads) {
   const about = {};
   return {
     about,
-    async open({ name, base, inputs, dims }) {
+    async open({ name, base, inputs }) {
       const engine = await load(`/bundles/${name}/`, { threads });
       const given = await fetchAll(base, inputs);
-      // In place, as a page would write them there; runs leave them alone.
+      // In place, as a page would write them there; runs leave them alone.  The bundle has this one size.
       const feeds = Object.fromEntries(given.map(({ name: key, data, shape }) => {
-        const place = engine.input(key, dims);
+        const place = engine.input(key);
         place.set(data);
         return [key, { data: place, shape }];
       }));
