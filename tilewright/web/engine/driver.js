@@ -4,7 +4,9 @@
 export const PREEMPT = 0;
 export const ABORT = 1;
 export const TRAPPED = 2;
+export const STOP = 3;
 export const SPIN = 4;
+export const EPOCH = 32;
 export const DONE = 66;
 export const SLEEPERS = 96;
 
@@ -47,12 +49,13 @@ export function leaveRun(words, worker, code) {
 }
 
 /** @type {T.Instantiate} */
-export async function instantiate({ modules, memory, slots, scratch, scratchBytes }, worker) {
-  const table = new WebAssembly.Table({ element: 'anyfunc', initial: slots });
-  const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
-  const imports = { env: { memory, table, scratch: own } };
-  /** @type {any} */
+export async function instantiate({ modules, tuned, memory, slots, scratch, scratchBytes }, worker) {
+  const [shared, ...own] = [slots + tuned.length, ...tuned.map(() => 1)].map((initial) => new WebAssembly.Table({ element: 'anyfunc', initial }));
+  const area = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
+  /** @type {T.Made} */
+  const made = async (module, table) => (await WebAssembly.instantiate(module, { env: { memory, table, scratch: area } })).exports;
+  for (const [at, module] of tuned.entries()) shared.set(slots + at, (await made(module, own[at])).k0);
   let driver;
-  for (const module of modules) ({ exports: driver } = await WebAssembly.instantiate(module, imports));
+  for (const module of modules) driver = await made(module, shared);
   return driver;
 }

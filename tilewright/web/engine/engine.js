@@ -31,10 +31,10 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   const threads = threadsFor(probeHost(), limits.threads);
   const link = openLink(onProgress, threads);
   const loading = async () => {
-    const { info, plans, setup } = await link.request('load', { url: absolute(url), limits, threads });
+    const { info, manifest, setup } = await link.request('load', { url: absolute(url), limits, threads });
     const { memory } = link;
-    const near = memory && makeMachine(plans, memory, await instantiate({ ...setup, memory }, 0), 1);
-    return makeEngine(link, info, plans, near);
+    const nearby = async (/** @type {WebAssembly.Module[]} */ tuned) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
+    return makeEngine(link, info, manifest, nearby, await nearby([]));
   };
   return orAborted(loading(), signal).catch((error) => {
     link.close(error);
@@ -43,7 +43,8 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
 }
 
 /** @type {T.MakeEngine} */
-function makeEngine(link, info, plans, near) {
+function makeEngine(link, info, manifest, nearby, near) {
+  const { plans } = manifest;
   let runs = 0;
   let held = false;
   /** Of each plan's last run. @type {number[]} */
@@ -61,10 +62,14 @@ function makeEngine(link, info, plans, near) {
     if (disposed) throw new EngineError('disposed', 'The engine was disposed', 'Load the bundle again');
   }
 
+  /** By `spec`. @type {Map<number, T.Kernel>} */
+  let kernels = new Map();
+
   /** @type {T.Enqueue} */
   function enqueue(job) {
-    const work = () => job().finally(() => open--);
+    const work = () => job().finally(() => engine.onjob(--open));
     const result = open++ ? queue.then(work) : work();
+    engine.onjob(open);
     queue = result.catch(() => {});
     return result;
   }
@@ -76,18 +81,26 @@ function makeEngine(link, info, plans, near) {
     return here ? here.run(work) : link.request(kind, work);
   }
 
-  /** @type {T.Repeat} */
-  async function repeat(kind, bucket, counts) {
+  /** @type {T.Measure} */
+  async function measure({ bucket = {}, ...work }) {
     requireLive();
-    requireCount('runs', counts.runs, 1);
+    requireCount('runs', work.runs, 1);
+    requireCount('warmup', work.warmup ?? 0, 0);
     const plan = pickPlan(info.plans, bucket);
-    const value = await enqueue(async () => ask(kind, { plan, ...counts }, last?.plan === plan ? last.tensors : []));
+    const value = await enqueue(async () => ask('measure', { plan, ...work }, last?.plan === plan ? last.tensors : []));
     return { ...value, bucket: info.plans[plan].dims };
   }
 
-  return {
+  /** @type {T.Engine} */
+  const engine = {
+    onjob() {},
+
     get info() {
       return structuredClone(info);
+    },
+
+    get parts() {
+      return { manifest, memory: link.memory, file: (/** @type {T.FileRef} */ ref) => link.request('file', ref) };
     },
 
     async run(inputs, { signal, into = {} } = {}) {
@@ -107,6 +120,7 @@ function makeEngine(link, info, plans, near) {
         const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
+        engine.onjob(open, plan, milliseconds);
         // The caller has been told of the abort and may use its arrays again.
         if (signal?.aborted) throw abortError();
         return { milliseconds, outputs: shared ? readOutputs(shared, plans[plan].outputs, wanted) : delivered(outputs, into) };
@@ -128,16 +142,29 @@ function makeEngine(link, info, plans, near) {
       return inputArray(link.memory?.buffer, plans[pickPlan(info.plans, sizes)].inputs, name);
     },
 
-    async time({ bucket: sizes = {}, runs = 20, warmup = 3 } = {}) {
-      requireCount('warmup', warmup, 0);
-      return repeat('time', sizes, { runs, warmup });
-    },
+    time: (options) => measure({ runs: 20, warmup: 3, ...options }),
 
-    profile: async ({ bucket: sizes = {}, runs = 10 } = {}) => repeat('profile', sizes, { runs }),
+    profile: (options) => measure({ runs: 10, only: 'all', ...options }),
 
     async asset(name) {
       requireLive();
-      return link.request('asset', { name });
+      const asset = manifest.assets.find((entry) => entry.name === name);
+      if (asset) return link.request('file', asset);
+      const known = info.assets;
+      throw new EngineError('input', `The bundle has no asset '${name}'`, `Its assets are ${known.join(', ') || 'none'}`, { asset: name, known });
+    },
+
+    async swap(changes) {
+      requireLive();
+      const { merged } = await import('../tune/exchange.js');
+      return enqueue(async () => {
+        const next = merged(manifest, kernels, changes);
+        const list = [...next.values()];
+        const fresh = await nearby(list.map(({ module }) => module));
+        await link.request('swap', list);
+        kernels = next;
+        near &&= fresh;
+      });
     },
 
     preempt(on) {
@@ -150,8 +177,10 @@ function makeEngine(link, info, plans, near) {
       disposed = true;
       last = near = null;
       link.close(new EngineError('host', 'The engine was disposed while it worked', 'Wait for open runs before dispose()'));
+      engine.onjob(-1);
     },
   };
+  return engine;
 }
 
 /** @type {T.Delivered} */

@@ -97,7 +97,7 @@ export async function openStore() {
         });
       } catch (error) {
         // Another tab reads that very file: then it is kept.
-        if (!isNamed(error, 'NoModificationAllowedError')) fail(error);
+        if (!isTaken(error)) fail(error);
       }
     },
 
@@ -128,15 +128,15 @@ export async function openStore() {
 /** @param {Blob} file */
 const bytesOf = async (file) => new Uint8Array(await file.arrayBuffer());
 
-/** @type {T.IsNamed} */
-const isNamed = (error, name) => error?.name === name;
+/** @param {any} error */
+const isTaken = (error) => error?.name === 'NoModificationAllowedError';
 
 /** @type {T.OpenAccess} */
 async function openAccess(file, options) {
   try {
     return await file.createSyncAccessHandle?.(options) ?? null;
   } catch (error) {
-    if (isNamed(error, 'NoModificationAllowedError')) return null;
+    if (isTaken(error)) return null;
     throw error;
   }
 }
