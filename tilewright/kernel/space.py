@@ -127,34 +127,65 @@ RANGES: Mapping[Kind, Ranges] = {
 #: that takes R / RELAXATION or more counts as one that takes them all.
 RELAXATION = 1.25
 
-Heuristic = Callable[[Tile, Core, float], bool]
+
+@dataclass(frozen=True)
+class Heuristic:
+    """One rule of the table, and which sizes it looks at: most tiles go before they are made."""
+
+    number: int
+    sizes: Literal["outer", "inner", "both"]
+    holds: Callable[[Tile, Core, float], bool]
+
+
+def _all_registers(tile: Tile, core: Core, relaxation: float) -> bool:
+    return core.registers <= tile.reg_thread * relaxation <= core.registers * relaxation
+
+
+def _bound_by_registers(tile: Tile, core: Core, relaxation: float) -> bool:
+    """Registers run out first, and there is room for one block at least."""
+    found = limits(tile, core)
+    return 1 <= found.registers <= found.block_core * relaxation
+
 
 #: Of the seven, 1 and 2 are in `RANGES`.
-HEURISTICS: Mapping[Kind, Mapping[int, Heuristic]] = {
-    "wasm": {
-        3: lambda t, core, relaxation: t.l1_block * relaxation <= core.l1,
-        4: lambda t, core, relaxation: (
-            core.registers <= t.reg_thread * relaxation <= core.registers * relaxation
-        ),
-    },
-    "webgpu": {
-        5: lambda t, core, relaxation: t.thread_block(core) <= 256,
-        6: lambda t, core, relaxation: t.l1_block <= 16384,
-        7: lambda t, core, relaxation: _bound_by_registers(limits(t, core), relaxation),
-    },
+HEURISTICS: Mapping[Kind, tuple[Heuristic, ...]] = {
+    "wasm": (
+        Heuristic(3, "outer", lambda tile, core, ratio: tile.l1_block * ratio <= core.l1),
+        Heuristic(4, "inner", _all_registers),
+    ),
+    "webgpu": (
+        Heuristic(5, "both", lambda tile, core, ratio: tile.thread_block(core) <= 256),
+        Heuristic(6, "outer", lambda tile, core, ratio: tile.l1_block <= 16384),
+        Heuristic(7, "both", _bound_by_registers),
+    ),
 }
-
-
-def _bound_by_registers(found: Limits, relaxation: float) -> bool:
-    """Whole blocks: registers run out first, and there is room for one at least."""
-    return 1 <= found.registers <= found.block_core * relaxation
 
 
 def lite(matrix: Product, core: Core, relaxation: float = RELAXATION) -> tuple[Tile, ...]:
     """The candidates in their order of trial: most blocks per core first."""
-    rules = HEURISTICS[core.kind].values()
-    tiles = (t for t in _powers(matrix, core) if all(rule(t, core, relaxation) for rule in rules))
-    return ordered(tiles, matrix, core)
+
+    def suits(tile: Tile, sizes: str) -> bool:
+        rules = (h for h in HEURISTICS[core.kind] if h.sizes == sizes)
+        return all(h.holds(tile, core, relaxation) for h in rules)
+
+    ranges = RANGES[core.kind]
+    outer = [
+        Tile(1, 1, 1, x, r, y)
+        for x, r, y in product(*(_between(ranges.outer, n) for n in (matrix.m, matrix.k, matrix.n)))
+    ]
+    inner = [
+        Tile(x, r, y, x, r, y)
+        for x, r, y in product(*(_powers(r) for r in (ranges.inner, ranges.inner, ranges.columns)))
+    ]
+    tiles = (
+        Tile(i.x0, i.r0, i.y0, o.x1, o.r1, o.y1, cache_read)
+        for o in outer
+        if suits(o, "outer")
+        for i in inner
+        if i.x0 <= o.x1 and i.r0 <= o.r1 and i.y0 <= o.y1 and suits(i, "inner")
+        for cache_read in ranges.cache_read
+    )
+    return ordered((tile for tile in tiles if suits(tile, "both")), matrix, core)
 
 
 def ordered(
@@ -184,25 +215,13 @@ OBJECTIVES: Mapping[Objective, Callable[[Tile, Product, Core], float]] = {
 }
 
 
-def _powers(matrix: Product, core: Core) -> Iterator[Tile]:
-    """Every tile of powers of two that is no larger than the product rounded up to one."""
-    ranges = RANGES[core.kind]
-    outer = [_between(*ranges.outer, size) for size in (matrix.m, matrix.k, matrix.n)]
-    for x1, r1, y1 in product(*outer):
-        inner = (
-            _between(*ranges.inner, x1),
-            _between(*ranges.inner, r1),
-            _between(*ranges.columns, y1),
-        )
-        for x0, r0, y0 in product(*inner):
-            for cache_read in ranges.cache_read:
-                yield Tile(x0, r0, y0, x1, r1, y1, cache_read)
+def _powers(ends: tuple[int, int]) -> list[int]:
+    return [1 << n for n in range(ends[0].bit_length() - 1, ends[1].bit_length())]
 
 
-def _between(least: int, most: int, size: int) -> list[int]:
-    """Powers of two from `least` to `most`; at least one, but none that `size` fits in twice."""
-    powers = [1 << n for n in range(least.bit_length() - 1, most.bit_length())]
-    return [p for p in powers if p < 2 * size] or powers[:1]
+def _between(ends: tuple[int, int], size: int) -> list[int]:
+    """Of the powers of two those that `size` does not fit in twice; one at least."""
+    return [p for p in _powers(ends) if p < 2 * size] or [ends[0]]
 
 
 def naive(matrix: Product, kind: Kind) -> int:
