@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tilewright.kernel.spec import Kernel
+
 #: Bytes [first, second) of memory.
 Range = tuple[int, int]
 
@@ -51,6 +53,14 @@ class Work:
         return max(self.flops / costs.flops, self.bytes / costs.bytes)
 
 
+def work_of(kernel: Kernel, addresses: Sequence[int], tiles: int) -> Work:
+    """A step that runs `kernel` on buffers at these addresses, the output first."""
+    write, *reads = (
+        (at, at + b.size * b.dtype.size) for at, b in zip(addresses, kernel.buffers, strict=True)
+    )
+    return Work(kernel.flops, kernel.bytes, tiles, tuple(reads), (write,))
+
+
 @dataclass(frozen=True)
 class Share:
     """`grain`, `waits`, `chained` and `back` of bundle/image.py."""
@@ -76,7 +86,7 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
     chain: list[Work] = []
     ways: dict[Range, bool] = {}  # of each largest operand, which way it was walked last
     for step in steps:
-        grain = _grain(step, costs)
+        grain = tiles_per_ticket(step, costs)
         free = not any(_conflict(step, other) for other in pending)
         chained = grain == 0 and bool(chain) and free
         if not chained:
@@ -90,7 +100,7 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
     return tuple(made)
 
 
-def _grain(step: Work, costs: Costs) -> int:
+def tiles_per_ticket(step: Work, costs: Costs = USUAL) -> int:
     """Tiles per ticket; 0 for a step that one worker runs."""
     spent = step.nanoseconds(costs)
     if step.tiles < 2 or spent < costs.barrier:

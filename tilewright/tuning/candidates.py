@@ -1,0 +1,237 @@
+"""Candidates: the space of one kernel on one class of devices, and the code of each of them.
+
+Input: kernels of a bundle, a `DeviceClass`.  Output: `Space`: numbered schedules with their order
+of trial, the same in every process; `Built`: one of them as a module.  It measures nothing.
+Only the standard library is needed, so that a page can do the same under Pyodide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tilewright import __version__
+from tilewright.base.errors import CompilerBug, UsageError
+from tilewright.kernel.loops import TileFn, settled
+from tilewright.kernel.lower import lower
+from tilewright.kernel.schedule import Schedule, default_schedule
+from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.sharing import USUAL, Costs, Work, tiles_per_ticket
+from tilewright.kernel.space import RELAXATION, Objective, Tile, lite
+from tilewright.kernel.space_rules import product_of
+from tilewright.kernel.space_schedules import Candidate, candidates
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import DeviceClass
+from tilewright.targets.wasm import TARGETS, WasmTarget, compile_tile, link
+
+if TYPE_CHECKING:
+    from tilewright.bundle import Bundle, Step
+
+
+#: What a class starts with whose lite space is empty: the smallest tile of WebGPU's ranges.
+SMALLEST = Tile(4, 4, 4, 32, 32, 32)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The numbered candidates of a kernel on a class of devices.
+
+    key:       SHA-256 of the kernel's specification without its name
+    kind:      `Kernel.anchor`; shape: its sizes, "384x768x768" for a product (m, k, n)
+    schedules: the index in it is the number of the candidate; 0 is what the bundle starts with
+    marks:     "default", "lite" (the paper's space) or "extended" (our own), one per schedule
+    order:     numbers in the order of trial; never 0
+    checksum:  16 hex digits over all that the numbers mean
+    """
+
+    key: str
+    kind: str
+    shape: str
+    device: DeviceClass
+    schedules: tuple[Schedule, ...]
+    marks: tuple[str, ...]
+    order: tuple[int, ...]
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Built:
+    """One candidate as code.
+
+    module:   exports `k0`, and fills entry 0 of the table that it is given
+    digest:   SHA-256 of module
+    tiles:    of the kernel under this schedule
+    scratch:  bytes of a worker's scratch area that it needs
+    features: what a host must have to run it
+
+    It reads no run-time scalars, so that the argument block of any other candidate suits it.
+    """
+
+    module: bytes
+    digest: str
+    tiles: int
+    scratch: int
+    schedule: Schedule
+    features: tuple[str, ...]
+
+
+def space_of(
+    kernel: Kernel,
+    device: DeviceClass,
+    objective: Objective = "latency",
+    relaxation: float = RELAXATION,
+) -> Space:
+    """Every candidate of a kernel; equal arguments give an equal space in every process.
+
+    The objective decides the order of trial only.  Numbers mean something to others only at the
+    usual relaxation ratio of the lite space.
+    """
+    found = _candidates(kernel, device, relaxation)
+    key = key_of(kernel)
+    schedules = tuple(c.schedule for c in found)
+    figures = [device.id, asdict(device.core), device.machine and asdict(device.machine)]
+    told = [key, figures, __version__, [s.to_json() for s in schedules]]
+    return Space(
+        key=key,
+        kind=kernel.anchor,
+        shape=shape_of(kernel),
+        device=device,
+        schedules=schedules,
+        marks=tuple(c.mark for c in found),
+        order=_order(found, objective),
+        checksum=_digest(told)[:16],
+    )
+
+
+def _candidates(kernel: Kernel, device: DeviceClass, relaxation: float) -> list[Candidate]:
+    if device.machine is not None:
+        default = default_schedule(kernel, TARGETS[device.variant].machine)
+        return candidates(kernel, default, device.machine, device.core, relaxation)
+    matrix = product_of(kernel)
+    if matrix is None:
+        raise UsageError(
+            "Only the space of matrix products is known for WebGPU",
+            hint="Choose a Wasm class of `tilewright space --classes`",
+            kernel=kernel.name,
+            kind=kernel.anchor,
+            device=device.id,
+        )
+    # kernels of WebGPU do not exist yet, nor does a default: it is the first in the order of trial
+    tiles = lite(matrix, device.core, relaxation) or (SMALLEST,)
+    schedules = [Schedule(t.x0, t.y0, t.r0, t.x1, t.y1, t.r1, stage=t.cache_read) for t in tiles]
+    return [
+        Candidate(s, "lite" if n else "default", float(n), 0, 0.0) for n, s in enumerate(schedules)
+    ]
+
+
+#: What comes first is small; equal ones follow by latency.
+_KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
+    "latency": lambda c: c.cost,
+    "traffic": lambda c: c.words,
+    "scratch": lambda c: c.scratch,
+}
+
+
+def _order(found: list[Candidate], objective: Objective) -> tuple[int, ...]:
+    key = _KEYS[objective]
+    return tuple(
+        sorted(range(1, len(found)), key=lambda n: (round(key(found[n]), 6), found[n].cost, n))
+    )
+
+
+def build(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+    """One candidate as a module of its own; `CompilerBug` if it cannot be made."""
+    with making(kernel, schedule, target):
+        fn = settled(loops_of(kernel, schedule))
+        compiled = compile_tile(fn, target)
+        module = link([compiled], target, 1)
+    return Built(
+        module=module,
+        digest=hashlib.sha256(module).hexdigest(),
+        tiles=fn.tiles,
+        scratch=compiled.scratch,
+        schedule=schedule,
+        features=tuple(sorted(compiled.needs & target.features)),
+    )
+
+
+def loops_of(kernel: Kernel, schedule: Schedule) -> TileFn:
+    """The kernel's loops under a name that all kernels have, so that equal ones give equal code."""
+    return replace(lower(kernel, schedule), name="kernel")
+
+
+@contextmanager
+def making(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Iterator[None]:
+    """Says which kernel and schedule an invariant of the compiler failed for."""
+    try:
+        yield
+    except AssertionError as error:
+        raise CompilerBug(
+            f"a schedule cannot be made: {error}",
+            kernel=kernel.name,
+            schedule=str(schedule),
+            target=target.name,
+        ) from error
+
+
+def kernels_of(bundle: Bundle) -> tuple[Kernel, ...]:
+    """The kernels of a bundle by spec number."""
+    listed = json.loads(bundle.read(bundle.manifest.kernels))
+    return tuple(kernel_from_data(entry["spec"]) for entry in listed)
+
+
+def key_of(kernel: Kernel) -> str:
+    """What names a kernel everywhere: its specification, whatever a model calls it."""
+    data = kernel_to_data(kernel)
+    del data["name"]
+    return _digest(data)
+
+
+def shape_of(kernel: Kernel) -> str:
+    """For people: "12x384x384x64" for a product ([batch,] m, k, n), else the extents of the output
+    and, after a colon, of the first reduction."""
+    matrix = product_of(kernel)
+    if matrix is not None:
+        return str(matrix)
+    axes = "x".join(str(v.extent) for v in kernel.axes) or "1"
+    reduced = "x".join(str(v.extent) for v in kernel.stages[0].axes) if kernel.stages else ""
+    return f"{axes}:{reduced}" if reduced else axes
+
+
+def number_of(space: Space, schedule: Schedule) -> int | None:
+    """The number of a schedule, such as the one that a relinked bundle has; None if it has none."""
+    return space.schedules.index(schedule) if schedule in space.schedules else None
+
+
+def grain_of(step: Step, tiles: int, costs: Costs = USUAL) -> int:
+    """Tiles per ticket of a plan's step when its kernel has so many: the compiler's own rule.
+
+    All tiles, where the rule would leave the step to one worker.
+    """
+    return tiles_per_ticket(Work(step.flops, step.bytes, tiles, (), ()), costs) or max(1, tiles)
+
+
+def grains_of(bundle: Bundle, variant: str, spec: int, tiles: int) -> dict[int, int]:
+    """Per number of a plan that runs kernel `spec`: tiles per ticket once it has so many tiles.
+
+    A step that is serial in the plan's image stays serial, since others may be chained to it.
+    """
+    from tilewright.bundle.image import serial
+
+    (code,) = (c for c in bundle.manifest.code if c.variant == variant)
+    found: dict[int, int] = {}
+    for number, (plan, ref) in enumerate(zip(bundle.manifest.plans, code.images, strict=True)):
+        uses = [n for n, step in enumerate(plan.steps) if step.spec == spec]
+        if uses:
+            alone = serial(bundle.read(ref))[uses[0]]
+            found[number] = max(1, tiles) if alone else grain_of(plan.steps[uses[0]], tiles)
+    return found
+
+
+def _digest(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
