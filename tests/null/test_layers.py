@@ -18,13 +18,14 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": {"base", "graph"},
     "targets": {"base", "kernel"},
     "bundle": {"base"},
+    "store": {"base"},
     "compiler": {"base", "frontend", "graph", "kernel", "targets", "bundle", "assembly"},
     "assembly": {"base", "graph", "kernel", "targets", "bundle"},
     "tuning": {"base", "kernel", "targets", "bundle"},
     "hosts": {"base", "bundle"},
     "hosts/reference": {"base", "bundle", "hosts", "kernel"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
-    "server": {"base", "bundle"},
+    "server": {"base", "bundle", "store", "tuning"},
 }
 ANYTHING = {"cli", "benchkernel"}
 

@@ -1,0 +1,267 @@
+"""The kernel database: reports in, standings out.
+
+Input: the URL of a database, reports of clients.  Output: receipts, standings, sizes.  Every public
+function is one transaction.  What the votes mean is in votes.py; here they are only kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from types import TracebackType
+from typing import IO
+
+import sqlalchemy as sa
+
+from tilewright.store import migrate, records, t4
+from tilewright.store.database import Database
+from tilewright.store.records import Entry, Key, Ranked, Receipt, Report, Standing, Stats
+from tilewright.store.rows import (
+    columns_of,
+    count,
+    date_of,
+    exists,
+    insert,
+    is_key,
+    key_of,
+    lock_key,
+    standing_of,
+    state_of,
+    voices_of,
+)
+from tilewright.store.schema import HEAD, keys, reports
+from tilewright.store.votes import Limits, advance, tally
+
+#: A key's ranking keeps so many candidates.
+RANKED = 16
+#: `similar` takes so many candidates of one key.
+SIMILAR = 3
+SECONDS_A_DAY = 86_400
+
+#: A key is voted on anew when its voices have grown by a twentieth: the outcome hardly changes in
+#: between, and the work per report stays small.
+VOTE_EVERY = 20
+
+
+class Store:
+    """An open kernel database.  Threads may share it; processes open their own."""
+
+    def __init__(
+        self, database: Database, limits: Limits, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.database = database
+        self.limits = limits
+        self._clock = clock
+        self._swept = -1
+
+    @classmethod
+    def open(
+        cls, url: str, limits: Limits | None = None, clock: Callable[[], float] = time.time
+    ) -> Store:
+        """Opens the database; an empty one gets its tables.
+
+        url: sqlite:///FILE or postgresql+psycopg://…;  limits: thresholds of the vote
+        clock: seconds since 1970; it may go backwards
+        Raises StoreVersion, StoreDown, StoreLocked, StoreReadOnly, StoreFull, StoreCorrupt.
+        """
+        database = Database(url)
+        try:
+            with database.read() as connection:
+                empty = migrate.revision(connection) is None
+            if empty:
+                migrate.upgrade(database)
+            with database.read() as connection:
+                migrate.check(connection, database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, limits or Limits(), clock)
+
+    def close(self) -> None:
+        self.database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- reports ---------------------------------------------------------------------------------
+
+    def submit(self, report: Report, source: str) -> Receipt:
+        """Takes a report and, if it is time, votes anew; on disk when this returns.
+
+        A report that comes again (same nonce) changes nothing and gets the same receipt.
+        source: who reports, as a keyed hash that is the same for one network during one day
+        Raises InvalidReport, and StoreError if nothing was stored, or nobody knows: send it again.
+        """
+        records.check(report)
+        day = self.today()
+        self._sweep(day)
+        top = [[v.candidate, v.ratio] for v in report.top]
+        honest = all(g.ratio > 1 for g in report.gold)
+        today = (reports.c.day == day) & (reports.c.source == source)
+        known = reports.c.nonce == report.nonce
+        with self.database.write() as connection:
+            if count(connection, today) >= self.limits.rate:
+                return Receipt(True) if exists(connection, known) else Receipt(False, "rate")
+            counts = honest and not exists(connection, today & ~reports.c.counts)
+            key_id = lock_key(connection, report.key, day)
+            row = {"key_id": key_id, "day": day, "source": source, "counts": counts, "top": top}
+            row["nonce"] = report.nonce
+            if not insert(connection, reports, row):
+                return Receipt(True) if exists(connection, known) else Receipt(False, "repeated")
+            if not honest:
+                connection.execute(sa.update(reports).where(today).values(counts=False))
+            if counts:
+                self._count_voice(connection, key_id, day)
+        return Receipt(True)
+
+    def _count_voice(self, connection: sa.Connection, key_id: int, day: int) -> None:
+        where = keys.c.id == key_id
+        row = connection.execute(sa.select(keys.c.fresh, keys.c.voices).where(where)).one()
+        due = max(1, row.voices // VOTE_EVERY)
+        values = {"day": day, "fresh": row.fresh + 1}
+        connection.execute(sa.update(keys).where(where).values(**values))
+        if row.fresh + 1 >= due:
+            self._vote(connection, key_id)
+
+    def _vote(self, connection: sa.Connection, key_id: int) -> None:
+        """Counts the newest voices of a key, whose row is locked, and writes what they say."""
+        where = keys.c.id == key_id
+        state = state_of(connection.execute(sa.select(keys).where(where)).one())
+        voices = voices_of(connection, key_id, self.limits.window)
+        after = advance(state, voices, self.limits)
+        ranked = [astuple(t) for t in tally(voices)[:RANKED]]
+        values = columns_of(after) | {"fresh": 0, "voices": len(voices), "ranked": ranked}
+        connection.execute(sa.update(keys).where(where).values(**values))
+
+    # ---- standings -------------------------------------------------------------------------------
+
+    def standing(self, key: Key) -> Standing:
+        """What the crowd says of this key; of an unknown one nothing."""
+        with self.database.read() as connection:
+            row = connection.execute(sa.select(keys).where(is_key(key))).one_or_none()
+        return standing_of(row) if row else Standing(None, None, (), 0)
+
+    def similar(self, key: Key, classes: Sequence[str]) -> tuple[Ranked, ...]:
+        """The crowd's best for this kernel on these device classes, in their order.
+
+        What a class without data of its own tries first (the paper's exploitation set).  Candidates
+        are numbers in the space of the class that they come from: see `Ranked.device` and `.space`.
+        Only candidates with a quorum or a stage; the same browser family comes first.
+        """
+        where = (
+            (keys.c.kernel == key.kernel)
+            & (keys.c.compiler == key.compiler)
+            & keys.c.device.in_(classes)
+            & ~is_key(key)
+        )
+        with self.database.read() as connection:
+            rows = connection.execute(sa.select(keys).where(where)).all()
+        order = {name: place for place, name in enumerate(classes)}
+        rows = sorted(
+            rows, key=lambda r: (order[r.device], r.browser != key.browser, -r.voices, r.id)
+        )
+        found: list[Ranked] = []
+        for row in rows:
+            ranked = standing_of(row).ranked
+            known = [r for r in ranked if r.candidate and self._is_known(r)]
+            found += sorted(known, key=lambda r: r.stage != "default")[:SIMILAR]
+        return tuple(found)
+
+    def _is_known(self, ranked: Ranked) -> bool:
+        return ranked.stage != "candidate" or ranked.reporters >= self.limits.quorum
+
+    def overview(self, device: str | None = None, limit: int = 10_000) -> tuple[Entry, ...]:
+        """All keys with their standings, by device class, kind and shape."""
+        query = sa.select(keys).order_by(
+            keys.c.device, keys.c.kind, keys.c.shape, keys.c.browser, keys.c.compiler, keys.c.id
+        )
+        if device is not None:
+            query = query.where(keys.c.device == device)
+        with self.database.read() as connection:
+            rows = connection.execute(query.limit(limit)).all()
+        return tuple(Entry(key_of(r), standing_of(r), date_of(r.day)) for r in rows)
+
+    # ---- upkeep ----------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """How much is in it."""
+        one = sa.select(
+            sa.func.count(),
+            sa.func.count(keys.c.default_candidate),
+            sa.func.count(keys.c.shadow_candidate),
+            sa.func.count(keys.c.device.distinct()),
+        ).select_from(keys)
+        two = sa.select(
+            sa.func.count(),
+            sa.func.count(sa.case((reports.c.counts, 1))),
+            sa.func.min(reports.c.day),
+            sa.func.max(reports.c.day),
+        ).select_from(reports)
+        with self.database.read() as connection:
+            number, defaults, shadows, devices = connection.execute(one).one()
+            total, counted, first, last = connection.execute(two).one()
+        return Stats(
+            url=self.database.shown,
+            schema=HEAD,
+            keys=number,
+            reports=total,
+            counted=counted,
+            defaults=defaults,
+            shadows=shadows,
+            devices=devices,
+            first_day=date_of(first) if total else "",
+            last_day=date_of(last) if total else "",
+        )
+
+    def gc(self, days: int | None = None) -> dict[str, int]:
+        """Forgets sources of past days, old reports, and keys that have none left.
+
+        days: reports older than this go; default: `limits.days`
+        """
+        today = self.today()
+        oldest = today - (self.limits.days if days is None else days)
+        # A report that comes again shortly after midnight must still find its source of yesterday.
+        past = (reports.c.day < today - 1) & reports.c.source.is_not(None)
+        with self.database.write() as connection:
+            forgotten = connection.execute(sa.update(reports).where(past).values(source=None))
+            old = connection.execute(sa.delete(reports).where(reports.c.day < oldest))
+            empty = ~sa.exists().where(reports.c.key_id == keys.c.id)
+            gone = connection.execute(sa.delete(keys).where(empty & (keys.c.day < oldest)))
+        return {"sources": forgotten.rowcount, "reports": old.rowcount, "keys": gone.rowcount}
+
+    def export(self, stream: IO[bytes]) -> int:
+        """Writes everything in the T4 schema, one state of the database; gives the reports."""
+        with self.database.read() as connection:
+            return t4.write(connection, stream)
+
+    def import_(self, data: bytes) -> int:
+        """Takes an export, all of it or nothing; gives how many of its reports were new.
+
+        Keys that are new here come with their standing, the others are voted on anew.
+        Raises InvalidReport.
+        """
+        document = t4.read(data)
+        with self.database.write() as connection:
+            changed, added = t4.load(connection, document)
+            for key_id in changed:
+                self._vote(connection, key_id)
+        return added
+
+    def _sweep(self, day: int) -> None:
+        """Once a day and process: promises about forgetting must not hang on a timer of others."""
+        if day > self._swept:
+            self.gc()
+            self._swept = day
+
+    def today(self) -> int:
+        """Days since 1970, UTC."""
+        return int(self._clock() // SECONDS_A_DAY)
