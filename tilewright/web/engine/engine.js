@@ -1,7 +1,7 @@
 // Tilewright's browser engine, as a page sees it; types.d.ts describes what it gives.
 // Kernels run in workers: here are the order of runs, and the copying where memory is shared.
 
-import { abortError, EngineError, requireCount } from './errors.js';
+import { abortError, EngineError } from './errors.js';
 import { instantiate } from './driver.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
@@ -18,7 +18,7 @@ export { EngineError, probeHost };
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? globalThis.location.href).href;
 
-/** The manifest of a bundle (docs/bundle.md), verified, without its code and weights. @param {string | URL} url */
+/** The manifest of a bundle, verified. @param {string | URL} url */
 export const inspect = (url) => readManifestOf(absolute(url));
 
 /**
@@ -27,13 +27,13 @@ export const inspect = (url) => readManifestOf(absolute(url));
  * @param {T.LoadOptions} [options]
  */
 export async function load(url, { onProgress = () => {}, signal, ...limits } = {}) {
-  if (signal?.aborted) throw abortError();
+  refuseIf(signal);
   const threads = threadsFor(probeHost(), limits.threads);
   const link = openLink(onProgress, threads);
   const loading = async () => {
     const { info, manifest, setup } = await link.request('load', { url: absolute(url), limits, threads });
     const { memory } = link;
-    const nearby = async (/** @type {WebAssembly.Module[]} */ tuned) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
+    const nearby = async (/** @type {T.Kernel[]} */ tuned) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
     return makeEngine(link, info, manifest, nearby, await nearby([]));
   };
   return orAborted(loading(), signal).catch((error) => {
@@ -47,11 +47,11 @@ function makeEngine(link, info, manifest, nearby, near) {
   const { plans } = manifest;
   let runs = 0;
   let held = false;
-  /** Of each plan's last run. @type {number[]} */
+  /** Of plans' last runs. @type {number[]} */
   const spent = [];
   let firstMilliseconds = 0;
   let disposed = false;
-  /** So that timing repeats real work. @type {{plan: number, tensors: T.Tensor[]} | null} */
+  /** For timing of real work. @type {{plan: number, tensors: T.Tensor[]} | null} */
   let last = null;
   /** Jobs that have not ended, and when they have. */
   let open = 0;
@@ -62,8 +62,8 @@ function makeEngine(link, info, manifest, nearby, near) {
     if (disposed) throw new EngineError('disposed', 'The engine was disposed', 'Load the bundle again');
   }
 
-  /** By `spec`. @type {Map<number, T.Kernel>} */
-  let kernels = new Map();
+  /** Instead of the bundle's own. @type {T.Kernel[]} */
+  let kernels = [];
 
   /** @type {T.Enqueue} */
   function enqueue(job) {
@@ -84,8 +84,6 @@ function makeEngine(link, info, manifest, nearby, near) {
   /** @type {T.Measure} */
   async function measure({ bucket = {}, ...work }) {
     requireLive();
-    requireCount('runs', work.runs, 1);
-    requireCount('warmup', work.warmup ?? 0, 0);
     const plan = pickPlan(info.plans, bucket);
     const value = await enqueue(async () => ask('measure', { plan, ...work }, last?.plan === plan ? last.tensors : []));
     return { ...value, bucket: info.plans[plan].dims };
@@ -100,29 +98,29 @@ function makeEngine(link, info, manifest, nearby, near) {
     },
 
     get parts() {
-      return { manifest, memory: link.memory, file: (/** @type {T.FileRef} */ ref) => link.request('file', ref) };
+      return { manifest, memory: link.memory, file: link.request.bind(null, 'file') };
     },
 
     async run(inputs, { signal, into = {} } = {}) {
       requireLive();
-      if (signal?.aborted) throw abortError();
+      refuseIf(signal);
       const start = performance.now();
       const { tensors, sizes } = checkInputs(info.inputs, inputs);
       const plan = pickPlan(info.plans, sizes);
       const wanted = checkOutputs(info.outputs, plans[plan].outputs, sizes, into);
       const given = open ? tensors.map(copied) : tensors;
       const done = enqueue(async () => {
-        if (signal?.aborted) throw abortError();
+        refuseIf(signal);
         last = { plan, tensors };
         const shared = link.memory?.buffer;
         const work = shared ? { plan } : { plan, wanted: wanted.map(({ data, ...output }) => output) };
-        // The page's thread may not wait, as a run that is held back does, and must breathe.
+        // The page may not wait, as a run that is held back does, and must breathe.
         const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
         engine.onjob(open, plan, milliseconds);
-        // The caller has been told of the abort and may use its arrays again.
-        if (signal?.aborted) throw abortError();
+        // The caller may use its arrays again.
+        refuseIf(signal);
         return { milliseconds, outputs: shared ? readOutputs(shared, plans[plan].outputs, wanted) : delivered(outputs, into) };
       });
       const { milliseconds, outputs } = await orAborted(done, signal);
@@ -150,8 +148,7 @@ function makeEngine(link, info, manifest, nearby, near) {
       requireLive();
       const asset = manifest.assets.find((entry) => entry.name === name);
       if (asset) return link.request('file', asset);
-      const known = info.assets;
-      throw new EngineError('input', `The bundle has no asset '${name}'`, `Its assets are ${known.join(', ') || 'none'}`, { asset: name, known });
+      throw new EngineError('input', `The bundle has no asset '${name}'`, `Its assets are ${info.assets.join(', ') || 'none'}`, { asset: name, known: info.assets });
     },
 
     async swap(changes) {
@@ -159,11 +156,9 @@ function makeEngine(link, info, manifest, nearby, near) {
       const { merged } = await import('../tune/exchange.js');
       return enqueue(async () => {
         const next = merged(manifest, kernels, changes);
-        const list = [...next.values()];
-        const fresh = await nearby(list.map(({ module }) => module));
-        await link.request('swap', list);
-        kernels = next;
-        near &&= fresh;
+        const fresh = await nearby(next);
+        await link.request('swap', next);
+        [kernels, near] = [next, near && fresh];
       });
     },
 
@@ -181,6 +176,11 @@ function makeEngine(link, info, manifest, nearby, near) {
     },
   };
   return engine;
+}
+
+/** @param {AbortSignal} [signal] */
+function refuseIf(signal) {
+  if (signal?.aborted) throw abortError();
 }
 
 /** @type {T.Delivered} */

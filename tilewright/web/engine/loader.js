@@ -1,5 +1,5 @@
 // Loads a bundle inside the worker: pointer, manifest, then code and weights side by side.
-// What cannot run here is refused before the weights are downloaded.
+// What cannot run here is refused before weights are downloaded.
 
 import { neededFiles, readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';
@@ -19,12 +19,10 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
   const start = performance.now();
   /** @type {T.Timings} */
   const timings = { manifest: 0, code: 0, weights: 0, ready: 0 };
-  const reached = (/** @type {keyof T.Timings} */ part) => {
-    timings[part] = performance.now() - start;
-  };
+  const reached = (/** @type {keyof T.Timings} */ part) => (timings[part] = performance.now() - start);
   const host = probeHost();
   requireHost(host);
-  // One failure ends the other downloads of this load too.
+  // One failure ends the other downloads too.
   const stop = new AbortController();
   const meter = makeMeter(report);
   const { manifest, digest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
@@ -35,7 +33,7 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
 
   // Without isolation memory cannot leave the worker that made it.
   const memory = await allocate(manifest, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
-  // Spinning with more threads than cores takes the time of those who have work.
+  // More threads than cores must not spin.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   try {
     meter.enter('code');

@@ -1,5 +1,5 @@
 // A loaded bundle as a machine: memory, plans and the driver, no JavaScript per kernel.
-// It fetches nothing and checks no caller's input; both happened before.
+// It fetches nothing and checks no caller's input.
 
 import { STALLED, stepOf, TRAPPED, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';

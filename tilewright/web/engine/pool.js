@@ -9,33 +9,28 @@ const START_LIMIT = 10_000;
 export function makePool() {
   /** @type {Map<number, MessagePort>} */
   const ports = new Map();
-  /** Per helper what keeps it from serving, or '' once it can. @type {Map<number, PromiseWithResolvers<string>>} */
+  /** Per helper what keeps it from serving, or '' once it can. @type {Map<number, PromiseWithResolvers<any>>} */
   const starts = new Map();
   /** @type {T.Setup | null} */
   let setup = null;
   let version = 0;
-  /** Helpers come out of `serve`, and wait for the word to serve again. */
+  /** Helpers are out of `serve`, and wait to be told. */
   let stopped = false;
 
-  /** @param {number} number */
-  function startOf(number) {
-    const start = starts.get(number) ?? Promise.withResolvers();
-    starts.set(number, start);
-    return start;
-  }
-
-  /** @param {number} number */
+  /** Who waits for one that is gone waits for its successor. @param {number} number */
   function ready(number) {
-    const late = new Promise((resolve) => setTimeout(resolve, START_LIMIT, 'it did not start in time'));
-    return Promise.race([startOf(number).promise, late]);
+    const start = Promise.withResolvers();
+    starts.get(number)?.resolve(start.promise);
+    starts.set(number, start);
+    setTimeout(start.resolve, START_LIMIT, 'it did not start in time');
+    return start.promise;
   }
 
   return {
     add(number, port) {
       port.onmessage = ({ data }) => {
-        // An answer to the setup of before is none.
-        if (data.version !== version) return;
-        startOf(number).resolve(data.problem);
+        if (data.version !== version) return; // of the setup of before
+        starts.get(number)?.resolve(data.problem);
         if (!stopped) port.postMessage(null);
       };
       ports.set(number, port);
@@ -44,29 +39,22 @@ export function makePool() {
 
     async start(given, threads) {
       setup = { ...given, version: ++version };
-      starts.clear();
       stopped = true;
       const words = wordsOf(setup.memory);
       Atomics.store(words, STOP, 1);
       Atomics.add(words, EPOCH, 1);
       Atomics.notify(words, EPOCH);
-      const tell = (/** @type {T.Setup | null} */ message) => ports.forEach((port) => port.postMessage(message));
-      tell(setup);
+      for (const port of ports.values()) port.postMessage(setup);
       const started = await Promise.all(Array.from({ length: threads - 1 }, (_, at) => ready(at + 1)));
       Atomics.store(words, STOP, 0);
       stopped = false;
-      tell(null);
+      for (const port of ports.values()) port.postMessage(null);
       return started.filter(Boolean);
     },
 
     replace(number) {
-      const before = starts.get(number);
-      starts.delete(number);
       self.postMessage({ replace: number });
-      const now = ready(number);
-      // Who waits for the one that is gone waits for its successor.
-      before?.resolve(now);
-      return now;
+      return ready(number);
     },
 
     async mend() {

@@ -119,8 +119,8 @@ export type Driver = {
 /** What each worker instantiates; kernels first, then the driver. */
 export type Setup = {
   modules: WebAssembly.Module[];
-  /** Kernels of table entries of their own, from `slots` on. */
-  tuned: WebAssembly.Module[];
+  /** Kernels with table entries of their own, from `slots` on. */
+  tuned: Kernel[];
   /** Of the pool: helpers say to which one they answer. */
   version?: number;
   memory: WebAssembly.Memory;
@@ -414,13 +414,11 @@ export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Ends the run that is under way because this worker will not go on with it. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 /** `near` runs short plans in the page, if memory is shared; `nearby` makes another one. */
-export type MakeEngine = (link: Link, info: Info, manifest: Manifest, nearby: (tuned: WebAssembly.Module[]) => Promise<Machine | null>, near: Machine | null) => Engine;
+export type MakeEngine = (link: Link, info: Info, manifest: Manifest, nearby: (tuned: Kernel[]) => Promise<Machine | null>, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
 export type RegionOf = (buffer: ArrayBufferLike, place: Placed) => any;
-/** Takes on what comes through the port: a setup, or null: serve now. */
-export type Follow = (number: number, port: MessagePort) => void;
 export type Take = (setup: Setup | null) => Promise<void>;
 /** Null if somebody else has it open, or outside of a worker. */
 export type OpenAccess = (file: any, options?: object) => Promise<any>;

@@ -1,5 +1,5 @@
 // The worker's message loop: every request of link.js gets exactly one answer.
-// Runs are synchronous here; their order is the main thread's business.
+// Runs are synchronous; their order is the page's business.
 
 import { live } from './driver.js';
 import { asEngineError } from './errors.js';

@@ -15,7 +15,7 @@ const IMPORTS = ['memory', 'table', 'scratch'];
 
 /** @type {Tune.Merged} */
 export function merged({ plans, memory }, kernels, changes) {
-  const next = new Map(kernels);
+  const next = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
   for (const { spec, module, tiles = 0, grains = {}, scratch = 0 } of changes) {
     const refuse = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => {
       throw new EngineError('input', `The kernel for specification ${spec} ${problem}`, hint, { spec, ...facts });
@@ -35,7 +35,7 @@ export function merged({ plans, memory }, kernels, changes) {
     if (!Object.values(grains).every((grain) => isCount(grain))) refuse('has a wrong number of tiles per ticket', 'Give an integer per plan; 0 for one ticket', { grains });
     next.set(spec, { spec, module, tiles, grains, scratch });
   }
-  return next;
+  return [...next.values()];
 }
 
 /** @type {Tune.IsCount} */
@@ -82,7 +82,7 @@ export async function exchange(bundle, pool, kernels) {
   const places = plans.map(({ address, steps }) => new Uint32Array(setup.memory.buffer, address, HEADER + RECORD * (steps.length + 1)));
   bundle.images ??= places.map((words) => words.slice());
   const images = bundle.images.map((words, plan) => drawn(words, plans[plan], plan, slots, kernels));
-  const next = { ...setup, tuned: kernels.map(({ module }) => module) };
+  const next = { ...setup, tuned: kernels };
   const driver = await instantiate(next, 0);
   const problems = await pool.start(next, threads);
   if (problems.length) {

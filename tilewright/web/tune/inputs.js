@@ -37,7 +37,7 @@ function uniform(seed) {
 
 /** @type {Tune.Filled} */
 export function filled({ dtype, size, limit, extent, real }, set, seed) {
-  if (real) return new Uint8Array(real);
+  if (real) return real;
   const next = uniform(seed);
   const data = new ARRAYS[dtype](size);
   if (isFloat(dtype)) {

@@ -1,8 +1,12 @@
 // Measuring in the engine's worker: whole runs back to back, or each step of a plan by itself.
 // Input: a plan, how often, which steps.  Output: milliseconds.  Only driver calls are timed.
 
+import { requireCount } from '../engine/errors.js';
+
 /** @type {Tune.Measure} */
 export function measure({ machine, manifest: { plans } }, { runs, warmup = 0, only, ...work }) {
+  requireCount('runs', runs, 1);
+  requireCount('warmup', warmup, 0);
   machine.take(work);
   const { steps } = plans[work.plan];
   if (!only) {

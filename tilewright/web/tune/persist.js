@@ -3,7 +3,8 @@
 // bundle; another bundle at its address, another compiler or another class of device drop it.
 
 import { EngineError } from '../engine/errors.js';
-import { decode, digestOf, encode } from './frames.js';
+import { sha256 } from '../engine/files.js';
+import { decode, encode } from './frames.js';
 
 const CACHE = 'tilewright-tuned-1';
 
@@ -31,7 +32,7 @@ export async function recall(engine) {
     for (const { bytes, ...winner } of header.winners) {
       winners.push({ ...winner, module: payload.slice(at, at += bytes) });
     }
-    const whole = await Promise.all(winners.map(async ({ module, digest: wanted }) => await digestOf(module) === wanted));
+    const whole = await Promise.all(winners.map(async ({ module, digest: wanted }) => await sha256(module) === wanted));
     if (header.digest === digest && header.variant === variant && header.tool === tool && whole.every(Boolean)) return { ...header, winners };
     await cache.delete(keyOf(engine));
   } catch {

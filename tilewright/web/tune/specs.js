@@ -25,8 +25,7 @@ export async function openSpecs(engine) {
   /** @type {Tune.OpenedSpecs['facts']} */
   function facts(spec) {
     const plan = manifest.plans.findIndex(({ steps }) => steps.some((step) => step.spec === spec));
-    const { spec: data } = listed[spec] ?? {};
-    if (plan < 0 || !data) return null;
+    const { spec: data } = listed[spec];
     const { address, steps } = manifest.plans[plan];
     const number = steps.findIndex((step) => step.spec === spec);
     const record = (/** @type {number} */ step) => words[plan].subarray(HEADER + RECORD * step);

@@ -51,8 +51,10 @@ let slots = 0;
 let scratch = { address: 0, bytes: 0 };
 /** Where buffers begin. */
 let base = 0;
-/** @type {Tune.Loaded | null} */
+/** The kernel that is tried now, and all that were tried. @type {Tune.Loaded | null} */
 let loaded = null;
+/** @type {Map<number, Tune.Loaded>} */
+const states = new Map();
 let batch = 1;
 let paused = false;
 let resume = () => {};
@@ -190,6 +192,7 @@ async function prepare(facts) {
     }
     begin('random');
     await warm(standard, NaN);
+    states.set(facts.spec, next);
   } catch (error) {
     loaded = null;
     throw error;
@@ -302,10 +305,13 @@ async function runnerOf(known) {
 }
 
 /** @type {Tune.Attempt} */
-async function attempt({ facts: given, candidate, incumbent, margin }) {
+async function attempt({ spec, facts: given, forget, candidate, incumbent, margin }) {
   const start = performance.now() - rested;
   const spent = () => Math.max(0, performance.now() - rested - start);
-  if (loaded?.facts.spec !== given.spec) await prepare(given);
+  for (const old of forget) states.delete(old);
+  const before = states.get(spec);
+  if (!before) await prepare(/** @type {Tune.Facts} */ (given));
+  else if (loaded !== before) lay((loaded = before).facts);
   const { known, facts } = /** @type {Tune.Loaded} */ (loaded);
   const other = await runnerOf(incumbent);
   const prepared = spent();

@@ -3,6 +3,8 @@
 
 import { EngineError } from '../engine/errors.js';
 
+/** Bytes of inputs and results that the worker keeps for kernels it knows. */
+const HELD = 256 * 2 ** 20;
 /** Milliseconds without a sign of life after which a kernel hangs; looked at so often. */
 const PATIENCE = 4000;
 const LOOK = 250;
@@ -19,8 +21,8 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   let paused = false;
   let silent = 0;
   let closed = false;
-  /** Of which specification the worker knows the facts. */
-  let told = -1;
+  /** Kernels whose facts the worker knows, and how many bytes those take. @type {Map<number, number>} */
+  const told = new Map();
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let watch;
 
@@ -59,7 +61,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     watch = setInterval(() => {
       if (open && !paused && ++silent * LOOK > patience) end(HUNG);
     }, LOOK);
-    told = -1;
+    told.clear();
     worker.postMessage({ pause: paused });
     // Copied: the next worker needs it too.
     opened = request('open', { code, entries: slots, bytes, scratchBytes });
@@ -72,18 +74,24 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       return request('l1', {});
     },
 
-    async attempt(work) {
+    async attempt({ facts, bytes: size, ...work }) {
       if (closed) throw new EngineError('disposed', 'The trials were closed', 'Begin a new tuning run');
       if (!worker) start();
       await opened;
+      const { spec } = work;
+      const forget = [];
+      const known = told.has(spec);
+      if (!known) {
+        let sum = size;
+        for (const [old, taken] of [...told].reverse()) if ((sum += taken) > HELD) forget.push(old);
+        forget.forEach((old) => told.delete(old));
+      }
       try {
         // Weights are large: they go there once.
-        const facts = told === work.facts.spec ? { spec: told } : work.facts;
-        const outcome = await request('attempt', { ...work, facts });
-        told = work.facts.spec;
+        const outcome = await request('attempt', { ...work, forget, facts: known ? null : facts() });
+        told.set(spec, size);
         return outcome;
       } catch (error) {
-        told = -1;
         if (error !== HUNG) throw error;
         return { verdict: 'hung', milliseconds: patience, prepared: 0, resolution: 0, why: `no sign of life for ${patience / 1000} s` };
       }

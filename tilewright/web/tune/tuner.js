@@ -4,9 +4,9 @@
 // memory of its own, and then in the engine; or else the kernel of before stays.
 
 import { EngineError } from '../engine/errors.js';
+import { sha256 } from '../engine/files.js';
 import { adopt } from './adopt.js';
 import { classify, factsOf } from './device.js';
-import { digestOf } from './frames.js';
 import { makePace, sleep, unless } from './pace.js';
 import { changeOf, keep, recall, restore } from './persist.js';
 import { MOST_BYTES, openSpecs } from './specs.js';
@@ -89,9 +89,6 @@ async function session(engine, options, stop, onEvent) {
   let last = null;
   /** @type {Promise<unknown>[]} */
   const reports = [];
-  let reported = -1;
-  /** Of the kernel that was tried last: weights are large. @type {Tune.Facts | null} */
-  let facts = null;
   const trials = openTrials({
     code, slots: manifest.slots, scratchBytes: manifest.memory.scratch_bytes, patience,
     bytes: Math.max(...manifest.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec))).filter((bytes) => bytes <= MOST_BYTES), 0),
@@ -173,15 +170,14 @@ async function session(engine, options, stop, onEvent) {
   async function tryOne(header, module) {
     const { spec, digest, tiles, scratch } = header;
     const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
-    if (facts?.spec !== spec) facts = targets.has(spec) ? specs.facts(spec) : null;
-    if (!facts) return refused('nobody asked for this kernel');
-    if (await digestOf(module) !== digest) return refused('its digest is not the announced one');
+    if (!targets.has(spec)) return refused('nobody asked for this kernel');
+    if (await sha256(module) !== digest) return refused('its digest is not the announced one');
     if (!(scratch <= manifest.memory.scratch_bytes)) return refused(`it needs ${scratch} bytes of scratch memory, and ${manifest.memory.scratch_bytes} are reserved`);
     if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
     const best = winners.get(spec);
     const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
     try {
-      return await unless(trials.attempt({ facts, candidate: { digest, module, tiles }, incumbent, margin: MARGIN }), signal);
+      return await unless(trials.attempt({ spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, margin: MARGIN }), signal);
     } catch (error) {
       signal.throwIfAborted();
       return refused(error instanceof Error ? error.message : String(error));
@@ -193,8 +189,6 @@ async function session(engine, options, stop, onEvent) {
     const { spec, candidate, mark, schedule } = header;
     const tried = (record.tried[spec] ??= []);
     if (tried.includes(candidate)) return;
-    if (spec !== reported) tell(reported);
-    reported = spec;
     const outcome = await tryOne(header, module);
     pace.spend(outcome.milliseconds);
     tried.push(candidate);
@@ -303,7 +297,7 @@ async function session(engine, options, stop, onEvent) {
   } finally {
     trials.close();
     if (round) await save();
-    tell(reported);
+    [...ratios.keys()].forEach(tell);
     if (reports.length) await Promise.race([Promise.all(reports), new Promise((resolve) => setTimeout(resolve, FAREWELL))]);
     source.close();
     pace.end();

@@ -110,7 +110,7 @@ export type Measure = (bundle: Engine.Loaded, work: Engine.Work & { runs: number
 
 export type IsCount = (value: any, least?: number) => boolean;
 /** The kernels in use after these changes; throws a typed error if one of them cannot be. */
-export type Merged = (manifest: Engine.Manifest, kernels: Map<number, Engine.Kernel>, changes: Engine.Change[]) => Map<number, Engine.Kernel>;
+export type Merged = (manifest: Engine.Manifest, kernels: Engine.Kernel[], changes: Engine.Change[]) => Engine.Kernel[];
 export type Drawn = (original: Uint32Array, plan: Engine.Plan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
 export type Exchange = (bundle: Engine.Loaded, pool: Engine.Pool, kernels: Engine.Kernel[]) => Promise<void>;
 
@@ -133,7 +133,7 @@ export type Facts = {
   special: boolean;
 };
 export type OpenedSpecs = {
-  facts: (spec: number) => Facts | null;
+  facts: (spec: number) => Facts;
   /** Bytes of memory that a trial takes. */
   bytesOf: (spec: number) => number;
   gathers: (spec: number) => boolean;
@@ -146,7 +146,11 @@ export type Uniform = (seed: number) => () => number;
 export type Filled = (buffer: Buffer, set: string, seed: number) => Bytes;
 export type Difference = (found: any, wanted: any, dtype: string, rounds: boolean) => string;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
-export type Work = { facts: Facts; candidate: Kernel; incumbent: Kernel | null; margin: number };
+type Tried = { spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number };
+/** What a trial needs; `bytes`: of the kernel's buffers. */
+export type Work = Tried & { facts: () => Facts; bytes: number };
+/** The same on its way to the worker, with facts that it does not know yet, and kernels to forget. */
+export type Asked = Tried & { facts: Facts | null; forget: number[] };
 export type Outcome = {
   verdict: Verdict;
   /** Of the trial without pauses, and the part of it that served all candidates of the kernel. */
@@ -190,7 +194,7 @@ export type Pair = { part: number; first: number; second: number };
 export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
 export type Compare = (first: Runner, second: Runner, times: number[], margin: number, limits: { pairs: number; rounds: number; milliseconds: number }) => Promise<Judgement & { parts: number; pairs: number; discards: number }>;
 export type RunnerOf = (known: Kernel | null) => Promise<Runner>;
-export type Attempt = (work: Work) => Promise<Outcome>;
+export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
 export type Interval = (values: number[], sure?: number) => { centre: number; low: number; high: number };
