@@ -74,7 +74,8 @@ class Kernels:
                 nan = replace(kernel, value=Const(float("nan"), kernel.dtype))
                 return self.sent(spec, candidate, schedule, nan)
             case "tile":
-                sent = self.sent(spec, candidate, schedule)
+                small = replace(schedule, x1=schedule.x0, y1=schedule.y0)
+                sent = self.sent(spec, candidate, small)
                 tiles = sent["tiles"] - 1
                 return sent | {"tiles": tiles, "grains": self._grains(spec, tiles)}
             case "trap":

@@ -8,6 +8,19 @@ export function tuningSpy() {
   scope.tuning = {
     bytesOf,
 
+    /** Engine and tuner of this page; a bundle as it is used. @param {string} url @param {object} [options] */
+    async open(url, options) {
+      const [{ load, EngineError }, { tune }, persist] = await Promise.all(['/engine/engine.js', '/tune/tuner.js', '/tune/persist.js']
+        .map((file) => import(new URL(file, location.href).href)));
+      scope.tuning.EngineError = EngineError;
+      return { load, tune, persist, engine: await load(url, options) };
+    },
+
+    /** Resolves when an event says so. @param {any[]} events @param {(event: any) => boolean} test */
+    async until(events, test) {
+      while (!events.some(test)) await new Promise((resolve) => setTimeout(resolve, 5));
+    },
+
     /** @param {any} sent */
     async changeOf({ spec, module, tiles, grains, scratch }) {
       return { spec, module: module && await WebAssembly.compile(bytesOf(module)), tiles, grains, scratch };
@@ -131,4 +144,145 @@ export const TUNING = {
     const [data] = tuning.plain((await engine.run(inputs)).outputs);
     return { all, back: data.every((value) => value !== mark), workers: workers.length - count };
   }, url, inputs, change, mark),
+
+  /** Tunes with a list of kernels, and runs the model before and after. */
+  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false }) => page.evaluate(async (url, kernels, given, options, limits, lose, again) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune, persist, load } = await tuning.open(url, limits);
+    const inputs = spied.filled(given);
+    const run = async (/** @type {any} */ from = engine) => tuning.plain((await from.run(inputs)).outputs);
+    const events = [];
+    const source = tuning.listSource(kernels, lose);
+    const before = await run();
+    try {
+      const summary = await tune(engine, { source, budget: 1, device: 'test', ...options, onEvent: (/** @type {any} */ event) => events.push(event) });
+      const after = await run();
+      if (!again) return { summary, events, log: source.log, before, after };
+      // The next visit: another engine, no source.
+      engine.dispose();
+      const next = await load(url, limits);
+      const restored = await persist.restore(next);
+      return { summary, events, log: source.log, before, after, restored, later: await run(next) };
+    } catch (error) {
+      return { error: JSON.parse(JSON.stringify(error)), text: String(error), events, log: source.log };
+    }
+  }, url, kernels, inputs, options, limits, lose, again),
+
+  /** Ends the engine, or the tuning run, at some moment of a session; then runs the engine once more. */
+  tuneEnds: ({ page }, { url, kernels, inputs, how, after }) => page.evaluate(async (url, kernels, given, how, after) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    const inputs = spied.filled(given);
+    const events = [];
+    const source = tuning.listSource(kernels);
+    const stop = new AbortController();
+    const [before] = tuning.plain((await engine.run(inputs)).outputs);
+    const tuned = tune(engine, { source, budget: 1, device: 'test', signal: stop.signal, onEvent: (/** @type {any} */ event) => events.push(event) });
+    if (after) await tuning.until(events, ({ type }) => type === after);
+    // in the middle of what comes next
+    await new Promise((resolve) => setTimeout(resolve, 15));
+    if (how === 'dispose') engine.dispose();
+    else stop.abort();
+    const summary = await tuned;
+    const ended = { types: events.map(({ type }) => type), rounds: summary.rounds, closed: source.log.closed };
+    if (how === 'dispose') return { ...ended, later: await spied.outcome(engine.run(inputs)) };
+    const [found] = tuning.plain((await engine.run(inputs)).outputs);
+    return { ...ended, later: 'done', before, found };
+  }, url, kernels, inputs, how, after),
+
+  /** Hides the page in mid-session, and shows it again. */
+  tuneHidden: ({ page }, { url, kernels }) => page.evaluate(async (url, kernels) => {
+    const { tuning } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    let state = 'visible';
+    Object.defineProperty(document, 'visibilityState', { get: () => state });
+    const show = (/** @type {string} */ next) => {
+      state = next;
+      document.dispatchEvent(new Event('visibilitychange'));
+    };
+    const events = [];
+    const source = tuning.listSource(kernels);
+    const tuned = tune(engine, { source, budget: 1, device: 'test', onEvent: (/** @type {any} */ event) => events.push(event) });
+    await tuning.until(events, ({ type }) => type === 'trial');
+    show('hidden');
+    await new Promise((resolve) => setTimeout(resolve, 1200));
+    show('visible');
+    await tuned;
+    return events.map(({ type, why }) => (why && type === 'paused' ? `${type}: ${why}` : type));
+  }, url, kernels),
+
+  /** Runs the model while candidates are tried; gives what the trial worker was told. */
+  tuneWhileRunning: ({ page }, { url, kernels, inputs }) => page.evaluate(async (url, kernels, given) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    const inputs = spied.filled(given);
+    const told = [];
+    const { postMessage } = Worker.prototype;
+    Object.getPrototypeOf(Worker.prototype).postMessage = new Proxy(Object.getPrototypeOf(Worker.prototype).postMessage, {
+      apply(target, self, args) {
+        if (args[0].pause !== undefined) told.push(args[0].pause);
+        return Reflect.apply(target, self, args);
+      },
+    });
+    const events = [];
+    const source = tuning.listSource(kernels);
+    let over = false;
+    const tuned = tune(engine, { source, budget: 1, device: 'test', onEvent: (/** @type {any} */ event) => events.push(event) }).finally(() => (over = true));
+    await tuning.until(events, ({ type }) => type === 'latency');
+    const wrong = [];
+    let runs = 0;
+    while (!over) {
+      const before = told.at(-1);
+      const run = engine.run(inputs);
+      if (!over && told.length && told.at(-1) !== true) wrong.push({ runs, before });
+      await run;
+      runs++;
+      await new Promise((resolve) => setTimeout(resolve, 30));
+    }
+    await tuned;
+    return { wrong, runs, paused: told.includes(true), trials: events.filter(({ type }) => type === 'trial').length, postMessage: typeof postMessage };
+  }, url, kernels, inputs),
+
+  /** Two tabs of one browser tune the same bundle. */
+  async tuneTwice({ page }, { url, kernels }) {
+    const other = await page.browserContext().newPage();
+    await other.evaluateOnNewDocument(tuningSpy);
+    await other.goto(page.url());
+    const begin = (/** @type {any} */ tab, /** @type {boolean} */ forever) => tab.evaluate(async (url, kernels, forever) => {
+      const { tuning } = globalThis;
+      const { engine, tune } = await tuning.open(url);
+      const source = tuning.listSource(kernels);
+      if (forever) source.next = () => new Promise(() => {});
+      const events = globalThis.events = [];
+      const stop = globalThis.stop = new AbortController();
+      globalThis.tuned = tune(engine, { source, budget: 1, device: 'test', signal: stop.signal, onEvent: (/** @type {any} */ event) => events.push(event) });
+      await tuning.until(events, ({ type }) => ['latency', 'paused'].includes(type));
+      return events.map(({ type, why }) => why ?? type);
+    }, url, kernels, forever);
+    const first = await begin(page, true);
+    const second = await begin(other, false);
+    await page.evaluate(() => globalThis.stop.abort());
+    const ended = await other.evaluate(async () => {
+      const { rounds } = await globalThis.tuned;
+      return { rounds, types: globalThis.events.map(({ type }) => type) };
+    });
+    await other.close();
+    return { first, second, ended };
+  },
+
+  /** What the device kept is damaged, or of another bundle; gives how many kernels come back each time. */
+  spoilWinners: ({ page }, { url, how }) => page.evaluate(async (url, how) => {
+    const { tuning } = globalThis;
+    const { engine, persist } = await tuning.open(url);
+    const [name] = (await caches.keys()).filter((key) => key.startsWith('tilewright-tuned'));
+    const cache = await caches.open(name);
+    const [request] = await cache.keys();
+    const bytes = new Uint8Array(await (await cache.match(request)).arrayBuffer());
+    if (how === 'flip') bytes[bytes.length - 40] ^= 1;
+    if (how === 'cut') bytes.fill(255, 0, 4);
+    await cache.put(request, new Response(bytes));
+    const view = how === 'another' ? { ...engine, info: { ...engine.info, digest: '0'.repeat(64) } } : engine;
+    const restored = await persist.restore(view);
+    return { restored, left: (await cache.keys()).length };
+  }, url, how),
 };

@@ -34,10 +34,10 @@ export async function recall(engine) {
     }
     const whole = await Promise.all(winners.map(async ({ module, digest: wanted }) => await sha256(module) === wanted));
     if (header.digest === digest && header.variant === variant && header.tool === tool && whole.every(Boolean)) return { ...header, winners };
-    await cache.delete(keyOf(engine));
   } catch {
     // No storage, or a damaged record: the device starts anew.
   }
+  await forget(engine);
   return empty(engine);
 }
 

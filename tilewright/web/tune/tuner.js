@@ -19,6 +19,8 @@ const MARGIN = 1.01;
 const LEAST_SHARE = 0.002;
 /** Profiles of each plan; each is a job of its own, so that runs need not wait long. */
 const PROFILES = 3;
+/** Operations or bytes of a millisecond, for steps that are too short for the clock. */
+const GUESS = 1e7;
 /** Milliseconds before a lost source is opened again: doubled each time, up to the last. */
 const [BACK_OFF, MOST_BACK_OFF] = [500, 60_000];
 /** Attempts in a row before a source is given up. */
@@ -114,8 +116,8 @@ async function session(engine, options, stop, onEvent) {
         await pace.turn();
         seen.push((await pace.job(() => engine.profile({ bucket, runs: 1 }))).steps);
       }
-      const times = seen[0].map((_, step) => Math.min(...seen.map((steps) => steps[step].milliseconds)));
-      const total = times.reduce((sum, time) => sum + time, 0) || 1;
+      const times = seen[0].map(({ flops, bytes }, step) => Math.min(...seen.map((steps) => steps[step].milliseconds)) || Math.max(flops, bytes) / GUESS);
+      const total = times.reduce((sum, time) => sum + time, 0);
       /** @type {Map<number, number>} */
       const shares = new Map();
       seen[0].forEach(({ spec }, step) => shares.set(spec, (shares.get(spec) ?? 0) + times[step] / total));
@@ -124,7 +126,7 @@ async function session(engine, options, stop, onEvent) {
         const fits = specs.bytesOf(spec) <= MOST_BYTES;
         if (targets.has(spec) || !fits || !(wanted ? wanted.has(spec) : share >= LEAST_SHARE)) continue;
         const { kernel, node, flops } = seen[0][step];
-        targets.set(spec, { spec, plan, bucket, step, kernel, node, flops, share, milliseconds: times[step] * gainOf(spec), alone: !specs.gathers(spec) });
+        targets.set(spec, { spec, plan, bucket, step, kernel, node, flops, share: share / order.length, milliseconds: times[step] * gainOf(spec), alone: !specs.gathers(spec) });
       }
     }
   }
@@ -279,10 +281,10 @@ async function session(engine, options, stop, onEvent) {
     device ||= await deviceClass();
     await profile();
     if (targets.size) {
-      await latency();
       await connect();
       const offered = [...targets.values()].map(({ spec, node, share, kernel }) => ({ spec, kind: offers.get(spec)?.kind ?? kernel, shape: offers.get(spec)?.shape ?? '', node, share }));
       onEvent({ type: 'start', class: device, kernels: offered });
+      await latency();
       while (!dueToEnd()) {
         await pace.turn();
         const kernel = await nextKernel();
