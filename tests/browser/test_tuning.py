@@ -139,7 +139,7 @@ def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how
         }
 
 
-@pytest.mark.parametrize("lose", [[-1], [0], [1], [2, -2], [0, 1, 2, 3]])
+@pytest.mark.parametrize("lose", [[-1], [0], [1], [2, -2], [0, 1, 2]])
 def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: list[int]) -> None:
     """While it is opened, before, between and after kernels: each is tried once."""
     with serving({"bert": library.path("bert")}) as site:
@@ -149,7 +149,7 @@ def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: lis
         found = page.do(
             "tune", url=site.bundle("bert"), kernels=sent, inputs=plain(sentence(9)), lose=lose
         )
-    assert len(verdicts(found)) == len(sent)
+    assert len(verdicts(found)) == len(sent) >= 2
     assert sum(e["type"] == "lost" for e in found["events"]) == len([n for n in lose if n >= -1])
     assert found["log"]["opened"] == 1 + len(lose)
     tried = [r["candidate"] for r in found["log"]["results"]]

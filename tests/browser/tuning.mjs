@@ -245,9 +245,6 @@ export const TUNING = {
 
   /** Two tabs of one browser tune the same bundle. */
   async tuneTwice({ page }, { url, kernels }) {
-    const other = await page.browserContext().newPage();
-    await other.evaluateOnNewDocument(tuningSpy);
-    await other.goto(page.url());
     const begin = (/** @type {any} */ tab, /** @type {boolean} */ forever) => tab.evaluate(async (url, kernels, forever) => {
       const { tuning } = globalThis;
       const { engine, tune } = await tuning.open(url);
@@ -260,6 +257,9 @@ export const TUNING = {
       return events.map(({ type, why }) => why ?? type);
     }, url, kernels, forever);
     const first = await begin(page, true);
+    const other = await page.browserContext().newPage();
+    await other.evaluateOnNewDocument(tuningSpy);
+    await other.goto(page.url());
     const second = await begin(other, false);
     await page.evaluate(() => globalThis.stop.abort());
     const ended = await other.evaluate(async () => {

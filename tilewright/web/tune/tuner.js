@@ -42,9 +42,18 @@ export async function tune(engine, options) {
   const cancel = () => stop.abort(signal?.reason);
   if (signal?.aborted) cancel();
   signal?.addEventListener('abort', cancel);
+  const pace = makePace({ engine, budget: options.budget ?? 0.05, stop, onEvent });
   try {
-    return await alone(engine, stop.signal, onEvent, () => session(engine, options, stop, onEvent));
+    return await alone(engine, stop.signal, onEvent, () => session(engine, options, pace, stop.signal, onEvent));
+  } catch (error) {
+    if (!stop.signal.aborted) throw error;
+    // It had hardly begun.
+    const summary = { rounds: 0, seconds: 0, class: '', kernels: [], before: null, after: null };
+    onEvent({ type: 'end', summary });
+    return summary;
   } finally {
+    pace.end();
+    options.source.close();
     signal?.removeEventListener('abort', cancel);
   }
 }
@@ -60,23 +69,16 @@ async function alone(engine, signal, onEvent, work) {
     onEvent({ type: 'resumed' });
     await restore(engine);
     return work();
-  }).catch((error) => {
-    if (!signal.aborted) throw error;
-    const summary = { rounds: 0, seconds: 0, class: '', kernels: [], before: null, after: null };
-    onEvent({ type: 'end', summary });
-    return summary;
   });
 }
 
 /** @type {Tune.Session} */
-async function session(engine, options, stop, onEvent) {
-  const { source, budget = 0.05, seconds = Infinity, rounds = Infinity, report = false, objective = 'latency', patience } = options;
-  const { signal } = stop;
+async function session(engine, options, pace, signal, onEvent) {
+  const { source, seconds = Infinity, rounds = Infinity, report = false, objective = 'latency', patience } = options;
   const { manifest } = engine.parts;
   const specs = await openSpecs(engine);
   const record = await recall(engine);
   const code = await specs.code();
-  const pace = makePace({ engine, budget, stop, onEvent });
   /** @type {Map<number, Tune.Target>} */
   const targets = new Map();
   /** Of each kernel, the ratios to its default that were measured. @type {Map<number, Map<number, number>>} */
@@ -84,7 +86,7 @@ async function session(engine, options, stop, onEvent) {
   /** @type {Map<number, Tune.Offer>} */
   const offers = new Map();
   const winners = new Map(record.winners.map((winner) => [winner.spec, winner]));
-  let [round, device] = [0, options.device ?? ''];
+  let [round, device, gone] = [0, options.device ?? '', false];
   /** @type {number | null} */
   let first = null;
   /** @type {number | null} */
@@ -131,6 +133,11 @@ async function session(engine, options, stop, onEvent) {
     }
   }
 
+  function lose() {
+    if (!gone) onEvent({ type: 'lost' });
+    gone = true;
+  }
+
   /** Opens the source with all that was tried; a lost one again and again. */
   async function connect() {
     const tried = Object.fromEntries([...targets.keys()].map((spec) => [spec, record.tried[spec] ?? []]));
@@ -143,11 +150,13 @@ async function session(engine, options, stop, onEvent) {
       try {
         const { kernels } = await unless(source.open(hello), signal);
         kernels.forEach((offer) => offers.set(offer.spec, offer));
+        if (gone) onEvent({ type: 'resumed' });
+        gone = false;
         return;
       } catch (error) {
         signal.throwIfAborted();
         if (!isLost(error) || attempt + 1 >= ATTEMPTS) throw error;
-        if (!attempt) onEvent({ type: 'lost' });
+        lose();
         await sleep(Math.min(BACK_OFF * 2 ** attempt, MOST_BACK_OFF) * (0.5 + Math.random() / 2), signal);
       }
     }
@@ -160,10 +169,9 @@ async function session(engine, options, stop, onEvent) {
       } catch (error) {
         signal.throwIfAborted();
         if (!isLost(error)) throw error;
-        onEvent({ type: 'lost' });
+        lose();
         await sleep(BACK_OFF * Math.random(), signal);
         await connect();
-        onEvent({ type: 'resumed' });
       }
     }
   }
@@ -251,7 +259,7 @@ async function session(engine, options, stop, onEvent) {
     let times = pace.recent(plan);
     if (times.length < LATENCY_RUNS) {
       times = [];
-      const atOnce = budget >= 1 ? LATENCY_RUNS : 1;
+      const atOnce = pace.whole ? LATENCY_RUNS : 1;
       for (let run = 0; run < LATENCY_RUNS; run += atOnce) {
         await pace.turn();
         times.push(...(await pace.job(() => engine.time({ bucket: manifest.plans[plan].dims, runs: atOnce, warmup: 0 }))).milliseconds);
@@ -301,8 +309,6 @@ async function session(engine, options, stop, onEvent) {
     if (round) await save();
     [...ratios.keys()].forEach(tell);
     if (reports.length) await Promise.race([Promise.all(reports), new Promise((resolve) => setTimeout(resolve, FAREWELL))]);
-    source.close();
-    pace.end();
   }
   onEvent({ type: 'end', summary: summary() });
   return summary();

@@ -236,6 +236,7 @@ export type Target = {
 export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
 export type Unless = <Value>(promise: Promise<Value>, signal: AbortSignal) => Promise<Value>;
 export interface Pace {
+  readonly whole: boolean;
   readonly spent: number;
   readonly latest: number;
   recent(plan: number): number[];
@@ -250,5 +251,5 @@ export type MakePace = (parts: { engine: Engine.Engine; budget: number; stop: Ab
 export type StepTime = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<number>;
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; before: number; after: number }>;
 export type Alone = (engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: () => Promise<Summary>) => Promise<Summary>;
-export type Session = (engine: Engine.Engine, options: Options, stop: AbortController, onEvent: (event: Event) => void) => Promise<Summary>;
+export type Session = (engine: Engine.Engine, options: Options, pace: Pace, signal: AbortSignal, onEvent: (event: Event) => void) => Promise<Summary>;
 export type TryOne = (header: Header, module: Bytes) => Promise<Outcome>;
