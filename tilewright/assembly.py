@@ -36,11 +36,11 @@ from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
 from tilewright.graph.constants import constant_key
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
-from tilewright.graph.sharing import USUAL, Costs, Work, share
 from tilewright.graph.steps import Step
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.serial import kernel_to_data
+from tilewright.kernel.sharing import USUAL, Costs, Work, share
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 

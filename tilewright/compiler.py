@@ -20,10 +20,10 @@ from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
-from tilewright.graph.sharing import USUAL, Costs
 from tilewright.graph.specs import kernel_steps
 from tilewright.kernel.lower import lower
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.sharing import USUAL, Costs
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 

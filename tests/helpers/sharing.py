@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.compiler import Options
-from tilewright.graph.sharing import Costs
 from tilewright.kernel.roles import operands
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.sharing import Costs
 from tilewright.kernel.spec import Kernel
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tilewright.graph.sharing import Costs, Share, Work, share
+from tilewright.kernel.sharing import Costs, Share, Work, share
 
 BIG, SMALL = 1_000_000, 100
 

@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "bundle": {"base"},
     "compiler": {"base", "frontend", "graph", "kernel", "targets", "bundle", "assembly"},
     "assembly": {"base", "graph", "kernel", "targets", "bundle"},
+    "tuning": {"base", "kernel", "targets", "bundle"},
     "hosts": {"base", "bundle"},
     "hosts/reference": {"base", "bundle", "hosts", "kernel"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
@@ -69,7 +70,14 @@ def test_web_engine_names_no_python() -> None:
     assert not list((PACKAGE / "web").rglob("*.py"))
 
 
-PORTABLE = ["kernel.lower", "kernel.interp", "kernel.serial", "targets.wasm"]
+PORTABLE = [
+    "kernel.lower",
+    "kernel.interp",
+    "kernel.serial",
+    "targets.wasm",
+    "targets.classes",
+    "tuning.candidates",
+]
 
 
 @pytest.mark.parametrize("module", PORTABLE)

@@ -10,7 +10,7 @@ A `TileFn` stands for  kernel(args, first, last):  for tile in [first, last): bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.base.dtypes import DType
 from tilewright.kernel.expr import Bound, Expr, lanes_of
@@ -133,6 +133,15 @@ class TileFn:
     body: tuple[Stmt, ...]
     tiles: int
     values: tuple[int, ...]
+
+
+def settled(fn: TileFn) -> TileFn:
+    """The same function for this one shape: its scalars are numbers, not arguments.
+
+    scalars (rows,) values (384,)   ->   no scalars; prologue: rows = 384, ...
+    """
+    known = tuple(Let(s, Index((), v)) for s, v in zip(fn.scalars, fn.values, strict=True))
+    return replace(fn, scalars=(), values=(), prologue=known + fn.prologue)
 
 
 def render(fn: TileFn) -> str:

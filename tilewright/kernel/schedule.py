@@ -135,7 +135,13 @@ def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
 def _contraction(kernel: Kernel, roles: Operands, machine: Machine) -> Schedule:
     if _suits_depth(roles, machine):
         return _along_depth(roles, machine)
-    x0, y0 = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
+    tile = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
+    return tiled(kernel, roles, tile, machine)
+
+
+def tiled(kernel: Kernel, roles: Operands, tile: tuple[int, int], machine: Machine) -> Schedule:
+    """How a contraction walks register tiles of `tile` rows and columns."""
+    x0, y0 = tile
     # Rows that are not contiguous need a pointer per step as well.
     inner = roles.depth[-1] if roles.depth else roles.n
     r0 = unroll(inner.extent) if (stride(roles.row.index, inner) or 0) <= 1 else 4
@@ -309,29 +315,46 @@ def _along_depth(roles: Operands, machine: Machine) -> Schedule:
     return Schedule(x0=x0, y0=y0, r0=2, x1=x1, y1=y1, along="k", lanes=machine.lanes)
 
 
-def register_tile(rows: int, cols: int, machine: Machine, panel: int = 1) -> tuple[int, int]:
-    """Rows and columns of the register tile that spends the fewest cycles per product.
+#: Vectors of columns, and rows, that register tiles may have.
+VECTORS = (1, 2, 3, 4, 8)
+MOST_ROWS = 16
 
-    x0 rows and v vectors of columns need x0*v sums, one register per element of the smaller set of
-    operands, and one that walks the other.  A step costs the most of: x0*v products at 2 a cycle;
-    x0 + v loads at 2 a cycle; all instructions at 4 a cycle; 4 cycles, since a sum cannot be
-    touched again before.  Few rows or columns are split evenly, so partly filled tiles count.
-    Panels come from L2 at some 12 bytes a cycle, and whole: 12 columns touch two of 8.
-    """
+
+def register_tile(rows: int, cols: int, machine: Machine, panel: int = 1) -> tuple[int, int]:
+    """Rows and columns of the register tile that spends the fewest cycles per product."""
+    return register_tiles(rows, cols, machine, panel)[0][1:]
+
+
+def register_tiles(
+    rows: int, cols: int, machine: Machine, panel: int = 1
+) -> list[tuple[float, int, int]]:
+    """(cycles per product, x0, y0) of all that fit the registers, the best first."""
     spare = machine.registers - (1 if machine.fma else 2)
+    found = [
+        (*tile_cycles(x0, v, rows, cols, machine, panel), v, x0)
+        for v in VECTORS
+        for x0 in range(1, min(rows, MOST_ROWS) + 1)
+        if x0 * v + min(x0, v) <= spare
+    ]
+    return [(cycles, x0, v * machine.lanes) for cycles, _, v, x0 in sorted(found)]
+
+
+def tile_cycles(
+    x0: int, v: int, rows: int, cols: int, machine: Machine, panel: int = 1
+) -> tuple[float, float]:
+    """(cycles, loads) per vector of products of a register tile of x0 rows and v vectors.
+
+    They need x0*v sums, one register per element of the smaller set of operands, and one that walks
+    the other.  A step costs the most of: x0*v products at 2 a cycle; x0 + v loads at 2 a cycle; all
+    instructions at 4 a cycle; 4 cycles, since a sum cannot be touched again before.  Few rows or
+    columns are split evenly, so partly filled tiles count.  Panels come from L2 at some 12 bytes a
+    cycle, and whole: 12 columns touch two of 8.
+    """
     vectors = -(-cols // machine.lanes)
-    best: tuple[float, float, int, int] | None = None
-    for v in (1, 2, 3, 4, 8):
-        for x0 in range(1, min(rows, 16) + 1):
-            if x0 * v + min(x0, v) > spare:
-                continue
-            x, y = rows / -(-rows // x0), vectors / -(-vectors // v)
-            products = x * y if machine.fma else 2 * x * y
-            cycles = max(products / 2, (x + y) / 2, (products + x + y + 2) / 4, 4.0)
-            if panel > 1:
-                touched = -(-v * machine.lanes // panel) * panel
-                cycles = max(cycles, touched * y / v * 4 / 12)
-            found = (round(cycles / (x * y), 2), (x + y) / (x * y), x0, v)
-            best = found if best is None or found[:2] < best[:2] else best
-    assert best is not None
-    return best[2], best[3] * machine.lanes
+    x, y = rows / -(-rows // x0), vectors / -(-vectors // v)
+    products = x * y if machine.fma else 2 * x * y
+    cycles = max(products / 2, (x + y) / 2, (products + x + y + 2) / 4, 4.0)
+    if panel > 1:
+        touched = -(-v * machine.lanes // panel) * panel
+        cycles = max(cycles, touched * y / v * 4 / 12)
+    return round(cycles / (x * y), 2), (x + y) / (x * y)

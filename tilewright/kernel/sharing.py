@@ -76,7 +76,7 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
     chain: list[Work] = []
     ways: dict[Range, bool] = {}  # of each largest operand, which way it was walked last
     for step in steps:
-        grain = _grain(step, costs)
+        grain = tiles_per_ticket(step, costs)
         free = not any(_conflict(step, other) for other in pending)
         chained = grain == 0 and bool(chain) and free
         if not chained:
@@ -90,7 +90,7 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
     return tuple(made)
 
 
-def _grain(step: Work, costs: Costs) -> int:
+def tiles_per_ticket(step: Work, costs: Costs = USUAL) -> int:
     """Tiles per ticket; 0 for a step that one worker runs."""
     spent = step.nanoseconds(costs)
     if step.tiles < 2 or spent < costs.barrier:

@@ -1,0 +1,123 @@
+"""Spaces of whole kernels: the same everywhere, bounded, and every candidate computes the same."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from tilewright.benchkernel import compile_matmul
+from tilewright.bundle import Step, open_bundle, write
+from tilewright.compiler import Compiled, Options
+from tilewright.kernel.schedule import default_schedule
+from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.sharing import Work, share
+from tilewright.kernel.space_schedules import SCRATCH
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning.candidates import build, grain_of, kernels_of, space_of
+
+X86 = CLASSES["wasm-x86-relaxed-32k"]
+ARM = CLASSES["wasm-arm-simd-64k"]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return compile_matmul(384, 768, 768, Options(variants=("x86",)))
+
+
+def test_a_space_of_a_matmul(compiled: Compiled) -> None:
+    kernel = compiled.entries[0].kernel
+    space = space_of(kernel, X86)
+    assert space.kind == "contract"
+    assert space.shape == "384x768x768"
+    assert space.schedules[0] == default_schedule(kernel, TARGETS["x86"].machine)
+    assert space.marks[0] == "default"
+    assert set(space.marks[1:]) == {"lite", "extended"}
+    assert len(set(space.schedules)) == len(space.schedules) <= 160
+    assert sorted(space.order) == list(range(1, len(space.schedules)))
+    assert 10 <= space.marks.count("lite") <= 32
+    powers = [
+        (s.x0, s.y0) for s, m in zip(space.schedules, space.marks, strict=True) if m == "lite"
+    ]
+    assert all(n.bit_count() == 1 for pair in powers for n in pair)
+    assert len(space.checksum) == 16
+
+
+def test_the_number_means_the_same_in_every_process(compiled: Compiled) -> None:
+    """Another process with another hash seed gets the same checksum and order from the data."""
+    kernel = compiled.entries[0].kernel
+    code = (
+        "import json,sys;from tilewright.kernel.serial import kernel_from_data;"
+        "from tilewright.targets.classes import find;"
+        "from tilewright.tuning.candidates import space_of;"
+        "k=kernel_from_data(json.load(sys.stdin));s=space_of(k,find('wasm-x86-relaxed-32k'));"
+        "print(s.checksum,s.key,s.order)"
+    )
+    data = msgspec.json.encode(kernel_to_data(kernel))
+    env = {"PYTHONHASHSEED": "7", "PATH": ""}
+    result = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, env=env)
+    space = space_of(kernel, X86)
+    assert result.stdout.decode() == f"{space.checksum} {space.key} {space.order}\n"
+
+
+def test_what_the_numbers_mean_is_in_the_checksum(compiled: Compiled) -> None:
+    kernel = compiled.entries[0].kernel
+    found = [space_of(kernel, d) for d in (X86, ARM, CLASSES["wasm-x86-relaxed-48k"])]
+    assert len({s.checksum for s in found}) == 3
+    assert len({s.key for s in found}) == 1
+    renamed = kernel_from_data(kernel_to_data(kernel) | {"name": "other"})
+    assert space_of(renamed, X86).checksum == found[0].checksum
+
+
+def test_objectives_only_reorder(compiled: Compiled) -> None:
+    kernel = compiled.entries[0].kernel
+    latency, traffic, scratch = (
+        space_of(kernel, X86, o) for o in ("latency", "traffic", "scratch")
+    )  # fmt: skip
+    assert latency.schedules == traffic.schedules == scratch.schedules
+    assert latency.checksum == traffic.checksum
+    assert len({latency.order, traffic.order, scratch.order}) == 3
+    needs = [build(kernel, scratch.schedules[n], TARGETS["x86"]).scratch for n in scratch.order]
+    assert needs == sorted(needs)
+
+
+def test_a_webgpu_space_is_its_lite_space(compiled: Compiled) -> None:
+    space = space_of(compiled.entries[0].kernel, CLASSES["webgpu-nvidia-ampere"])
+    assert set(space.marks) == {"default", "lite"}
+    assert 24 <= len(space.schedules) <= 96
+
+
+def test_build(compiled: Compiled) -> None:
+    kernel = compiled.entries[0].kernel
+    space = space_of(kernel, X86)
+    for number in (0, *space.order[:3]):
+        made = build(kernel, space.schedules[number], TARGETS["x86"])
+        assert made.module.startswith(b"\0asm")
+        assert made.digest == hashlib.sha256(made.module).hexdigest()
+        assert made.schedule == space.schedules[number]
+        assert made.features == ("relaxed_simd",)
+        assert made.scratch <= SCRATCH
+        assert made.tiles > 1
+    plain = build(kernel, space.schedules[0], TARGETS["x86-simd"])
+    assert plain.features == ()
+
+
+def test_kernels_of_a_bundle_by_spec_number(compiled: Compiled, tmp_path) -> None:
+    write(compiled.contents, tmp_path)
+    bundle = open_bundle(tmp_path)
+    assert kernels_of(bundle) == tuple(e.kernel for e in compiled.entries)
+
+
+def test_a_grain_follows_the_compilers_rule() -> None:
+    flops, size = 10_000_000, 1_000_000
+    step = Step(slot=0, spec=0, kernel="k", node="n", flops=flops, bytes=size)
+    for tiles in (2, 17, 64, 1000, 100_000):
+        (way,) = share([Work(flops, size, tiles, (), ())])
+        assert grain_of(step, tiles) == way.grain
+    assert grain_of(step, 1) == 1
+    small = Step(slot=0, spec=0, kernel="k", node="n", flops=10, bytes=10)
+    assert grain_of(small, 12) == 12, "a serial step is one ticket"

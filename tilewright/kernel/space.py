@@ -1,0 +1,254 @@
+"""The tile sizes worth trying for a matrix product: nnJIT's lite space by its formulas.
+
+Input: a product's sizes and what one core of the device has.  Output: tiles in their order of
+trial; equal input gives equal tiles, in every process.  It makes no schedules and no code.
+Symbols, formulas and the numbers of heuristics are those of nnJIT, section 5.2, table 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import comb, prod
+from typing import Literal
+
+Kind = Literal["wasm", "webgpu"]
+Objective = Literal["latency", "traffic", "scratch"]
+
+#: Bytes of an element, and of a register word.
+WORD = 4
+
+
+@dataclass(frozen=True)
+class Product:
+    """`batch` products of [m, k] times [k, n], in f32."""
+
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+
+    def __str__(self) -> str:
+        sizes = f"{self.m}x{self.k}x{self.n}"
+        return sizes if self.batch == 1 else f"{self.batch}x{sizes}"
+
+
+@dataclass(frozen=True)
+class Core:
+    """What the threads of one core share.
+
+    registers: words of 32 bits in all registers that kernels can use (TOTAL_REGS_PER_CORE)
+    l1:        bytes of the fastest cache or shared memory (L1_SIZE_PER_CORE)
+    warps, warp_width: threads that run in step, and how many such groups are kept going; a CPU
+               core runs one thread, which is a group of one
+    """
+
+    kind: Kind
+    registers: int
+    l1: int
+    warps: int = 1
+    warp_width: int = 1
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """x rows, r reduction steps, y columns; 0: what a thread keeps in registers, 1: a block in L1.
+
+    cache_read: a block is copied to shared memory before use; always no on Wasm, where engines
+    check every access of it again
+    """
+
+    x0: int
+    r0: int
+    y0: int
+    x1: int
+    r1: int
+    y1: int
+    cache_read: bool = False
+
+    @property
+    def reg_thread(self) -> int:
+        """Words that a thread keeps in registers."""
+        return self.x0 * self.r0 + self.r0 * self.y0 + self.x0 * self.y0
+
+    @property
+    def l1_block(self) -> int:
+        """Bytes that a block touches."""
+        return WORD * (self.x1 * self.r1 + self.r1 * self.y1 + self.x1 * self.y1)
+
+    def thread_block(self, core: Core) -> int:
+        if core.kind == "wasm":
+            return 1
+        return (self.x1 // self.x0) * (self.y1 // self.y0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many blocks of a tile a core has room for, by what runs out first."""
+
+    registers: float
+    l1: float
+    warps: float
+
+    @property
+    def block_core(self) -> float:
+        return min(self.registers, self.l1, self.warps)
+
+
+def limits(tile: Tile, core: Core) -> Limits:
+    """RegLimit, L1Limit and WarpLimit; a warp that is not full takes a whole one's place."""
+    threads = tile.thread_block(core)
+    return Limits(
+        registers=core.registers / (tile.reg_thread * threads),
+        l1=core.l1 / tile.l1_block,
+        warps=core.warps / -(-threads // core.warp_width),
+    )
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Smallest and largest size per level: heuristic 2 takes the powers of two between them."""
+
+    inner: tuple[int, int]
+    columns: tuple[int, int]
+    outer: tuple[int, int] = (32, 256)
+    cache_read: tuple[bool, ...] = (False,)
+
+
+#: Table 2 of the paper has WebGPU's; for Wasm it gives none: a vector has at least four columns
+#: (heuristic 1: 128 bits), and one row or one step is possible.
+RANGES: Mapping[Kind, Ranges] = {
+    "wasm": Ranges(inner=(1, 32), columns=(4, 32)),
+    "webgpu": Ranges(inner=(4, 32), columns=(4, 32), cache_read=(False, True)),
+}
+
+#: Part of a resource that may stay unused, for what else a kernel keeps there: of R words, a tile
+#: that takes R / RELAXATION or more counts as one that takes them all.
+RELAXATION = 1.25
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """One rule of the table, and which sizes it looks at: most tiles go before they are made."""
+
+    number: int
+    sizes: Literal["outer", "inner", "both"]
+    holds: Callable[[Tile, Core, float], bool]
+
+
+def _all_registers(tile: Tile, core: Core, relaxation: float) -> bool:
+    return core.registers <= tile.reg_thread * relaxation <= core.registers * relaxation
+
+
+def _bound_by_registers(tile: Tile, core: Core, relaxation: float) -> bool:
+    """Registers run out first, and there is room for one block at least."""
+    found = limits(tile, core)
+    return 1 <= found.registers <= found.block_core * relaxation
+
+
+#: Of the seven, 1 and 2 are in `RANGES`.
+HEURISTICS: Mapping[Kind, tuple[Heuristic, ...]] = {
+    "wasm": (
+        Heuristic(3, "outer", lambda tile, core, ratio: tile.l1_block * ratio <= core.l1),
+        Heuristic(4, "inner", _all_registers),
+    ),
+    "webgpu": (
+        Heuristic(5, "both", lambda tile, core, ratio: tile.thread_block(core) <= 256),
+        Heuristic(6, "outer", lambda tile, core, ratio: tile.l1_block <= 16384),
+        Heuristic(7, "both", _bound_by_registers),
+    ),
+}
+
+
+def lite(matrix: Product, core: Core, relaxation: float = RELAXATION) -> tuple[Tile, ...]:
+    """The candidates in their order of trial: most blocks per core first."""
+
+    def suits(tile: Tile, sizes: str) -> bool:
+        rules = (h for h in HEURISTICS[core.kind] if h.sizes == sizes)
+        return all(h.holds(tile, core, relaxation) for h in rules)
+
+    ranges = RANGES[core.kind]
+    outer = [
+        Tile(1, 1, 1, x, r, y)
+        for x, r, y in product(*(_between(ranges.outer, n) for n in (matrix.m, matrix.k, matrix.n)))
+    ]
+    inner = [
+        Tile(x, r, y, x, r, y)
+        for x, r, y in product(*(_powers(r) for r in (ranges.inner, ranges.inner, ranges.columns)))
+    ]
+    tiles = (
+        Tile(i.x0, i.r0, i.y0, o.x1, o.r1, o.y1, cache_read)
+        for o in outer
+        if suits(o, "outer")
+        for i in inner
+        if i.x0 <= o.x1 and i.r0 <= o.r1 and i.y0 <= o.y1 and suits(i, "inner")
+        for cache_read in ranges.cache_read
+    )
+    return ordered((tile for tile in tiles if suits(tile, "both")), matrix, core)
+
+
+def ordered(
+    tiles: Iterator[Tile] | tuple[Tile, ...],
+    matrix: Product,
+    core: Core,
+    objective: Objective = "latency",
+) -> tuple[Tile, ...]:
+    """Best guess first: by blocks per core, by words read, or by scratch memory."""
+    key = OBJECTIVES[objective]
+    return tuple(sorted(tiles, key=lambda t: (key(t, matrix, core), t)))
+
+
+def traffic(tile: Tile, matrix: Product) -> int:
+    """Words that all tiles load from and store to memory beyond L1."""
+    rows, cols = -(-matrix.m // tile.x1), -(-matrix.n // tile.y1)
+    steps = -(-matrix.k // tile.r1)
+    loads = matrix.k * (matrix.m * cols + matrix.n * rows)
+    return matrix.batch * (loads + (2 * steps - 1) * matrix.m * matrix.n)
+
+
+#: What comes first is small.
+OBJECTIVES: Mapping[Objective, Callable[[Tile, Product, Core], float]] = {
+    "latency": lambda t, matrix, core: -min(core.warps, limits(t, core).block_core),
+    "traffic": lambda t, matrix, core: traffic(t, matrix),
+    "scratch": lambda t, matrix, core: t.l1_block,
+}
+
+
+def _powers(ends: tuple[int, int]) -> list[int]:
+    return [1 << n for n in range(ends[0].bit_length() - 1, ends[1].bit_length())]
+
+
+def _between(ends: tuple[int, int], size: int) -> list[int]:
+    """Of the powers of two those that `size` does not fit in twice; one at least."""
+    return [p for p in _powers(ends) if p < 2 * size] or [ends[0]]
+
+
+def naive(matrix: Product, kind: Kind) -> int:
+    """How many candidates there are without any of this: all ways to split the axes.
+
+    Each axis into whole factors per level, times on or off for three further primitives on Wasm:
+    this reproduces both of the paper's counts for 384x768x768 (2,099,520 and 42,768,000).
+    """
+    if kind == "wasm":
+        splits = _splits(matrix.m, 3) * _splits(matrix.n, 3) * _splits(matrix.k, 2) * 2**3
+    else:
+        splits = _splits(matrix.m, 4) * _splits(matrix.n, 4) * _splits(matrix.k, 3)
+    return splits * _splits(matrix.batch, 2)
+
+
+def _splits(size: int, parts: int) -> int:
+    """In how many ways `size` is a product of `parts` factors, order counted."""
+    return prod(comb(power + parts - 1, parts - 1) for power in _prime_powers(size))
+
+
+def _prime_powers(size: int) -> Iterator[int]:
+    factor = 2
+    while size > 1:
+        power = 0
+        while size % factor == 0:
+            size //= factor
+            power += 1
+        if power:
+            yield power
+        factor += 1
