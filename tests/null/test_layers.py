@@ -18,6 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": {"base", "graph"},
     "targets": {"base", "kernel"},
     "bundle": {"base"},
+    "store": {"base"},
     "compiler": {"base", "frontend", "graph", "kernel", "targets", "bundle", "assembly"},
     "assembly": {"base", "graph", "kernel", "targets", "bundle"},
     "tuning": {"base", "kernel", "targets", "bundle"},

@@ -129,6 +129,56 @@ class PortInUse(TilewrightError):
     exit_code = 9
 
 
+class StoreError(TilewrightError):
+    """The kernel database failed in a way that has no class of its own."""
+
+    code = "store"
+    exit_code = 10
+
+
+class StoreDown(StoreError):
+    """The database cannot be reached, or the connection to it broke."""
+
+    code = "store-down"
+
+
+class StoreLocked(StoreError):
+    """Somebody else holds the database for longer than a writer waits."""
+
+    code = "store-locked"
+
+
+class StoreReadOnly(StoreError):
+    """The database may be read, but not written."""
+
+    code = "store-readonly"
+
+
+class StoreFull(StoreError):
+    """No room is left for the database."""
+
+    code = "store-full"
+
+
+class StoreCorrupt(StoreError):
+    """The file is no database of ours, or is damaged."""
+
+    code = "store-corrupt"
+
+
+class StoreVersion(StoreError):
+    """The schema of the database is older or newer than this program's."""
+
+    code = "store-version"
+
+
+class InvalidReport(TilewrightError):
+    """A report, or a row of an import, that no client of ours would have made."""
+
+    code = "invalid-report"
+    exit_code = 5
+
+
 class CompilerBug(TilewrightError):
     """An invariant inside the compiler does not hold; never the user's fault."""
 

@@ -1,0 +1,238 @@
+"""Connections and transactions: SQLite and PostgreSQL behind one door, failures with a way out.
+
+Input: a URL.  Output: `Database.read()` and `.write()`, each one transaction, which end by commit
+or leave nothing; whatever the driver raises comes out as a `StoreError`.  Every wait is bounded.
+It knows nothing of tables.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from tilewright.base.errors import (
+    StoreCorrupt,
+    StoreDown,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    UsageError,
+)
+
+#: How long a writer waits for others, a new connection for its server, and a statement for its end.
+LOCK_SECONDS = 10
+CONNECT_SECONDS = 5
+STATEMENT_SECONDS = 60
+
+URLS = "sqlite:///FILE (four slashes for an absolute path) or postgresql+psycopg://USER@HOST/NAME"
+WRITES = "tilewright_writes"
+
+Failure = tuple[type[StoreError], str, str]
+
+DOWN: Failure = (
+    StoreDown,
+    "The database cannot be reached",
+    "Start it and try again; what was not confirmed may be sent again without harm",
+)
+LOCKED: Failure = (
+    StoreLocked,
+    "The database is held by somebody else",
+    "Try again; if it lasts, end the program that holds it open",
+)
+READ_ONLY: Failure = (
+    StoreReadOnly,
+    "The database is read-only",
+    "Give this user the right to write to it and to its folder, or use another one",
+)
+FULL: Failure = (
+    StoreFull,
+    "No room is left for the database",
+    "Make room; `tilewright db gc` removes old reports",
+)
+CORRUPT: Failure = (
+    StoreCorrupt,
+    "The database is damaged, or is none of ours",
+    "Restore it, or start anew: `tilewright db import` takes an export",
+)
+
+#: Primary result codes of SQLite (sqlite.org/rescode.html).
+SQLITE: dict[int, Failure] = {
+    sqlite3.SQLITE_BUSY: LOCKED,
+    sqlite3.SQLITE_LOCKED: LOCKED,
+    sqlite3.SQLITE_READONLY: READ_ONLY,
+    sqlite3.SQLITE_PERM: READ_ONLY,
+    sqlite3.SQLITE_FULL: FULL,
+    sqlite3.SQLITE_IOERR: DOWN,
+    sqlite3.SQLITE_CANTOPEN: DOWN,
+    sqlite3.SQLITE_CORRUPT: CORRUPT,
+    sqlite3.SQLITE_NOTADB: CORRUPT,
+}
+#: Prefixes of PostgreSQL's error codes ("PostgreSQL Error Codes", appendix A of its manual).
+POSTGRES: dict[str, Failure] = {
+    "25006": READ_ONLY,
+    "42501": READ_ONLY,
+    "53100": FULL,
+    "53200": FULL,
+    "40": LOCKED,
+    "55P03": LOCKED,
+    "57014": LOCKED,
+    "08": DOWN,
+    "53300": DOWN,
+    "57P": DOWN,
+    "3D000": DOWN,
+    "28": DOWN,
+    "XX": CORRUPT,
+    "58": DOWN,
+}
+
+
+class Database:
+    """An engine and its transactions."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _parse(url)
+        #: The URL as it may be shown: without the password.
+        self.shown = self.url.render_as_string(hide_password=True)
+        self.sqlite = self.url.get_backend_name() == "sqlite"
+        with self._typed():
+            self._engine = _sqlite(self.url) if self.sqlite else _postgres(self.url)
+
+    @contextmanager
+    def read(self) -> Generator[sa.Connection]:
+        """A transaction that sees one state of the database."""
+        with self._typed(), self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Generator[sa.Connection]:
+        """A transaction that may write; all of it is on disk afterwards, or nothing is.
+
+        On SQLite it takes the write lock at once: one that reads first and asks later can fail in
+        the middle, when another writer was faster.
+        """
+        with self._typed(), self._engine.connect() as plain:
+            connection = plain.execution_options(**{WRITES: True})
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _typed(self) -> Generator[None]:
+        try:
+            yield
+        except PoolTimeout as error:
+            raise self._error(LOCKED, error) from error
+        except DBAPIError as error:
+            raise self._error(_failure(error), error.orig) from error
+        except sqlite3.Error as error:
+            raise self._error(_sqlite_failure(error), error) from error
+
+    def _error(self, failure: Failure, reason: object) -> StoreError:
+        kind, message, hint = failure
+        text = " ".join(str(reason).split())
+        return kind(message, hint=hint, database=self.shown, reason=text)
+
+
+def _parse(url: str) -> URL:
+    try:
+        found = make_url(url)
+        known = found.get_backend_name() in ("sqlite", "postgresql")
+    except (ArgumentError, ValueError):
+        known = False
+    if not known:
+        raise UsageError(f"No address of a database: {url}", hint=f"Write {URLS}")
+    # Plain `postgresql://` means the driver that we have.
+    return found.set(drivername="postgresql+psycopg") if found.drivername == "postgresql" else found
+
+
+def _sqlite(url: URL) -> sa.Engine:
+    path = url.database
+    if not path or path == ":memory:":
+        raise UsageError("A store in memory forgets everything", hint=f"Write {URLS}")
+    if not path.startswith("file:"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    engine = sa.create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_timeout=30)
+
+    @sa.event.listens_for(engine, "connect")
+    def _set_up(connection: Any, _record: object) -> None:
+        # The driver must not begin transactions on its own; `_begin` does.
+        connection.isolation_level = None
+        for setting in ("foreign_keys=ON", "synchronous=FULL"):
+            connection.execute(f"PRAGMA {setting}")
+        try:
+            # Readers and one writer at once.  The file remembers it.
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if _sqlite_failure(error) is not READ_ONLY:
+                raise
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        writes = connection.get_execution_options().get(WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgres(url: URL) -> sa.Engine:
+    settings = {
+        "lock_timeout": LOCK_SECONDS,
+        "statement_timeout": STATEMENT_SECONDS,
+        "idle_in_transaction_session_timeout": STATEMENT_SECONDS,
+    }
+    try:
+        return sa.create_engine(
+            url,
+            connect_args={
+                "connect_timeout": CONNECT_SECONDS,
+                # A server that vanished without a word is noticed in bounded time.
+                "keepalives_idle": 10,
+                "keepalives_interval": 5,
+                "keepalives_count": 3,
+                "tcp_user_timeout": STATEMENT_SECONDS * 1000,
+                "options": " ".join(f"-c {k}={v}s" for k, v in settings.items()),
+            },
+            pool_pre_ping=True,
+            pool_size=8,
+            max_overflow=8,
+        )
+    except (ImportError, NoSuchModuleError) as error:
+        raise UsageError(
+            "PostgreSQL needs a driver that is not installed",
+            hint="pip install 'tilewright[postgres]', and write postgresql+psycopg://…",
+            reason=error,
+        ) from error
+
+
+def _failure(error: DBAPIError) -> Failure:
+    cause = error.orig
+    if isinstance(cause, sqlite3.Error):
+        return _sqlite_failure(cause)
+    code = getattr(cause, "sqlstate", None) or ""
+    for prefix, failure in POSTGRES.items():
+        if code.startswith(prefix):
+            return failure
+    if not code:  # no answer came: the connection broke, or never was
+        return DOWN
+    return (StoreError, "The database refused", "Look at the reason; this should not happen")
+
+
+def _sqlite_failure(error: sqlite3.Error) -> Failure:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return (StoreError, "The database refused", "Look at the reason; this should not happen")
+    # A read-only file in WAL mode may not even be opened.
+    return SQLITE.get(
+        code & 0xFF, (StoreError, "The database refused", "Look at the reason; is it a bug?")
+    )

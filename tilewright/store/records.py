@@ -1,0 +1,197 @@
+"""What goes into the store and what comes out: plain frozen records, and what a report must be.
+
+Input: values that a stranger sent.  Output: records, or `InvalidReport`.  Nothing here names a
+person, a device or an address: a report has a random nonce, and the store is told of its source
+only by a keyed hash that changes every day.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Literal, cast
+
+from tilewright.base.errors import InvalidReport
+
+#: A report names at most so many candidates: the paper's N (nnJIT, "Crowdsourcing").
+TOP = 5
+#: Candidates are numbers of a space; no space has more.
+MOST_CANDIDATES = 1 << 20
+#: No schedule is so much faster or slower than another one of the same kernel.
+MOST_RATIO = 1000.0
+#: Names, checksums, shapes.
+MOST_LETTERS = 200
+
+NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
+
+StageName = Literal["candidate", "shadow", "default"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What votes are about: one kernel on one class of devices, as one compiler sees it.
+
+    kernel:   digest of the kernel's specification; `kind` and `shape` say it for people
+    device:   id of the device class (the paper's primitive vector and device id in one)
+    space:    checksum of the space of candidates: numbers of candidates mean nothing without it
+    compiler: version of the compiler;  browser: family of the browser
+    """
+
+    kernel: str
+    kind: str
+    shape: str
+    device: str
+    space: str
+    compiler: str
+    browser: str
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A candidate and how many times faster than the default (candidate 0) it was."""
+
+    candidate: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Gold:
+    """An answer to a question whose answer is known: `a` is much faster than `b`.
+
+    ratio: time of `b` over time of `a`, as the client measured it; an honest one is above 1.
+    """
+
+    a: int
+    b: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """The best that one client found for a key, best first; empty: nothing beats the default."""
+
+    nonce: str
+    key: Key
+    top: tuple[Vote, ...]
+    gold: tuple[Gold, ...] = ()
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Whether the report is in the store for good; `reason` is "" or why it is not.
+
+    "repeated": this source has voted on this key today;  "rate": too many reports of this source.
+    A report that is sent again gets the receipt that it got at first.
+    """
+
+    accepted: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A candidate in the order of the votes.
+
+    score:     mean rank weight over all voices, 0 to 1
+    reporters: voices that name it
+    ratio:     robust mean of its speed over the default's, with its 95 % interval `low`, `high`
+    device, space, browser: where its number means something
+    """
+
+    candidate: int
+    stage: StageName
+    score: float
+    reporters: int
+    ratio: float
+    low: float
+    high: float
+    device: str
+    space: str
+    browser: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the crowd says of a key.
+
+    default: what new devices start with; None: the bundle's own schedule (candidate 0)
+    shadow:  what they try first
+    voices:  how many reports the ranking is made of
+    """
+
+    default: int | None
+    shadow: int | None
+    ranked: tuple[Ranked, ...]
+    voices: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A key with its standing, for pages and statistics.  `day` is that of the last report."""
+
+    key: Key
+    standing: Standing
+    day: str
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Sizes of the store."""
+
+    url: str
+    schema: str
+    keys: int
+    reports: int
+    counted: int
+    defaults: int
+    shadows: int
+    devices: int
+    first_day: str
+    last_day: str
+
+
+def check(report: Report) -> None:
+    """Raises `InvalidReport` for anything that no client of ours would send."""
+    if not NONCE.fullmatch(report.nonce):
+        raise _invalid("nonce", "8 to 64 letters, digits, - or _")
+    check_key(report.key)
+    if len(report.top) > TOP:
+        raise _invalid("top", f"at most {TOP} candidates")
+    if len({v.candidate for v in report.top}) != len(report.top):
+        raise _invalid("top", "each candidate once")
+    for vote in report.top:
+        _check_candidate("top", vote.candidate)
+        _check_ratio("top", vote.ratio)
+    ratios = [v.ratio for v in report.top]
+    if ratios != sorted(ratios, reverse=True):
+        raise _invalid("top", "best first")
+    for gold in report.gold:
+        _check_candidate("gold", gold.a)
+        _check_candidate("gold", gold.b)
+        _check_ratio("gold", gold.ratio)
+
+
+def check_key(key: Key) -> None:
+    for field in fields(key):
+        text = getattr(key, field.name)
+        # Of `shape` and `kind` only the length matters: they are for people.
+        short = isinstance(text, str) and len(text) <= MOST_LETTERS and text.isprintable()
+        if not short or (not text and field.name not in ("kind", "shape")):
+            raise _invalid(field.name, f"1 to {MOST_LETTERS} printable characters")
+
+
+def _check_candidate(field: str, value: object) -> None:
+    if type(value) is not int or not 0 <= value < MOST_CANDIDATES:
+        raise _invalid(field, f"candidates from 0 to {MOST_CANDIDATES - 1}")
+
+
+def _check_ratio(field: str, value: object) -> None:
+    # NaN is in no range.
+    if type(value) not in (int, float) or not 1 / MOST_RATIO <= cast(float, value) <= MOST_RATIO:
+        raise _invalid(field, f"ratios from {1 / MOST_RATIO:g} to {MOST_RATIO:g}")
+
+
+def _invalid(field: str, allowed: str) -> InvalidReport:
+    return InvalidReport(
+        f"The field {field} of a report is wrong", hint=f"Allowed: {allowed}", field=field
+    )

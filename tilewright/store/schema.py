@@ -1,0 +1,74 @@
+"""The tables of the store, and which revision of the schema this program knows.
+
+Input: nothing.  Output: SQLAlchemy tables.  They are the same on SQLite and PostgreSQL; how they
+came to be is in migrations/ (a test compares the two).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+    text,
+)
+
+#: Revisions in order; the last one is what this program reads and writes.
+REVISIONS = ("0001",)
+HEAD = REVISIONS[-1]
+
+metadata = MetaData()
+
+#: One row per key, with the outcome of its last vote.  A report locks its key's row, so that
+#: votes on one key happen one after the other.
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("kernel", String(200), nullable=False),
+    Column("kind", String(200), nullable=False),
+    Column("shape", String(200), nullable=False),
+    Column("device", String(200), nullable=False),
+    Column("space", String(200), nullable=False),
+    Column("compiler", String(200), nullable=False),
+    Column("browser", String(200), nullable=False),
+    Column("day", Integer, nullable=False),  # of the last report
+    Column("fresh", Integer, nullable=False),  # voices since the last vote
+    Column("voices", Integer, nullable=False),  # what the last vote was made of
+    Column("default_candidate", Integer),
+    Column("default_since", Integer),
+    Column("shadow_candidate", Integer),
+    Column("shadow_since", Integer),
+    Column("previous_candidate", Integer),
+    # [[candidate, score, reporters, ratio, low, high], ...], best first
+    Column("ranked", JSON, nullable=False),
+    UniqueConstraint("kernel", "device", "space", "compiler", "browser", name="keys_unique"),
+)
+
+#: One row per accepted report.  `source` lives for a day, `counts` is false if its gold was wrong.
+reports = Table(
+    "reports",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("nonce", String(64), nullable=False),
+    Column("key_id", Integer, ForeignKey("keys.id", ondelete="CASCADE"), nullable=False),
+    Column("day", Integer, nullable=False),
+    Column("source", String(200)),
+    Column("counts", Boolean, nullable=False),
+    Column("top", JSON, nullable=False),  # [[candidate, ratio], ...], best first
+    UniqueConstraint("nonce", name="reports_nonce"),
+    # A source has one voice per key and day; forgotten sources (NULL) do not collide.
+    UniqueConstraint("key_id", "day", "source", name="reports_voice"),
+    Index("reports_day_source", "day", "source"),
+    sqlite_autoincrement=True,
+)
+
+#: Alembic's own table.
+VERSION = text("SELECT version_num FROM alembic_version")
