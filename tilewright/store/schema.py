@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     ForeignKey,
@@ -26,6 +27,9 @@ HEAD = REVISIONS[-1]
 
 metadata = MetaData()
 
+#: Numbers of reports.  SQLite counts only a plain INTEGER up by itself, which has 64 bits there.
+Number = BigInteger().with_variant(Integer, "sqlite")
+
 #: One row per key, with the outcome of its last vote.  A report locks its key's row, so that
 #: votes on one key happen one after the other.
 keys = Table(
@@ -43,11 +47,11 @@ keys = Table(
     Column("fresh", Integer, nullable=False),  # voices since the last vote
     Column("voices", Integer, nullable=False),  # what the last vote was made of
     Column("default_candidate", Integer),
-    Column("default_since", Integer),
+    Column("default_since", Number),
     Column("shadow_candidate", Integer),
-    Column("shadow_since", Integer),
+    Column("shadow_since", Number),
     Column("previous_candidate", Integer),
-    # [[candidate, score, reporters, ratio, low, high], ...], best first
+    # the fields of votes.Tally, best first
     Column("ranked", JSON, nullable=False),
     UniqueConstraint("kernel", "device", "space", "compiler", "browser", name="keys_unique"),
 )
@@ -56,7 +60,7 @@ keys = Table(
 reports = Table(
     "reports",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", Number, primary_key=True),
     Column("nonce", String(64), nullable=False),
     Column("key_id", Integer, ForeignKey("keys.id", ondelete="CASCADE"), nullable=False),
     Column("day", Integer, nullable=False),

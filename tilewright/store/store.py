@@ -6,30 +6,32 @@ function is one transaction.  What the votes mean is in votes.py; here they are 
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import astuple
 from types import TracebackType
-from typing import Any
+from typing import IO
 
 import sqlalchemy as sa
 
-from tilewright.store import migrate, records
+from tilewright.store import migrate, records, t4
 from tilewright.store.database import Database
-from tilewright.store.records import (
-    Entry,
-    Key,
-    Ranked,
-    Receipt,
-    Report,
-    StageName,
-    Standing,
-    Stats,
-    Vote,
+from tilewright.store.records import Entry, Key, Ranked, Receipt, Report, Standing, Stats
+from tilewright.store.rows import (
+    columns_of,
+    count,
+    date_of,
+    exists,
+    insert,
+    is_key,
+    key_of,
+    lock_key,
+    standing_of,
+    state_of,
+    voices_of,
 )
 from tilewright.store.schema import HEAD, keys, reports
-from tilewright.store.votes import Limits, Stage, State, Voice, advance, tally
+from tilewright.store.votes import Limits, advance, tally
 
 #: A key's ranking keeps so many candidates.
 RANKED = 16
@@ -40,8 +42,6 @@ SECONDS_A_DAY = 86_400
 #: A key is voted on anew when its voices have grown by a twentieth: the outcome hardly changes in
 #: between, and the work per report stays small.
 VOTE_EVERY = 20
-
-UNIQUE = ("kernel", "device", "space", "compiler", "browser")
 
 
 class Store:
@@ -109,14 +109,14 @@ class Store:
         today = (reports.c.day == day) & (reports.c.source == source)
         known = reports.c.nonce == report.nonce
         with self.database.write() as connection:
-            if _count(connection, today) >= self.limits.rate:
-                return Receipt(True) if _exists(connection, known) else Receipt(False, "rate")
-            counts = honest and not _exists(connection, today & ~reports.c.counts)
-            key_id = _lock_key(connection, report.key, day)
+            if count(connection, today) >= self.limits.rate:
+                return Receipt(True) if exists(connection, known) else Receipt(False, "rate")
+            counts = honest and not exists(connection, today & ~reports.c.counts)
+            key_id = lock_key(connection, report.key, day)
             row = {"key_id": key_id, "day": day, "source": source, "counts": counts, "top": top}
-            insert = _insert(connection, reports).values(nonce=report.nonce, **row)
-            if not connection.execute(insert.on_conflict_do_nothing()).rowcount:
-                return Receipt(True) if _exists(connection, known) else Receipt(False, "repeated")
+            row["nonce"] = report.nonce
+            if not insert(connection, reports, row):
+                return Receipt(True) if exists(connection, known) else Receipt(False, "repeated")
             if not honest:
                 connection.execute(sa.update(reports).where(today).values(counts=False))
             if counts:
@@ -135,14 +135,11 @@ class Store:
     def _vote(self, connection: sa.Connection, key_id: int) -> None:
         """Counts the newest voices of a key, whose row is locked, and writes what they say."""
         where = keys.c.id == key_id
-        state = _state(connection.execute(sa.select(keys).where(where)).one())
-        voices = _voices(connection, key_id, self.limits.window)
+        state = state_of(connection.execute(sa.select(keys).where(where)).one())
+        voices = voices_of(connection, key_id, self.limits.window)
         after = advance(state, voices, self.limits)
-        ranked = [
-            [t.candidate, t.score, t.reporters, t.ratio, t.low, t.high]
-            for t in tally(voices)[:RANKED]
-        ]
-        values = _columns(after) | {"fresh": 0, "voices": len(voices), "ranked": ranked}
+        ranked = [astuple(t) for t in tally(voices)[:RANKED]]
+        values = columns_of(after) | {"fresh": 0, "voices": len(voices), "ranked": ranked}
         connection.execute(sa.update(keys).where(where).values(**values))
 
     # ---- standings -------------------------------------------------------------------------------
@@ -150,8 +147,8 @@ class Store:
     def standing(self, key: Key) -> Standing:
         """What the crowd says of this key; of an unknown one nothing."""
         with self.database.read() as connection:
-            row = connection.execute(sa.select(keys).where(_is(key))).one_or_none()
-        return _standing(row) if row else Standing(None, None, (), 0)
+            row = connection.execute(sa.select(keys).where(is_key(key))).one_or_none()
+        return standing_of(row) if row else Standing(None, None, (), 0)
 
     def similar(self, key: Key, classes: Sequence[str]) -> tuple[Ranked, ...]:
         """The crowd's best for this kernel on these device classes, in their order.
@@ -164,7 +161,7 @@ class Store:
             (keys.c.kernel == key.kernel)
             & (keys.c.compiler == key.compiler)
             & keys.c.device.in_(classes)
-            & ~_is(key)
+            & ~is_key(key)
         )
         with self.database.read() as connection:
             rows = connection.execute(sa.select(keys).where(where)).all()
@@ -174,7 +171,7 @@ class Store:
         )
         found: list[Ranked] = []
         for row in rows:
-            ranked = _standing(row).ranked
+            ranked = standing_of(row).ranked
             known = [r for r in ranked if r.candidate and self._is_known(r)]
             found += sorted(known, key=lambda r: r.stage != "default")[:SIMILAR]
         return tuple(found)
@@ -191,7 +188,7 @@ class Store:
             query = query.where(keys.c.device == device)
         with self.database.read() as connection:
             rows = connection.execute(query.limit(limit)).all()
-        return tuple(Entry(_key(r), _standing(r), _date(r.day)) for r in rows)
+        return tuple(Entry(key_of(r), standing_of(r), date_of(r.day)) for r in rows)
 
     # ---- upkeep ----------------------------------------------------------------------------------
 
@@ -210,19 +207,19 @@ class Store:
             sa.func.max(reports.c.day),
         ).select_from(reports)
         with self.database.read() as connection:
-            count, defaults, shadows, devices = connection.execute(one).one()
+            number, defaults, shadows, devices = connection.execute(one).one()
             total, counted, first, last = connection.execute(two).one()
         return Stats(
             url=self.database.shown,
             schema=HEAD,
-            keys=count,
+            keys=number,
             reports=total,
             counted=counted,
             defaults=defaults,
             shadows=shadows,
             devices=devices,
-            first_day=_date(first) if total else "",
-            last_day=_date(last) if total else "",
+            first_day=date_of(first) if total else "",
+            last_day=date_of(last) if total else "",
         )
 
     def gc(self, days: int | None = None) -> dict[str, int]:
@@ -241,6 +238,24 @@ class Store:
             gone = connection.execute(sa.delete(keys).where(empty & (keys.c.day < oldest)))
         return {"sources": forgotten.rowcount, "reports": old.rowcount, "keys": gone.rowcount}
 
+    def export(self, stream: IO[bytes]) -> int:
+        """Writes everything in the T4 schema, one state of the database; gives the reports."""
+        with self.database.read() as connection:
+            return t4.write(connection, stream)
+
+    def import_(self, data: bytes) -> int:
+        """Takes an export, all of it or nothing; gives how many of its reports were new.
+
+        Keys that are new here come with their standing, the others are voted on anew.
+        Raises InvalidReport.
+        """
+        document = t4.read(data)
+        with self.database.write() as connection:
+            changed, added = t4.load(connection, document)
+            for key_id in changed:
+                self._vote(connection, key_id)
+        return added
+
     def _sweep(self, day: int) -> None:
         """Once a day and process: promises about forgetting must not hang on a timer of others."""
         if day > self._swept:
@@ -250,88 +265,3 @@ class Store:
     def today(self) -> int:
         """Days since 1970, UTC."""
         return int(self._clock() // SECONDS_A_DAY)
-
-
-def _is(key: Key) -> sa.ColumnElement[bool]:
-    return sa.and_(*(keys.c[name] == getattr(key, name) for name in UNIQUE))
-
-
-def _lock_key(connection: sa.Connection, key: Key, day: int) -> int:
-    """The key's number; its row is made if it is missing, and locked until the transaction ends."""
-    query = sa.select(keys.c.id).where(_is(key)).with_for_update()
-    found = connection.execute(query).scalar()
-    if found is None:
-        row = asdict(key) | {"day": day, "fresh": 0, "voices": 0, "ranked": []}
-        connection.execute(_insert(connection, keys).values(**row).on_conflict_do_nothing())
-        found = connection.execute(query).scalar_one()
-    return int(found)
-
-
-def _insert(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that knows ON CONFLICT, which both databases spell alike."""
-    from sqlalchemy.dialects import postgresql, sqlite
-
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    return dialect.insert(table)
-
-
-def _exists(connection: sa.Connection, where: sa.ColumnElement[bool]) -> bool:
-    return bool(connection.execute(sa.select(sa.exists().where(where))).scalar())
-
-
-def _count(connection: sa.Connection, where: sa.ColumnElement[bool]) -> int:
-    return int(connection.execute(sa.select(sa.func.count()).where(where)).scalar_one())
-
-
-def _voices(connection: sa.Connection, key_id: int, window: int) -> list[Voice]:
-    query = (
-        sa.select(reports.c.id, reports.c.day, reports.c.top)
-        .where((reports.c.key_id == key_id) & reports.c.counts)
-        .order_by(reports.c.id.desc())
-        .limit(window)
-    )
-    rows = reversed(connection.execute(query).all())
-    return [Voice(r.id, r.day, tuple(Vote(c, ratio) for c, ratio in r.top)) for r in rows]
-
-
-def _state(row: Any) -> State:
-    return State(
-        default=_stage(row.default_candidate, row.default_since),
-        shadow=_stage(row.shadow_candidate, row.shadow_since),
-        previous=row.previous_candidate,
-    )
-
-
-def _stage(candidate: int | None, since: int | None) -> Stage | None:
-    return None if candidate is None else Stage(candidate, since or 0)
-
-
-def _columns(state: State) -> dict[str, Any]:
-    return {
-        "default_candidate": state.default and state.default.candidate,
-        "default_since": state.default and state.default.since,
-        "shadow_candidate": state.shadow and state.shadow.candidate,
-        "shadow_since": state.shadow and state.shadow.since,
-        "previous_candidate": state.previous,
-    }
-
-
-def _standing(row: Any) -> Standing:
-    default, shadow = row.default_candidate, row.shadow_candidate
-    stages: dict[int | None, StageName] = {shadow: "shadow", default: "default"}
-    ranked = tuple(
-        Ranked(
-            c, stages.get(c, "candidate"), s, n, r, low, high, row.device, row.space, row.browser
-        )
-        for c, s, n, r, low, high in row.ranked
-    )
-    return Standing(default, shadow, ranked, row.voices)
-
-
-def _key(row: Any) -> Key:
-    names = ("kernel", "kind", "shape", "device", "space", "compiler", "browser")
-    return Key(**{name: getattr(row, name) for name in names})
-
-
-def _date(day: int) -> str:
-    return (datetime.date(1970, 1, 1) + datetime.timedelta(days=day)).isoformat()

@@ -6,6 +6,8 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
+Number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
 
 def upgrade() -> None:
     op.create_table(
@@ -22,16 +24,16 @@ def upgrade() -> None:
         sa.Column("fresh", sa.Integer, nullable=False),
         sa.Column("voices", sa.Integer, nullable=False),
         sa.Column("default_candidate", sa.Integer),
-        sa.Column("default_since", sa.Integer),
+        sa.Column("default_since", Number),
         sa.Column("shadow_candidate", sa.Integer),
-        sa.Column("shadow_since", sa.Integer),
+        sa.Column("shadow_since", Number),
         sa.Column("previous_candidate", sa.Integer),
         sa.Column("ranked", sa.JSON, nullable=False),
         sa.UniqueConstraint("kernel", "device", "space", "compiler", "browser", name="keys_unique"),
     )
     op.create_table(
         "reports",
-        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("id", Number, primary_key=True),
         sa.Column("nonce", sa.String(64), nullable=False),
         sa.Column(
             "key_id", sa.Integer, sa.ForeignKey("keys.id", ondelete="CASCADE"), nullable=False

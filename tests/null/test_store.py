@@ -1,0 +1,372 @@
+"""The store, on SQLite and PostgreSQL alike: reports, standings, upkeep, many writers at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from helpers.reports import key, report
+
+from tilewright.base.errors import InvalidReport, StoreVersion, UsageError
+from tilewright.store import Gold, Limits, Receipt, Report, Standing, Store, Vote
+from tilewright.store.database import Database
+from tilewright.store.migrate import MIGRATIONS, upgrade
+from tilewright.store.schema import HEAD, REVISIONS, metadata, reports
+
+GOOD = {3: 1.5, 4: 1.4, 7: 1.2}
+DAY = 86_400
+
+
+def agree(store: Store, count: int, top: dict[int, float] = GOOD, source: str = "s") -> None:
+    for i in range(count):
+        assert store.submit(report(top), f"{source}{i}") == Receipt(True)
+
+
+def counted(store: Store) -> tuple[int, int]:
+    stats = store.stats()
+    return stats.reports, stats.counted
+
+
+def test_the_crowds_winner_goes_through_the_stages(url: str) -> None:
+    with Store.open(url) as store:
+        assert store.standing(key()) == Standing(None, None, (), 0)
+        agree(store, 4)
+        assert (store.standing(key()).default, store.standing(key()).shadow) == (None, None)
+        agree(store, 1, source="t")
+        assert (store.standing(key()).default, store.standing(key()).shadow) == (None, 3)
+        agree(store, 5, source="u")
+        standing = store.standing(key())
+        assert (standing.default, standing.shadow, standing.voices) == (3, None, 10)
+        best = standing.ranked[0]
+        assert (best.candidate, best.stage, best.reporters, best.score) == (3, "default", 10, 1.0)
+        assert (best.low, best.ratio, best.high) == pytest.approx((1.5, 1.5, 1.5))
+        assert [r.candidate for r in standing.ranked] == [3, 4, 7, 0]
+
+
+def test_a_default_that_later_reports_contradict_is_rolled_back(url: str) -> None:
+    with Store.open(url) as store:
+        agree(store, 12, {3: 1.5, 4: 1.4}, "early")
+        assert store.standing(key()).default == 3
+        agree(store, 14, {4: 1.4, 3: 0.7}, "later")
+        assert store.standing(key()).default != 3
+        agree(store, 40, {4: 1.4, 3: 0.7}, "much later")
+        assert store.standing(key()).default == 4
+
+
+def test_standings_survive_reopening_and_belong_to_their_key_alone(url: str) -> None:
+    with Store.open(url) as store:
+        agree(store, 10)
+    with Store.open(url) as store:
+        assert store.standing(key()).default == 3
+        others = {
+            "space": "f" * 16,
+            "compiler": "0.2.0",
+            "browser": "firefox",
+            "device": "wasm-arm",
+        }
+        for name, value in others.items():
+            assert store.standing(dataclasses.replace(key(), **{name: value})).default is None
+        assert store.standing(dataclasses.replace(key(), kind="renamed")).default == 3
+
+
+def test_a_report_that_comes_again_counts_once(url: str) -> None:
+    sent = report(GOOD)
+    with Store.open(url) as store:
+        assert [store.submit(sent, "s") for _ in range(3)] == [Receipt(True)] * 3
+        assert store.submit(sent, "from elsewhere") == Receipt(True)
+        assert counted(store) == (1, 1)
+    with Store.open(url) as store:
+        assert store.submit(sent, "s") == Receipt(True)
+        assert counted(store) == (1, 1)
+
+
+def test_a_source_has_one_voice_per_key_and_day(url: str) -> None:
+    now = [1000.0 * DAY]
+    with Store.open(url, clock=lambda: now[0]) as store:
+        assert store.submit(report(GOOD), "s").accepted
+        assert store.submit(report(GOOD), "s") == Receipt(False, "repeated")
+        assert store.submit(report(GOOD, key("b" * 64)), "s").accepted
+        assert store.submit(report(GOOD), "t").accepted
+        now[0] += DAY
+        assert store.submit(report(GOOD), "s").accepted
+        assert counted(store) == (4, 4)
+
+
+def test_sources_of_different_days_make_no_quorum_alone(url: str) -> None:
+    now = [1000.0 * DAY]
+    with Store.open(url, clock=lambda: now[0]) as store:
+        for _ in range(30):
+            store.submit(report({9: 3.0}), "always the same address")
+            now[0] += DAY
+        assert store.standing(key()).shadow is None
+        assert store.standing(key()).ranked[0].candidate == 9
+
+
+def test_a_source_that_sends_too_much_is_not_heard(url: str) -> None:
+    kernels = [key(f"{i:064x}") for i in range(4)]
+    sent = [report(GOOD, k) for k in kernels]
+    with Store.open(url, Limits(rate=3)) as store:
+        receipts = [store.submit(r, "s") for r in sent]
+        assert receipts == [Receipt(True)] * 3 + [Receipt(False, "rate")]
+        assert store.submit(sent[0], "s") == Receipt(True)  # it is there already
+        assert store.submit(sent[3], "t") == Receipt(True)
+        assert counted(store) == (4, 4)
+
+
+def test_a_source_with_a_wrong_gold_answer_is_not_counted_and_not_told(url: str) -> None:
+    lie = Gold(a=0, b=5, ratio=0.5)
+    with Store.open(url) as store:
+        assert store.submit(report(GOOD, key("b" * 64)), "liar").accepted
+        assert store.submit(report(GOOD, None, lie), "liar") == Receipt(True)
+        assert store.submit(report(GOOD, key("c" * 64)), "liar") == Receipt(True)
+        assert store.submit(report(GOOD, None, Gold(0, 5, 1.8)), "honest") == Receipt(True)
+        assert counted(store) == (4, 1)
+
+
+def test_nothing_beats_the_default(url: str) -> None:
+    with Store.open(url) as store:
+        agree(store, 20, {})
+        standing = store.standing(key())
+        assert (standing.default, standing.shadow) == (None, None)
+        assert [(r.candidate, r.reporters) for r in standing.ranked] == [(0, 20)]
+
+
+def test_similar_hardware(url: str) -> None:
+    with Store.open(url) as store:
+        for device, best, browser in (
+            ("x", 3, "firefox"),
+            ("y", 4, "chromium"),
+            ("x", 5, "chromium"),
+        ):
+            of = key(device=device, browser=browser, space=f"{device}{browser}")
+            for i in range(12):
+                store.submit(report({best: 1.5, 9: 1.1}, of), f"{i}")
+        store.submit(report({8: 1.5}, key(device="z")), "alone")
+        new = key(device="new")
+        found = store.similar(new, ["y", "x", "z"])
+        assert [(r.device, r.browser, r.candidate) for r in found] == [
+            ("y", "chromium", 4),
+            ("y", "chromium", 9),
+            ("x", "chromium", 5),
+            ("x", "chromium", 9),
+            ("x", "firefox", 3),
+            ("x", "firefox", 9),
+        ]
+        assert found[0].stage == "default"
+        assert store.similar(key("b" * 64, device="new"), ["y", "x"]) == ()
+        assert store.similar(new, []) == ()
+
+
+def test_overview_and_stats(url: str) -> None:
+    with Store.open(url, clock=lambda: 20_000.0 * DAY) as store:
+        assert store.overview() == ()
+        assert store.stats().reports == 0
+        agree(store, 10)
+        store.submit(report(GOOD, key(device="wasm-arm")), "s")
+        entries = store.overview()
+        assert [(e.key.device, e.standing.default, e.day) for e in entries] == [
+            ("wasm-arm", None, "2024-10-04"),
+            ("wasm-x86-relaxed-32k", 3, "2024-10-04"),
+        ]
+        assert store.overview("wasm-arm") == entries[:1]
+        assert len(store.overview(limit=1)) == 1
+        stats = store.stats()
+        assert (stats.keys, stats.reports, stats.counted, stats.defaults) == (2, 11, 11, 1)
+        assert (stats.devices, stats.schema, stats.first_day) == (2, HEAD, "2024-10-04")
+
+
+def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
+    now = [1000.0 * DAY]
+
+    def sources(store: Store) -> list[str | None]:
+        with store.database.read() as connection:
+            return list(connection.execute(sa.select(reports.c.source)).scalars())
+
+    with Store.open(url, clock=lambda: now[0]) as store:
+        agree(store, 10)
+        now[0] += 2 * DAY
+        assert store.submit(report({}, key("b" * 64)), "next").accepted  # no gc by hand
+        assert set(sources(store)) == {None, "next"}
+        assert store.standing(key()).default == 3
+        assert store.gc() == {"sources": 0, "reports": 0, "keys": 0}
+        now[0] += 89 * DAY
+        assert store.gc() == {"sources": 1, "reports": 10, "keys": 1}
+        assert store.standing(key()).voices == 0
+        assert store.gc(days=1) == {"sources": 0, "reports": 1, "keys": 1}
+
+
+def test_a_clock_that_goes_backwards_harms_nothing(url: str) -> None:
+    now = [1000.0 * DAY]
+    with Store.open(url, clock=lambda: now[0]) as store:
+        agree(store, 6)
+        now[0] -= 400 * DAY
+        agree(store, 6, source="t")
+        assert counted(store) == (12, 12)
+        assert store.standing(key()).default == 3
+
+
+BAD: dict[str, Report] = {
+    "short nonce": report(GOOD, nonce="x"),
+    "strange nonce": report(GOOD, nonce="nonce with spaces"),
+    "six": report(dict.fromkeys(range(1, 7), 1.5)),
+    "twice": Report("nonce-twice", key(), (Vote(1, 1.5), Vote(1, 1.5))),
+    "order": Report("nonce-order", key(), (Vote(1, 1.1), Vote(2, 1.5))),
+    "negative": report({-1: 1.5}),
+    "huge number": report({1 << 40: 1.5}),
+    "no number": Report("nonce-words", key(), (Vote("1", 1.5),)),  # type: ignore[arg-type]
+    "boolean": Report("nonce-booly", key(), (Vote(True, 1.5),)),
+    "zero": report({1: 0.0}),
+    "infinite": report({1: float("inf")}),
+    "not a number": report({1: float("nan")}),
+    "text": Report("nonce-text0", key(), (Vote(1, "fast"),)),  # type: ignore[arg-type]
+    "gold": report(GOOD, None, Gold(0, 1, float("nan"))),
+    "gold candidate": report(GOOD, None, Gold(-1, 1, 1.0)),
+    "long key": report(GOOD, key(browser="x" * 201)),
+    "empty key": report(GOOD, key(browser="")),
+    "unprintable key": report(GOOD, key(browser="a\x00b")),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_malformed_reports_are_refused_and_leave_nothing(url: str, bad: Report) -> None:
+    with Store.open(url) as store:
+        with pytest.raises(InvalidReport) as raised:
+            store.submit(bad, "s")
+        assert raised.value.hint
+        assert store.stats().keys == store.stats().reports == 0
+
+
+# ---- schema --------------------------------------------------------------------------------------
+
+
+def test_migrations_make_what_the_tables_say(url: str) -> None:
+    database = Database(url)
+    assert upgrade(database) == (None, HEAD)
+    assert upgrade(database) == (HEAD, HEAD)
+    with database.read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    database.close()
+
+
+def test_revisions_are_those_of_the_migrations() -> None:
+    script = ScriptDirectory(str(MIGRATIONS))
+    assert [r.revision for r in reversed(list(script.walk_revisions()))] == list(REVISIONS)
+
+
+@pytest.mark.parametrize(("revision", "said"), [("9999", "newer"), ("0000", "newer")])
+def test_a_newer_schema_is_left_alone(url: str, revision: str, said: str) -> None:
+    Store.open(url).close()
+    database = Database(url)
+    with database.write() as connection:
+        connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
+    for act in (lambda: Store.open(url), lambda: upgrade(database)):
+        with pytest.raises(StoreVersion, match=said) as raised:
+            act()
+        assert "Upgrade" in raised.value.hint
+    database.close()
+
+
+def test_other_peoples_tables_are_left_alone(url: str) -> None:
+    database = Database(url)
+    with database.write() as connection:
+        connection.execute(sa.text("CREATE TABLE theirs (x INTEGER)"))
+    with pytest.raises(Exception, match="other tables"):
+        Store.open(url)
+    database.close()
+
+
+@pytest.mark.parametrize("bad", ["", "nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:"])
+def test_addresses_that_are_none(bad: str) -> None:
+    with pytest.raises(UsageError):
+        Store.open(bad)
+
+
+# ---- many at once --------------------------------------------------------------------------------
+
+KEYS = [key(f"{i:064x}") for i in range(3)]
+
+
+def batch(worker: int, size: int) -> list[tuple[Report, str]]:
+    """Reports of which all workers send the first half, each with its own second half."""
+    found = []
+    for i in range(size):
+        mine = worker if i >= size // 2 else 99
+        sent = report(GOOD, KEYS[i % 3], nonce=f"nonce-{mine:02d}-{i:04d}")
+        found.append((sent, f"source {mine} {i}"))
+    return found
+
+
+def send(url: str, worker: int, size: int) -> list[Receipt]:
+    with Store.open(url) as store:
+        return [store.submit(sent, source) for sent, source in batch(worker, size)]
+
+
+def exact(store: Store, workers: int, size: int) -> None:
+    expected = {r.nonce for w in range(workers) for r, _ in batch(w, size)}
+    with store.database.read() as connection:
+        nonces = list(connection.execute(sa.select(reports.c.nonce)).scalars())
+    assert sorted(nonces) == sorted(expected)
+    assert counted(store) == (len(expected), len(expected))
+    assert [store.standing(k).default for k in KEYS] == [3, 3, 3]
+
+
+def test_threads_lose_and_double_nothing(url: str) -> None:
+    with Store.open(url) as store, ThreadPoolExecutor(6) as pool:
+
+        def work(worker: int) -> list[Receipt]:
+            return [store.submit(sent, source) for sent, source in batch(worker, 24)]
+
+        for receipts in pool.map(work, range(6)):
+            assert receipts == [Receipt(True)] * 24
+        exact(store, 6, 24)
+
+
+def test_processes_lose_and_double_nothing(url: str) -> None:
+    context: Any = multiprocessing.get_context("spawn")
+    with context.Pool(3) as pool:
+        # They also race for making the tables.
+        for receipts in pool.starmap(send, [(url, worker, 20) for worker in range(3)]):
+            assert receipts == [Receipt(True)] * 20
+    with Store.open(url) as store:
+        exact(store, 3, 20)
+
+
+KILLED = """
+import sys
+sys.path.insert(0, "tests"); sys.path.insert(0, "tests/null")
+import test_store
+from tilewright.store import Store
+store = Store.open(sys.argv[1])
+for sent, source in test_store.batch(0, 400):
+    store.submit(sent, source)
+    print(sent.nonce, flush=True)
+"""
+
+
+def test_a_killed_writer_loses_and_doubles_nothing(url: str) -> None:
+    Store.open(url).close()
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, url], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    confirmed = [process.stdout.readline().strip() for _ in range(25)]
+    process.kill()
+    confirmed += process.stdout.read().split()
+    process.communicate()
+    with Store.open(url) as store:
+        with store.database.read() as connection:
+            stored = list(connection.execute(sa.select(reports.c.nonce)).scalars())
+        assert set(confirmed) <= set(stored)
+        assert len(stored) - len(confirmed) <= 1  # the last one: committed, but not yet said
+        for sent, source in batch(0, 400)[:40]:
+            assert store.submit(sent, source) == Receipt(True)
+        assert store.stats().reports == max(40, len(stored))

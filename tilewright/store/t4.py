@@ -1,0 +1,259 @@
+"""Export and import in T4, the open schema of the auto-tuning community for results.
+
+Input: a connection, or the bytes of an export.  Output: a JSON document, or rows.  One result per
+candidate that a report names, and one for the default that it was measured against: configuration,
+measured speed over the default, whether it was right.  What T4 has no place for (standings, which
+rows are one report) is in members of our own, which other readers skip.
+
+Schema: T4.json 1.1.0 of the Auto-Tuning Association's autotuning_methodology; results need
+configuration, times, invalidity and correctness.  Sources of reports are never exported.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, Literal
+
+import msgspec
+import sqlalchemy as sa
+
+from tilewright import __version__
+from tilewright.base.errors import InvalidReport
+from tilewright.store import records
+from tilewright.store.records import Key, Report, Vote
+from tilewright.store.rows import KEY, date_of, day_of, exists, insert, is_key, key_of, lock_key
+from tilewright.store.schema import keys, reports
+from tilewright.store.votes import BUNDLE
+
+SCHEMA = "1.1.0"
+OBJECTIVE = "speedup"
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """A key and a candidate of its space."""
+
+    kernel: str
+    kind: str
+    shape: str
+    device: str
+    space: str
+    compiler: str
+    browser: str
+    candidate: int
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    value: float
+    unit: str = ""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """`times` is empty: clients report ratios only.  Rows with one `report` are one report."""
+
+    timestamp: str
+    configuration: Configuration
+    objectives: tuple[str, ...] = (OBJECTIVE,)
+    times: dict[str, float] = {}
+    invalidity: Literal["correct"] = "correct"
+    correctness: Literal[1] = 1
+    measurements: tuple[Measurement, ...]
+    report: str
+    counts: bool
+
+
+class Stand(msgspec.Struct, frozen=True, kw_only=True):
+    """A key's row.  `default_after`, `shadow_after`: how many of its reports came after."""
+
+    kernel: str
+    kind: str
+    shape: str
+    device: str
+    space: str
+    compiler: str
+    browser: str
+    day: str
+    fresh: int
+    voices: int
+    default: int | None
+    default_after: int
+    shadow: int | None
+    shadow_after: int
+    previous: int | None
+    ranked: tuple[tuple[int, float, int, int, float, float, float], ...]
+
+
+class Ours(msgspec.Struct, frozen=True, kw_only=True):
+    """What T4 has no place for; `format` is the number of its own form."""
+
+    format: Literal[1] = 1
+    keys: tuple[Stand, ...]
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    platform: str
+    autotuner: Literal["Tilewright"]
+    autotuner_version: str
+    timeunit: str
+    tilewright: Ours
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    schema_version: str
+    metadata: Metadata
+    results: tuple[Result, ...]
+
+
+def write(connection: sa.Connection, stream: IO[bytes]) -> int:
+    """Writes the document row by row; gives the number of reports."""
+    rows = connection.execute(sa.select(keys)).all()
+    rows = sorted(rows, key=lambda row: [getattr(row, name) for name in KEY])
+    metadata = Metadata(
+        platform="WebAssembly",
+        autotuner="Tilewright",
+        autotuner_version=__version__,
+        timeunit="milliseconds",
+        tilewright=Ours(keys=tuple(_stand(connection, r) for r in rows)),
+    )
+    encode = msgspec.json.encode
+    stream.write(b'{"schema_version":%b,\n"metadata":%b,\n' % (encode(SCHEMA), encode(metadata)))
+    stream.write(b'"results":[\n')
+    query = sa.select(reports, *(keys.c[name] for name in KEY)).join(keys).order_by(reports.c.id)
+    number = 0
+    for row in connection.execute(query.execution_options(yield_per=1000)):
+        stream.write(b",\n" if number else b"")
+        stream.write(b",\n".join(encode(result) for result in _results(row)))
+        number += 1
+    stream.write(b"\n]}\n")
+    return number
+
+
+def _results(row: Any) -> Iterator[Result]:
+    """The default, at 1, and after it what the report names, best first."""
+    for candidate, ratio in [(BUNDLE, 1.0), *row.top]:
+        yield Result(
+            timestamp=date_of(row.day),
+            configuration=Configuration(**{k: getattr(row, k) for k in KEY}, candidate=candidate),
+            measurements=(Measurement(name=OBJECTIVE, value=ratio),),
+            report=row.nonce,
+            counts=row.counts,
+        )
+
+
+def _stand(connection: sa.Connection, row: Any) -> Stand:
+    def after(since: int | None) -> int:
+        if since is None:
+            return 0
+        later = (reports.c.key_id == row.id) & (reports.c.id > since)
+        query = sa.select(sa.func.count()).where(later)
+        return int(connection.execute(query).scalar_one())
+
+    return Stand(
+        **{name: getattr(row, name) for name in KEY},
+        day=date_of(row.day),
+        fresh=row.fresh,
+        voices=row.voices,
+        default=row.default_candidate,
+        default_after=after(row.default_since),
+        shadow=row.shadow_candidate,
+        shadow_after=after(row.shadow_since),
+        previous=row.previous_candidate,
+        ranked=tuple(tuple(r) for r in row.ranked),
+    )
+
+
+def read(data: bytes) -> Document:
+    """The document, if it is one of ours and sound."""
+    try:
+        document = msgspec.json.decode(data, type=Document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidReport(
+            "This is no export of Tilewright's", hint="See docs/store.md", reason=error
+        ) from error
+    for stand in document.metadata.tilewright.keys:
+        records.check_key(key_of(stand))
+        _day(stand.day)
+    for number, (report, _) in enumerate(_reports(document.results)):
+        try:
+            records.check(report)
+        except InvalidReport as error:
+            raise InvalidReport(error.message, hint=error.hint, report=number) from error
+    return document
+
+
+def load(connection: sa.Connection, document: Document) -> tuple[Sequence[int], int]:
+    """Inserts what is not there yet; gives keys that have to be voted on, and the new reports."""
+    ids: dict[Key, int] = {}
+    fresh: dict[Key, Stand] = {}
+    for stand in document.metadata.tilewright.keys:
+        key = key_of(stand)
+        if not exists(connection, is_key(key)):
+            fresh[key] = stand
+        ids[key] = lock_key(connection, key, _day(stand.day))
+    changed: dict[int, None] = {}
+    added = 0
+    for report, first in _reports(document.results):
+        if report.key not in ids:
+            ids[report.key] = lock_key(connection, report.key, _day(first.timestamp))
+        row = {
+            "nonce": report.nonce,
+            "key_id": ids[report.key],
+            "day": _day(first.timestamp),
+            "counts": first.counts,
+            "top": [[v.candidate, v.ratio] for v in report.top],
+        }
+        if insert(connection, reports, row):
+            added += 1
+            if report.key not in fresh:
+                changed[ids[report.key]] = None
+    for key, stand in fresh.items():
+        _restore(connection, ids[key], stand)
+    return tuple(changed), added
+
+
+def _restore(connection: sa.Connection, key_id: int, stand: Stand) -> None:
+    """The standing as it was, with the numbers that its reports have here."""
+    query = sa.select(reports.c.id).where(reports.c.key_id == key_id).order_by(reports.c.id)
+    numbers = [0, *connection.execute(query).scalars()]
+
+    def since(candidate: int | None, after: int) -> int | None:
+        return None if candidate is None else numbers[max(0, len(numbers) - 1 - after)]
+
+    values = {
+        "fresh": stand.fresh,
+        "voices": stand.voices,
+        "default_candidate": stand.default,
+        "default_since": since(stand.default, stand.default_after),
+        "shadow_candidate": stand.shadow,
+        "shadow_since": since(stand.shadow, stand.shadow_after),
+        "previous_candidate": stand.previous,
+        "ranked": stand.ranked,
+    }
+    connection.execute(sa.update(keys).where(keys.c.id == key_id).values(**values))
+
+
+def _reports(results: Sequence[Result]) -> Iterator[tuple[Report, Result]]:
+    """Rows → reports, each with its first row: `[default, a, b], [default, c], …`."""
+    for nonce, group in itertools.groupby(results, key=lambda r: r.report):
+        first, *named = group
+        _require(first.configuration.candidate == BUNDLE, nonce, "begins with the default")
+        top = []
+        for row in named:
+            _require(len(row.measurements) == 1, nonce, "has one measurement a row")
+            _require(key_of(row.configuration) == key_of(first.configuration), nonce, "has one key")
+            top.append(Vote(row.configuration.candidate, row.measurements[0].value))
+        _day(first.timestamp)
+        yield Report(nonce, key_of(first.configuration), tuple(top)), first
+
+
+def _day(date: str) -> int:
+    try:
+        return day_of(date)
+    except ValueError as error:
+        raise InvalidReport(f"Not a date: {date}", hint="Write it as 2026-11-21") from error
+
+
+def _require(holds: bool, nonce: str, what: str) -> None:
+    if not holds:
+        raise InvalidReport("A report of the import is wrong", hint=f"It {what}", report=nonce)
