@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "hosts": {"base", "bundle"},
     "hosts/reference": {"base", "bundle", "hosts", "kernel"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
-    "server": {"base", "bundle"},
+    "server": {"base", "bundle", "store", "tuning"},
 }
 ANYTHING = {"cli", "benchkernel"}
 

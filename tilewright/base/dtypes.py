@@ -29,7 +29,7 @@ class DType:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DTYPES.__getitem__, (self.name,)
+        return _named, (self.name,)
 
     @property
     def is_float(self) -> bool:
@@ -47,3 +47,8 @@ BOOL = DType("bool", 1, "bool", "bool", "B")
 
 DTYPES: dict[str, DType] = {d.name: d for d in (F32, F64, I8, U8, I16, I32, I64, BOOL)}
 BY_NUMPY: dict[str, DType] = {d.numpy: d for d in DTYPES.values()}
+
+
+def _named(name: str) -> DType:
+    """What a pickle holds of a type: other processes have their own table."""
+    return DTYPES[name]

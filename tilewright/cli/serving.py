@@ -24,15 +24,39 @@ def serve(
     isolation: Annotated[
         bool, typer.Option(help="Send the headers that threads need (COOP, COEP).")
     ] = True,
+    source_key: Annotated[
+        str,
+        typer.Option(
+            envvar="TILEWRIGHT_SOURCE_KEY",
+            help="Secret that several servers of one store share; without it, each makes its own.",
+        ),
+    ] = "",
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Another site whose pages may tune here, such as https://example.org, or *; "
+            "repeatable.",
+        ),
+    ] = None,
+    compile_workers: Annotated[
+        int, typer.Option(min=0, max=64, help="Processes that make candidates; 0: a thread.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Serve bundles and the demo page."""
-    from tilewright.server import create_app
+    """Serve bundles, the demo page and the tuning queue."""
+    from tilewright.cli.workers import makers
+    from tilewright.server import Tuning, create_app
     from tilewright.server import serve as serve_app
 
     folders = bundle_names(bundles)
     for folder in folders.values():
         open_bundle(folder)
+    tuning = Tuning(
+        makers=makers(compile_workers),
+        secret=source_key,
+        origins=frozenset(allow_origin or ()),
+    )
 
     def ready(url: str) -> None:
         if as_json:
@@ -40,4 +64,5 @@ def serve(
         else:
             typer.echo(f"Serving {', '.join(folders)} at {url}  (Ctrl+C ends it)")
 
-    serve_app(create_app(folders, isolation=isolation), host, port, ready)
+    app = create_app(folders, tuning=tuning, isolation=isolation)
+    serve_app(app, host, port, ready)

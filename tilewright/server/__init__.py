@@ -1,4 +1,4 @@
-"""The server: bundles, the browser engine and the demo page over HTTP.
+"""The server: bundles, the browser engine, the demo page and the tuning queue.
 
 Input: names and folders of bundles.  Output: an ASGI app (`create_app`), a blocking `serve`, or a
 `BackgroundServer` for hosts and tests.  It compiles nothing.
@@ -6,5 +6,6 @@ Input: names and folders of bundles.  Output: an ASGI app (`create_app`), a bloc
 
 from tilewright.server.app import create_app
 from tilewright.server.run import BackgroundServer, serve
+from tilewright.server.tune import Tuning
 
-__all__ = ["BackgroundServer", "create_app", "serve"]
+__all__ = ["BackgroundServer", "Tuning", "create_app", "serve"]

@@ -25,6 +25,7 @@ from tilewright.bundle import open_bundle
 from tilewright.bundle.format import POINTER, digest, is_blob_name
 from tilewright.server.files import Folder, inside, send_file
 from tilewright.server.headers import COMMON, IMMUTABLE, ISOLATION, REVALIDATE, WithHeaders
+from tilewright.server.tune import Tuner, Tuning
 
 WEB = Path(tilewright.__file__).parent / "web"
 HOST_SOCKET = "/_host/socket"
@@ -36,12 +37,14 @@ def create_app(
     bundles: Mapping[str, Path],
     *,
     host_socket: HostSocket | None = None,
+    tuning: Tuning | None = None,
     isolation: bool = True,
     web: Path = WEB,
 ) -> Starlette:
     """The app.  `bundles` is looked at on every request, so the caller may add to it later.
 
     host_socket: takes the WebSocket over which a page lets Python drive it (hosts/browser)
+    tuning:      adds the endpoints of tune.py
     isolation:   False leaves the isolation headers out, to see what a page then loses
     """
     served = _Bundles(bundles)
@@ -56,6 +59,8 @@ def create_app(
     ]
     if host_socket is not None:
         routes.insert(0, WebSocketRoute(HOST_SOCKET, host_socket))
+    if tuning is not None:
+        routes[:0] = Tuner(bundles, tuning).routes()
     headers = COMMON | ISOLATION if isolation else COMMON
     return Starlette(
         routes=routes,

@@ -1,0 +1,115 @@
+"""The order of candidates: pure, complete, each once; what the crowd knows comes first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.tuning.compose import KNOWN_SHARE, Known, Pick, Subject, asks_gold, compose
+
+
+def subject(spec: int = 0, count: int = 30, share: float = 1.0, **changes: object) -> Subject:
+    order = tuple(range(1, count))
+    plain = Subject(spec=spec, share=share, lite=count - 1, order=order)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@st.composite
+def subjects(draw: st.DrawFn) -> list[Subject]:
+    found = []
+    for spec in range(draw(st.integers(0, 4))):
+        count = draw(st.integers(1, 25))
+        order = tuple(draw(st.permutations(range(1, count))))
+        numbers = st.integers(0, count - 1)
+        known = draw(st.lists(st.builds(Known, numbers, st.floats(0.1, 5)), max_size=7))
+        found.append(
+            Subject(
+                spec=spec,
+                share=draw(st.floats(0, 1)),
+                lite=draw(st.integers(0, count)),
+                order=order,
+                known=tuple(known),
+                settled=draw(st.booleans()),
+                tried=frozenset(draw(st.sets(numbers))),
+                gold=draw(st.none() | st.sampled_from(order)) if order else None,
+            )
+        )
+    return found
+
+
+@given(subjects(), st.integers(0, 1 << 48))
+def test_everything_once_and_nothing_that_was_tried(given_: list[Subject], seed: int) -> None:
+    picks = compose(given_, seed)
+    assert picks == compose(given_, seed)
+    assert len(set(picks)) == len(picks)
+    for one in given_:
+        sent = {p.candidate for p in picks if p.spec == one.spec}
+        known = {k.candidate for k in one.known} - {0}
+        may = (set(one.order) | known) - one.tried
+        assert sent <= may
+        assert known - one.tried <= sent
+        if not one.settled:
+            assert sent == may
+
+
+@given(subjects(), st.integers(0, 1 << 48), st.data())
+def test_a_session_can_be_resumed_anywhere(
+    given_: list[Subject], seed: int, data: st.DataObject
+) -> None:
+    """What was tried does not come again; all the rest comes, in the same order."""
+    picks = compose(given_, seed)
+    cut = data.draw(st.integers(0, len(picks)))
+    sent = {s.spec: {p.candidate for p in picks[:cut] if p.spec == s.spec} for s in given_}
+    resumed = compose([replace(s, tried=s.tried | sent[s.spec]) for s in given_], seed)
+    assert resumed == picks[cut:]
+
+
+def test_what_others_found_comes_before_what_nobody_knows() -> None:
+    cold = subject(0, share=0.6)
+    warm = subject(1, share=0.4, known=(Known(7, 1.5), Known(3, 1.2)))
+    picks = compose([cold, warm], 0)
+    assert picks[:2] == (Pick(1, 7), Pick(1, 3))
+
+
+def test_the_hottest_kernel_comes_first_and_most_often() -> None:
+    picks = compose([subject(0, share=0.75), subject(1, share=0.25)], 0)
+    first = [p.spec for p in picks[:16]]
+    assert picks[0] == Pick(0, 1)
+    assert first.count(0) == 12
+    assert first.count(1) == 4
+
+
+def test_known_candidates_come_by_what_they_save() -> None:
+    little = subject(0, share=0.9, known=(Known(4, 1.02),))
+    much = subject(1, share=0.1, known=(Known(9, 3.0),))
+    assert compose([little, much], 0)[:2] == (Pick(1, 9), Pick(0, 4))
+
+
+def test_a_settled_space_leaves_a_tenth_to_explore() -> None:
+    settled = subject(count=101, known=(Known(5, 1.4),), settled=True)
+    seen: set[int] = set()
+    for seed in range(200):
+        picks = compose([settled], seed)
+        assert picks[0] == Pick(0, 5)
+        assert len(picks) == 1 + 100 // KNOWN_SHARE
+        seen |= {p.candidate for p in picks}
+    assert seen == set(settled.order)  # all devices together look at all of it
+
+
+def test_the_gold_candidate_comes_early_and_once() -> None:
+    picks = compose([subject(gold=29)], 0)
+    assert [p.candidate for p in picks[:3]] == [1, 29, 2]
+    assert len(picks) == 29
+
+
+def test_gold_questions_are_rare() -> None:
+    asked = sum(asks_gold(spec, seed) for spec in range(40) for seed in range(40))
+    assert 100 < asked < 300
+    assert [asks_gold(s, 7) for s in range(99)] == [asks_gold(s, 7) for s in range(99)]
+
+
+def test_nothing_to_tune() -> None:
+    assert compose([], 1) == ()
+    assert compose([subject(count=1)], 1) == ()

@@ -1,0 +1,40 @@
+"""A small bundle of real kernels, and the app that tunes it, for tests of the tuning socket."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from tilewright.base.dtypes import F32
+from tilewright.benchkernel import compile_graph
+from tilewright.bundle import open_bundle, write
+from tilewright.cli.workers import makers
+from tilewright.compiler import Options
+from tilewright.graph.node import Graph, contract, elementwise, graph_input, reduce
+from tilewright.server import Tuning, create_app
+
+VARIANT = "x86"
+
+
+@cache
+def bundle() -> Path:
+    """Four kernels: two products of different shape, a map and a sum."""
+    folder = Path(mkdtemp(prefix="tilewright-"))
+    a, b = graph_input("a", (24, 32), F32), graph_input("b", (32, 16), F32)
+    y = contract("mk,kn->mn", a, b)
+    z = contract("mk,nk->mn", elementwise("exp", y), y)
+    graph = Graph("m", (("a", a), ("b", b)), (("y", y), ("z", z), ("s", reduce("sum", z, [1]))))
+    write(compile_graph(graph, Options(variants=(VARIANT, "x86-simd"))).contents, folder)
+    return folder
+
+
+@cache
+def digest() -> str:
+    return open_bundle(bundle()).pointer.manifest.digest
+
+
+def app(**tuning: Any) -> Any:
+    """The app with the bundle `m`; candidates are made in a thread."""
+    return create_app({"m": bundle()}, tuning=Tuning(**{"makers": makers(0)} | tuning))

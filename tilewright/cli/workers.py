@@ -1,0 +1,52 @@
+"""The compile workers of a server: processes that make spaces and candidates.
+
+Input: how many.  Output: `Makers` for server/tune.py.  With 0 workers, one thread of the server's
+own process does the work: for tests and for small sites.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.space import Objective
+from tilewright.kernel.spec import Kernel
+from tilewright.server.workshop import Makers
+from tilewright.targets.classes import find
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning.candidates import Built, Space, build, space_of
+
+
+def makers(workers: int) -> Makers:
+    def pool() -> Executor:
+        if workers == 0:
+            return ThreadPoolExecutor(1, "tilewright-compile")
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(workers, context, _begin)
+
+    return Makers(space, built, pool)
+
+
+def space(kernel: Kernel, device: str, objective: Objective) -> Space:
+    return space_of(kernel, find(device), objective)
+
+
+def built(kernel: Kernel, schedule: Schedule, variant: str) -> Built:
+    return build(kernel, schedule, TARGETS[variant])
+
+
+def _begin() -> None:
+    """In a worker: it ends with the server, however that ends, and never by Ctrl+C before it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,58 @@
+"""Who a session serves, and the desk where it asks and reports.
+
+Input: a client's hello and what belongs to it.  Output: `Client`; `Desk`: what a site does that has
+no store: it knows nothing of others and takes no reports.  reports.py has the other desk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.tuning.candidates import Space
+from tilewright.tuning.compose import Known
+from tilewright.tuning.messages import Ack, Hello, Offer, Report
+from tilewright.tuning.queue import Opened
+
+
+@dataclass(frozen=True)
+class Client:
+    """Who a session serves: its hello, and what belongs to that.
+
+    source: of its reports, for one day (sources.py);  spaces, offers: by number of the kernel
+    """
+
+    hello: Hello
+    opened: Opened
+    source: str
+    spaces: Mapping[int, Space]
+    offers: Mapping[int, Offer]
+
+    @property
+    def seed(self) -> int:
+        """The same for one network and site during a day, so that a session can be resumed."""
+        return int(self.source[:12], 16)
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """What the crowd knows of a kernel: candidates, best first; whether one was agreed on."""
+
+    known: tuple[Known, ...] = ()
+    settled: bool = False
+
+
+class Desk:
+    """Nobody to ask."""
+
+    async def crowd(self, client: Client) -> list[Crowd]:
+        """What is known of each kernel of the client, in the order of its hello."""
+        return [Crowd() for _ in client.hello.specs]
+
+    async def submit(self, report: Report, client: Client) -> Ack:
+        """The answer to a report, after the commit."""
+        return Ack(nonce=report.nonce, accepted=False, reason="off")
+
+    def stats(self) -> dict[str, object]:
+        """How the store does."""
+        return {"open": False}

@@ -1,0 +1,348 @@
+"""One tuning session: a client's hello, the candidates that it gets, the reports that it sends.
+
+Input: a WebSocket that was accepted, and what all sessions share.  Output: messages of
+docs/tuning-protocol.md, until the client goes or is refused.  Nothing outlives the connection: a
+client that comes back, here or at another server, says all there is to know in its hello.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+import time
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field, replace
+
+from starlette.websockets import WebSocket
+
+from tilewright.base.errors import TilewrightError
+from tilewright.server.client import Client, Desk
+from tilewright.server.sources import Bucket
+from tilewright.server.workshop import Workshop
+from tilewright.tuning import queue
+from tilewright.tuning.compose import Pick, Subject, asks_gold, compose
+from tilewright.tuning.messages import (
+    MOST_CREDIT,
+    PROTOCOL,
+    Ack,
+    Bye,
+    Done,
+    Error,
+    FromClient,
+    FromServer,
+    Hello,
+    Malformed,
+    OtherVersion,
+    Refusal,
+    Report,
+    Result,
+    TooMany,
+    TooSlow,
+    Unknown,
+    Want,
+    Welcome,
+    decode_from_client,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+#: Close code of a session that ended as it should.
+NORMAL = 1000
+#: Close code after an error of our own: 4000 + HTTP status.
+OWN_ERROR = 4500
+#: Seconds for the last words to a client that may be gone.
+LAST_WORDS = 2.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may do, in seconds, messages per second, and numbers.
+
+    sessions: at once in this process
+    hello:    until the first message; idle: between messages; send: until a frame is taken
+    messages: per second and session; twice as many in a burst
+    waiting:  reports of a session that wait for the store
+    """
+
+    sessions: int = 2000
+    hello: float = 15.0
+    idle: float = 600.0
+    send: float = 30.0
+    messages: float = 200.0
+    waiting: int = 32
+
+
+@dataclass
+class Counts:
+    """What happened in this process, for GET /api/stats."""
+
+    sessions: int = 0
+    opened: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    reports: Counter[str] = field(default_factory=Counter)
+    rounds: list[float] = field(default_factory=list)
+    sent: int = 0
+
+    def round(self, milliseconds: float) -> None:
+        """A candidate was chosen, made and sent; the last 4,096 times are kept."""
+        if len(self.rounds) < 4096:
+            self.rounds.append(milliseconds)
+        else:
+            self.rounds[self.sent % 4096] = milliseconds
+        self.sent += 1
+
+
+class _Gone(Exception):
+    """The client closed the connection, or it broke."""
+
+
+class Session:
+    def __init__(
+        self,
+        socket: WebSocket,
+        workshop: Workshop,
+        desk: Desk,
+        counts: Counts,
+        limits: Limits,
+        source: str,
+    ) -> None:
+        self._socket = socket
+        self._workshop = workshop
+        self._desk = desk
+        self._counts = counts
+        self._limits = limits
+        self._source = source
+        self._sending = asyncio.Lock()
+        self._credit = 0
+        self._credited = asyncio.Event()
+        self._bucket = Bucket(limits.messages, 2 * limits.messages)
+        self._reports: asyncio.Queue[Report] = asyncio.Queue(limits.waiting)
+
+    async def run(self) -> None:
+        """Until the client is done, is gone, or is refused; then the socket is closed."""
+        try:
+            await self._serve()
+            await self._close(NORMAL)
+        except _Gone:
+            return
+        except Refusal as refusal:
+            self._counts.refused[refusal.code] += 1
+            await self.refuse(refusal)
+        except Exception:
+            log.exception("A tuning session failed")
+            self._counts.refused["error"] += 1
+            failed = TilewrightError("The server failed", hint="Connect again")
+            await self._last(failed, OWN_ERROR)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Says why, and closes."""
+        await self._last(refusal, refusal.close)
+
+    async def _last(self, error: TilewrightError, code: int) -> None:
+        told = Error(**error.to_json())  # type: ignore[arg-type]
+        try:
+            await asyncio.wait_for(self._send(told), LAST_WORDS)
+        except (Refusal, _Gone, TimeoutError):
+            log.debug("Nobody heard: %s", error)
+        await self._close(code)
+
+    async def _close(self, code: int) -> None:
+        try:
+            await asyncio.wait_for(self._socket.close(code), LAST_WORDS)
+        except (RuntimeError, OSError, TimeoutError):
+            log.debug("The socket was closed before")
+
+    # ---- the session -----------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        hello = await self._receive(self._limits.hello)
+        if not isinstance(hello, Hello):
+            raise Malformed("The first message must be hello", hint=SEE)
+        _check(hello)
+        self._client = client = await self._admit(hello)
+        offers = tuple(client.offers.values())
+        await self._send(Welcome(compiler=queue.compiler(), kernels=offers))
+        await self._together(self._read(), self._feed(), self._report())
+
+    async def _admit(self, hello: Hello) -> Client:
+        """The client that this hello makes, or a `Refusal`."""
+        opened = await self._workshop.open(hello.bundle, hello.digest)
+        device = queue.device_class(hello.device)
+        if hello.variant not in opened.variants or not device.variant:
+            raise Unknown(
+                "There is no code for this variant of the bundle on this class",
+                hint=SEE, variant=hello.variant, device=device.id,
+            )  # fmt: skip
+        if any(spec >= len(opened.kernels) for spec in hello.specs):
+            raise Unknown("The bundle has no such kernel", hint=SEE, kernels=len(opened.kernels))
+        found = await asyncio.gather(
+            *(self._workshop.space(opened, s, device.id, hello.objective) for s in hello.specs)
+        )
+        spaces = dict(zip(hello.specs, found, strict=True))
+        client = Client(hello, opened, self._source, spaces, {})
+        offers = {
+            spec: queue.offer(spec, space, gold=asks_gold(spec, client.seed))
+            for spec, space in spaces.items()
+        }
+        return replace(client, offers=offers)
+
+    async def _together(self, read: Awaitable[None], *others: Awaitable[None]) -> None:
+        """Until the reader ends or anyone fails; then all end."""
+        tasks = [asyncio.ensure_future(work) for work in (read, *others)]
+        tasks[0].add_done_callback(lambda _: [task.cancel() for task in tasks[1:]])
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for task in tasks:
+                task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._receive(self._limits.idle)
+            if not self._bucket.take():
+                raise TooMany("Too many messages", hint=SEE, limit=self._limits.messages)
+            match message:
+                case Want():
+                    self._credit = min(self._credit + message.count, MOST_CREDIT)
+                    self._credited.set()
+                case Result():
+                    self._take(message)
+                case Report():
+                    await self._keep(message)
+                case Bye():
+                    return
+                case Hello():
+                    raise Malformed("Hello may come once", hint=SEE)
+
+    def _take(self, result: Result) -> None:
+        space = self._client.spaces.get(result.spec)
+        if space is None or result.candidate >= len(space.schedules):
+            raise Unknown(
+                "There is no such candidate", hint=SEE, spec=result.spec, candidate=result.candidate
+            )
+        self._counts.verdicts[result.verdict] += 1
+
+    # ---- reports ---------------------------------------------------------------------------------
+
+    async def _keep(self, report: Report) -> None:
+        """In line for the store, which may be slow; a line that is full is refused."""
+        try:
+            self._reports.put_nowait(report)
+        except asyncio.QueueFull:
+            await self._answer(Ack(nonce=report.nonce, accepted=False, reason="later"))
+
+    async def _report(self) -> None:
+        while True:
+            report = await self._reports.get()
+            await self._answer(await self._desk.submit(report, self._client))
+
+    async def _answer(self, ack: Ack) -> None:
+        self._counts.reports[ack.reason or "counted"] += 1
+        await self._send(ack)
+
+    # ---- candidates ------------------------------------------------------------------------------
+
+    async def _feed(self) -> None:
+        """Sends what is to be tried, as far as the client's credit goes."""
+        picks = compose(await self._subjects(), self._client.seed)
+        left = Counter(pick.spec for pick in picks)
+        spent: dict[int, list[float]] = {spec: [] for spec in self._client.spaces}
+        for spec in self._client.spaces:
+            if not left[spec]:
+                await self._done(spec, [])
+        for pick in picks:
+            while not self._credit:
+                self._credited.clear()
+                await self._credited.wait()
+            begin = time.perf_counter()
+            if await self._push(pick):
+                milliseconds = (time.perf_counter() - begin) * 1e3
+                self._counts.round(milliseconds)
+                spent[pick.spec].append(milliseconds)
+            left[pick.spec] -= 1
+            if not left[pick.spec]:
+                await self._done(pick.spec, spent[pick.spec])
+
+    async def _push(self, pick: Pick) -> bool:
+        """Makes and sends a candidate; False if it cannot be made."""
+        client = self._client
+        space = client.spaces[pick.spec]
+        built = await self._workshop.candidate(
+            client.opened, pick.spec, space, pick.candidate, client.hello.variant
+        )
+        if built is None:
+            return False
+        self._credit -= 1
+        header = queue.message(client.opened, pick.spec, space, pick.candidate, built)
+        await self._send(header, built.module)
+        return True
+
+    async def _done(self, spec: int, spent: Sequence[float]) -> None:
+        middle = statistics.median(spent) if spent else 0.0
+        await self._send(Done(spec=spec, sent=len(spent), milliseconds=round(middle, 3)))
+
+    async def _subjects(self) -> list[Subject]:
+        client, hello = self._client, self._client.hello
+        shares = hello.shares or tuple(1 / (n + 1) for n in range(len(hello.specs)))
+        crowd = await self._desk.crowd(client)
+        return [
+            Subject(
+                spec=spec,
+                share=share,
+                lite=client.spaces[spec].marks.count("lite"),
+                order=client.spaces[spec].order,
+                known=found.known,
+                settled=found.settled,
+                tried=frozenset(hello.tried.get(spec, ())),
+                gold=gold.b if (gold := client.offers[spec].gold) else None,
+            )
+            for spec, share, found in zip(hello.specs, shares, crowd, strict=True)
+        ]
+
+    # ---- the socket ------------------------------------------------------------------------------
+
+    async def _receive(self, seconds: float) -> FromClient:
+        try:
+            event = await asyncio.wait_for(self._socket.receive(), seconds)
+        except TimeoutError as error:
+            raise TooSlow("Nothing came for too long", hint=SEE, seconds=seconds) from error
+        if event["type"] == "websocket.disconnect":
+            raise _Gone
+        frame = event.get("bytes")
+        if frame is None:
+            raise Malformed("Frames are binary", hint=SEE)
+        return decode_from_client(frame)
+
+    async def _send(self, message: FromServer, payload: bytes = b"") -> None:
+        try:
+            async with self._sending:
+                frame = encode(message, payload)
+                await asyncio.wait_for(self._socket.send_bytes(frame), self._limits.send)
+        except TimeoutError as error:
+            raise TooSlow("Nothing was taken for too long", seconds=self._limits.send) from error
+        except (RuntimeError, OSError) as error:
+            raise _Gone from error
+
+
+SEE = "See docs/tuning-protocol.md"
+
+
+def _check(hello: Hello) -> None:
+    """What the types do not say."""
+    if hello.protocol != PROTOCOL:
+        raise OtherVersion(
+            "The client speaks another protocol",
+            hint="Load the page again", found=hello.protocol, expected=PROTOCOL,
+        )  # fmt: skip
+    if len(set(hello.specs)) != len(hello.specs):
+        raise Malformed("A kernel is named twice", hint=SEE)
+    if hello.shares and len(hello.shares) != len(hello.specs):
+        raise Malformed("There must be a share for each kernel, or none", hint=SEE)

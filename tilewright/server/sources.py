@@ -1,0 +1,90 @@
+"""Who reports, without knowing who: a keyed hash of network and site, and limits per hash.
+
+Input: the address of a connection and its Origin.  Output: a name that is the same for one network
+and site during one day (UTC), and for all processes that have the same secret.  Addresses are never
+stored; without a secret the key is random, lives in this process and is forgotten every day.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+class Sources:
+    """Names sources.  `day` tells the date, which may also go back."""
+
+    def __init__(self, secret: str = "", day: Callable[[], str] = today) -> None:
+        self._secret = secret.encode()
+        self._day = day
+        self._current = ("", b"")
+
+    def name(self, address: str, origin: str) -> str:
+        """32 hex digits for this network and site today."""
+        text = f"{network(address)}|{origin}"
+        return hmac.new(self._key(), text.encode(), hashlib.sha256).hexdigest()[:32]
+
+    def _key(self) -> bytes:
+        day = self._day()
+        if day != self._current[0]:
+            fresh = hmac.new(self._secret, day.encode(), hashlib.sha256).digest()
+            self._current = (day, fresh if self._secret else secrets.token_bytes(32))
+        return self._current[1]
+
+
+def network(address: str) -> str:
+    """The part of an address that many share: /24 of IPv4, /48 of IPv6."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    mapped = getattr(found, "ipv4_mapped", None)
+    found = mapped or found
+    bits = 24 if found.version == 4 else 48
+    return str(ipaddress.ip_network((found, bits), strict=False))
+
+
+class Bucket:
+    """So many tokens a second, and at most `burst` at once."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._left = burst
+        self._at = time.monotonic()
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + self._rate * (now - self._at))
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Buckets:
+    """A bucket per source; of too many sources the least recent is forgotten."""
+
+    def __init__(self, rate: float, burst: float, most: int = 100_000) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._most = most
+        self._of: OrderedDict[str, Bucket] = OrderedDict()
+
+    def take(self, source: str) -> bool:
+        bucket = self._of.pop(source, None) or Bucket(self._rate, self._burst)
+        self._of[source] = bucket
+        if len(self._of) > self._most:
+            self._of.popitem(last=False)
+        return bucket.take()

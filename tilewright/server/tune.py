@@ -1,0 +1,113 @@
+"""The tuning endpoints: the socket at /api/tune, and what can be asked of it all over HTTP.
+
+Input: bundle folders, a store if there is one, the compiler's functions.  Output: routes for the
+app.  The protocol is docs/tuning-protocol.md; a session is session.py.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from tilewright.server.client import Desk
+from tilewright.server.headers import REVALIDATE
+from tilewright.server.session import Counts, Limits, Session
+from tilewright.server.sources import Sources
+from tilewright.server.workshop import Makers, Workshop
+from tilewright.tuning import queue
+from tilewright.tuning.messages import Busy
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning needs beyond bundles.
+
+    secret:  what processes of one site share so that they name sources alike
+    origins: sites beside our own whose pages may connect; "*" is all
+    """
+
+    makers: Makers
+    secret: str = ""
+    origins: frozenset[str] = frozenset()
+    limits: Limits = field(default_factory=Limits)
+
+
+class Tuner:
+    """The endpoints."""
+
+    def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
+        self._tuning = tuning
+        self._sources = Sources(tuning.secret)
+        self._workshop = Workshop(bundles, tuning.makers)
+        self._desk = Desk()
+        self._counts = Counts()
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            WebSocketRoute("/api/tune", self._socket),
+            Route("/api/classes", self._classes),
+            Route("/api/stats", self._stats),
+        ]
+
+    async def _socket(self, socket: WebSocket) -> None:
+        origin = socket.headers.get("origin", "")
+        if not self._welcome(origin, socket.headers.get("host", "")):
+            await socket.close(1008)
+            return
+        address = socket.client.host if socket.client else ""
+        source = self._sources.name(address, origin)
+        counts, limits = self._counts, self._tuning.limits
+        await socket.accept()
+        session = Session(socket, self._workshop, self._desk, counts, limits, source)
+        if counts.sessions >= limits.sessions:
+            counts.refused[Busy.code] += 1
+            busy = Busy("The server has no session left", hint="Try again later")
+            await session.refuse(busy)
+            return
+        counts.sessions += 1
+        counts.opened += 1
+        try:
+            await session.run()
+        finally:
+            counts.sessions -= 1
+
+    def _welcome(self, origin: str, host: str) -> bool:
+        """Programs send no Origin; pages send theirs, and others than ours must be allowed."""
+        allowed = self._tuning.origins
+        return not origin or urlsplit(origin).netloc == host or bool({origin, "*"} & allowed)
+
+    def _classes(self, _request: Request) -> Response:
+        return JSONResponse(queue.class_table(), headers={"cache-control": REVALIDATE})
+
+    def _stats(self, _request: Request) -> Response:
+        counts, built = self._counts, self._workshop.built
+        stats = {
+            "sessions": {"now": counts.sessions, "opened": counts.opened},
+            "refused": dict(counts.refused),
+            "rounds": _spread(counts.rounds) | {"count": counts.sent},
+            "candidates": {"made": built.made, "shared": built.found},
+            "verdicts": dict(counts.verdicts),
+            "reports": dict(counts.reports),
+            "store": self._desk.stats(),
+        }
+        return JSONResponse(stats, headers={"cache-control": "no-store"})
+
+
+def _spread(milliseconds: list[float]) -> dict[str, float]:
+    """Median and slow end of the server's part of a round: choose, make, send."""
+    if not milliseconds:
+        return {}
+    ordered = sorted(milliseconds)
+    return {
+        "median_ms": round(statistics.median(ordered), 3),
+        "p95_ms": round(ordered[int(0.95 * (len(ordered) - 1))], 3),
+        "most_ms": round(ordered[-1], 3),
+    }

@@ -1,0 +1,321 @@
+"""The messages of the tuning socket (docs/tuning-protocol.md): types, limits, and their frames.
+
+Input: records to send, or the bytes of a frame.  Output: a frame, or a checked record with its
+payload; anything else is a `Refusal` with the code that closes the socket.  A record that was
+decoded is within all limits given here; whether its numbers exist is not known here.
+
+    frame = u32 little-endian length of header | header: JSON, UTF-8 | payload
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from tilewright.base.errors import TilewrightError
+
+PROTOCOL = 1
+
+#: Bytes of a whole frame from a client; the largest is a hello that lists all its tries.
+MOST_FROM_CLIENT = 256 << 10
+#: Bytes of a whole frame from the server; kernels have 1-60 KB.
+MOST_FROM_SERVER = 8 << 20
+
+MOST_SPECS = 1024
+MOST_CANDIDATES = 4096
+MOST_CREDIT = 64
+#: How many of its best candidates a report may name.
+TOP = 5
+
+_LENGTH = 4
+
+
+class Refusal(TilewrightError):
+    """Why the server ends a connection; `close` is the WebSocket close code: 4000 + HTTP status."""
+
+    code = "refused"
+    close: ClassVar[int] = 4400
+
+
+class Malformed(Refusal):
+    """A frame that is no message of this protocol, or one that may not come now."""
+
+    code = "malformed"
+
+
+class TooLarge(Refusal):
+    """A frame above the limit."""
+
+    code = "too-large"
+    close = 4413
+
+
+class Unknown(Refusal):
+    """A bundle, device class, variant, kernel or candidate that does not exist."""
+
+    code = "unknown"
+    close = 4404
+
+
+class OtherVersion(Refusal):
+    """Another protocol, or the bundle was built anew since the page loaded it."""
+
+    code = "other-version"
+    close = 4409
+
+
+class TooSlow(Refusal):
+    """Nothing came, or nothing was taken, for too long."""
+
+    code = "too-slow"
+    close = 4408
+
+
+class TooMany(Refusal):
+    """More messages than anyone needs."""
+
+    code = "too-many"
+    close = 4429
+
+
+class Busy(Refusal):
+    """The server has all the sessions it may have, or is about to end."""
+
+    code = "busy"
+    close = 4503
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+Spec: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 16)]
+Candidate: TypeAlias = Annotated[int, Meta(ge=0, lt=MOST_CANDIDATES)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Checksum: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
+Digest: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Nonce: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+#: Time of the kernel in use, or of the default, over time of the candidate: above 1 is faster.
+Ratio: TypeAlias = Annotated[float, Meta(ge=1e-3, le=1e3)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
+Word: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}\Z")]
+Objective: TypeAlias = Literal["latency", "traffic", "scratch"]
+Browser: TypeAlias = Literal["chromium", "firefox", "safari", "wasmtime", "other"]
+Verdict: TypeAlias = Literal["faster", "same", "slower", "wrong", "trapped", "hung", "refused"]
+Mark: TypeAlias = Literal["default", "lite", "extended"]
+#: Why a report was not counted.  "later" and "rate": send it again, with the same nonce.
+Reason: TypeAlias = Literal[
+    "", "later", "rate", "repeated", "off", "unknown", "checksum", "range", "gold", "refused"
+]
+Specs: TypeAlias = Annotated[tuple[Spec, ...], Meta(max_length=MOST_SPECS)]
+Tried: TypeAlias = Annotated[tuple[Candidate, ...], Meta(max_length=MOST_CANDIDATES)]
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fields that nobody documented are refused: a client cannot tell more than it should."""
+
+
+class _Message(_Record, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
+    """A record with its name in `type`."""
+
+
+class Gold(_Record, frozen=True, kw_only=True):
+    """Two candidates whose order is known: `a` is much faster than `b`."""
+
+    a: Candidate
+    b: Candidate
+
+
+class GoldAnswer(Gold, frozen=True, kw_only=True):
+    """What a device measured for them: time of `b` over time of `a`."""
+
+    ratio: Ratio
+
+
+class Vote(_Record, frozen=True, kw_only=True):
+    """A candidate and time of the default over its time."""
+
+    candidate: Candidate
+    ratio: Ratio
+
+
+class Offer(_Record, frozen=True, kw_only=True):
+    """A kernel that may be tuned: its space has `count` candidates, `default` is in use."""
+
+    spec: Spec
+    kind: Name
+    shape: Name
+    checksum: Checksum
+    count: Count
+    default: Candidate
+    gold: Gold | None = None
+
+
+# ---- client to server ----------------------------------------------------------------------------
+
+
+class Hello(_Message, frozen=True, kw_only=True):
+    """The first message.  It holds all that a server has to know, so any server can go on.
+
+    specs:  kernels to tune, hottest first; shares: of each, its share of the time (or empty)
+    tried:  candidates that need not come again, by kernel
+    """
+
+    protocol: Annotated[int, Meta(ge=0, lt=1 << 16)]
+    bundle: Name
+    digest: Digest
+    device: Word
+    browser: Browser
+    variant: Word
+    objective: Objective = "latency"
+    specs: Specs
+    shares: Annotated[tuple[Share, ...], Meta(max_length=MOST_SPECS)] = ()
+    tried: Annotated[dict[Spec, Tried], Meta(max_length=MOST_SPECS)] = {}
+
+
+class Want(_Message, frozen=True, kw_only=True):
+    """Credit: the server may send so many kernels more."""
+
+    count: Annotated[int, Meta(ge=1, le=MOST_CREDIT)]
+
+
+class Result(_Message, frozen=True, kw_only=True):
+    """What became of a candidate.  The ratio to the kernel in use has an interval."""
+
+    spec: Spec
+    candidate: Candidate
+    verdict: Verdict
+    ratio: Ratio | None = None
+    low: Ratio | None = None
+    high: Ratio | None = None
+
+
+class Report(_Message, frozen=True, kw_only=True):
+    """A vote for the store, of a site that takes part: the best candidates, best first.
+
+    None are named if nothing beats the default.
+    """
+
+    nonce: Nonce
+    spec: Spec
+    checksum: Checksum
+    top: Annotated[tuple[Vote, ...], Meta(max_length=TOP)]
+    gold: GoldAnswer | None = None
+
+
+class Bye(_Message, frozen=True, kw_only=True):
+    """The client is done."""
+
+
+# ---- server to client ----------------------------------------------------------------------------
+
+
+class Welcome(_Message, frozen=True, kw_only=True):
+    """The answer to hello: which kernels can be tuned."""
+
+    compiler: Name
+    kernels: Annotated[tuple[Offer, ...], Meta(max_length=MOST_SPECS)]
+
+
+class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
+    """A candidate; the payload is its module.
+
+    grains:  by number of the plan, tiles per ticket for the steps of this kernel
+    scratch: bytes of staging memory that a worker needs; bytes: length of the payload
+    """
+
+    spec: Spec
+    candidate: Candidate
+    mark: Mark
+    schedule: Annotated[str, Meta(max_length=1000)]
+    checksum: Checksum
+    digest: Digest
+    tiles: Count
+    grains: Annotated[dict[Spec, Count], Meta(max_length=MOST_SPECS)]
+    scratch: Count
+    bytes: Count
+
+
+class Done(_Message, frozen=True, kw_only=True):
+    """No candidate of this kernel is left; `milliseconds`: median that one took the server."""
+
+    spec: Spec
+    sent: Count
+    milliseconds: float
+
+
+class Ack(_Message, frozen=True, kw_only=True):
+    """The answer to a report, after it was stored or refused."""
+
+    nonce: Nonce
+    accepted: bool
+    reason: Reason = ""
+
+
+class Error(_Message, frozen=True, kw_only=True):
+    """Why the socket closes now."""
+
+    code: Word
+    message: str
+    hint: str
+    facts: dict[str, object]
+
+
+FromClient: TypeAlias = Hello | Want | Result | Report | Bye
+FromServer: TypeAlias = Welcome | KernelMessage | Done | Ack | Error
+Side = TypeVar("Side", FromClient, FromServer)
+
+_FROM_CLIENT: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
+_FROM_SERVER: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)
+
+
+# ---- frames --------------------------------------------------------------------------------------
+
+
+def encode(message: FromClient | FromServer, payload: bytes = b"") -> bytes:
+    """The message as one binary frame."""
+    header = msgspec.json.encode(message)
+    return len(header).to_bytes(_LENGTH, "little") + header + payload
+
+
+def decode_from_client(frame: bytes) -> FromClient:
+    """What a client sent; it has no payload to send."""
+    header, payload = _split(frame, MOST_FROM_CLIENT)
+    if payload:
+        raise Malformed("A message of a client has no payload", hint=_SEE, bytes=len(payload))
+    return _decoded(_FROM_CLIENT, header)
+
+
+def decode_from_server(frame: bytes) -> tuple[FromServer, bytes]:
+    """What a server sent, and the module that comes with a kernel."""
+    header, payload = _split(frame, MOST_FROM_SERVER)
+    message = _decoded(_FROM_SERVER, header)
+    expected = message.bytes if isinstance(message, KernelMessage) else 0
+    if len(payload) != expected:
+        raise Malformed(
+            "The payload has not the announced length",
+            hint=_SEE, bytes=len(payload), expected=expected,
+        )  # fmt: skip
+    return message, payload
+
+
+_SEE = "See docs/tuning-protocol.md"
+
+
+def _split(frame: bytes, limit: int) -> tuple[bytes, bytes]:
+    if len(frame) > limit:
+        raise TooLarge("The frame is too large", hint=_SEE, bytes=len(frame), limit=limit)
+    end = _LENGTH + int.from_bytes(frame[:_LENGTH], "little")
+    if len(frame) < _LENGTH or end > len(frame):
+        raise Malformed("The frame is cut off", hint=_SEE, bytes=len(frame))
+    return frame[_LENGTH:end], frame[end:]
+
+
+def _decoded(decoder: msgspec.json.Decoder[Side], header: bytes) -> Side:
+    try:
+        return decoder.decode(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(
+            "The frame is no message of this protocol", hint=_SEE, reason=str(error)[:200]
+        ) from error

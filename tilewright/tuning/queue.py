@@ -1,0 +1,139 @@
+"""What a server offers a device: the kernels of a bundle, their spaces, candidates made of them.
+
+Input: an open bundle, a device class, what a client wants.  Output: `Opened`, offers, subjects for
+compose.py, messages for candidates.  It keeps nothing, waits for nothing and knows no socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from tilewright import __version__
+from tilewright.base.errors import UsageError
+from tilewright.bundle import Bundle, Step, open_bundle
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import classes
+from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.tuning.candidates import Built, Space, grain_of, kernels_of
+from tilewright.tuning.messages import Gold, KernelMessage, Mark, Offer, Unknown
+
+#: How many times more vector sums the default keeps in registers than a schedule that is surely
+#: slow: the sums of one of these wait for each other.
+SURELY = 4
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A bundle as the queue sees it.
+
+    steps: by number of the kernel, (number of the plan, step) for every step that runs it
+    """
+
+    bundle: Bundle
+    kernels: tuple[Kernel, ...]
+    steps: Mapping[int, tuple[tuple[int, Step], ...]]
+
+    @property
+    def digest(self) -> str:
+        return self.bundle.pointer.manifest.digest
+
+    @property
+    def variants(self) -> frozenset[str]:
+        return frozenset(code.variant for code in self.bundle.manifest.code)
+
+
+def open_for_tuning(folder: Path) -> Opened:
+    """Reads the manifest and all kernel specifications."""
+    bundle = open_bundle(folder)
+    steps: dict[int, list[tuple[int, Step]]] = {}
+    for number, plan in enumerate(bundle.manifest.plans):
+        for step in plan.steps:
+            steps.setdefault(step.spec, []).append((number, step))
+    return Opened(bundle, kernels_of(bundle), {s: tuple(found) for s, found in steps.items()})
+
+
+def device_class(name: str) -> DeviceClass:
+    """The class of this id; clients send ids, so an unknown one is theirs to mend."""
+    try:
+        return classes.find(name)
+    except UsageError as error:
+        raise Unknown(error.message, hint="GET /api/classes lists them", device=name) from error
+
+
+def class_table() -> list[dict[str, object]]:
+    """All classes, as GET /api/classes gives them."""
+    return classes.table()
+
+
+def relatives(device: DeviceClass) -> tuple[DeviceClass, ...]:
+    """Similar hardware, most similar first: of the same wider class, then the wider ones."""
+    found: dict[str, DeviceClass] = {}
+    at = device
+    while at.fallback:
+        wider = CLASSES[at.fallback]
+        near = (
+            c for c in CLASSES.values() if c.fallback == wider.id and c.variant == device.variant
+        )
+        found |= {c.id: c for c in (*near, wider)}
+        at = wider
+    found.pop(device.id, None)
+    return tuple(found.values())
+
+
+def translate(candidate: int, of: Space, to: Space) -> int | None:
+    """The number of the same schedule in another space of the kernel; None if it is not there."""
+    if candidate >= len(of.schedules):
+        return None
+    schedule = of.schedules[candidate]
+    return to.schedules.index(schedule) if schedule in to.schedules else None
+
+
+def offer(spec: int, space: Space, *, gold: bool) -> Offer:
+    """What welcome says of a kernel."""
+    slow = slow_candidate(space) if gold else None
+    return Offer(
+        spec=spec, kind=space.kind, shape=space.shape, checksum=space.checksum,
+        count=len(space.schedules), default=0,
+        gold=None if slow is None else Gold(a=0, b=slow),
+    )  # fmt: skip
+
+
+def slow_candidate(space: Space) -> int | None:
+    """A candidate that is much slower than the default on any device, if the space has one."""
+    sums = [_sums(s) for s in space.schedules]
+    slow = min(range(len(sums)), key=lambda n: sums[n])
+    return slow if sums[slow] * SURELY <= sums[0] else None
+
+
+def _sums(schedule: Schedule) -> float:
+    """Vectors of sums in registers; a scalar counts as a quarter of one."""
+    return schedule.x0 * schedule.y0 / 4
+
+
+def message(opened: Opened, spec: int, space: Space, candidate: int, built: Built) -> KernelMessage:
+    """The header that goes with a module."""
+    return KernelMessage(
+        spec=spec,
+        candidate=candidate,
+        mark=cast(Mark, space.marks[candidate]),
+        schedule=str(built.schedule),
+        checksum=space.checksum,
+        digest=built.digest,
+        tiles=built.tiles,
+        grains=dict(_grains(opened, spec, built.tiles)),
+        scratch=built.scratch,
+        bytes=len(built.module),
+    )
+
+
+def _grains(opened: Opened, spec: int, tiles: int) -> Iterator[tuple[int, int]]:
+    for plan, step in opened.steps.get(spec, ()):
+        yield plan, grain_of(step, tiles)
+
+
+def compiler() -> str:
+    return f"tilewright {__version__}"
