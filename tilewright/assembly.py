@@ -7,10 +7,9 @@ computed only while it is written.  Only compiler.py calls this.
 
 from __future__ import annotations
 
-import hashlib
 import mimetypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -30,6 +29,7 @@ from tilewright.bundle import (
     TensorInfo,
     Weights,
     add,
+    kernels,
 )
 from tilewright.bundle import Step as StepInfo
 from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
@@ -40,7 +40,7 @@ from tilewright.graph.steps import Step
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.serial import kernel_to_data
-from tilewright.kernel.sharing import USUAL, Costs, Work, share
+from tilewright.kernel.sharing import USUAL, Costs, share, work_of
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 
@@ -119,7 +119,7 @@ def contents_of(
         for plan, arena, at in zip(plans, arenas, images, strict=True)
     ]
     targets = [wasm.TARGETS[v] for v in facts.variants]
-    unneeded = wasm.SPECIAL - frozenset().union(*(e.needs for e in entries.values()))
+    needs = frozenset[str]().union(*(e.needs for e in entries.values()))
     slots = 1 + max((e.slot for e in entries.values()), default=0)
     manifest = Manifest(
         tool=f"tilewright {__version__}",
@@ -133,7 +133,7 @@ def contents_of(
         code=tuple(
             Code(
                 variant=t.name,
-                features=tuple(sorted(t.features - unneeded)),
+                features=t.asked(needs),
                 registers=t.machine.registers,
                 images=tuple(add(blobs, site.image(t.machine), "bin") for site in placed),
                 **msgspec.structs.asdict(add(blobs, modules[t.name], "wasm")),
@@ -255,19 +255,12 @@ class _Site:
 
     def _shared(self, calls: Sequence[Call]) -> list[Call]:
         """The steps with how the workers share them; addresses tell what depends on what."""
-
-        def work(kernel: Kernel, call: Call) -> Work:
-            write, *reads = (
-                (at, at + b.size * b.dtype.size)
-                for at, b in zip(call.addresses, kernel.buffers, strict=True)
-            )
-            return Work(kernel.flops, kernel.bytes, call.tiles, tuple(reads), (write,))
-
-        works = [work(s.kernel, c) for s, c in zip(self.plan.steps, calls, strict=True)]
-        return [
-            replace(call, grain=way.grain, waits=way.waits, chained=way.chained, back=way.back)
-            for call, way in zip(calls, share(works, self.costs), strict=True)
+        works = [
+            work_of(step.kernel, call.addresses, call.tiles)
+            for step, call in zip(self.plan.steps, calls, strict=True)
         ]
+        ways = share(works, self.costs)
+        return [replace(call, **asdict(way)) for call, way in zip(calls, ways, strict=True)]
 
 
 def _plan(site: _Site, specs: Mapping[Kernel, int]) -> Plan:
@@ -342,14 +335,13 @@ def _kernels_json(entries: Mapping[Kernel, Entry], targets: Sequence[wasm.WasmTa
     listed = []
     for kernel, entry in entries.items():
         spec = kernel_to_data(kernel)
-        builds = {}
-        for t in targets:
-            schedule = entry.builds[t.machine].schedule.to_json()
-            identity = msgspec.json.encode([spec, schedule, t.name, __version__], order="sorted")
-            digest = hashlib.sha256(identity).hexdigest()
-            builds[t.name] = {"digest": digest, "schedule": schedule}
-        listed.append({"name": kernel.name, "slot": entry.slot, "spec": spec, "builds": builds})
-    return msgspec.json.encode(listed)
+        builds = {
+            t.name: kernels.build_of(spec, entry.builds[t.machine].schedule.to_json(), t.name)
+            for t in targets
+        }
+        named = kernels.Entry(name=kernel.name, slot=entry.slot, spec=spec, builds=builds)
+        listed.append(named)
+    return kernels.pack(listed)
 
 
 def _assets(paths: Sequence[Path], blobs: Blobs) -> tuple[Asset, ...]:

@@ -40,6 +40,7 @@ from tilewright.graph.ops import Shape
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
+from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 
 #: Tiles of the peak kernel per run: some 10 milliseconds on a machine of today.
@@ -99,6 +100,16 @@ def product(
     named = tuple((f"y{i}", out) for i, out in enumerate(outputs))
     compiled = compile_graph(Graph("product", inputs, named), options)
     return Subject(equation, compiled.contents, 2 * times * prod(dims.values()))
+
+
+def product_kernel(equation: str, a: Shape, b: Shape, *, weight: bool) -> Kernel:
+    """The kernel of contract(equation, a, b) of f32, as in a model; `b` may be a weight."""
+    x = graph_input("a", a, F32)
+    y = _weight("b", np.zeros(b, np.float32)) if weight else graph_input("b", b, F32)
+    inputs = (("a", x),) if weight else (("a", x), ("b", y))
+    graph = pack(rewrite(Graph("product", inputs, (("y", contract(equation, x, y)),))))
+    (step,) = kernel_steps(graph, fuse(graph))
+    return step.kernel
 
 
 def stream(elements: int) -> Subject:

@@ -26,7 +26,9 @@ from tilewright.cli.bench import ROUND, WARMUP_MS, Series, by_turns, summary
 from tilewright.cli.options import bundle_names, sizes
 from tilewright.cli.output import Answer, pairs, print_answer, print_error, progress, size, table
 
-COMMANDS = ("build", "check", "run", "serve", "show", "bench-kernel", "doctor")
+COMMANDS = (
+    "build", "check", "run", "serve", "show", "bench-kernel", "space", "relink", "doctor",
+)  # fmt: skip
 
 
 @pytest.fixture

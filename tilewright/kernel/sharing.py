@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tilewright.kernel.spec import Kernel
+
 #: Bytes [first, second) of memory.
 Range = tuple[int, int]
 
@@ -49,6 +51,14 @@ class Work:
 
     def nanoseconds(self, costs: Costs) -> float:
         return max(self.flops / costs.flops, self.bytes / costs.bytes)
+
+
+def work_of(kernel: Kernel, addresses: Sequence[int], tiles: int) -> Work:
+    """A step that runs `kernel` on buffers at these addresses, the output first."""
+    write, *reads = (
+        (at, at + b.size * b.dtype.size) for at, b in zip(addresses, kernel.buffers, strict=True)
+    )
+    return Work(kernel.flops, kernel.bytes, tiles, tuple(reads), (write,))
 
 
 @dataclass(frozen=True)

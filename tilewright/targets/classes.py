@@ -173,6 +173,13 @@ def find(id: str) -> DeviceClass:
     return CLASSES[id]
 
 
+def nearest(id: str) -> DeviceClass:
+    """The class of this id, or the one that is left when parts of the id are taken off its end."""
+    parts = id.split("-")
+    names = ("-".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return find(next((name for name in names if name in CLASSES), id))
+
+
 def match(facts: Mapping[str, Any]) -> DeviceClass:
     """The most exact class that admits a device; `UsageError` without a known kind.
 

@@ -9,25 +9,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright import __version__
 from tilewright.base.errors import CompilerBug, UsageError
-from tilewright.kernel.loops import settled
+from tilewright.kernel.loops import TileFn, settled
 from tilewright.kernel.lower import lower
 from tilewright.kernel.schedule import Schedule, default_schedule
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.sharing import USUAL, Costs, Work, tiles_per_ticket
-from tilewright.kernel.space import Objective, lite
-from tilewright.kernel.space_schedules import Candidate, candidates, product_of
+from tilewright.kernel.space import RELAXATION, Objective, Tile, lite
+from tilewright.kernel.space_rules import product_of
+from tilewright.kernel.space_schedules import Candidate, candidates
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS, WasmTarget, compile_tile, link
 
 if TYPE_CHECKING:
     from tilewright.bundle import Bundle, Step
+
+
+#: What a class starts with whose lite space is empty: the smallest tile of WebGPU's ranges.
+SMALLEST = Tile(4, 4, 4, 32, 32, 32)
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,18 @@ class Built:
     features: tuple[str, ...]
 
 
-def space_of(kernel: Kernel, device: DeviceClass, objective: Objective = "latency") -> Space:
-    """Every candidate of a kernel; equal arguments give an equal space in every process."""
-    found = _candidates(kernel, device)
+def space_of(
+    kernel: Kernel,
+    device: DeviceClass,
+    objective: Objective = "latency",
+    relaxation: float = RELAXATION,
+) -> Space:
+    """Every candidate of a kernel; equal arguments give an equal space in every process.
+
+    The objective decides the order of trial only.  Numbers mean something to others only at the
+    usual relaxation ratio of the lite space.
+    """
+    found = _candidates(kernel, device, relaxation)
     key = key_of(kernel)
     schedules = tuple(c.schedule for c in found)
     figures = [device.id, asdict(device.core), device.machine and asdict(device.machine)]
@@ -92,10 +107,10 @@ def space_of(kernel: Kernel, device: DeviceClass, objective: Objective = "latenc
     )
 
 
-def _candidates(kernel: Kernel, device: DeviceClass) -> list[Candidate]:
+def _candidates(kernel: Kernel, device: DeviceClass, relaxation: float) -> list[Candidate]:
     if device.machine is not None:
         default = default_schedule(kernel, TARGETS[device.variant].machine)
-        return candidates(kernel, default, device.machine, device.core)
+        return candidates(kernel, default, device.machine, device.core, relaxation)
     matrix = product_of(kernel)
     if matrix is None:
         raise UsageError(
@@ -105,11 +120,12 @@ def _candidates(kernel: Kernel, device: DeviceClass) -> list[Candidate]:
             kind=kernel.anchor,
             device=device.id,
         )
-    tiles = [
-        Schedule(t.x0, t.y0, t.r0, t.x1, t.y1, t.r1, stage=t.cache_read)
-        for t in lite(matrix, device.core)
+    # kernels of WebGPU do not exist yet, nor does a default: it is the first in the order of trial
+    tiles = lite(matrix, device.core, relaxation) or (SMALLEST,)
+    schedules = [Schedule(t.x0, t.y0, t.r0, t.x1, t.y1, t.r1, stage=t.cache_read) for t in tiles]
+    return [
+        Candidate(s, "lite" if n else "default", float(n), 0, 0.0) for n, s in enumerate(schedules)
     ]
-    return [Candidate(s, "lite" if n else "default", float(n), 0, 0.0) for n, s in enumerate(tiles)]
 
 
 #: What comes first is small; equal ones follow by latency.
@@ -129,10 +145,30 @@ def _order(found: list[Candidate], objective: Objective) -> tuple[int, ...]:
 
 def build(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
     """One candidate as a module of its own; `CompilerBug` if it cannot be made."""
-    try:
-        fn = settled(replace(lower(kernel, schedule), name="kernel"))
+    with making(kernel, schedule, target):
+        fn = settled(loops_of(kernel, schedule))
         compiled = compile_tile(fn, target)
         module = link([compiled], target, 1)
+    return Built(
+        module=module,
+        digest=hashlib.sha256(module).hexdigest(),
+        tiles=fn.tiles,
+        scratch=compiled.scratch,
+        schedule=schedule,
+        features=tuple(sorted(compiled.needs & target.features)),
+    )
+
+
+def loops_of(kernel: Kernel, schedule: Schedule) -> TileFn:
+    """The kernel's loops under a name that all kernels have, so that equal ones give equal code."""
+    return replace(lower(kernel, schedule), name="kernel")
+
+
+@contextmanager
+def making(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Iterator[None]:
+    """Says which kernel and schedule an invariant of the compiler failed for."""
+    try:
+        yield
     except AssertionError as error:
         raise CompilerBug(
             f"a schedule cannot be made: {error}",
@@ -140,14 +176,6 @@ def build(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
             schedule=str(schedule),
             target=target.name,
         ) from error
-    return Built(
-        module=module,
-        digest=hashlib.sha256(module).hexdigest(),
-        tiles=fn.tiles,
-        scratch=compiled.scratch,
-        schedule=schedule,
-        features=tuple(sorted(compiled.needs - {"simd", ""})),
-    )
 
 
 def kernels_of(bundle: Bundle) -> tuple[Kernel, ...]:
@@ -174,12 +202,34 @@ def shape_of(kernel: Kernel) -> str:
     return f"{axes}:{reduced}" if reduced else axes
 
 
-def grain_of(step: Step, tiles: int, costs: Costs = USUAL) -> int:
-    """Tiles per ticket of a plan's step when its kernel has so many tiles.
+def number_of(space: Space, schedule: Schedule) -> int | None:
+    """The number of a schedule, such as the one that a relinked bundle has; None if it has none."""
+    return space.schedules.index(schedule) if schedule in space.schedules else None
 
-    The same rule as the compiler's.  A step that is serial stays so: its grain is all tiles.
+
+def grain_of(step: Step, tiles: int, costs: Costs = USUAL) -> int:
+    """Tiles per ticket of a plan's step when its kernel has so many: the compiler's own rule.
+
+    All tiles, where the rule would leave the step to one worker.
     """
     return tiles_per_ticket(Work(step.flops, step.bytes, tiles, (), ()), costs) or max(1, tiles)
+
+
+def grains_of(bundle: Bundle, variant: str, spec: int, tiles: int) -> dict[int, int]:
+    """Per number of a plan that runs kernel `spec`: tiles per ticket once it has so many tiles.
+
+    A step that is serial in the plan's image stays serial, since others may be chained to it.
+    """
+    from tilewright.bundle.image import serial
+
+    (code,) = (c for c in bundle.manifest.code if c.variant == variant)
+    found: dict[int, int] = {}
+    for number, (plan, ref) in enumerate(zip(bundle.manifest.plans, code.images, strict=True)):
+        uses = [n for n, step in enumerate(plan.steps) if step.spec == spec]
+        if uses:
+            alone = serial(bundle.read(ref))[uses[0]]
+            found[number] = max(1, tiles) if alone else grain_of(plan.steps[uses[0]], tiles)
+    return found
 
 
 def _digest(data: Any) -> str:

@@ -36,6 +36,10 @@ class WasmTarget:
         """Whether one instruction sums two products of an unsigned and a signed byte."""
         return "dot_u8" in self.features
 
+    def asked(self, needs: frozenset[str]) -> tuple[str, ...]:
+        """What code for this target asks of a host, if its instructions need `needs`."""
+        return tuple(sorted(self.features - (SPECIAL - needs)))
+
     @property
     def registers(self) -> int:
         return self.machine.registers

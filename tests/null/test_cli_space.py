@@ -1,0 +1,139 @@
+"""`tilewright space` and `relink`: lists, counts, notes and errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cli_call import Called
+
+from tilewright.bundle import open_bundle, write
+from tilewright.cli.space import PAPER, RELAXATIONS
+from tilewright.compiler import Options, compile_model
+from tilewright.kernel.space import lite, naive
+from tilewright.targets.classes import CLASSES
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    write(compile_model(MODEL, Options(buckets={"n": (8,)}, variants=("x86",))).contents, folder)
+    return folder
+
+
+def test_the_space_of_a_matmul(capsys: Capture) -> None:
+    called = Called(
+        capsys, "space", "matmul", "384x768x768", "--device", "wasm-x86-relaxed-32k", "--json"
+    )
+    found = called.json
+    assert (found["lite"], found["naive"]) == (28, 2_099_520)
+    assert found["all"] == 1 + found["lite"] + found["extended"] == len(found["candidates"])
+    first = found["candidates"][0]
+    assert (first["number"], first["mark"]) == (0, "default")
+    lite_rows = [c for c in found["candidates"] if c["mark"] == "lite"]
+    assert all(48 <= c["reg_thread"] <= 60 and c["l1_block"] <= 32768 for c in lite_rows)
+    text = Called(capsys, "space", "matmul", "384x768x768", "--device", "wasm-x86-relaxed-32k").out
+    assert "28 of the lite space" in text
+    assert "2,099,520" in text
+
+
+def test_a_batched_product_on_a_gpu(capsys: Capture) -> None:
+    called = Called(
+        capsys, "space", "batchmatmul", "12x384x384x64", "--device", "webgpu-nvidia-ampere",
+        "--json",
+    )  # fmt: skip
+    blocks = [c["block_core"] for c in called.json["candidates"]]
+    assert blocks == sorted(blocks, reverse=True)
+    assert called.json["shape"] == "12x384x384x64"
+
+
+def test_relaxation_moves_the_count(capsys: Capture) -> None:
+    counts = [
+        Called(
+            capsys, "space", "matmul", "384x768x768", "--device", "wasm-x86-relaxed-32k",
+            "--relaxation", ratio, "--json",
+        ).json["lite"]
+        for ratio in (1.0, 1.1, 1.25)
+    ]  # fmt: skip
+    assert counts == [0, 16, 28]
+
+
+def test_a_bundle_and_one_of_its_kernels(capsys: Capture, bundle: Path) -> None:
+    rows = Called(capsys, "space", bundle, "--json").json["kernels"]
+    assert {r["kind"] for r in rows} >= {"contract", "rowwise", "map"}
+    one = Called(capsys, "space", bundle, "--spec", 1, "--json").json
+    assert one["checksum"] == rows[1]["checksum"]
+
+
+def test_an_unknown_class_is_an_error_or_a_note(capsys: Capture) -> None:
+    asked = ("space", "matmul", "8x8x8", "--device", "wasm-x86-relaxed-96k", "--json")
+    failed = Called(capsys, *asked)
+    assert failed.code == 2
+    assert "wasm-x86-relaxed" in failed.json["error"]["facts"]["known"]
+    found = Called(capsys, *asked, "--fallback").json
+    assert found["device"] == "wasm-x86-relaxed"
+    assert "wasm-x86-relaxed-96k" in found["note"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("matmul",),
+        ("matmul", "1x2"),
+        ("batchmatmul", "1x2x3"),
+        ("matmul", "8x8x8", "--objective", "beauty"),
+        ("matmul", "8x8x8", "--relaxation", "0.5"),
+        ("nothing-here",),
+    ],
+    ids=" ".join,
+)
+def test_usage_errors(capsys: Capture, arguments: tuple[str, ...]) -> None:
+    assert Called(capsys, "space", *arguments).code == 2
+
+
+def test_classes(capsys: Capture) -> None:
+    assert [c["id"] for c in Called(capsys, "space", "--classes", "--json").json] == list(CLASSES)
+
+
+def test_the_page_about_spaces_tells_the_counts_of_this_code() -> None:
+    page = (ROOT / "docs" / "spaces.md").read_text()
+    rows = re.findall(r"^\| ((?:wasm|webgpu)-[^ ]+) \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) >= 10
+    for id, cells in rows:
+        core = CLASSES[id].core
+        counts = [len(lite(PAPER["K0"], core, ratio)) for ratio in RELAXATIONS]
+        counts.append(len(lite(PAPER["K2"], core)))
+        assert [int(c.strip("* ")) for c in cells.split("|")] == counts, id
+
+
+def test_the_stored_counts_are_of_this_code() -> None:
+    rows = json.loads((ROOT / "benchmarks" / "results" / "spaces.json").read_text())
+    assert {r["device"] for r in rows} == set(CLASSES)
+    for row in rows[:: len(rows) // 20]:
+        matrix, device = PAPER[row["kernel"]], CLASSES[row["device"]]
+        assert row["naive"] == naive(matrix, device.kind)
+        assert row["1.25"] == len(lite(matrix, device.core))
+
+
+def test_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
+    rows = Called(capsys, "space", bundle, "--json").json["kernels"]
+    spec = next(r["spec"] for r in rows if r["kind"] == "contract")
+    listed = Called(capsys, "space", bundle, "--spec", spec, "--json").json["candidates"]
+    winners = tmp_path / "winners.json"
+    for given in (listed[1]["number"], {"x0": 3, "y0": 4, "x1": 6, "y1": 8}):
+        winners.write_text(json.dumps({str(spec): given}))
+        out = tmp_path / "out"
+        called = Called(capsys, "relink", bundle, "--winners", winners, "-o", out, "--json")
+        assert called.code == 0
+        assert called.json["variant"] == "x86"
+        assert open_bundle(out).manifest.code != open_bundle(bundle).manifest.code
+    for text in ("{", "[]", '{"1": 9999}', '{"1": {"width": 3}}', '{"a": 1}'):
+        winners.write_text(text)
+        assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out).code == 5

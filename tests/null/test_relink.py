@@ -1,0 +1,137 @@
+"""A relinked bundle computes the same with other schedules, and all else in it stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import UsageError
+from tilewright.bundle import Bundle, kernels, open_bundle, write
+from tilewright.bundle.image import calls_of
+from tilewright.compiler import Options, compile_model
+from tilewright.hosts.reference import ReferenceHost
+from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.kernel.schedule import Schedule
+from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.tuning.candidates import Space, kernels_of, space_of
+from tilewright.tuning.relink import relink
+
+MODEL = Path(__file__).parents[1] / "models" / "bert-tiny-eager-dynamo.onnx"
+RELAXED, PLAIN = CLASSES["wasm-x86-relaxed-48k"], CLASSES["wasm-x86-simd"]
+VARIANTS = ("x86", "arm", "x86-simd")
+
+
+Winners = dict[int, Schedule]
+
+
+def inputs(length: int) -> dict[str, np.ndarray]:
+    ids = np.arange(length, dtype="i8").reshape(1, length) % 50
+    return {"input_ids": ids, "attention_mask": np.ones((1, length), "i8")}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A model at two lengths: kernels of both share slots."""
+    folder = tmp_path_factory.mktemp("bundle")
+    options = Options(buckets={"n": (8, 16)}, variants=VARIANTS)
+    write(compile_model(MODEL, options).contents, folder)
+    return open_bundle(folder)
+
+
+def winners(bundle: Bundle, device: DeviceClass, seed: int, share: float = 0.6) -> Winners:
+    """Any candidates of some kernels."""
+    rng = Random(seed)
+    spaces = [space_of(kernel, device) for kernel in kernels_of(bundle)]
+    return {n: rng.choice(s.schedules) for n, s in enumerate(spaces) if rng.random() < share}
+
+
+@pytest.mark.parametrize("device", [RELAXED, PLAIN], ids=lambda d: d.id)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_relinked_bundle_computes_the_same(
+    bundle: Bundle, device: DeviceClass, seed: int, tmp_path: Path
+) -> None:
+    write(relink(bundle, device, winners(bundle, device, seed)), tmp_path)
+    before = WasmtimeHost(bundle.folder, variant=device.variant)
+    after = WasmtimeHost(tmp_path, variant=device.variant, threads=2)
+    meant = ReferenceHost(tmp_path)
+    for length in (5, 8, 16):
+        got, want = after.run(inputs(length)), before.run(inputs(length))
+        for name, value in want.outputs.items():
+            np.testing.assert_allclose(got.outputs[name], value, rtol=1e-4, atol=1e-5)
+            found = meant.run(inputs(length)).outputs[name]
+            np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)
+
+
+def test_equal_winners_give_equal_bytes_and_none_change_nothing(bundle: Bundle) -> None:
+    chosen = winners(bundle, RELAXED, 7)
+    one, two = relink(bundle, RELAXED, chosen), relink(bundle, RELAXED, dict(chosen))
+    assert one.manifest == two.manifest
+    assert one.blobs == two.blobs
+    assert relink(bundle, RELAXED, {}).manifest == bundle.manifest
+    usual = {n: s.schedules[0] for n, s in _spaces(bundle)}
+    assert relink(bundle, RELAXED, usual).manifest == bundle.manifest
+    assert one.manifest != bundle.manifest
+
+
+def _spaces(bundle: Bundle) -> Iterator[tuple[int, Space]]:
+    for n, kernel in enumerate(kernels_of(bundle)):
+        yield n, space_of(kernel, RELAXED)
+
+
+def test_other_variants_and_weights_stay(bundle: Bundle, tmp_path: Path) -> None:
+    contents = relink(bundle, RELAXED, winners(bundle, RELAXED, 3))
+    old, new = bundle.manifest, contents.manifest
+    assert [c for c in new.code if c.variant != "x86"] == [
+        c for c in old.code if c.variant != "x86"
+    ]
+    assert new.weights == old.weights
+    assert not {ref.file for ref in new.weights.shards} & set(contents.blobs)
+    assert (new.driver, new.plans) == (old.driver, old.plans)
+    assert write(contents, tmp_path) == new
+    np.testing.assert_array_equal(
+        WasmtimeHost(tmp_path, variant="arm").run(inputs(8)).outputs["last_hidden_state"],
+        WasmtimeHost(bundle.folder, variant="arm").run(inputs(8)).outputs["last_hidden_state"],
+    )
+
+
+def test_kernels_that_share_code_part_where_schedules_differ(bundle: Bundle) -> None:
+    entries = kernels.unpack(bundle.read(bundle.manifest.kernels))
+    slots = [e.slot for e in entries]
+    number = next(n for n, slot in enumerate(slots) if slots.count(slot) > 1)
+    space = space_of(kernels_of(bundle)[number], RELAXED)
+    chosen = space.schedules[space.order[0]]
+    contents = relink(bundle, RELAXED, {number: chosen})
+    assert contents.manifest.slots == bundle.manifest.slots + 1
+    listed = kernels.unpack(bytes(contents.blobs[contents.manifest.kernels.file]))
+    assert Schedule.from_json(listed[number].builds["x86"]["schedule"]) == chosen
+    assert listed[number].builds["arm"] == entries[number].builds["arm"]
+    (code,) = (c for c in contents.manifest.code if c.variant == "x86")
+    specs = kernels_of(bundle)
+    for plan, ref in zip(bundle.manifest.plans, code.images, strict=True):
+        buffers = [len(specs[s.spec].buffers) for s in plan.steps]
+        calls = calls_of(bytes(contents.blobs[ref.file]), buffers)
+        for step, call in zip(plan.steps, calls, strict=True):
+            moved = step.spec == number
+            assert call.slot == (bundle.manifest.slots if moved else slots[step.spec])
+
+
+def test_scratch_areas_grow_with_what_winners_need(bundle: Bundle, tmp_path: Path) -> None:
+    number = next(n for n, s in _spaces(bundle) if s.kind == "contract")
+    large = Schedule(x0=4, y0=8, r0=4, x1=64, y1=1 << 12, stage=True)
+    contents = relink(bundle, RELAXED, {number: large})
+    assert contents.manifest.memory.scratch_bytes >= bundle.manifest.memory.scratch_bytes
+    write(contents, tmp_path)
+    WasmtimeHost(tmp_path, variant="x86", threads=2).run(inputs(16))
+
+
+def test_what_does_not_fit_is_a_typed_error(bundle: Bundle) -> None:
+    with pytest.raises(UsageError, match="no kernel 999"):
+        relink(bundle, RELAXED, {999: Schedule()})
+    with pytest.raises(UsageError, match="arm-simd"):
+        relink(bundle, CLASSES["wasm-arm-simd"], {})
+    with pytest.raises(UsageError, match="webgpu-apple"):
+        relink(bundle, CLASSES["webgpu-apple"], {})

@@ -1,0 +1,272 @@
+"""`space` and `relink`: what may be tried on a class of devices, and a bundle with what won.
+
+Input: a product's sizes or a bundle, and a device class.  Output: the numbered candidates, counts
+of whole spaces, the table of classes; or another bundle.  Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import msgspec
+import typer
+from rich.console import Group
+
+from tilewright.base.errors import InputError, UsageError
+from tilewright.bundle import is_bundle, open_bundle, write
+from tilewright.cli.options import Json, sizes
+from tilewright.cli.output import Answer, pairs, size, table
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.space import RELAXATION, Objective, Product, Tile, limits, lite, naive
+from tilewright.kernel.space_rules import product_of
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES, DeviceClass, find, nearest
+from tilewright.targets.classes import table as class_table
+from tilewright.tuning.candidates import Space, kernels_of, space_of
+
+#: The paper's kernels; B and all sizes as it prints them.
+PAPER = {
+    "K0": Product(384, 768, 768),
+    "K1": Product(640, 768, 3072),
+    "K2": Product(384, 384, 64, batch=12),
+    "K3": Product(64, 64, 64, batch=120),
+}
+RELAXATIONS = (1.0, 1.1, 1.25, 1.5, 2.0)
+KNOWN = ("matmul", "batchmatmul")
+
+Device = Annotated[
+    str, typer.Option("--device", metavar="CLASS", help="A device class; --classes lists them.")
+]
+
+
+def space(
+    what: Annotated[
+        str | None, typer.Argument(metavar="matmul|batchmatmul|BUNDLE", help="Whose space.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Argument(metavar="[B]xMxKxN", help="The sizes of a product.")
+    ] = None,
+    device: Device = "wasm-x86-relaxed",
+    spec: Annotated[
+        int | None, typer.Option(min=0, help="Which kernel of the bundle: its number.")
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(help=f"Order of trial: {', '.join(get_args(Objective))}.")
+    ] = "latency",
+    relaxation: Annotated[
+        float, typer.Option(min=1.0, help="How much of a resource a lite tile may leave unused.")
+    ] = RELAXATION,
+    fallback: Annotated[
+        bool, typer.Option("--fallback", help="Take the next wider class if CLASS is unknown.")
+    ] = False,
+    classes: Annotated[bool, typer.Option("--classes", help="List the device classes.")] = False,
+    counts: Annotated[
+        bool, typer.Option("--counts", help="Count the lite spaces of K0 to K3 on every class.")
+    ] = False,
+    as_json: Json = False,
+) -> Answer:
+    """List the schedules that are worth trying for a kernel on a class of devices."""
+    del as_json
+    if classes:
+        return _classes()
+    if counts:
+        return _counts()
+    if what is None:
+        raise UsageError(
+            "Whose space?", hint="tilewright space matmul 384x768x768 --device wasm-x86-relaxed"
+        )
+    if objective not in get_args(Objective):
+        known = ", ".join(get_args(Objective))
+        raise UsageError(f"Unknown objective: {objective}", hint=f"Known are {known}")
+    chosen, note = _device(device, fallback)
+    if what in KNOWN:
+        kernel = _product(what, size or "")
+    else:
+        if spec is None:
+            return _bundle(Path(what), chosen, note)
+        kernel = _numbered(Path(what), spec)
+    return _listed(kernel, chosen, objective, relaxation, note)
+
+
+def relink(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
+    winners: Annotated[
+        Path,
+        typer.Option(help='A JSON file: {"spec number": schedule or number of the candidate, …}.'),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    device: Device = "wasm-x86-relaxed",
+    as_json: Json = False,
+) -> Answer:
+    """Write the bundle again with the schedules that won on a class of devices."""
+    del as_json
+    from tilewright.tuning.relink import relink as relinked
+
+    opened, chosen = open_bundle(bundle), find(device)
+    contents = relinked(opened, chosen, _winners(winners, kernels_of(opened), chosen))
+    manifest = write(contents, output)
+    (code,) = (c for c in manifest.code if c.variant == chosen.variant)
+    data = {
+        "bundle": str(output),
+        "device": chosen.id,
+        "variant": code.variant,
+        "code_bytes": code.bytes,
+        "kernels": manifest.slots,
+    }
+    return Answer(data, pairs(data | {"code_bytes": size(code.bytes)}))
+
+
+# ---- whose space ---------------------------------------------------------------------------------
+
+
+def _device(name: str, fallback: bool) -> tuple[DeviceClass, str]:
+    """The class, and a note where it is not the one that was named."""
+    if not fallback or name in CLASSES:
+        return find(name), ""
+    found = nearest(name)
+    return found, f"There is no class {name}: {found.id} is the next wider one"
+
+
+def _product(what: str, text: str) -> Kernel:
+    hint = "384x768x768" if what == "matmul" else "12x384x384x64"
+    found = sizes(text, "x", hint)
+    if len(found) != (3 if what == "matmul" else 4):
+        raise UsageError(f"Not the sizes of a {what}: {text or 'none'}", hint=f"Write {hint}")
+    from tilewright.benchkernel import product_kernel
+
+    *batch, m, k, n = found
+    if what == "matmul":
+        return product_kernel("mk,kn->mn", (m, k), (k, n), weight=True)
+    return product_kernel("bmk,bkn->bmn", (*batch, m, k), (*batch, k, n), weight=False)
+
+
+def _numbered(path: Path, spec: int) -> Kernel:
+    kernels = kernels_of(open_bundle(path))
+    if spec >= len(kernels):
+        raise UsageError(
+            f"The bundle has no kernel {spec}", hint=f"Its kernels end at {len(kernels) - 1}"
+        )
+    return kernels[spec]
+
+
+def _winners(
+    path: Path, kernels: tuple[Kernel, ...], device: DeviceClass
+) -> Mapping[int, Schedule]:
+    """The schedules of a file, by spec number."""
+    try:
+        data = msgspec.json.decode(path.read_bytes(), type=dict[int, int | dict[str, Any]])
+        return {n: _schedule(given, kernels, n, device) for n, given in data.items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, IndexError) as error:
+        raise InputError(
+            f"{path} is no list of winners: {error}",
+            hint='Write {"3": 17} or {"3": {"x0": 6, "y0": 8, …}}: schedules by spec number',
+        ) from error
+
+
+def _schedule(
+    given: int | dict[str, Any], kernels: tuple[Kernel, ...], spec: int, device: DeviceClass
+) -> Schedule:
+    if isinstance(given, dict):
+        return Schedule.from_json(given)
+    return space_of(kernels[spec], device).schedules[given]
+
+
+# ---- what is shown -------------------------------------------------------------------------------
+
+
+def _listed(
+    kernel: Kernel, device: DeviceClass, objective: str, relaxation: float, note: str
+) -> Answer:
+    found = space_of(kernel, device, objective, relaxation)  # type: ignore[arg-type]
+    data = {"note": note} if note else {}
+    data |= _summary(found, kernel) | {"objective": objective, "relaxation": relaxation}
+    rows = [_row(found, kernel, n) for n in (0, *found.order)]
+    view = Group(
+        *([note] if note else []), table(rows[0], (r.values() for r in rows)), _words(data)
+    )
+    return Answer(data | {"candidates": rows}, view)
+
+
+def _row(space: Space, kernel: Kernel, number: int) -> dict[str, object]:
+    """One candidate: its tile by the paper's formulas, in words and bytes."""
+    s, core = space.schedules[number], space.device.core
+    row: dict[str, object] = {"number": number, "mark": space.marks[number], "schedule": str(s)}
+    matrix = product_of(kernel)
+    if matrix is not None:
+        tile = Tile(s.x0, s.r0, s.y0, s.x1, s.r1 or matrix.k, s.y1, s.stage)
+        row |= {"reg_thread": tile.reg_thread, "l1_block": tile.l1_block}
+        if core.kind == "webgpu":
+            found = limits(tile, core)
+            row |= {
+                "thread_block": tile.thread_block(core),
+                "block_core": round(min(core.warps, found.block_core), 2),
+                "reg_limit": round(found.registers, 2),
+                "l1_limit": round(found.l1, 2),
+                "warp_limit": round(found.warps, 2),
+            }
+        else:
+            row |= {"block_core": 1}
+    return row
+
+
+def _summary(space: Space, kernel: Kernel) -> dict[str, Any]:
+    marks = {m: space.marks.count(m) for m in ("default", "lite", "extended")}
+    matrix = product_of(kernel)
+    size = naive(matrix, space.device.kind) if matrix is not None else None
+    return {
+        "kind": space.kind,
+        "shape": space.shape,
+        "device": space.device.id,
+        "checksum": space.checksum,
+        **marks,
+        "all": len(space.schedules),
+        "naive": size,
+        "reduction": round(size / len(space.schedules)) if size else None,
+    }
+
+
+def _words(data: Mapping[str, Any]) -> str:
+    words = (
+        f"{data['shape']} on {data['device']}: {data['all']} candidates with the default, "
+        f"{data['lite']} of the lite space, {data['extended']} of the extended one"
+    )
+    if data["naive"]:
+        words += f"; the naive space has {data['naive']:,}, {data['reduction']:,} times as many"
+    return words
+
+
+def _bundle(path: Path, device: DeviceClass, note: str) -> Answer:
+    """One line for each kernel of a bundle."""
+    if not is_bundle(path):
+        raise UsageError(
+            f"Neither a kernel nor a bundle: {path}",
+            hint=f"Write {' or '.join(KNOWN)}, or the folder of a bundle",
+        )
+    rows = [
+        {"spec": n, "name": k.name} | _summary(space_of(k, device), k)
+        for n, k in enumerate(kernels_of(open_bundle(path)))
+    ]
+    shown = ("spec", "name", "kind", "shape", "lite", "extended", "all", "naive", "checksum")
+    view = table(shown, ([row[name] for name in shown] for row in rows))
+    return Answer({"note": note, "kernels": rows}, Group(note, view) if note else view)
+
+
+def _classes() -> Answer:
+    rows = class_table()
+    shown = ("id", "registers", "l1", "warps", "warp_width", "variant", "fallback")
+    return Answer(rows, table(shown, ([(r | r["core"])[name] for name in shown] for r in rows)))
+
+
+def _counts() -> Answer:
+    """The lite space of K0 to K3 on every class, at several relaxation ratios."""
+    rows: list[dict[str, Any]] = []
+    for device in CLASSES.values():
+        for name, matrix in PAPER.items():
+            found = {str(r): len(lite(matrix, device.core, r)) for r in RELAXATIONS}
+            rows.append(
+                {"device": device.id, "kernel": name, "naive": naive(matrix, device.kind)} | found
+            )
+    columns = ("device", "kernel", "naive", *map(str, RELAXATIONS))
+    return Answer(rows, table(columns, ([row[c] for c in columns] for row in rows)))
