@@ -31,7 +31,7 @@ SPECS = (0, 1, 2, 3)
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def site() -> Iterator[str]:
     with BackgroundServer(app()) as server:
         yield server.url
 
@@ -45,10 +45,10 @@ def start(client: Client, specs: Iterable[int] = SPECS, **changes: Any) -> Welco
     return client.start(hello("m", digest(), specs, **changes))
 
 
-def test_all_candidates_come_once_each_as_it_was_built(url: str) -> None:
+def test_all_candidates_come_once_each_as_it_was_built(site: str) -> None:
     kernels = kernels_of(open_bundle(bundle()))
     spaces = [space_of(kernel, DEVICE) for kernel in kernels]
-    with Client(url) as client:
+    with Client(site) as client:
         welcome = start(client)
         assert [o.spec for o in welcome.kernels] == list(SPECS)
         assert [o.checksum for o in welcome.kernels] == [s.checksum for s in spaces]
@@ -72,12 +72,12 @@ def test_all_candidates_come_once_each_as_it_was_built(url: str) -> None:
         assert 1 <= message.grains[0] <= message.tiles
 
 
-def test_the_modules_are_valid(url: str) -> None:
+def test_the_modules_are_valid(site: str) -> None:
     config = wasmtime.Config()
     config.wasm_threads = True
     config.wasm_relaxed_simd = True
     engine = wasmtime.Engine(config)
-    with Client(url) as client:
+    with Client(site) as client:
         start(client)
         client.want(3)
         for _ in range(3):
@@ -85,8 +85,8 @@ def test_the_modules_are_valid(url: str) -> None:
             wasmtime.Module(engine, client.payload)
 
 
-def test_never_more_than_the_credit(url: str) -> None:
-    with Client(url) as client:
+def test_never_more_than_the_credit(site: str) -> None:
+    with Client(site) as client:
         start(client)
         for credit in (1, 3):
             client.want(credit)
@@ -96,15 +96,15 @@ def test_never_more_than_the_credit(url: str) -> None:
                 client.receive(0.2)
 
 
-def test_a_new_connection_goes_on_where_the_old_one_ended(url: str) -> None:
+def test_a_new_connection_goes_on_where_the_old_one_ended(site: str) -> None:
     tried: dict[int, list[int]] = {spec: [] for spec in SPECS}
-    with Client(url) as client:
+    with Client(site) as client:
         start(client)
         client.want(10)
         for _ in range(10):
             message = client.kernel()
             tried[message.spec].append(message.candidate)
-    with Client(url) as client:
+    with Client(site) as client:
         welcome = start(client, tried={s: tuple(c) for s, c in tried.items()})
         rest = client.all_of(len(SPECS))
     everything = sum(o.count - 1 for o in welcome.kernels)
@@ -112,8 +112,8 @@ def test_a_new_connection_goes_on_where_the_old_one_ended(url: str) -> None:
     assert not {(m.spec, m.candidate) for m in rest} & {(s, c) for s in tried for c in tried[s]}
 
 
-def test_two_tabs_tune_one_bundle(url: str) -> None:
-    with Client(url) as one, Client(url) as other:
+def test_two_tabs_tune_one_bundle(site: str) -> None:
+    with Client(site) as one, Client(site) as other:
         start(one)
         start(other)
         first, second = one.all_of(len(SPECS)), other.all_of(len(SPECS))
@@ -122,8 +122,8 @@ def test_two_tabs_tune_one_bundle(url: str) -> None:
     ]
 
 
-def test_done_tells_what_it_took(url: str) -> None:
-    with Client(url) as client:
+def test_done_tells_what_it_took(site: str) -> None:
+    with Client(site) as client:
         welcome = start(client, specs=(1,))
         client.want(64)
         messages = [client.receive()]
@@ -132,14 +132,14 @@ def test_done_tells_what_it_took(url: str) -> None:
             client.want(1)
         assert messages[-1].sent == welcome.kernels[0].count - 1 == len(messages) - 1
         assert messages[-1].milliseconds > 0
-    rounds = get(url, "/api/stats")["rounds"]
+    rounds = get(site, "/api/stats")["rounds"]
     assert rounds["count"] >= messages[-1].sent
     assert 0 < rounds["median_ms"] <= rounds["p95_ms"] <= rounds["most_ms"]
 
 
-def test_nothing_is_left_to_try(url: str) -> None:
+def test_nothing_is_left_to_try(site: str) -> None:
     space = space_of(kernels_of(open_bundle(bundle()))[1], DEVICE)
-    with Client(url) as client:
+    with Client(site) as client:
         start(client, specs=(1,), tried={1: space.order})
         assert client.next(Done) == Done(spec=1, sent=0, milliseconds=0.0)
         client.bye()
@@ -155,14 +155,14 @@ def test_candidates_are_made_once_for_all() -> None:
         assert get(server.url, "/api/stats")["candidates"] == {"made": count, "shared": 2 * count}
 
 
-def test_the_classes_are_public(url: str) -> None:
-    classes = get(url, "/api/classes")
+def test_the_classes_are_public(site: str) -> None:
+    classes = get(site, "/api/classes")
     assert [c["id"] for c in classes] == list(CLASSES)
 
 
-def test_another_objective_is_another_order(url: str) -> None:
+def test_another_objective_is_another_order(site: str) -> None:
     def order(objective: str) -> list[int]:
-        with Client(url) as client:
+        with Client(site) as client:
             start(client, specs=(0,), objective=objective)
             return [m.candidate for m in client.all_of(1)]
 

@@ -5,13 +5,19 @@ Input: bundle folders.  Output: the address, as soon as connections are accepted
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilewright.base.errors import StoreDown, StoreLocked
 from tilewright.bundle import open_bundle
 from tilewright.cli.options import Json, bundle_names
 from tilewright.cli.output import print_json
+
+if TYPE_CHECKING:
+    from tilewright.store import Store
 
 
 def serve(
@@ -24,6 +30,15 @@ def serve(
     isolation: Annotated[
         bool, typer.Option(help="Send the headers that threads need (COOP, COEP).")
     ] = True,
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            envvar="TILEWRIGHT_STORE",
+            help="Database of kernel votes, such as sqlite:///votes.db; without one, reports of "
+            "devices are refused.",
+        ),
+    ] = "",
     source_key: Annotated[
         str,
         typer.Option(
@@ -54,6 +69,7 @@ def serve(
         open_bundle(folder)
     tuning = Tuning(
         makers=makers(compile_workers),
+        store=_store(store),
         secret=source_key,
         origins=frozenset(allow_origin or ()),
     )
@@ -66,3 +82,16 @@ def serve(
 
     app = create_app(folders, tuning=tuning, isolation=isolation)
     serve_app(app, host, port, ready)
+
+
+def _store(url: str) -> Callable[[], Store] | None:
+    """Opens the store.  One that is only unreachable or busy is tried again while serving."""
+    if not url:
+        return None
+    from tilewright.store import Store
+
+    try:
+        Store.open(url).close()
+    except (StoreDown, StoreLocked) as error:
+        typer.echo(f"Warning: {error}", err=True)
+    return partial(Store.open, url)

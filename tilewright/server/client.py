@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.compose import Known
-from tilewright.tuning.messages import Ack, Hello, Offer, Report
+from tilewright.tuning.messages import Ack, Hello, Offer, Report, Unknown
 from tilewright.tuning.queue import Opened
 
 
@@ -52,6 +52,10 @@ class Desk:
     async def submit(self, report: Report, client: Client) -> Ack:
         """The answer to a report, after the commit."""
         return Ack(nonce=report.nonce, accepted=False, reason="off")
+
+    async def overview(self, device: str | None) -> list[dict[str, object]]:
+        """All keys (of one class) with what the crowd says of them."""
+        raise Unknown("This site has no store", hint="`tilewright serve --store URL`")
 
     def stats(self) -> dict[str, object]:
         """How the store does."""

@@ -20,13 +20,15 @@ from starlette.types import ASGIApp
 from tilewright.base.errors import PortInUse, TilewrightError, UsageError
 
 SHUTDOWN_SECONDS = 3
+#: Bytes of a WebSocket frame: from anybody, and from a page that Python drives.
+MAX_FROM_STRANGERS = 1 << 20
 MAX_MESSAGE = 1 << 30
 
 
 def serve(app: ASGIApp, host: str, port: int, on_ready: Callable[[str], None]) -> None:
     """Serves until SIGINT or SIGTERM; `on_ready` gets the URL once connections are accepted."""
     listener = listen(host, port)
-    server = _Server(app, lambda: on_ready(_url(host, listener)))
+    server = _Server(app, lambda: on_ready(_url(host, listener)), MAX_FROM_STRANGERS)
     with _signals(server):
         server.run([listener])
 
@@ -108,7 +110,9 @@ def _url(host: str, listener: socket.socket) -> str:
 class _Server(uvicorn.Server):
     """uvicorn, quiet, with a call when it accepts connections."""
 
-    def __init__(self, app: ASGIApp, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, app: ASGIApp, on_ready: Callable[[], None], max_message: int = MAX_MESSAGE
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -117,7 +121,7 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 lifespan="off",
-                ws_max_size=MAX_MESSAGE,
+                ws_max_size=max_message,
                 # A page that computes cannot answer a ping, and the data does not compress.
                 ws_ping_interval=None,
                 ws_per_message_deflate=False,

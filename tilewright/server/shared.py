@@ -43,6 +43,8 @@ class Shared(Generic[V]):
         if coming is None:
             coming = asyncio.ensure_future(self._make(key, make))
             self._coming[key] = coming
+            # a failure that nobody waits for any more is no news
+            coming.add_done_callback(lambda f: f.cancelled() or f.exception())
         else:
             self.found += 1
         # who waits may go away; the others still get it

@@ -7,9 +7,10 @@ app.  The protocol is docs/tuning-protocol.md; a session is session.py.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -20,23 +21,30 @@ from starlette.websockets import WebSocket
 from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
 from tilewright.server.session import Counts, Limits, Session
-from tilewright.server.sources import Sources
+from tilewright.server.sources import Buckets, Sources
 from tilewright.server.workshop import Makers, Workshop
 from tilewright.tuning import queue
-from tilewright.tuning.messages import Busy
+from tilewright.tuning.messages import Busy, Refusal
+
+if TYPE_CHECKING:
+    from tilewright.store import Store
 
 
 @dataclass(frozen=True)
 class Tuning:
     """What tuning needs beyond bundles.
 
+    store:   opens the store where reports go; None: they are refused, and nobody learns from others
     secret:  what processes of one site share so that they name sources alike
     origins: sites beside our own whose pages may connect; "*" is all
+    reports: per minute and source, and in a burst
     """
 
     makers: Makers
+    store: Callable[[], Store] | None = None
     secret: str = ""
     origins: frozenset[str] = frozenset()
+    reports: tuple[float, float] = (60.0, 200.0)
     limits: Limits = field(default_factory=Limits)
 
 
@@ -47,13 +55,14 @@ class Tuner:
         self._tuning = tuning
         self._sources = Sources(tuning.secret)
         self._workshop = Workshop(bundles, tuning.makers)
-        self._desk = Desk()
+        self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
 
     def routes(self) -> list[BaseRoute]:
         return [
             WebSocketRoute("/api/tune", self._socket),
             Route("/api/classes", self._classes),
+            Route("/api/standing", self._standing),
             Route("/api/stats", self._stats),
         ]
 
@@ -87,6 +96,14 @@ class Tuner:
     def _classes(self, _request: Request) -> Response:
         return JSONResponse(queue.class_table(), headers={"cache-control": REVALIDATE})
 
+    async def _standing(self, request: Request) -> Response:
+        device = request.query_params.get("device") or None
+        try:
+            known = await self._desk.overview(device)
+        except Refusal as refusal:
+            return JSONResponse({"error": refusal.to_json()}, status_code=refusal.close - 4000)
+        return JSONResponse(known, headers={"cache-control": "no-store"})
+
     def _stats(self, _request: Request) -> Response:
         counts, built = self._counts, self._workshop.built
         stats = {
@@ -99,6 +116,17 @@ class Tuner:
             "store": self._desk.stats(),
         }
         return JSONResponse(stats, headers={"cache-control": "no-store"})
+
+
+def _desk(tuning: Tuning, workshop: Workshop) -> Desk:
+    if tuning.store is None:
+        return Desk()
+    # a site without a store needs no SQLAlchemy
+    from tilewright.server.ledger import Ledger
+    from tilewright.server.reports import StoreDesk
+
+    rate, burst = tuning.reports
+    return StoreDesk(Ledger(tuning.store), workshop, Buckets(rate / 60, burst))
 
 
 def _spread(milliseconds: list[float]) -> dict[str, float]:

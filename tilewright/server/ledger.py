@@ -1,0 +1,118 @@
+"""The store as the event loop sees it: never waited for long, never in the way.
+
+Input: how to open the store.  Output: standings (none, if it cannot be asked) and receipts.  A
+store that is down, locked, full or slow makes reports be refused with "later"; tuning goes on, and
+the store is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from tilewright.base.errors import InvalidReport
+from tilewright.server.shared import Shared
+from tilewright.store import Entry, Key, Ranked, Report, Standing, Store
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: Seconds that anybody waits for the store, and that it is left alone after a failure.
+PATIENCE, REST = 5.0, 1.0
+#: Seconds that a standing is good: what thousands of devices ask again and again.
+FRESH = 10.0
+#: Calls at work, and calls that wait for their turn.
+WORKERS, WAITING = 4, 256
+
+
+class Unavailable(Exception):
+    """The store cannot be asked now."""
+
+
+class Ledger:
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self.failures = 0
+        self._open = open_store
+        self._opening = threading.Lock()
+        self._store: Store | None = None
+        self._pool = ThreadPoolExecutor(WORKERS, "tilewright-store")
+        self._busy = 0
+        self._not_before = 0.0
+        self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
+        self._similar: Shared[tuple[Ranked, ...]] = Shared(10_000, seconds=FRESH)
+
+    @property
+    def resting(self) -> bool:
+        """Whether the store failed a moment ago."""
+        return time.monotonic() < self._not_before
+
+    async def standings(self, keys: Sequence[Key]) -> list[Standing | None]:
+        """What the crowd knows of each key; None where the store cannot tell."""
+
+        async def one(key: Key) -> Standing | None:
+            try:
+                return await self._standings.get(
+                    key, lambda: self._call(lambda store: store.standing(key))
+                )
+            except Unavailable:
+                return None
+
+        return list(await asyncio.gather(*map(one, keys)))
+
+    async def similar(self, key: Key, devices: Sequence[str]) -> tuple[Ranked, ...]:
+        """The best of these classes for a kernel of which the key's own class knows nothing."""
+        asked = (key, tuple(devices))
+        try:
+            return await self._similar.get(
+                asked, lambda: self._call(lambda store: store.similar(*asked))
+            )
+        except Unavailable:
+            return ()
+
+    async def overview(self, device: str | None) -> tuple[Entry, ...]:
+        """All that the crowd knows; raises `Unavailable`."""
+        return await self._call(lambda store: store.overview(device))
+
+    async def submit(self, report: Report, source: str) -> tuple[bool, str]:
+        """(accepted, reason), after the commit."""
+        try:
+            receipt = await self._call(lambda store: store.submit(report, source))
+        except Unavailable:
+            return False, "later"
+        except InvalidReport:
+            return False, "refused"
+        return receipt.accepted, receipt.reason
+
+    async def _call(self, ask: Callable[[Store], T]) -> T:
+        if self.resting or self._busy >= WAITING:
+            raise Unavailable
+        self._busy += 1
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._pool, lambda: ask(self._ready()))
+        work.add_done_callback(self._finished)
+        try:
+            return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
+        except InvalidReport:
+            raise
+        except Exception as error:
+            # whatever a database says, tuning must go on
+            self.failures += 1
+            self._not_before = time.monotonic() + REST
+            log.warning("The store did not answer: %s", str(error) or type(error).__name__)
+            raise Unavailable from error
+
+    def _ready(self) -> Store:
+        """The open store; a server may start before its database does."""
+        with self._opening:
+            self._store = self._store or self._open()
+            return self._store
+
+    def _finished(self, work: asyncio.Future[Any]) -> None:
+        self._busy -= 1
+        if not work.cancelled():
+            work.exception()  # somebody who no longer waits need not hear of it

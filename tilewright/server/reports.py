@@ -1,0 +1,140 @@
+"""Reports of devices: checked against the space that they speak of, then handed to the store.
+
+Input: a report and the client that sent it.  Output: the ack, after the commit; and, the other way,
+what the crowd knows of the kernels that a client tunes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import cast, get_args
+
+from tilewright.server.client import Client, Crowd, Desk
+from tilewright.server.ledger import Ledger, Unavailable
+from tilewright.server.sources import Buckets
+from tilewright.server.workshop import Workshop
+from tilewright.store import Entry, Key, Ranked, Standing
+from tilewright.store import Gold as StoredGold
+from tilewright.store import Report as Stored
+from tilewright.store import Vote as StoredVote
+from tilewright.tuning import queue
+from tilewright.tuning.candidates import Space
+from tilewright.tuning.compose import Known
+from tilewright.tuning.messages import Ack, Browser, Busy, Reason, Report
+
+#: Whoever finds a candidate so much faster or slower than the default made a mistake, or lies.
+MOST_RATIO = 20.0
+
+_REASONS = frozenset(get_args(Reason))
+
+
+class StoreDesk(Desk):
+    def __init__(self, ledger: Ledger, workshop: Workshop, buckets: Buckets) -> None:
+        self._ledger = ledger
+        self._workshop = workshop
+        self._buckets = buckets
+
+    async def submit(self, report: Report, client: Client) -> Ack:
+        reason = flaw(report, client)
+        if not reason and not self._buckets.take(client.source):
+            reason = "rate"
+        if reason:
+            return Ack(nonce=report.nonce, accepted=False, reason=reason)
+        space = client.spaces[report.spec]
+        best_first = sorted(report.top, key=lambda vote: -vote.ratio)
+        gold = report.gold
+        stored = Stored(
+            nonce=report.nonce,
+            key=key_of(space, client.hello.browser),
+            top=tuple(StoredVote(vote.candidate, vote.ratio) for vote in best_first),
+            gold=(StoredGold(gold.a, gold.b, gold.ratio),) if gold else (),
+        )
+        accepted, why = await self._ledger.submit(stored, client.source)
+        told = cast(Reason, why if why in _REASONS else "refused")
+        return Ack(nonce=report.nonce, accepted=accepted, reason=told)
+
+    async def crowd(self, client: Client) -> list[Crowd]:
+        keys = [key_of(client.spaces[spec], client.hello.browser) for spec in client.hello.specs]
+        standings = await self._ledger.standings(keys)
+        asked = zip(client.hello.specs, keys, standings, strict=True)
+        return await asyncio.gather(*(self._one(client, *found) for found in asked))
+
+    def stats(self) -> dict[str, object]:
+        ledger = self._ledger
+        return {"open": True, "failures": ledger.failures, "resting": ledger.resting}
+
+    async def overview(self, device: str | None) -> list[dict[str, object]]:
+        try:
+            return [plain(entry) for entry in await self._ledger.overview(device)]
+        except Unavailable as error:
+            raise Busy("The store does not answer", hint="Try again later") from error
+
+    async def _one(self, client: Client, spec: int, key: Key, standing: Standing | None) -> Crowd:
+        """The key's own standing, or else the best on similar hardware."""
+        space = client.spaces[spec]
+        if standing is None:
+            return Crowd()
+        if standing.ranked:
+            first = [c for c in (standing.default, standing.shadow) if c is not None]
+            ratios = {r.candidate: r.ratio for r in standing.ranked}
+            order = dict.fromkeys([*first, *(r.candidate for r in standing.ranked)])
+            known = [Known(c, ratios.get(c, 1.0)) for c in order if c < len(space.schedules)]
+            return Crowd(tuple(known), settled=standing.default is not None)
+        near = [device.id for device in queue.relatives(space.device)]
+        found = await self._ledger.similar(key, near)
+        known = [k for r in found if (k := await self._translated(client, spec, r)) is not None]
+        return Crowd(tuple({k.candidate: k for k in known}.values()))
+
+    async def _translated(self, client: Client, spec: int, ranked: Ranked) -> Known | None:
+        """The candidate of another class's space, by its number in the client's."""
+        objective = client.hello.objective
+        theirs = await self._workshop.space(client.opened, spec, ranked.device, objective)
+        if theirs.checksum != ranked.space:
+            return None
+        number = queue.translate(ranked.candidate, theirs, client.spaces[spec])
+        return None if number is None else Known(number, ranked.ratio)
+
+
+def plain(entry: Entry) -> dict[str, object]:
+    """A key and its standing in one flat record."""
+    standing = asdict(entry.standing)
+    ranked = [
+        {k: v for k, v in one.items() if k not in ("device", "space", "browser")}
+        for one in standing["ranked"]
+    ]
+    return asdict(entry.key) | standing | {"ranked": ranked, "day": entry.day}
+
+
+def key_of(space: Space, browser: Browser) -> Key:
+    """Under which votes on this space are counted."""
+    return Key(
+        kernel=space.key,
+        kind=space.kind,
+        shape=space.shape,
+        device=space.device.id,
+        space=space.checksum,
+        compiler=queue.compiler(),
+        browser=browser,
+    )
+
+
+def flaw(report: Report, client: Client) -> Reason:
+    """What is wrong with a report; "" if nothing is.
+
+    Whether the answer to a gold question is right is the store's to judge, and not told.
+    """
+    space, offer = client.spaces.get(report.spec), client.offers.get(report.spec)
+    if space is None or offer is None or client.hello.variant != space.device.variant:
+        return "unknown"
+    if report.checksum != space.checksum:
+        return "checksum"
+    numbers = [vote.candidate for vote in report.top]
+    if len(set(numbers)) < len(numbers) or any(n >= len(space.schedules) for n in numbers):
+        return "range"
+    if any(not 1 / MOST_RATIO <= vote.ratio <= MOST_RATIO for vote in report.top):
+        return "range"
+    asked, told = offer.gold, report.gold
+    if asked is None or told is None:
+        return "" if asked is told else "gold"
+    return "" if (told.a, told.b) == (asked.a, asked.b) else "gold"
