@@ -1,4 +1,5 @@
-"""Small bundles for measuring: a matmul, chains of steps, the register-only multiply-add peak.
+"""Small bundles for measuring: a matmul, chains of steps, the register-only multiply-add peak, all
+candidates of one kernel beside each other.
 
 Input: sizes, and the choices whose effect is measured.  Output: `Subject`: bundle contents with the
 number of floating point operations of one run.  It measures nothing; hosts and commands do.
@@ -40,6 +41,8 @@ from tilewright.graph.ops import Shape
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
+from tilewright.graph.steps import Step as KernelStep
+from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 
@@ -131,9 +134,60 @@ def _weight(name: str, value: np.ndarray[Any, Any]) -> Node:
 
 def compile_graph(graph: Graph, options: Options | None = None) -> Compiled:
     """A graph that was built by hand, through the pipeline from its rewrites on."""
+    return assemble(graph.name, [_planned(graph)], options or Options())
+
+
+def steps_of(graph: Graph) -> tuple[KernelStep, ...]:
+    """The kernels of a graph that was built by hand, in order."""
+    return _planned(graph).steps
+
+
+def _planned(graph: Graph) -> Planned:
     packed = pack(rewrite(graph))
-    plan = Planned({}, packed, kernel_steps(packed, fuse(packed)))
-    return assemble(graph.name, [plan], options or Options())
+    return Planned({}, packed, kernel_steps(packed, fuse(packed)))
+
+
+#: The dimension whose sizes are numbers of candidates.
+CANDIDATE = "candidate"
+
+
+def candidates(
+    step: KernelStep,
+    count: int,
+    schedule: Callable[[int, Machine], Schedule],
+    options: Options | None = None,
+    times: int = 1,
+) -> Subject:
+    """One kernel under `count` schedules: plan i runs it `times` under `schedule(i, machine)`.
+
+    All plans read and write the same places; what the kernel reads are inputs, weights excepted.
+    """
+
+    def pick(kernel: Kernel, machine: Machine) -> Schedule:
+        return schedule(int(kernel.name), machine)
+
+    read = {n: None for n in step.inputs if not n.constant}
+    inputs = tuple((f"b{i}", n) for i, n in enumerate(read))
+    graph = Graph(step.kernel.name, inputs, (("y", step.output),))
+    plans = [
+        Planned({CANDIDATE: i}, graph, (replace(step, kernel=replace(step.kernel, name=str(i))),))
+        for i in range(count)
+    ]
+    plans = [replace(p, steps=p.steps * times) for p in plans]
+    numbered = replace(
+        options or Options(), buckets={CANDIDATE: tuple(range(count))}, schedule=pick
+    )
+    compiled = assemble(step.kernel.name, plans, numbered)
+    return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)
+
+
+def matmul_step(m: int, k: int, n: int, *, weight: bool = True) -> KernelStep:
+    """The step of x[m, k] times [k, n]: of a packed weight, or of an input in rows."""
+    x = graph_input("a", (m, k), F32)
+    w = _weight("w", _scaled((k, n), 0)) if weight else graph_input("b", (k, n), F32)
+    inputs = (("a", x),) if weight else (("a", x), ("b", w))
+    (step,) = steps_of(Graph("matmul", inputs, (("y", contract("mk,kn->mn", x, w)),)))
+    return step
 
 
 def matmul_chain(steps: int, m: int, k: int) -> Subject:

@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "hosts/reference": {"base", "bundle", "hosts", "kernel"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle"},
+    "tuning": {"base", "kernel", "targets", "bundle"},
 }
 ANYTHING = {"cli", "benchkernel"}
 
