@@ -322,12 +322,14 @@ def test_rounds_swap_sides_and_end_early_where_settings_lie_far_apart() -> None:
         command._finding(lambda tuned: 0.0)
 
 
-def test_warm_up_ends_when_nothing_becomes_faster() -> None:
-    times = iter([9.0, 9.0, 9.0, 9.0, 9.0, 5.0, *[4.9] * 20])
-    command._warm_up([lambda: next(times)])
-    assert next(times) == 4.9
-    assert len(list(times)) == 18
-    assert len(command.WARM_UP) > 5
+@pytest.mark.parametrize(
+    ("times", "passes"),
+    [([9.0] * 99, 6), ([9.0] * 5 + [5.0] + [4.9] * 99, 7), ([2.0**-n for n in range(99)], 16)],
+)
+def test_warm_up_ends_when_nothing_becomes_faster(times: list[float], passes: int) -> None:
+    left = iter(times)
+    command.warm_up([lambda: next(left)])
+    assert len(list(left)) == len(times) - passes
 
 
 def test_a_way_per_kind_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tilewright.benchkernel import Subject
 
 # Engines compile a function anew after it has run for a while, in the background meanwhile.
-WARM_UP = range(4, 16)
+LEAST_PASSES, MOST_PASSES = 5, 16
 #: A pass in which nothing became faster by more than this ends the warm-up.
 WARM = 0.95
 #: Rounds of a primitive, and how many are enough where the settings differ by more than `FAR`: to
@@ -139,7 +139,7 @@ def _timed(
         return found
 
     total = len(MEASURED) + 1
-    _warm_up([partial(run, *key) for key in places])
+    warm_up([partial(run, *key) for key in places])
     found = {}
     for done, primitive in enumerate(MEASURED, 1):
         report(f"{host}: {primitive.name}", done, total)
@@ -147,13 +147,13 @@ def _timed(
     return found
 
 
-def _warm_up(runs: Sequence[Callable[[], float]]) -> None:
+def warm_up(runs: Sequence[Callable[[], float]]) -> None:
     """All by turns, so that one is compiled while the others run."""
-    best = [run() for run in runs]
-    for number in range(WARM_UP.stop):
+    best = [float("inf")] * len(runs)
+    for number in range(MOST_PASSES):
         times = [run() for run in runs]
-        slower = all(t > WARM * b for t, b in zip(times, best, strict=True))
-        if slower and number >= WARM_UP.start:
+        settled = all(t > WARM * b for t, b in zip(times, best, strict=True))
+        if settled and number >= LEAST_PASSES:
             return
         best = [min(pair) for pair in zip(times, best, strict=True)]
 
