@@ -29,7 +29,6 @@ import rows as row_kernels
 from tilewright.benchkernel import candidates, matmul_step, steps_of
 from tilewright.bundle import write
 from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
-from tilewright.cli.primitives import warm_up
 from tilewright.compiler import Options, compile_model
 from tilewright.graph.node import Graph, contract, graph_input
 from tilewright.graph.steps import Step
@@ -39,8 +38,11 @@ from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import DeviceClass, find, match
 from tilewright.tuning.candidates import Space, space_of
 
-#: Rounds of all candidates, and after how many of them those that are so much slower drop out.
-ROUNDS, EARLY, BEHIND = 12, 3, 1.25
+#: Rounds of all candidates, and how far behind the best one may be after so many of them.
+ROUNDS = 14
+BEHIND = {3: 3.0, 5: 1.5, 7: 1.2, 10: 1.08}
+#: The first runs are not judged by: engines compile hot functions anew meanwhile.
+SETTLED, SETTLING = 1.03, 40
 #: Floating point operations of a run at least: some milliseconds, or clocks are too coarse.
 LEAST_FLOPS = {"contract": 1e8, "attention": 5e7}
 LEAST_OTHERS = 1e7
@@ -140,17 +142,25 @@ def check(path: Path) -> None:
 
 def sweep(timer: Timer, count: int) -> Timed:
     """The fastest run of each candidate; all by turns, there and back."""
-    warm_up([partial(_once, timer, n) for n in range(count)])
     best, runs = [float("inf")] * count, [0] * count
+    settle(timer)
     alive = list(range(count))
-    for number in range(ROUNDS):
+    for number in range(1, ROUNDS + 1):
         for n in alive if number % 2 else reversed(alive):
             best[n] = min(best[n], _once(timer, n))
             runs[n] += 1
-        if number + 1 >= EARLY:
-            limit = min(best) * (BEHIND if number + 1 < 2 * EARLY else BEHIND**0.5)
-            alive = [n for n in alive if best[n] <= limit or n == 0]
+        limit = min(best) * BEHIND.get(number, float("inf"))
+        alive = [n for n in alive if best[n] <= limit or n == 0]
     return Timed(best, runs)
+
+
+def settle(timer: Timer) -> None:
+    """Until the default's time no longer falls: some engines compile a whole module at a time."""
+    best, calm = _once(timer, 0), 0
+    while calm < SETTLING:
+        found = _once(timer, 0)
+        calm = 0 if found * SETTLED < best else calm + 1
+        best = min(best, found)
 
 
 def _once(timer: Timer, plan: int) -> float:

@@ -25,7 +25,6 @@ ALLOWED: dict[str, set[str]] = {
     "hosts/reference": {"base", "bundle", "hosts", "kernel"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle"},
-    "tuning": {"base", "kernel", "targets", "bundle"},
 }
 ANYTHING = {"cli", "benchkernel"}
 
@@ -78,6 +77,7 @@ PORTABLE = [
     "targets.wasm",
     "targets.classes",
     "tuning.candidates",
+    "tuning.primitives",
 ]
 
 

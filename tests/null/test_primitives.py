@@ -259,31 +259,69 @@ def test_only_choices_are_fixed() -> None:
     assert all(decided[name].tuned is tuned for name, tuned in fixed.items())
 
 
+def decide_as(monkeypatch: pytest.MonkeyPatch, name: str, verdict: str, tuned: bool | None) -> None:
+    decision = findings.Decision(verdict, tuned)  # type: ignore[arg-type]
+    monkeypatch.setattr(primitives, "decided", lambda: {name: decision})
+
+
+CHOICES = [p for p in MEASURED if p.has is not None and p.kind == "choice"]
+
+
 @pytest.mark.parametrize("tuned", [True, False])
-@every_primitive
-def test_what_is_fixed_is_allowed_only(
+@pytest.mark.parametrize("primitive", CHOICES, ids=lambda p: p.name)
+def test_consistent_settings_are_fixed(
     primitive: Primitive, tuned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel, start = base(primitive)
-    monkeypatch.setattr(primitives, "fixed", lambda: {primitive.name: tuned})
-    for setting, is_tuned in ((primitive.untuned, False), (primitive.tuned, True)):
-        allowed = primitives.allows(kernel, setting.change(start))
-        assert allowed == (primitive.has is None or is_tuned == tuned)
+    decide_as(monkeypatch, primitive.name, "consistent", tuned)
+    assert primitives.fixed() == {primitive.name: tuned}
+    for setting in (primitive.untuned, primitive.tuned):
+        made = primitives.choices(kernel, setting.change(start))
+        assert all(primitive.has(s) is tuned for s in made if primitive.has)
+        assert len(made) <= 1
+    wanted = primitive.tuned if tuned else primitive.untuned
+    assert primitives.choices(kernel, wanted.change(start)) == (wanted.change(start),)
+
+
+@pytest.mark.parametrize("primitive", CHOICES, ids=lambda p: p.name)
+def test_what_devices_decide_has_both_settings(
+    primitive: Primitive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, start = base(primitive)
+    decide_as(monkeypatch, primitive.name, "device-dependent", None)
+    made = primitives.choices(kernel, start)
+    assert set(made) == {primitive.untuned.change(start), primitive.tuned.change(start)}
+    decide_as(monkeypatch, primitive.name, "no effect", None)
+    assert primitives.choices(kernel, start) == (start,)
+
+
+def test_sizes_and_other_kernels_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not {p.name for p in MEASURED if p.kind == "size"} & set(primitives.decided())
+    seen = (random_case(s, "map").kernel for s in range(9))
+    kernel = next(k for k in seen if operands(k) is None)
+    schedule = default_schedule(kernel, Machine())
+    decide_as(monkeypatch, "unroll", "consistent", True)
+    assert primitives.choices(kernel, schedule) == (schedule,)
+
+
+def test_kernels_without_the_choice_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of one step cannot be unrolled; columns in rows are no panels."""
+    decide_as(monkeypatch, "unroll", "consistent", True)
+    single = matmul_step(16, 1, 16).kernel
+    assert primitives.choices(single, Schedule(x0=2, y0=8)) == (Schedule(x0=2, y0=8),)
+    decide_as(monkeypatch, "cache_read", "consistent", True)
+    rows = matmul_step(64, 64, 64, weight=False).kernel
+    staged = Schedule(x0=2, y0=8, stage=True)
+    assert primitives.choices(rows, staged) == (staged,)
+    assert primitives.choices(matmul_step(64, 64, 64).kernel, staged)[0].stage is False
 
 
 def test_defaults_have_what_is_fixed() -> None:
     for machine in MACHINES:
         for weight in (True, False):
             kernel = matmul_step(*MATMUL, weight=weight).kernel
-            assert primitives.allows(kernel, default_schedule(kernel, machine))
-
-
-def test_other_kernels_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(primitives, "fixed", lambda: {p.name: False for p in MEASURED})
-    kernel = next(
-        k for k in (random_case(s, "map").kernel for s in range(9)) if operands(k) is None
-    )
-    assert primitives.allows(kernel, default_schedule(kernel, Machine()))
+            start = default_schedule(kernel, machine)
+            assert start in primitives.choices(kernel, start)
 
 
 # ---- the command ---------------------------------------------------------------------------------

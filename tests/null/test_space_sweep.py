@@ -63,13 +63,13 @@ def test_a_sweep_finds_the_fastest_through_noise(seed: int, sweeps: ModuleType) 
 
     def timer(runs: int, plan: int = 0) -> list[float]:
         asked[plan] += 1
-        slow = 10 if asked[plan] < 4 else 1  # the engine's first tier
+        slow = 10 if asked[plan] < 3 else 1  # the engine's first tier
         return [slow * true[plan] * (1 + abs(rng.gauss(0, 0.01))) for _ in range(runs)]
 
     timed = sweeps.sweep(timer, 40)
     assert sweeps.best_of(timed.fastest, range(40)) == 7
     assert timed.runs[0] == timed.runs[7] == sweeps.ROUNDS, "the default stays to the end"
-    assert min(timed.runs) == sweeps.EARLY
+    assert min(timed.runs) in sweeps.BEHIND, "those far behind are out early"
     assert all(t < 5 for t in timed.fastest), "nothing is judged before it is compiled"
 
 
@@ -132,7 +132,7 @@ def test_a_wrong_candidate_stops_the_sweep(
     broken = importlib.import_module("tilewright.kernel.micro").Micro
     monkeypatch.setattr(broken, "_finish", _skips_last(broken._finish))
     bundle = sweeps.written(step, schedules, DEVICE, tmp_path / "bad")
-    with pytest.raises(AssertionError, match="candidate 1 is off|candidate 0 is off"):
+    with pytest.raises(AssertionError, match="is off by"):
         sweeps.check(bundle)
 
 

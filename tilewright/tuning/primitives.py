@@ -22,7 +22,7 @@ from tilewright.tuning import findings
 #: core would need 3 seconds for a single run of that, and needs 6 milliseconds for this.
 MATMUL = (512, 512, 512)
 
-Kind = Literal["choice", "size", "shape", "none"]
+Kind = Literal["choice", "size", "none"]
 Columns = Literal["packed", "rows"]
 
 
@@ -41,8 +41,7 @@ class Primitive:
     """One variable of the microbenchmark.
 
     kind:    "choice": the settings are all that there is, so a consistent outcome fixes it;
-             "size": two of many numbers, which the space searches anyway; "shape": kernels of
-             other shapes want another setting, which schedules find from the shape;
+             "size": two of many numbers, which the space searches anyway;
              "none": not to be measured on this kind of target, as `says` explains
     columns: how the columns of the product lie: a weight in panels, or rows as an input has them
     has:     whether a schedule of a contraction has the tuned setting; None: not in schedules
@@ -100,20 +99,21 @@ PRIMITIVES: tuple[Primitive, ...] = (
         concerns=lambda roles: roles.n.extent > 1,
     ),
     Primitive(
-        "cache_write", "where sums wait between two passes of the innermost loop", "choice",
-        Setting("memory", lambda s: replace(s, r1=s.r0)),
-        Setting("registers", lambda s: replace(s, r1=0)),
-        has=lambda s: s.r1 == 0 or s.r1 > s.r0,
-    ),
-    Primitive(
         "split", "reduction steps after which a tile starts over (r1)", "size",
         Setting("all", lambda s: replace(s, r1=0)), Setting("128", lambda s: replace(s, r1=128)),
         has=lambda s: s.r1 > 0,
     ),
     Primitive(
+        "cache_write", "where sums wait between two passes of the innermost loop", "choice",
+        Setting("memory", lambda s: replace(s, r1=s.r0)),
+        Setting("registers"),
+        has=lambda s: s.r1 == 0 or s.r1 > s.r0,
+    ),
+    Primitive(
         "reorder", "loop over a tile's register tiles that is inside: rows (nm), columns (mn)",
-        "shape", Setting("nm", lambda s: replace(s, order="nm")),
+        "choice", Setting("nm", lambda s: replace(s, order="nm")),
         Setting("mn", lambda s: replace(s, order="mn")), has=lambda s: s.order == "mn",
+        concerns=_packed,
     ),
     Primitive(
         "cache_read", "columns in packed panels: copied to scratch memory before use", "choice",
@@ -123,7 +123,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     ),
     Primitive(
         "cache_read_rows", "columns in rows, as an input has them: copied to panels before use",
-        "shape", Setting("in place", lambda s: replace(s, stage=False)),
+        "choice", Setting("in place", lambda s: replace(s, stage=False)),
         Setting("copied", lambda s: replace(s, stage=True)), "rows", has=lambda s: s.stage,
         concerns=lambda roles: not _packed(roles),
     ),
@@ -152,27 +152,37 @@ MEASURED: tuple[Primitive, ...] = tuple(p for p in PRIMITIVES if p.kind != "none
 
 
 @cache
+def decided() -> Mapping[str, findings.Decision]:
+    """The decision on each choice, from the findings that are shipped."""
+    found = findings.decisions(findings.read().devices)
+    return {p.name: found[p.name] for p in MEASURED if p.kind == "choice" and p.name in found}
+
+
 def fixed() -> Mapping[str, bool]:
     """Choices whose better setting is the same on all measured devices: True is the tuned one."""
-    decided = findings.decisions(findings.read().devices)
-    choices = {name: d.tuned for name, d in decided.items() if name in NAMED}
-    return {
-        name: tuned
-        for name, tuned in choices.items()
-        if tuned is not None and NAMED[name].kind == "choice"
-    }
+    return {name: d.tuned for name, d in decided().items() if d.tuned is not None}
 
 
-def allows(kernel: Kernel, schedule: Schedule) -> bool:
-    """Whether a schedule has the settings that are fixed for its kernel."""
+def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
+    """A schedule under each setting that is still open for its kernel.
+
+    Consistent primitives get their setting; a schedule that cannot have it is dropped.  Where
+    devices differ, both settings are candidates; where none cares, it stays as it is.
+    """
     roles = operands(kernel)
-    if roles is None:
-        return True
-    return all(
-        p.has is None or p.has(schedule) is tuned
-        for p, tuned in ((NAMED[name], tuned) for name, tuned in fixed().items())
-        if p.concerns(roles)
-    )
+    made: tuple[Schedule, ...] = (schedule,)
+    for name, decision in decided().items() if roles is not None else ():
+        primitive, tuned = NAMED[name], decision.tuned
+        has = primitive.has
+        if has is None or roles is None or not primitive.concerns(roles):
+            continue
+        if decision.verdict == "device-dependent":
+            both = (primitive.untuned, primitive.tuned)
+            made = tuple(dict.fromkeys(s.change(m) for m in made for s in both))
+        elif tuned is not None:
+            setting = primitive.tuned if tuned else primitive.untuned
+            made = tuple(m for m in map(setting.change, made) if has(m) is tuned)
+    return made
 
 
 def untuned(kernel: Kernel, machine: Machine) -> Schedule:
