@@ -136,6 +136,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "peers": report_peers.summary,
     "space": report_space.space,
     "shapes": report_space.shapes,
+    "tuning": report_space.tuning,
 }
 #: What results/README.md says beyond the table.
 DETAILS: dict[str, Callable[[Record], str]] = {

@@ -206,3 +206,55 @@ def sections() -> Iterator[str]:
 def pictures() -> Iterator[tuple[str, str]]:
     if findings.read().devices:
         yield "primitives.svg", primitive_chart()
+
+
+# ---- tuning --------------------------------------------------------------------------------------
+
+#: Part → (title, head, cells of a row).
+_TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
+    "rounds": (
+        "Kernels from poor and from good defaults, as shares of the exhaustive optimum",
+        ["kernel", "host", "start", "share at start", "rounds to 97 %", "share after 32 rounds",
+         "share at the end", "rounds", "evaluation ms", "most"],
+        ("subject", "host", "start", "start_share", "rounds", "share", "last_share", "tried",
+         "evaluation_ms", "evaluation_most_ms"),
+    ),
+    "server": (
+        "The server's part of a round",
+        ["kernel", "candidates", "space ms", "one candidate ms", "most", "bytes", "most"],
+        ("subject", "candidates", "space_ms", "median_ms", "most_ms", "median_bytes",
+         "most_bytes"),
+    ),
+    "model": (
+        "Whole models, all of the time given to tuning",
+        ["model", "host", "kernels", "rounds", "swaps", "seconds", "last swap s", "gain",
+         "least of rounds"],
+        ("subject", "host", "kernels", "rounds", "swaps", "seconds", "last_swap_s", "gain",
+         "gain_least"),
+    ),
+    "never": (
+        "Sessions from good defaults: tuned against default",
+        ["model", "host", "sessions", "seconds", "gain", "least", "slower by 2 %"],
+        ("subject", "host", "runs", "seconds", "gain_median", "gain_least", "slower"),
+    ),
+    "p95": (
+        "Inferences beside a tuner with its usual budget",
+        ["model", "host", "p95 alone ms", "while tuning", "ratio", "ratio of medians", "n"],
+        ("subject", "host", "alone_ms", "tuning_ms", "ratio", "median_ratio", "n"),
+    ),
+}  # fmt: skip
+
+
+def tuning(record: Record) -> str:
+    """One table per part that was measured."""
+    text = []
+    for part, (title, head, keys) in _TUNING.items():
+        rows = [r for r in record["rows"] if r["part"] == part]
+        if rows:
+            text += [f"{title}:", "", table(head, [[_cell(r.get(k)) for k in keys] for r in rows])]
+            text.append("")
+    return "\n".join(text).rstrip()
+
+
+def _cell(value: Any) -> str:
+    return "–" if value is None else str(value)

@@ -166,9 +166,7 @@ def candidates(
     def pick(kernel: Kernel, machine: Machine) -> Schedule:
         return schedule(int(kernel.name), machine)
 
-    read = {n: None for n in step.inputs if not n.constant}
-    inputs = tuple((f"b{i}", n) for i, n in enumerate(read))
-    graph = Graph(step.kernel.name, inputs, (("y", step.output),))
+    graph = _around(step)
     plans = [
         Planned({CANDIDATE: i}, graph, (replace(step, kernel=replace(step.kernel, name=str(i))),))
         for i in range(count)
@@ -179,6 +177,20 @@ def candidates(
     )
     compiled = assemble(step.kernel.name, plans, numbered)
     return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)
+
+
+def alone(step: KernelStep, options: Options | None = None) -> Subject:
+    """One kernel of a model as a bundle of its own."""
+    plan = Planned({}, _around(step), (step,))
+    compiled = assemble(step.kernel.name, [plan], options or Options())
+    return Subject(step.kernel.name, compiled.contents, step.kernel.flops)
+
+
+def _around(step: KernelStep) -> Graph:
+    """Inputs are what the kernel reads and no weight is: "b0", "b1"; its output is "y"."""
+    read = {n: None for n in step.inputs if not n.constant}
+    inputs = tuple((f"b{i}", n) for i, n in enumerate(read))
+    return Graph(step.kernel.name, inputs, (("y", step.output),))
 
 
 def matmul_step(m: int, k: int, n: int, *, weight: bool = True) -> KernelStep:

@@ -1,8 +1,9 @@
-"""The sweep over a space and its tables, on made-up clocks: no browser, nothing is timed."""
+"""The sweep over a space, sessions of the tuner, their tables: made-up clocks, no browser."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from random import Random
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from tilewright.benchkernel import matmul_step
+from tilewright.bundle import open_bundle
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.targets.classes import find
-from tilewright.tuning.candidates import Space, space_of
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning.candidates import Space, kernels_of, space_of
 from tilewright.tuning.primitives import untuned
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -153,3 +156,64 @@ def test_subjects_are_single_kernels_that_have_a_space(sweeps: ModuleType) -> No
         assert sorted(space.order) == list(range(1, len(space.schedules)))
         assert step.output.size == step.kernel.buffers[0].size
     assert {k for group in sweeps.CROSSED for k in group} <= set(small)
+
+
+# ---- sessions of the tuner -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def sessions() -> ModuleType:
+    return importlib.import_module("tuning")
+
+
+def test_shares_by_round(sessions: ModuleType) -> None:
+    shares = [(0, 0.1), (3, 0.5), (7, 0.98), (9, 0.96), (12, 0.99), (40, 1.0)]
+    assert sessions.reached(shares) == 12
+    assert sessions.reached(shares[:2]) is None
+    assert sessions.reached([(0, 0.99), (5, 1.0)]) == 0
+    assert sessions.share_after(shares, 32) == 0.99
+    assert sessions.share_after(shares, 2) == 0.1
+
+
+def test_a_session_keeps_what_was_in_use(sessions: ModuleType) -> None:
+    session = sessions.Session()
+    for event in (
+        {"type": "start"},
+        {"type": "trial", "verdict": "slower"},
+        {"type": "trial", "verdict": "faster"},
+        {"type": "swap", "candidate": 5},
+        {"type": "trial", "verdict": "same"},
+        {"type": "rollback", "candidate": 5},
+    ):
+        session.take(event)
+    assert session.used == [(2, 5), (3, -1)]
+    assert sessions.counted(t["verdict"] for t in session.trials) == {
+        "slower": 1, "faster": 1, "same": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("start", ["poor", "good"])
+def test_one_kernel_bundles_start_as_told(start: str, sessions: ModuleType, tmp_path: Path) -> None:
+    step = matmul_step(24, 16, 24)
+    path = sessions.kernel_bundle(step, start, tmp_path / start)
+    bundle = open_bundle(path)
+    (kernel,) = kernels_of(bundle)
+    (listed,) = json.loads(bundle.read(bundle.manifest.kernels))
+    for name, build in listed["builds"].items():
+        machine = TARGETS[name].machine
+        assert Schedule.from_json(build["schedule"]) == sessions.STARTS[start](kernel, machine)
+
+
+def test_the_server_part_is_counted_per_candidate(
+    sessions: ModuleType, sweeps: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = matmul_step(24, 16, 24)
+    monkeypatch.setattr(sweeps, "SUBJECTS", {"K": lambda: step})
+    row = sessions.server("K")
+    assert row["candidates"] == len(space_of(step.kernel, sweeps.device_here()).schedules)
+    assert 0 < row["median_bytes"] <= row["most_bytes"]
+
+
+def test_tuning_tables(report: ModuleType) -> None:
+    rows = [{"part": "p95", "subject": "m", "host": "x", "ratio": 1.05}]
+    assert "| m | x | – | – | 1.05 |" in report.tuning({"rows": rows})
