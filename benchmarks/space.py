@@ -26,11 +26,10 @@ import conv
 import numpy as np
 import rows as row_kernels
 
-from tilewright.benchkernel import candidates, matmul_step, steps_of
+from tilewright.benchkernel import candidates, matmul_step, product_step, steps_of
 from tilewright.bundle import write
 from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
 from tilewright.compiler import Options, compile_model
-from tilewright.graph.node import Graph, contract, graph_input
 from tilewright.graph.steps import Step
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
@@ -48,14 +47,9 @@ LEAST_FLOPS = {"contract": 1e8, "attention": 5e7}
 LEAST_OTHERS = 1e7
 MOST_REPEATS = 50
 
-F32 = graph_input("any", (1,), row_kernels.F32).dtype
-
 
 def product(batch: int, m: int, k: int, n: int) -> Step:
-    a, b = graph_input("a", (batch, m, k), F32), graph_input("b", (batch, k, n), F32)
-    graph = Graph("product", (("a", a), ("b", b)), (("y", contract("bmk,bkn->bmn", a, b)),))
-    (step,) = steps_of(graph)
-    return step
+    return product_step("bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
 
 
 def layer(model: str, name: str) -> Step:

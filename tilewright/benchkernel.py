@@ -107,12 +107,22 @@ def product(
 
 def product_kernel(equation: str, a: Shape, b: Shape, *, weight: bool) -> Kernel:
     """The kernel of contract(equation, a, b) of f32, as in a model; `b` may be a weight."""
+    return product_step(equation, a, b, weight=weight).kernel
+
+
+def product_step(equation: str, a: Shape, b: Shape, *, weight: bool) -> KernelStep:
+    """The step of that kernel; weights are random numbers, drawn when they are written."""
     x = graph_input("a", a, F32)
-    y = _weight("b", np.zeros(b, np.float32)) if weight else graph_input("b", b, F32)
+    w = node(ops.Weight("b", b, F32, lambda: _scaled(b, 0)))
+    y = w if weight else graph_input("b", b, F32)
     inputs = (("a", x),) if weight else (("a", x), ("b", y))
-    graph = pack(rewrite(Graph("product", inputs, (("y", contract(equation, x, y)),))))
-    (step,) = kernel_steps(graph, fuse(graph))
-    return step.kernel
+    (step,) = steps_of(Graph("product", inputs, (("y", contract(equation, x, y)),)))
+    return step
+
+
+def matmul_step(m: int, k: int, n: int, *, weight: bool = True) -> KernelStep:
+    """x[m, k] times [k, n]: a packed weight, or an input in rows."""
+    return product_step("mk,kn->mn", (m, k), (k, n), weight=weight)
 
 
 def stream(elements: int) -> Subject:
@@ -191,15 +201,6 @@ def _around(step: KernelStep) -> Graph:
     read = {n: None for n in step.inputs if not n.constant}
     inputs = tuple((f"b{i}", n) for i, n in enumerate(read))
     return Graph(step.kernel.name, inputs, (("y", step.output),))
-
-
-def matmul_step(m: int, k: int, n: int, *, weight: bool = True) -> KernelStep:
-    """The step of x[m, k] times [k, n]: of a packed weight, or of an input in rows."""
-    x = graph_input("a", (m, k), F32)
-    w = _weight("w", _scaled((k, n), 0)) if weight else graph_input("b", (k, n), F32)
-    inputs = (("a", x),) if weight else (("a", x), ("b", w))
-    (step,) = steps_of(Graph("matmul", inputs, (("y", contract("mk,kn->mn", x, w)),)))
-    return step
 
 
 def matmul_chain(steps: int, m: int, k: int) -> Subject:

@@ -36,7 +36,9 @@ from tilewright.kernel.roles import operands
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
+from tilewright.targets.classes import find
 from tilewright.tuning import findings, primitives
+from tilewright.tuning.candidates import space_of
 from tilewright.tuning.findings import Device, Document, Finding
 from tilewright.tuning.primitives import MATMUL, MEASURED, NAMED, PRIMITIVES, Primitive, untuned
 
@@ -322,6 +324,35 @@ def test_defaults_have_what_is_fixed() -> None:
             kernel = matmul_step(*MATMUL, weight=weight).kernel
             start = default_schedule(kernel, machine)
             assert start in primitives.choices(kernel, start)
+
+
+def lite(kernel: Kernel) -> list[Schedule]:
+    space = space_of(kernel, find("wasm-x86-relaxed-32k"))
+    return [s for s, mark in zip(space.schedules, space.marks, strict=True) if mark == "lite"]
+
+
+@pytest.mark.parametrize("weight", [True, False])
+def test_the_lite_space_obeys(weight: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As shipped; and as it would be, were copying found good, bad, or good here and there."""
+    kernel = matmul_step(384, 768, 768, weight=weight).kernel
+    roles = operands(kernel)
+    assert roles is not None
+    for name, tuned in primitives.fixed().items():
+        has = NAMED[name].has
+        if has is not None and NAMED[name].concerns(roles):
+            assert {has(s) for s in lite(kernel)} == {tuned}
+    name = "cache_read" if weight else "cache_read_rows"
+    counts = {}
+    for verdict, tuned, staged in (
+        ("consistent", True, {not weight}),
+        ("consistent", False, {weight}),
+        ("device-dependent", None, {True, False}),
+    ):
+        decide_as(monkeypatch, name, verdict, tuned)
+        found = lite(kernel)
+        assert {s.stage for s in found} == staged
+        counts[verdict] = len(found)
+    assert counts["device-dependent"] == 2 * counts["consistent"]
 
 
 # ---- the command ---------------------------------------------------------------------------------
