@@ -7,7 +7,7 @@ Names follow nnJIT: x = rows, y = columns, r = reduction; 0 = per register tile,
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -67,14 +67,14 @@ class Schedule:
     dot: str = "wide"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Schedule:
         return cls(**data)
 
     def __str__(self) -> str:
-        return " ".join(f"{k}={v}" for k, v in asdict(self).items())
+        return " ".join(f"{k}={v}" for k, v in vars(self).items())
 
 
 #: Multiply-accumulates that make one tile of a contraction worth a ticket (some 10 microseconds).

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from tilewright.kernel.blocks import blocks
@@ -15,7 +16,7 @@ from tilewright.kernel.roles import Operands
 from tilewright.kernel.roles_dot import pairs_fit
 from tilewright.kernel.schedule import Schedule, register_tiles, tile_cycles, tiled, unroll
 from tilewright.kernel.space import Tile, traffic
-from tilewright.kernel.space_rules import Rules, aligned, around, distance, product_of, whole
+from tilewright.kernel.space_rules import Rules, aligned, around, distance, whole
 
 #: Register tiles beside the best that the extended space contains, and how many of them vary.
 TILES, VARIED = 10, 3
@@ -30,9 +31,18 @@ class Contraction(Rules):
 
     roles: Operands
 
-    @property
+    @cached_property
     def _sizes(self) -> tuple[int, int]:
         return self.roles.m.extent, self.roles.n.extent
+
+    @cached_property
+    def _gathered(self) -> bool:
+        """Whether columns are read one by one: they lie neither side by side nor in panels."""
+        return self.roles.col_step not in (1, None)
+
+    @cached_property
+    def _panel(self) -> int:
+        return self.roles.panel
 
     def extended(self) -> Iterator[Schedule]:
         bases = list(self._bases())
@@ -126,7 +136,7 @@ class Contraction(Rules):
         # where the columns of a step come from: L1, if they stay there from one use to the next
         again = s.y0 if s.order == "nm" else s.y1
         near = step * again <= machine.l1 * 3 // 4
-        cycles, _ = tile_cycles(s.x0, v, rows, cols, machine, 1 if near else self.roles.panel)
+        cycles, _ = tile_cycles(s.x0, v, rows, cols, machine, 1 if near else self._panel)
         if not near:
             cycles += 0.4 / s.x0
         kept = s.x0 if s.order == "mn" else s.x1
@@ -137,18 +147,15 @@ class Contraction(Rules):
         cycles += 0.75 / (s.r0 * s.x0 * v)  # the loop itself
         if s.r1:
             cycles += 3.0 / s.r1  # sums wait between blocks
-        gathered = self.roles.col_step not in (1, None)
         if s.stage:
-            cycles += (11 if gathered else 5) / 8 / s.x1
-        elif gathered:
+            cycles += (11 if self._gathered else 5) / 8 / s.x1
+        elif self._gathered:
             cycles += 2.0 / s.x0
         return cycles + far
 
     def words(self, s: Schedule) -> float:
-        matrix = product_of(self.kernel)
-        assert matrix is not None
-        tile = Tile(s.x0, s.r0, s.y0, s.x1, s.r1 or matrix.k, s.y1)
-        return traffic(tile, matrix)
+        assert self.product is not None
+        return traffic(Tile(s.x0, s.r0, s.y0, s.x1, s.r1 or self.product.k, s.y1), self.product)
 
 
 @dataclass(frozen=True)
@@ -178,4 +185,4 @@ class Dots(Contraction):
         return replace(super().normal(s), stage=False)
 
     def cost(self, s: Schedule) -> float:
-        return distance(s, self.normal(self.default))
+        return distance(s, self.usual)

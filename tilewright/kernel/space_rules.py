@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import log2, prod
 
 from tilewright.kernel.roles import operands
@@ -30,9 +31,16 @@ class Rules:
     default: Schedule
     machine: Machine
 
+    @cached_property
+    def usual(self) -> Schedule:
+        return self.normal(self.default)
+
+    @cached_property
+    def product(self) -> Product | None:
+        return product_of(self.kernel)
+
     def lite(self, core: Core, relaxation: float) -> Iterator[Schedule]:
-        matrix = product_of(self.kernel)
-        for tile in lite(matrix, core, relaxation) if matrix is not None else ():
+        for tile in lite(self.product, core, relaxation) if self.product is not None else ():
             yield Schedule(
                 x0=tile.x0, y0=tile.y0, r0=tile.r0, x1=tile.x1, y1=tile.y1, r1=tile.r1,
                 stage=tile.cache_read, lanes=self.machine.lanes,
@@ -64,7 +72,7 @@ class Rules:
         return 0
 
     def cost(self, s: Schedule) -> float:
-        return distance(s, self.normal(self.default))
+        return distance(s, self.usual)
 
     def words(self, s: Schedule) -> float:
         """Words loaded and stored beyond L1, in all tiles; the same for all where unknown."""
@@ -97,8 +105,10 @@ def aligned(size: int) -> int:
 def distance(a: Schedule, b: Schedule) -> float:
     """How many doublings, halvings and other changes lie between two schedules."""
     total = 0.0
-    for name, value in a.to_json().items():
+    for name, value in vars(a).items():
         other = getattr(b, name)
+        if value == other:
+            continue
         if isinstance(value, str) or not value or not other:
             total += value != other
         else:

@@ -26,7 +26,7 @@ from tilewright.kernel.windows import Windows, windows
 Mark = Literal["default", "lite", "extended"]
 
 #: Bytes of scratch memory that a worker has for schedules other than the default one.
-SCRATCH = 512 * 1024
+SCRATCH = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class WindowRules(Rules):
         widths = (d.y0,) if self.taps else (lanes, 2 * lanes, 4 * lanes)
         for x0 in range(1, min(8, self.across.pixel.extent) + 1):
             for y0 in widths:
-                yield replace(d, x0=x0, y0=y0)
+                if x0 * y0 // lanes <= self.machine.registers - 2 or self.taps:
+                    yield replace(d, x0=x0, y0=y0)
         for x1 in around(d.x1):
             yield replace(d, x1=x1)
         for y1 in around(d.y1):
