@@ -7,6 +7,7 @@ Names follow nnJIT: x = rows, y = columns, r = reduction; 0 = per register tile,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -326,13 +327,13 @@ def register_tile(rows: int, cols: int, machine: Machine, panel: int = 1) -> tup
 
 
 def register_tiles(
-    rows: int, cols: int, machine: Machine, panel: int = 1
+    rows: int, cols: int, machine: Machine, panel: int = 1, vectors: Sequence[int] = VECTORS
 ) -> list[tuple[float, int, int]]:
     """(cycles per product, x0, y0) of all that fit the registers, the best first."""
     spare = machine.registers - (1 if machine.fma else 2)
     found = [
         (*tile_cycles(x0, v, rows, cols, machine, panel), v, x0)
-        for v in VECTORS
+        for v in vectors
         for x0 in range(1, min(rows, MOST_ROWS) + 1)
         if x0 * v + min(x0, v) <= spare
     ]

@@ -6,6 +6,7 @@ forbids is here: tiles that are no powers of two, such as 6 rows of 8 columns.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,12 +15,13 @@ from math import prod
 from tilewright.kernel.blocks import blocks
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.roles_dot import pairs_fit
-from tilewright.kernel.schedule import Schedule, register_tiles, tile_cycles, tiled, unroll
+from tilewright.kernel.schedule import Machine, Schedule, register_tiles, tile_cycles, tiled, unroll
 from tilewright.kernel.space import Tile, traffic
 from tilewright.kernel.space_rules import Rules, aligned, around, distance, whole
 
-#: Register tiles beside the best that the extended space contains, and how many of them vary.
-TILES, VARIED = 10, 3
+#: Widths of register tiles in vectors, how many tiles of each width are tried, and of how many of
+#: all tiles the walk varies.
+WIDTHS, PER_WIDTH, VARIED = (1, 2, 3, 4, 5, 6, 8), 3, 3
 
 #: A register tile that costs so many times the best one's cycles is not tried.
 WORSE = 1.6
@@ -47,16 +49,14 @@ class Contraction(Rules):
     def extended(self) -> Iterator[Schedule]:
         bases = list(self._bases())
         yield from bases
-        for base in (self.default, *bases[:VARIED]):
+        for base in (self.usual, *bases[:VARIED]):
             yield from self._varied(base)
         yield from self._along_depth()
 
     def _bases(self) -> Iterator[Schedule]:
         """The usual walk over each register tile that is not much worse than the best."""
-        tiles = register_tiles(*self._sizes, self.machine, self.roles.panel)
-        for cycles, x0, y0 in tiles[:TILES]:
-            if cycles <= WORSE * tiles[0][0]:
-                yield tiled(self.kernel, self.roles, (x0, y0), self.machine)
+        tiles = usual_tiles(*self._sizes, self.machine, self._panel)
+        return (tiled(self.kernel, self.roles, tile, self.machine) for tile in tiles)
 
     def _varied(self, base: Schedule) -> Iterator[Schedule]:
         if base.along == "k":
@@ -158,12 +158,24 @@ class Contraction(Rules):
         return traffic(Tile(s.x0, s.r0, s.y0, s.x1, s.r1 or self.product.k, s.y1), self.product)
 
 
+def usual_tiles(rows: int, cols: int, machine: Machine, panel: int = 1) -> list[tuple[int, int]]:
+    """(x0, y0) of register tiles worth trying, the best first: some of each width."""
+    tiles = register_tiles(rows, cols, machine, panel, WIDTHS)
+    seen: Counter[int] = Counter()
+    found = []
+    for cycles, x0, y0 in tiles:
+        seen[y0] += 1
+        if seen[y0] <= PER_WIDTH and cycles <= WORSE * tiles[0][0]:
+            found.append((x0, y0))
+    return found
+
+
 @dataclass(frozen=True)
 class Dots(Contraction):
     """Products of bytes: a sum takes one register, or two where products do not fit 16 bits."""
 
     def extended(self) -> Iterator[Schedule]:
-        d, lanes = self.default, self.machine.lanes
+        d, lanes = self.usual, self.machine.lanes
         rows, _ = self._sizes
         kinds = ("pair", "wide") if pairs_fit(self.kernel, self.roles) else (d.dot,)
         for x0 in range(1, min(rows, 8) + 1):

@@ -16,9 +16,9 @@ from typing import Literal
 
 from tilewright.kernel.roles import Attention, attention, operands
 from tilewright.kernel.roles_dot import byte_windows, dot_operands
-from tilewright.kernel.schedule import Machine, Schedule, register_tiles
+from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.space import RELAXATION, Core
-from tilewright.kernel.space_products import TILES, Contraction, Dots
+from tilewright.kernel.space_products import Contraction, Dots, usual_tiles
 from tilewright.kernel.space_rules import Rules, aligned, around, whole
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.windows import Windows, windows
@@ -96,7 +96,7 @@ class WindowRules(Rules):
     taps: bool
 
     def extended(self) -> Iterator[Schedule]:
-        d, lanes = self.default, self.machine.lanes
+        d, lanes = self.usual, self.machine.lanes
         widths = (d.y0,) if self.taps else (lanes, 2 * lanes, 4 * lanes)
         for x0 in range(1, min(8, self.across.pixel.extent) + 1):
             for y0 in widths:
@@ -128,9 +128,9 @@ class AttentionRules(Rules):
     heads: Attention
 
     def extended(self) -> Iterator[Schedule]:
-        d = self.default
+        d = self.usual
         rows, keys = self.heads.m.extent, self.heads.keys.extent
-        for _, x0, y0 in register_tiles(rows, keys, self.machine)[:TILES]:
+        for x0, y0 in usual_tiles(rows, keys, self.machine):
             yield replace(d, x0=x0, y0=y0, x1=max(1, d.x1 // x0) * x0)
         for cache in ("", "k", "v", "kv"):
             yield replace(d, cache=cache)
