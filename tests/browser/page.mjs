@@ -4,6 +4,7 @@
 
 import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
+import { TUNING, tuningSpy } from './tuning.mjs';
 
 const PATIENCE = 30_000;
 const HEIGHT = 900;
@@ -426,6 +427,8 @@ const SCENARIOS = {
   },
 
   log: async ({ errors, requests }) => ({ errors, requests }),
+
+  ...TUNING,
 };
 
 /** @param {{key: number, url: string, width: number}} params */
@@ -442,6 +445,7 @@ async function open({ key, url, width }) {
   page.on('request', (request) => tab.requests.push(request.url()));
   await page.setViewport({ width, height: HEIGHT });
   await page.evaluateOnNewDocument(spy);
+  await page.evaluateOnNewDocument(tuningSpy);
   await page.goto(url, { timeout: PATIENCE });
 }
 

@@ -127,7 +127,8 @@ class Site:
 
 
 @contextmanager
-def serving(bundles: Mapping[str, Path], *, isolation: bool = True) -> Iterator[Site]:
-    server = Watched(create_app(bundles, isolation=isolation))
+def serving(bundles: Mapping[str, Path], **options: Any) -> Iterator[Site]:
+    """`options` are those of the app."""
+    server = Watched(create_app(bundles, **options))
     with BackgroundServer(server) as running:
         yield Site(running.url, server)

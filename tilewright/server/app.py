@@ -53,6 +53,7 @@ def create_app(
         Route("/api/bundles", served.list),
         Route("/bundles/{name}/{path:path}", served.file),
         Route("/engine/{path:path}", Folder(web / "engine").file),
+        Route("/tune/{path:path}", Folder(web / "tune").file),
         Route("/vendor/{path:path}", Folder(web / "vendor").file),
         Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
         Route("/{path:path}", Folder(web / "page").file),
