@@ -31,17 +31,13 @@ from tilewright.store.rows import (
     voices_of,
 )
 from tilewright.store.schema import HEAD, keys, reports
-from tilewright.store.votes import Limits, advance, tally
+from tilewright.store.votes import VOTE_EVERY, Limits, advance, tally
 
 #: A key's ranking keeps so many candidates.
 RANKED = 16
 #: `similar` takes so many candidates of one key.
 SIMILAR = 3
 SECONDS_A_DAY = 86_400
-
-#: A key is voted on anew when its voices have grown by a twentieth: the outcome hardly changes in
-#: between, and the work per report stays small.
-VOTE_EVERY = 20
 
 
 class Store:
@@ -57,19 +53,24 @@ class Store:
 
     @classmethod
     def open(
-        cls, url: str, limits: Limits | None = None, clock: Callable[[], float] = time.time
+        cls,
+        url: str,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+        create: bool = True,
     ) -> Store:
         """Opens the database; an empty one gets its tables.
 
         url: sqlite:///FILE or postgresql+psycopg://…;  limits: thresholds of the vote
         clock: seconds since 1970; it may go backwards
+        create: False leaves a missing or empty database alone
         Raises StoreVersion, StoreDown, StoreLocked, StoreReadOnly, StoreFull, StoreCorrupt.
         """
-        database = Database(url)
+        database = Database(url, create)
         try:
             with database.read() as connection:
                 empty = migrate.revision(connection) is None
-            if empty:
+            if empty and create:
                 migrate.upgrade(database)
             with database.read() as connection:
                 migrate.check(connection, database)
@@ -181,9 +182,8 @@ class Store:
 
     def overview(self, device: str | None = None, limit: int = 10_000) -> tuple[Entry, ...]:
         """All keys with their standings, by device class, kind and shape."""
-        query = sa.select(keys).order_by(
-            keys.c.device, keys.c.kind, keys.c.shape, keys.c.browser, keys.c.compiler, keys.c.id
-        )
+        names = ("device", "kind", "shape", "browser", "compiler", "kernel", "space")
+        query = sa.select(keys).order_by(*(keys.c[name] for name in names))
         if device is not None:
             query = query.where(keys.c.device == device)
         with self.database.read() as connection:
