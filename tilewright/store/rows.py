@@ -50,10 +50,6 @@ def exists(connection: sa.Connection, where: sa.ColumnElement[bool]) -> bool:
     return bool(connection.execute(sa.select(sa.exists().where(where))).scalar())
 
 
-def count(connection: sa.Connection, where: sa.ColumnElement[bool]) -> int:
-    return int(connection.execute(sa.select(sa.func.count()).where(where)).scalar_one())
-
-
 def voices_of(connection: sa.Connection, key_id: int, window: int) -> list[Voice]:
     query = (
         sa.select(reports.c.id, reports.c.day, reports.c.top)

@@ -19,7 +19,6 @@ from tilewright.store.database import Database
 from tilewright.store.records import Entry, Key, Ranked, Receipt, Report, Standing, Stats
 from tilewright.store.rows import (
     columns_of,
-    count,
     date_of,
     exists,
     insert,
@@ -107,16 +106,17 @@ class Store:
         self._sweep(day)
         top = [[v.candidate, v.ratio] for v in report.top]
         honest = all(g.ratio > 1 for g in report.gold)
-        today = (reports.c.day == day) & (reports.c.source == source)
         known = reports.c.nonce == report.nonce
+        today = (reports.c.day == day) & (reports.c.source == source)
+        of_source = sa.select(sa.func.count(), sa.func.min(sa.case((reports.c.counts, 1), else_=0)))
         with self.database.write() as connection:
-            if count(connection, today) >= self.limits.rate:
+            sent, trusted = connection.execute(of_source.where(today)).one()
+            if sent >= self.limits.rate:
                 return Receipt(True) if exists(connection, known) else Receipt(False, "rate")
-            counts = honest and not exists(connection, today & ~reports.c.counts)
+            counts = honest and trusted != 0
             key_id = lock_key(connection, report.key, day)
             row = {"key_id": key_id, "day": day, "source": source, "counts": counts, "top": top}
-            row["nonce"] = report.nonce
-            if not insert(connection, reports, row):
+            if not insert(connection, reports, row | {"nonce": report.nonce}):
                 return Receipt(True) if exists(connection, known) else Receipt(False, "repeated")
             if not honest:
                 connection.execute(sa.update(reports).where(today).values(counts=False))
@@ -125,12 +125,10 @@ class Store:
         return Receipt(True)
 
     def _count_voice(self, connection: sa.Connection, key_id: int, day: int) -> None:
-        where = keys.c.id == key_id
-        row = connection.execute(sa.select(keys.c.fresh, keys.c.voices).where(where)).one()
-        due = max(1, row.voices // VOTE_EVERY)
-        values = {"day": day, "fresh": row.fresh + 1}
-        connection.execute(sa.update(keys).where(where).values(**values))
-        if row.fresh + 1 >= due:
+        one_more = sa.update(keys).where(keys.c.id == key_id)
+        one_more = one_more.values(day=day, fresh=keys.c.fresh + 1)
+        row = connection.execute(one_more.returning(keys.c.fresh, keys.c.voices)).one()
+        if row.fresh >= max(1, row.voices // VOTE_EVERY):
             self._vote(connection, key_id)
 
     def _vote(self, connection: sa.Connection, key_id: int) -> None:
@@ -138,8 +136,9 @@ class Store:
         where = keys.c.id == key_id
         state = state_of(connection.execute(sa.select(keys).where(where)).one())
         voices = voices_of(connection, key_id, self.limits.window)
-        after = advance(state, voices, self.limits)
-        ranked = [astuple(t) for t in tally(voices)[:RANKED]]
+        tallies = tally(voices)
+        after = advance(state, voices, tallies, self.limits)
+        ranked = [astuple(t) for t in tallies[:RANKED]]
         values = columns_of(after) | {"fresh": 0, "voices": len(voices), "ranked": ranked}
         connection.execute(sa.update(keys).where(where).values(**values))
 

@@ -181,13 +181,13 @@ def supported(found: Tally, total: int, limits: Limits) -> bool:
     )
 
 
-def winner(voices: Sequence[Voice], limits: Limits) -> Tally | None:
+def winner(voices: Sequence[Voice], tallies: Sequence[Tally], limits: Limits) -> Tally | None:
     """The majority's choice among the supported ones: the one whose worst duel is best (minimax).
 
     Duels, and not the sum of weights: liars can lift a kernel that honest clients place fifth, but
     everyone who names both still says which is faster.
     """
-    found = [t for t in tally(voices) if supported(t, len(voices), limits)]
+    found = [t for t in tallies if supported(t, len(voices), limits)]
 
     def worst(t: Tally) -> int:
         duels = [prefer(voices, t.candidate, o.candidate) for o in found if o is not t]
@@ -196,12 +196,14 @@ def winner(voices: Sequence[Voice], limits: Limits) -> Tally | None:
     return max(found, key=worst, default=None)  # the first of equals: best score
 
 
-def advance(state: State, voices: Sequence[Voice], limits: Limits) -> State:
+def advance(
+    state: State, voices: Sequence[Voice], tallies: Sequence[Tally], limits: Limits
+) -> State:
     """The next stages: candidate → shadow → default, each by voices that came after the last step.
 
     A default or shadow that fresh voices contradict falls; the default falls to the previous one.
+    voices: the newest `limits.window`;  tallies: of these voices
     """
-    voices = voices[-limits.window :]
     now = voices[-1].number if voices else 0
     default, shadow, previous = state.default, state.shadow, state.previous
     if default and contradicted(default.candidate, _since(voices, default), limits):
@@ -215,7 +217,7 @@ def advance(state: State, voices: Sequence[Voice], limits: Limits) -> State:
             previous = default.candidate if default else None
             default, shadow = Stage(shadow.candidate, now), None
     if shadow is None:
-        best = winner(voices, limits)
+        best = winner(voices, tallies, limits)
         if best and _worth(best, default, voices, limits):
             shadow = Stage(best.candidate, now)
     return State(default, shadow, previous)
