@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, BinaryIO, cast
+from typing import Annotated
 
 import typer
 
@@ -73,7 +73,7 @@ def export(
 
     with Store.open(database_url(db), create=False) as store:
         if str(file) == "-":
-            store.export(cast(BinaryIO, typer.get_binary_stream("stdout")))
+            store.export(typer.get_binary_stream("stdout"))
             return None
         part = file.with_name(file.name + ".part")
         with part.open("wb") as stream:

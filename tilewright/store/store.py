@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from types import TracebackType
 from typing import IO
 
@@ -18,11 +18,13 @@ from tilewright.store import migrate, records, t4
 from tilewright.store.database import Database
 from tilewright.store.records import Entry, Key, Ranked, Receipt, Report, Standing, Stats
 from tilewright.store.rows import (
+    HAS_NONCE,
+    IS_KEY,
+    OF_SOURCE,
+    ONE_MORE,
     columns_of,
     date_of,
-    exists,
     insert,
-    is_key,
     key_of,
     lock_key,
     standing_of,
@@ -37,6 +39,8 @@ RANKED = 16
 #: `similar` takes so many candidates of one key.
 SIMILAR = 3
 SECONDS_A_DAY = 86_400
+
+STANDING = sa.select(keys).where(IS_KEY)
 
 
 class Store:
@@ -106,28 +110,27 @@ class Store:
         self._sweep(day)
         top = [[v.candidate, v.ratio] for v in report.top]
         honest = all(g.ratio > 1 for g in report.gold)
-        known = reports.c.nonce == report.nonce
-        today = (reports.c.day == day) & (reports.c.source == source)
-        of_source = sa.select(sa.func.count(), sa.func.min(sa.case((reports.c.counts, 1), else_=0)))
         with self.database.write() as connection:
-            sent, trusted = connection.execute(of_source.where(today)).one()
-            if sent >= self.limits.rate:
-                return Receipt(True) if exists(connection, known) else Receipt(False, "rate")
-            counts = honest and trusted != 0
-            key_id = lock_key(connection, report.key, day)
-            row = {"key_id": key_id, "day": day, "source": source, "counts": counts, "top": top}
-            if not insert(connection, reports, row | {"nonce": report.nonce}):
-                return Receipt(True) if exists(connection, known) else Receipt(False, "repeated")
-            if not honest:
-                connection.execute(sa.update(reports).where(today).values(counts=False))
-            if counts:
-                self._count_voice(connection, key_id, day)
-        return Receipt(True)
+            names = {"day": day, "source": source, "nonce": report.nonce}
+            sent, trusted = connection.execute(OF_SOURCE, names).one()
+            reason = "rate"
+            if sent < self.limits.rate:
+                key_id = lock_key(connection, report.key, day)
+                counts = honest and trusted != 0
+                if insert(
+                    connection, reports, names | {"key_id": key_id, "counts": counts, "top": top}
+                ):
+                    if not honest:
+                        _distrust(connection, day, source)
+                    if counts:
+                        self._count_voice(connection, key_id, day)
+                    return Receipt(True)
+                reason = "repeated"
+            again = connection.execute(HAS_NONCE, names).scalar() is not None
+        return Receipt(True) if again else Receipt(False, reason)
 
     def _count_voice(self, connection: sa.Connection, key_id: int, day: int) -> None:
-        one_more = sa.update(keys).where(keys.c.id == key_id)
-        one_more = one_more.values(day=day, fresh=keys.c.fresh + 1)
-        row = connection.execute(one_more.returning(keys.c.fresh, keys.c.voices)).one()
+        row = connection.execute(ONE_MORE, {"key_id": key_id, "today": day}).one()
         if row.fresh >= max(1, row.voices // VOTE_EVERY):
             self._vote(connection, key_id)
 
@@ -147,7 +150,7 @@ class Store:
     def standing(self, key: Key) -> Standing:
         """What the crowd says of this key; of an unknown one nothing."""
         with self.database.read() as connection:
-            row = connection.execute(sa.select(keys).where(is_key(key))).one_or_none()
+            row = connection.execute(STANDING, asdict(key)).one_or_none()
         return standing_of(row) if row else Standing(None, None, (), 0)
 
     def similar(self, key: Key, classes: Sequence[str]) -> tuple[Ranked, ...]:
@@ -161,10 +164,10 @@ class Store:
             (keys.c.kernel == key.kernel)
             & (keys.c.compiler == key.compiler)
             & keys.c.device.in_(classes)
-            & ~is_key(key)
+            & ~IS_KEY
         )
         with self.database.read() as connection:
-            rows = connection.execute(sa.select(keys).where(where)).all()
+            rows = connection.execute(sa.select(keys).where(where), asdict(key)).all()
         order = {name: place for place, name in enumerate(classes)}
         rows = sorted(
             rows, key=lambda r: (order[r.device], r.browser != key.browser, -r.voices, r.id)
@@ -264,3 +267,9 @@ class Store:
     def today(self) -> int:
         """Days since 1970, UTC."""
         return int(self._clock() // SECONDS_A_DAY)
+
+
+def _distrust(connection: sa.Connection, day: int, source: str) -> None:
+    """Nothing that this source said today counts any more; its keys see it at their next vote."""
+    today = (reports.c.day == day) & (reports.c.source == source)
+    connection.execute(sa.update(reports).where(today).values(counts=False))
