@@ -110,20 +110,20 @@ class Store:
         self._sweep(day)
         top = [[v.candidate, v.ratio] for v in report.top]
         honest = all(g.ratio > 1 for g in report.gold)
+        names = {"day": day, "source": source, "nonce": report.nonce}
         with self.database.write() as connection:
-            names = {"day": day, "source": source, "nonce": report.nonce}
             sent, trusted = connection.execute(OF_SOURCE, names).one()
             reason = "rate"
             if sent < self.limits.rate:
                 key_id = lock_key(connection, report.key, day)
                 counts = honest and trusted != 0
-                if insert(
-                    connection, reports, names | {"key_id": key_id, "counts": counts, "top": top}
-                ):
-                    if not honest:
-                        _distrust(connection, day, source)
-                    if counts:
-                        self._count_voice(connection, key_id, day)
+                row = names | {"key_id": key_id, "counts": counts, "top": top}
+                stored = insert(connection, reports, row)
+                if not honest:
+                    _distrust(connection, day, source)
+                if stored and counts:
+                    self._count_voice(connection, key_id, day)
+                if stored:
                     return Receipt(True)
                 reason = "repeated"
             again = connection.execute(HAS_NONCE, names).scalar() is not None
