@@ -96,6 +96,54 @@ def grouped(
     return _svg(y + 4, title, parts)
 
 
+#: A ratio and its interval.
+Mark = tuple[float, float, float]
+
+
+def ratios(
+    title: str, engines: Sequence[str], rows: Sequence[tuple[str, Sequence[Mark | None]]]
+) -> str:
+    """Bars from 1 to a ratio on a logarithmic scale, with their intervals; one per engine."""
+    found = [m for _, marks in rows for m in marks if m is not None]
+    low = min(0.9, *(m[1] for m in found)) / 1.05
+    high = max(1.1, *(m[2] for m in found)) * 1.05
+    left, bar, gap, y = LEFT + 90.0, 11, 12, 64.0
+    scale = (WIDTH - left - 60) / math.log(high / low)
+
+    def x(value: float) -> float:
+        return left + math.log(value / low) * scale
+
+    parts = []
+    for i, engine in enumerate(engines):
+        at = 16 + i * 120
+        parts.append(f'<rect x="{at}" y="40" width="11" height="11" rx="2" fill="{COLOURS[i]}"/>')
+        parts.append(f'<text x="{at + 16}" y="50" font-size="12">{engine}</text>')
+    for label, marks in rows:
+        height = bar * len(marks)
+        parts.append(
+            f'<text x="{left - 10:.0f}" y="{y + height / 2 + 4:.0f}" text-anchor="end" '
+            f'font-size="12">{label}</text>'
+        )
+        for i, mark in enumerate(marks):
+            if mark is None:
+                continue
+            ratio, least, most = mark
+            edge, start = y + i * bar, min(x(1.0), x(ratio))
+            middle = edge + (bar - 1) / 2
+            parts.append(
+                f'<rect x="{start:.1f}" y="{edge:.0f}" width="{abs(x(ratio) - x(1.0)):.1f}" '
+                f'height="{bar - 1}" fill="{COLOURS[i]}"/>'
+            )
+            parts.append(
+                f'<path d="M{x(least):.1f} {middle:.1f} H{x(most):.1f}" stroke="{INK}"/>'
+                f'<text x="{max(x(most), x(1.0)) + 5:.1f}" y="{edge + 9:.0f}" font-size="10">'
+                f"{figure(ratio)}</text>"
+            )
+        y += height + gap
+    parts.append(f'<path d="M{x(1.0):.1f} 58 V{y - gap + 4:.0f}" stroke="{INK}" fill="none"/>')
+    return _svg(y + 4, title, parts)
+
+
 @dataclass(frozen=True)
 class Point:
     """A kernel in a roofline: operations per byte, GFLOP/s, whose it is, and if its name shows."""

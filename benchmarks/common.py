@@ -19,6 +19,7 @@ from typing import Any
 
 from tilewright import __version__
 from tilewright.cli import bench
+from tilewright.cli.tools import cpu
 from tilewright.hosts.browser import BrowserModel
 
 RESULTS = Path(__file__).parent / "results"
@@ -33,20 +34,11 @@ def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
 def machine() -> dict[str, Any]:
     """CPU, cores, system; no names of hosts or users."""
     return {
-        "cpu": _cpu(),
+        "cpu": cpu(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
 
 
 def versions() -> dict[str, str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import report_peers
+import report_space
 import report_targets
 from charts import bars, figure, table
 
@@ -133,9 +134,15 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "agreement": agreement,
     "sizes": sizes,
     "peers": report_peers.summary,
+    "space": report_space.space,
+    "shapes": report_space.shapes,
+    "tuning": report_space.tuning,
 }
 #: What results/README.md says beyond the table.
-DETAILS: dict[str, Callable[[Record], str]] = {"peers": report_peers.details}
+DETAILS: dict[str, Callable[[Record], str]] = {
+    "peers": report_peers.details,
+    "space": report_space.details,
+}
 
 
 # ---- charts --------------------------------------------------------------------------------------
@@ -156,6 +163,9 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
         yield "passes.svg", bars("K0 after each further Wasm pass, GFLOP/s", rows, "")
     if "peers" in records:
         yield from report_peers.charts(records["peers"])
+    if "space" in records:
+        yield from report_space.charts(records["space"])
+    yield from report_space.pictures()
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -181,6 +191,7 @@ def files() -> Iterator[tuple[Path, str]]:
                 lines += [f"![{picture.removesuffix('.svg').replace('-', ' ')}]({picture})", ""]
         if name in DETAILS:
             lines += [DETAILS[name](record), ""]
+    lines += report_space.sections()
     yield RESULTS / "README.md", "\n".join(lines)
     for name, text in pictures.items():
         yield RESULTS / name, text

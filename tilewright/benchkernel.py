@@ -1,4 +1,5 @@
-"""Small bundles for measuring: a matmul, chains of steps, the register-only multiply-add peak.
+"""Small bundles for measuring: a matmul, chains of steps, the register-only multiply-add peak, all
+candidates of one kernel beside each other.
 
 Input: sizes, and the choices whose effect is measured.  Output: `Subject`: bundle contents with the
 number of floating point operations of one run.  It measures nothing; hosts and commands do.
@@ -40,6 +41,8 @@ from tilewright.graph.ops import Shape
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
+from tilewright.graph.steps import Step as KernelStep
+from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 
@@ -104,12 +107,22 @@ def product(
 
 def product_kernel(equation: str, a: Shape, b: Shape, *, weight: bool) -> Kernel:
     """The kernel of contract(equation, a, b) of f32, as in a model; `b` may be a weight."""
+    return product_step(equation, a, b, weight=weight).kernel
+
+
+def product_step(equation: str, a: Shape, b: Shape, *, weight: bool) -> KernelStep:
+    """The step of that kernel; weights are random numbers, drawn when they are written."""
     x = graph_input("a", a, F32)
-    y = _weight("b", np.zeros(b, np.float32)) if weight else graph_input("b", b, F32)
+    w = node(ops.Weight("b", b, F32, lambda: _scaled(b, 0)))
+    y = w if weight else graph_input("b", b, F32)
     inputs = (("a", x),) if weight else (("a", x), ("b", y))
-    graph = pack(rewrite(Graph("product", inputs, (("y", contract(equation, x, y)),))))
-    (step,) = kernel_steps(graph, fuse(graph))
-    return step.kernel
+    (step,) = steps_of(Graph("product", inputs, (("y", contract(equation, x, y)),)))
+    return step
+
+
+def matmul_step(m: int, k: int, n: int, *, weight: bool = True) -> KernelStep:
+    """x[m, k] times [k, n]: a packed weight, or an input in rows."""
+    return product_step("mk,kn->mn", (m, k), (k, n), weight=weight)
 
 
 def stream(elements: int) -> Subject:
@@ -131,9 +144,63 @@ def _weight(name: str, value: np.ndarray[Any, Any]) -> Node:
 
 def compile_graph(graph: Graph, options: Options | None = None) -> Compiled:
     """A graph that was built by hand, through the pipeline from its rewrites on."""
+    return assemble(graph.name, [_planned(graph)], options or Options())
+
+
+def steps_of(graph: Graph) -> tuple[KernelStep, ...]:
+    """The kernels of a graph that was built by hand, in order."""
+    return _planned(graph).steps
+
+
+def _planned(graph: Graph) -> Planned:
     packed = pack(rewrite(graph))
-    plan = Planned({}, packed, kernel_steps(packed, fuse(packed)))
-    return assemble(graph.name, [plan], options or Options())
+    return Planned({}, packed, kernel_steps(packed, fuse(packed)))
+
+
+#: The dimension whose sizes are numbers of candidates.
+CANDIDATE = "candidate"
+
+
+def candidates(
+    step: KernelStep,
+    count: int,
+    schedule: Callable[[int, Machine], Schedule],
+    options: Options | None = None,
+    times: int = 1,
+) -> Subject:
+    """One kernel under `count` schedules: plan i runs it `times` under `schedule(i, machine)`.
+
+    All plans read and write the same places; what the kernel reads are inputs, weights excepted.
+    """
+
+    def pick(kernel: Kernel, machine: Machine) -> Schedule:
+        return schedule(int(kernel.name), machine)
+
+    graph = _around(step)
+    plans = [
+        Planned({CANDIDATE: i}, graph, (replace(step, kernel=replace(step.kernel, name=str(i))),))
+        for i in range(count)
+    ]
+    plans = [replace(p, steps=p.steps * times) for p in plans]
+    numbered = replace(
+        options or Options(), buckets={CANDIDATE: tuple(range(count))}, schedule=pick
+    )
+    compiled = assemble(step.kernel.name, plans, numbered)
+    return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)
+
+
+def alone(step: KernelStep, options: Options | None = None) -> Subject:
+    """One kernel of a model as a bundle of its own."""
+    plan = Planned({}, _around(step), (step,))
+    compiled = assemble(step.kernel.name, [plan], options or Options())
+    return Subject(step.kernel.name, compiled.contents, step.kernel.flops)
+
+
+def _around(step: KernelStep) -> Graph:
+    """Inputs are what the kernel reads and no weight is: "b0", "b1"; its output is "y"."""
+    read = {n: None for n in step.inputs if not n.constant}
+    inputs = tuple((f"b{i}", n) for i, n in enumerate(read))
+    return Graph(step.kernel.name, inputs, (("y", step.output),))
 
 
 def matmul_chain(steps: int, m: int, k: int) -> Subject:

@@ -78,6 +78,7 @@ PORTABLE = [
     "targets.wasm",
     "targets.classes",
     "tuning.candidates",
+    "tuning.primitives",
 ]
 
 

@@ -14,7 +14,7 @@ import typer
 
 from tilewright import __version__
 from tilewright.base.errors import TilewrightError, UsageError
-from tilewright.cli import bench, models, serving, space, tools
+from tilewright.cli import bench, models, primitives, serving, space, tools
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, print_answer, print_error
 
@@ -32,6 +32,7 @@ for _command in (
     serving.serve,
     models.show,
     bench.bench_kernel,
+    primitives.primitives,
     space.space,
     space.relink,
     tools.doctor,

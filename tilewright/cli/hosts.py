@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tilewright.base.errors import UsageError
 
@@ -28,15 +29,24 @@ class Ran:
 
 
 Runner = Callable[[Arrays], Ran]
-Timer = Callable[[int], Sequence[float]]
+
+
+class Timer(Protocol):
+    """Runs a bundle so many times and gives the milliseconds of each; `plan` is a plan's number."""
+
+    def __call__(self, runs: int, plan: int = ...) -> Sequence[float]: ...
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one host opens bundles; `timers` is None where times would mean nothing."""
+    """How one host opens bundles; `timers` is None where times would mean nothing.
+
+    engine: the name and version of what runs them
+    """
 
     runner: Callable[[str, Path, int | None], Generator[Runner]]
     timers: Callable[[str, Sequence[Path], int], Generator[list[Timer]]] | None
+    engine: Callable[[str], str]
 
 
 @contextmanager
@@ -55,13 +65,22 @@ def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[li
     """How that host times bundles; a `UsageError` if it does not."""
     timers = _kind(host).timers
     if timers is None:
-        named = ", ".join(name for name, kind in HOSTS.items() if kind.timers)
+        named = ", ".join(timing_hosts())
         raise UsageError(f"The host {host} is not for timing", hint=f"Choose one of {named}")
     return timers
 
 
 def check_host(host: str) -> None:
     _kind(host)
+
+
+def engine_of(host: str) -> str:
+    """Name and version of what runs bundles there; a typed error where it is missing."""
+    return _kind(host).engine(host)
+
+
+def timing_hosts() -> tuple[str, ...]:
+    return tuple(name for name, kind in HOSTS.items() if kind.timers)
 
 
 def _kind(host: str) -> _Kind:
@@ -109,7 +128,12 @@ def _browser_timers(host: str, bundles: Sequence[Path], threads: int) -> Generat
     from tilewright.hosts.browser import BrowserHost, BrowserModel
 
     def timer(model: BrowserModel) -> Timer:
-        return lambda runs: model.time(runs, warmup=0).milliseconds
+        buckets = [plan["dims"] for plan in model.info["plans"]]
+
+        def time(runs: int, plan: int = 0) -> Sequence[float]:
+            return model.time(runs, warmup=0, bucket=buckets[plan]).milliseconds
+
+        return time
 
     with BrowserHost(host) as browser:
         yield [timer(browser.load(bundle, threads=threads)) for bundle in bundles]
@@ -121,9 +145,17 @@ def _clocked(run: Callable[[Arrays], Any], inputs: Arrays) -> Ran:
     return Ran(found.outputs, found.bucket, (time.perf_counter() - start) * 1e3)
 
 
+def _browser_version(host: str) -> str:
+    from tilewright.hosts.browser_find import require
+
+    return require(host).version()
+
+
 HOSTS: Mapping[str, _Kind] = {
-    "reference": _Kind(_reference_runner, None),
-    "wasmtime": _Kind(_wasmtime_runner, _wasmtime_timers),
-    "chromium": _Kind(_browser_runner, _browser_timers),
-    "firefox": _Kind(_browser_runner, _browser_timers),
+    "reference": _Kind(_reference_runner, None, lambda _: f"numpy {version('numpy')}"),
+    "wasmtime": _Kind(
+        _wasmtime_runner, _wasmtime_timers, lambda _: f"wasmtime {version('wasmtime')}"
+    ),
+    "chromium": _Kind(_browser_runner, _browser_timers, _browser_version),
+    "firefox": _Kind(_browser_runner, _browser_timers, _browser_version),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from rich.console import Group
 from rich.table import Table
@@ -29,6 +30,7 @@ def doctor(as_json: Json = False) -> Answer:
         "tilewright": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu(),
         "cores": os.cpu_count(),
         **{name: _version(name) for name in PACKAGES},
     }
@@ -36,6 +38,14 @@ def doctor(as_json: Json = False) -> Answer:
     works = any("features" in b for b in browsers)
     view = Group(pairs({k: v or "missing" for k, v in about.items()}), "", _view(browsers))
     return Answer(about | {"browsers": browsers}, view, 0 if works else HostError.exit_code)
+
+
+def cpu() -> str:
+    """The processor's name as the system gives it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = (x.split(":", 1)[1].strip() for x in lines if x.startswith("model name"))
+    return next(named, platform.processor() or "unknown")
 
 
 def _version(package: str) -> str | None:

@@ -55,8 +55,8 @@ class Core:
 class Tile:
     """x rows, r reduction steps, y columns; 0: what a thread keeps in registers, 1: a block in L1.
 
-    cache_read: a block is copied to shared memory before use; always no on Wasm, where engines
-    check every access of it again
+    cache_read: a block is copied to shared memory before use; on Wasm it is not tried per tile:
+    what was found about this primitive decides (tuning/primitives.py)
     """
 
     x0: int

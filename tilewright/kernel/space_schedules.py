@@ -9,7 +9,7 @@ It lowers nothing.  docs/spaces.md explains what is varied and why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -46,8 +46,12 @@ def candidates(
     machine: Machine,
     core: Core,
     relaxation: float = RELAXATION,
+    choices: Callable[[Schedule], Iterable[Schedule]] = lambda schedule: (schedule,),
 ) -> list[Candidate]:
-    """The default and, each once, all others: lite ones in the paper's order, then our own."""
+    """The default and, each once, all others: lite ones in the paper's order, then our own.
+
+    `choices` gives a lite tile the settings of what is no size: loop order, copies.
+    """
     rules = _rules(kernel, default, machine)
     found: dict[Schedule, Candidate] = {}
 
@@ -62,7 +66,7 @@ def candidates(
             found[normal] = Candidate(kept, mark, cost, scratch, words)
 
     take([default], "default")
-    take(rules.lite(core, relaxation), "lite")
+    take((c for s in rules.lite(core, relaxation) for c in choices(s)), "lite")
     take((s for s in rules.extended() if rules.balanced(s)), "extended")
     return list(found.values())
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright import __version__
@@ -27,6 +28,7 @@ from tilewright.kernel.space_schedules import Candidate, candidates
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS, WasmTarget, compile_tile, link
+from tilewright.tuning.primitives import choices
 
 if TYPE_CHECKING:
     from tilewright.bundle import Bundle, Step
@@ -110,7 +112,8 @@ def space_of(
 def _candidates(kernel: Kernel, device: DeviceClass, relaxation: float) -> list[Candidate]:
     if device.machine is not None:
         default = default_schedule(kernel, TARGETS[device.variant].machine)
-        return candidates(kernel, default, device.machine, device.core, relaxation)
+        settings = partial(choices, kernel)
+        return candidates(kernel, default, device.machine, device.core, relaxation, settings)
     matrix = product_of(kernel)
     if matrix is None:
         raise UsageError(

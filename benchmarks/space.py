@@ -1,0 +1,287 @@
+"""Every candidate of every kernel, timed: where the optimum is, and how soon the order finds it.
+
+Input: hosts, kernels.  Output: results/space.json: a row per host and kernel with the time of each
+candidate.  One bundle per kernel holds all candidates, a plan each, so that they share weights,
+inputs and page.  All by turns, forwards and backwards, one thread, once the code is warm; those far
+behind drop out.  Candidates are compared with the reference host before anything is timed.
+
+    uv run python benchmarks/space.py --host chromium --kernel K0 --kernel K1
+    uv run python benchmarks/space.py --cross       winners of each shape on the other shapes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import common
+import conv
+import numpy as np
+import rows as row_kernels
+
+from tilewright.benchkernel import candidates, matmul_step, product_step, steps_of
+from tilewright.bundle import write
+from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
+from tilewright.compiler import Options, compile_model
+from tilewright.graph.steps import Step
+from tilewright.hosts.reference import ReferenceHost
+from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.kernel.schedule import Schedule
+from tilewright.targets.classes import DeviceClass, find, match
+from tilewright.tuning.candidates import Space, space_of
+
+#: Rounds of all candidates, and how far behind the best one may be after so many of them.
+ROUNDS = 14
+BEHIND = {3: 3.0, 5: 1.5, 7: 1.2, 10: 1.08}
+#: The first runs are not judged by: engines compile hot functions anew meanwhile.
+SETTLED, SETTLING = 1.03, 40
+#: Floating point operations of a run at least: some milliseconds, or clocks are too coarse.
+LEAST_FLOPS = {"contract": 1e8, "attention": 5e7}
+LEAST_OTHERS = 1e7
+MOST_REPEATS = 50
+
+
+def product(batch: int, m: int, k: int, n: int) -> Step:
+    return product_step("bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
+
+
+def layer(model: str, name: str) -> Step:
+    """The convolution of a layer of conv.py, with its bias and ReLU."""
+    (found,) = (x for x in conv.LAYERS if (x.model, x.name) == (model, name))
+    compiled = compile_model(found.onnx(), Options(variants=("x86",)))
+    return max(compiled.plans[0].steps, key=lambda s: s.kernel.flops)
+
+
+def row_kernel(name: str) -> Step:
+    return max(steps_of(row_kernels.subject_graph(name)), key=lambda s: s.kernel.flops)
+
+
+#: nnJIT's kernels; those of MiniLM at 128 tokens; convolutions; row-wise kernels; attention.
+SUBJECTS: Mapping[str, Callable[[], Step]] = {
+    "K0": partial(matmul_step, 384, 768, 768),
+    "K1": partial(matmul_step, 640, 768, 3072),
+    "K2": partial(product, 12, 384, 384, 64),
+    "K3": partial(product, 120, 64, 64, 64),
+    "MiniLM 384>384": partial(matmul_step, 128, 384, 384),
+    "MiniLM 384>1536": partial(matmul_step, 128, 384, 1536),
+    "MiniLM 1536>384": partial(matmul_step, 128, 1536, 384),
+    "one row": partial(matmul_step, 1, 768, 3072),
+    "conv 3x3": partial(layer, "ResNet-50", "3x3 64>64@56"),
+    "conv 1x1": partial(layer, "ResNet-50", "1x1 64>256@56"),
+    "depthwise 3x3": partial(layer, "MobileNetV2", "3x3 dw 144>144@56"),
+    "attention": partial(row_kernel, "attention 128x32"),
+    "softmax": partial(row_kernel, "softmax"),
+    "layer norm": partial(row_kernel, "layer norm"),
+}
+#: Kernels whose winners are tried on each other: the same kind, another shape.
+CROSSED = (
+    ("K0", "K1", "MiniLM 384>384", "MiniLM 384>1536", "MiniLM 1536>384", "one row"),
+    ("K2", "K3"),
+)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The fastest run of each candidate in milliseconds, and how often each ran."""
+
+    fastest: list[float]
+    runs: list[int]
+
+
+def repeats(step: Step) -> int:
+    least = LEAST_FLOPS.get(step.kernel.anchor, LEAST_OTHERS)
+    return max(1, min(MOST_REPEATS, round(least / max(1, step.kernel.flops))))
+
+
+def device_here() -> DeviceClass:
+    """The class of this machine, with relaxed SIMD; L1 as the system tells it."""
+    arch = "x86" if platform.machine().lower() in ("x86_64", "amd64") else "arm"
+    size = Path("/sys/devices/system/cpu/cpu0/cache/index0/size")
+    l1 = int(size.read_text().strip().removesuffix("K")) * 1024 if size.exists() else 0
+    features = ("relaxed_simd", "dot_u8") if arch == "x86" else ("relaxed_simd",)
+    return match({"kind": "wasm", "architecture": arch, "features": features, "l1": l1})
+
+
+def written(step: Step, schedules: Sequence[Schedule], device: DeviceClass, path: Path) -> Path:
+    options = Options(variants=(device.variant,))
+    subject = candidates(step, len(schedules), lambda i, _: schedules[i], options, repeats(step))
+    write(subject.contents, path)
+    return path
+
+
+def check(path: Path) -> None:
+    """Every candidate's result against the reference host's, on random inputs; wasmtime runs it."""
+    host, reference = WasmtimeHost(path), ReferenceHost(path)
+    plans, random = host.bundle.manifest.plans, np.random.default_rng(1)
+    values = {p.name: random.standard_normal(p.shape, np.float32) for p in plans[0].inputs}
+    want = reference.run(values).outputs["y"]
+    host.run(values)
+    limit = 1e-4 * float(np.abs(want).max())
+    assert 0 < limit < np.inf
+    for number, plan in enumerate(plans):
+        (out,) = plan.outputs
+        host.memory.write(bytes(out.bytes), out.address)
+        host.time(1, number)
+        got = np.frombuffer(host.memory.read(out.address, out.bytes), np.float32)
+        error = float(np.abs(got.reshape(out.shape) - want).max())
+        assert error < limit, f"candidate {number} is off by {error}, {limit} is allowed"
+
+
+def sweep(timer: Timer, count: int) -> Timed:
+    """The fastest run of each candidate; all by turns, there and back."""
+    best, runs = [float("inf")] * count, [0] * count
+    settle(timer)
+    alive = list(range(count))
+    for number in range(1, ROUNDS + 1):
+        for n in alive if number % 2 else reversed(alive):
+            best[n] = min(best[n], _once(timer, n))
+            runs[n] += 1
+        limit = min(best) * BEHIND.get(number, float("inf"))
+        alive = [n for n in alive if best[n] <= limit or n == 0]
+    return Timed(best, runs)
+
+
+def settle(timer: Timer) -> None:
+    """Until the default's time no longer falls: some engines compile a whole module at a time."""
+    best, calm = _once(timer, 0), 0
+    while calm < SETTLING:
+        found = _once(timer, 0)
+        calm = 0 if found * SETTLED < best else calm + 1
+        best = min(best, found)
+
+
+def _once(timer: Timer, plan: int) -> float:
+    (found,) = timer(1, plan)
+    return found
+
+
+# ---- what follows from times ---------------------------------------------------------------------
+
+
+def rounds_until(times: Sequence[float], order: Iterable[int], share: float = 0.97) -> int | None:
+    """Candidates tried in that order until one has this share of the optimum's speed."""
+    limit = min(times) / share
+    return next((n for n, at in enumerate(order, 1) if times[at] <= limit), None)
+
+
+def best_of(times: Sequence[float], numbers: Iterable[int]) -> int | None:
+    return min(numbers, key=lambda n: times[n], default=None)
+
+
+def powers_of_two(schedule: Schedule) -> bool:
+    """nnJIT's heuristic 2, of all sizes that its candidates have."""
+    sizes = (schedule.x0, schedule.y0, schedule.r0, schedule.x1, schedule.y1, schedule.r1)
+    return all(n & (n - 1) == 0 for n in sizes)
+
+
+def row(
+    host: str, engine: str, name: str, step: Step, space: Space, timed: Timed
+) -> dict[str, Any]:
+    """One line of the results: times, and what is read off them."""
+    times, marks = timed.fastest, space.marks
+    top = min(times)
+
+    def told(number: int | None) -> dict[str, Any] | None:
+        if number is None:
+            return None
+        in_order = space.order.index(number) + 1 if number in space.order else 0
+        return {
+            "candidate": number,
+            "mark": marks[number],
+            "schedule": space.schedules[number].to_json(),
+            "ms": round(times[number] / repeats(step), 4),
+            "share": round(top / times[number], 3),
+            "trial": in_order,
+        }
+
+    numbers = range(len(times))
+    return {
+        "host": host,
+        "engine": engine,
+        "kernel": name,
+        "kind": space.kind,
+        "shape": space.shape,
+        "device": space.device.id,
+        "checksum": space.checksum,
+        "flops": step.kernel.flops,
+        "candidates": len(times),
+        "lite_candidates": marks.count("lite"),
+        "optimum": told(best_of(times, numbers)),
+        "default": told(0),
+        "lite": told(best_of(times, (n for n in numbers if marks[n] == "lite"))),
+        "powers": told(best_of(times, (n for n in numbers if powers_of_two(space.schedules[n])))),
+        "rounds": 0 if top / times[0] >= 0.97 else rounds_until(times, space.order),
+        "rounds_without_default": rounds_until(times, space.order),
+        "least_runs": min(timed.runs),
+        "times": [round(t / repeats(step), 5) for t in times],
+    }
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def measure(host: str, names: Sequence[str], device: DeviceClass) -> list[dict[str, Any]]:
+    engine, found = engine_of(host), []
+    for name in names:
+        step = SUBJECTS[name]()
+        space = space_of(step.kernel, device)
+        with tempfile.TemporaryDirectory(prefix="tilewright-space-") as folder:
+            path = written(step, space.schedules, device, Path(folder) / "bundle")
+            check(path)
+            with open_timers(host, [path], 1) as (timer,):
+                timed = sweep(timer, len(space.schedules))
+        found.append(row(host, engine, name, step, space, timed))
+        shown = {k: found[-1][k] for k in ("host", "kernel", "candidates", "rounds")}
+        print(shown, found[-1]["default"]["share"], found[-1]["optimum"]["schedule"], flush=True)
+    return found
+
+
+def cross(
+    host: str, device: DeviceClass, swept: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Each shape under the winners of others: time with its own over time with theirs."""
+    winners = {r["kernel"]: r["optimum"]["schedule"] for r in swept if r["host"] == host}
+    found = []
+    for group in CROSSED:
+        names = [n for n in group if n in winners]
+        schedules = [Schedule.from_json(winners[n]) for n in names]
+        for name in names:
+            step = SUBJECTS[name]()
+            with tempfile.TemporaryDirectory(prefix="tilewright-space-") as folder:
+                path = written(step, schedules, device, Path(folder) / "bundle")
+                check(path)
+                with open_timers(host, [path], 1) as (timer,):
+                    times = sweep(timer, len(schedules)).fastest
+            own = times[names.index(name)]
+            shares = {other: round(own / t, 3) for other, t in zip(names, times, strict=True)}
+            found.append({"host": host, "kernel": name, "shares": shares})
+            print(found[-1], flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", action="append")
+    parser.add_argument("--kernel", action="append", choices=list(SUBJECTS))
+    parser.add_argument("--device", help="id of a device class; default: that of this machine")
+    parser.add_argument("--cross", action="store_true", help="winners of each shape on the others")
+    args = parser.parse_args()
+    device = find(args.device) if args.device else device_here()
+    for host in args.host or timing_hosts():
+        if args.cross:
+            swept = json.loads((common.RESULTS / "space.json").read_text())["rows"]
+            print(common.merge("shapes", cross(host, device, swept), ("host", "kernel")))
+            continue
+        rows = measure(host, args.kernel or list(SUBJECTS), device)
+        print(common.merge("space", rows, ("host", "kernel")))
+
+
+if __name__ == "__main__":
+    main()

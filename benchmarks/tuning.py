@@ -1,0 +1,302 @@
+"""What tuning in a page reaches, costs and disturbs: the page's own tuner, driven from here.
+
+Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a row per case.
+
+    rounds   from poor and from good defaults, per kernel: rounds until the kernel in use has 97 %
+             of the speed of the exhaustive optimum (results/space.json), and its share after 32.
+             All kernels that were in use are timed anew beside the optimum, by turns
+    server   milliseconds for the code of one candidate
+    model    a whole model: seconds until the last swap, and the gain
+    never    sessions from good defaults, each followed by tuned and default by turns
+    p95      inferences while tuning has its share of the time, beside inferences without
+
+    uv run python benchmarks/tuning.py rounds --host chromium --kernel K0
+    uv run python benchmarks/tuning.py model --host chromium --model minilm.onnx --shape 1x128
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import common
+import space as sweeps
+
+from tilewright.benchkernel import alone
+from tilewright.bundle import write
+from tilewright.cli.hosts import open_timers
+from tilewright.compiler import Options, compile_model
+from tilewright.graph.steps import Step
+from tilewright.hosts.browser import BrowserHost, BrowserModel
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning.candidates import build, space_of
+from tilewright.tuning.primitives import untuned
+
+Row = dict[str, Any]
+KERNELS = ("K0", "K1", "K2", "K3")
+STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {
+    "poor": untuned,
+    "good": default_schedule,
+}
+#: Rounds in which the optimum must be reached, and the share that counts as reached.
+MOST_ROUNDS, REACHED = 32, 0.97
+WARM_MS = 1000.0
+KEY = ("part", "host", "subject", "start")
+
+
+@dataclass
+class Session:
+    """What the tuner told: trials in order, and which candidate was in use after which trial."""
+
+    trials: list[Row] = field(default_factory=list)
+    used: list[tuple[int, int]] = field(default_factory=list)
+    last_swap: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+    def take(self, event: Row) -> None:
+        kind = event["type"]
+        if kind == "trial":
+            self.trials.append(event)
+        elif kind in ("swap", "rollback"):
+            self.used.append((len(self.trials), event["candidate"] if kind == "swap" else -1))
+            self.last_swap = time.monotonic() - self.started
+
+
+def kernel_bundle(step: Step, start: str, path: Path) -> Path:
+    """A bundle of that one kernel, with poor or with good defaults."""
+    write(alone(step, Options(schedule=STARTS[start])).contents, path)
+    return path
+
+
+def tuned(host: BrowserHost, path: Path, seconds: float) -> tuple[BrowserModel, Session, Row]:
+    model = host.load(path, threads=1)
+    model.time(3)
+    session = Session()
+    return model, session, model.tune({"seconds": seconds, "budget": 1}, session.take)
+
+
+# ---- rounds --------------------------------------------------------------------------------------
+
+
+def rounds(host: str, name: str, start: str, seconds: float) -> Row:
+    """One session from one start, then every kernel that was in use, timed beside the optimum."""
+    step, device = sweeps.SUBJECTS[name](), sweeps.device_here()
+    space = space_of(step.kernel, device)
+    optimum = optimum_of(host, name, space.checksum)
+    with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
+        path = kernel_bundle(step, start, Path(folder) / "bundle")
+        with BrowserHost(host) as browser:
+            _, session, summary = tuned(browser, path, seconds)
+        machine = TARGETS[device.variant].machine
+        before = STARTS[start](step.kernel, machine)
+        used = [(0, -1), *session.used]
+        listed = [
+            space.schedules[optimum],
+            *(space.schedules[c] if c >= 0 else before for _, c in used),
+        ]
+        beside = sweeps.written(step, listed, device, Path(folder) / "beside")
+        with open_timers(host, [beside], 1) as (timer,):
+            times = sweeps.sweep(timer, len(listed)).fastest
+    shares = [(at, times[0] / t) for (at, _), t in zip(used, times[1:], strict=True)]
+    evaluation = [t["milliseconds"] for t in session.trials]
+    return {
+        "part": "rounds", "host": host, "subject": name, "start": start,
+        "device": summary.get("class"), "tried": len(session.trials),
+        "start_share": round(shares[0][1], 3),
+        "rounds": reached(shares), "share": round(share_after(shares, MOST_ROUNDS), 3),
+        "last_share": round(shares[-1][1], 3),
+        "evaluation_ms": round(statistics.median(evaluation), 1) if evaluation else None,
+        "evaluation_most_ms": round(max(evaluation, default=0.0), 1),
+        "seconds": round(session.last_swap, 2),
+        "verdicts": counted(t["verdict"] for t in session.trials),
+    }  # fmt: skip
+
+
+def optimum_of(host: str, name: str, checksum: str) -> int:
+    """The fastest candidate of the exhaustive sweep of this very space."""
+    rows = json.loads((common.RESULTS / "space.json").read_text())["rows"]
+    found = [r for r in rows if (r["host"], r["kernel"], r["checksum"]) == (host, name, checksum)]
+    if not found:
+        raise SystemExit(f"no sweep of {name} on {host}: run benchmarks/space.py first")
+    return int(found[0]["optimum"]["candidate"])
+
+
+def share_after(shares: Sequence[tuple[int, float]], count: int) -> float:
+    """The share of the kernel in use after so many rounds."""
+    return [share for at, share in shares if at <= count][-1]
+
+
+def reached(shares: Sequence[tuple[int, float]], least: float = REACHED) -> int | None:
+    """The round from which on the share stays reached; None if it does not."""
+    since = None
+    for at, share in shares:
+        since = None if share < least else at if since is None else since
+    return since
+
+
+def counted(verdicts: Iterator[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for verdict in verdicts:
+        found[verdict] = found.get(verdict, 0) + 1
+    return found
+
+
+# ---- the server's part ---------------------------------------------------------------------------
+
+
+def server(name: str) -> Row:
+    """Every candidate of a space made once, as a server does between two rounds."""
+    kernel, device = sweeps.SUBJECTS[name]().kernel, sweeps.device_here()
+    start = time.perf_counter()
+    space = space_of(kernel, device)
+    listing = (time.perf_counter() - start) * 1e3
+    spent, sizes = [], []
+    for schedule in space.schedules:
+        start = time.perf_counter()
+        built = build(kernel, schedule, TARGETS[device.variant])
+        spent.append((time.perf_counter() - start) * 1e3)
+        sizes.append(len(built.module))
+    return {
+        "part": "server", "host": "", "subject": name, "start": "",
+        "candidates": len(spent), "space_ms": round(listing, 1),
+        "median_ms": round(statistics.median(spent), 1), "most_ms": round(max(spent), 1),
+        "median_bytes": int(statistics.median(sizes)), "most_bytes": max(sizes),
+    }  # fmt: skip
+
+
+# ---- whole models --------------------------------------------------------------------------------
+
+
+def model_bundle(source: Path, shapes: Mapping[str, Sequence[int | str]], path: Path) -> Path:
+    write(compile_model(source, Options(shapes=shapes)).contents, path)
+    return path
+
+
+def whole(host: str, path: Path, name: str, seconds: float) -> Row:
+    """All kernels of a model, as much of the time as there is; then both models by turns."""
+    with BrowserHost(host) as browser:
+        model, session, summary = tuned(browser, path, seconds)
+        ratios = by_turns(model, browser.load(path, threads=1))
+    return {
+        "part": "model", "host": host, "subject": name, "start": "good",
+        "kernels": len(summary["kernels"]), "rounds": len(session.trials),
+        "swaps": len(session.used), "seconds": round(seconds, 2),
+        "last_swap_s": round(session.last_swap, 2), "gain": round(statistics.median(ratios), 3),
+        "gain_least": round(min(ratios), 3),
+    }  # fmt: skip
+
+
+def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 12) -> list[float]:
+    """Default's time over the tuned one's, round after round; each time is the fastest of some."""
+    for each in (model, plain):
+        common.warm_up(each, WARM_MS)
+    found = []
+    for number in range(count):
+        pair = (model, plain) if number % 2 else (plain, model)
+        times = {id(m): min(m.time(5, 1).milliseconds) for m in pair}
+        found.append(times[id(plain)] / times[id(model)])
+    return found
+
+
+def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Row:
+    """Sessions from good defaults: is the tuned model ever the slower one?"""
+    gains = []
+    for _ in range(runs):
+        with BrowserHost(host) as browser:
+            model, _, _ = tuned(browser, path, seconds)
+            gains.append(statistics.median(by_turns(model, browser.load(path, threads=1))))
+            print(f"{gains[-1]:.3f}", flush=True)
+    return {
+        "part": "never", "host": host, "subject": name, "start": "good", "runs": runs,
+        "seconds": seconds, "gain_median": round(statistics.median(gains), 3),
+        "gain_least": round(min(gains), 3), "gains": [round(g, 3) for g in gains],
+        "slower": sum(g < 0.98 for g in gains),
+    }  # fmt: skip
+
+
+def p95(host: str, path: Path, name: str, seconds: float) -> Row:
+    """Inferences one after another: alone, then beside a tuner with its usual budget, in turns."""
+    alone: list[float] = []
+    beside: list[float] = []
+    with BrowserHost(host) as browser:
+        model = browser.load(path, threads=1)
+        common.warm_up(model, WARM_MS)
+        for _ in range(3):
+            alone += inferences(model, seconds / 3)
+            options = {"seconds": seconds / 3, "report": False}
+            tuner = threading.Thread(target=model.tune, args=(options, lambda _: None))
+            tuner.start()
+            beside += inferences(model, seconds / 3)
+            tuner.join()
+    marks = [statistics.quantiles(times, n=20)[-1] for times in (alone, beside)]
+    middles = [statistics.median(times) for times in (alone, beside)]
+    return {
+        "part": "p95", "host": host, "subject": name, "start": "good",
+        "alone_ms": round(marks[0], 3), "tuning_ms": round(marks[1], 3),
+        "ratio": round(marks[1] / marks[0], 3), "median_ratio": round(middles[1] / middles[0], 3),
+        "n": len(beside),
+    }  # fmt: skip
+
+
+def inferences(model: BrowserModel, seconds: float) -> list[float]:
+    found: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found += model.time(1, 0).milliseconds
+    return found
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+
+def rows_of(args: argparse.Namespace) -> Iterator[Row]:
+    if args.part == "server":
+        yield from (server(name) for name in args.kernel or KERNELS)
+        return
+    if args.part == "rounds":
+        for name in args.kernel or KERNELS:
+            for start in args.start or STARTS:
+                yield rounds(args.host, name, start, args.seconds)
+        return
+    shapes = dict(text.split("=", 1) for text in args.shape)
+    sizes = {k: [int(n) if n.isdigit() else n for n in v.split("x")] for k, v in shapes.items()}
+    with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
+        path = model_bundle(args.model, sizes, Path(folder) / args.model.stem)
+        if args.part == "model":
+            yield whole(args.host, path, args.model.stem, args.seconds)
+        elif args.part == "never":
+            yield never(args.host, path, args.model.stem, args.runs, args.seconds)
+        else:
+            yield p95(args.host, path, args.model.stem, args.seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=["rounds", "server", "model", "never", "p95"])
+    parser.add_argument("--host", default="chromium")
+    parser.add_argument("--kernel", action="append", choices=list(sweeps.SUBJECTS))
+    parser.add_argument("--start", action="append", choices=list(STARTS))
+    parser.add_argument("--model", type=Path, help="an ONNX file, for whole models")
+    parser.add_argument("--shape", action="append", default=[], metavar="INPUT=1x128")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of one session")
+    parser.add_argument("--runs", type=int, default=10)
+    args = parser.parse_args()
+    if args.model is None and args.part in ("model", "never", "p95"):
+        parser.error(f"{args.part} needs --model")
+    for row in rows_of(args):
+        print(row, flush=True)
+        print(common.merge("tuning", [row], KEY))
+
+
+if __name__ == "__main__":
+    main()

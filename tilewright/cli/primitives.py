@@ -1,0 +1,202 @@
+"""`primitives`: every schedule primitive's two settings against each other, engine by engine.
+
+Input: hosts, findings of other machines.  Output: the ratio of each primitive per device, what is
+consistent, and the file that fixes settings in the space of candidates.
+"""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+
+from tilewright import __version__
+from tilewright.base.errors import UsageError
+from tilewright.cli.hosts import Timer, check_timing, engine_of, open_timers, timing_hosts
+from tilewright.cli.options import Json
+from tilewright.cli.output import Answer, Report, progress, table
+from tilewright.cli.tools import cpu
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.tuning import findings
+from tilewright.tuning.findings import Device, Document, Finding
+from tilewright.tuning.primitives import MATMUL, MEASURED, Columns, Setting
+
+if TYPE_CHECKING:
+    from tilewright.benchkernel import Subject
+
+# Engines compile a function anew after it has run for a while, in the background meanwhile.
+LEAST_PASSES, MOST_PASSES = 5, 16
+#: A pass in which nothing became faster by more than this ends the warm-up.
+WARM = 0.95
+#: Rounds of a primitive, and how many are enough where the settings differ by more than `FAR`: to
+#: look at an interval again and again until it decides would find differences that are none.
+ROUNDS, FEW_ROUNDS, FAR = 15, 6, 1.25
+
+
+@dataclass(frozen=True)
+class Way:
+    """How code is made and where the columns lie: one bundle for each."""
+
+    columns: Columns
+    without: frozenset[str]
+    fma: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """A plan of a bundle."""
+
+    bundle: int
+    plan: int
+
+
+def primitives(
+    host: Annotated[
+        list[str] | None, typer.Option(help="chromium, firefox or wasmtime; repeatable.")
+    ] = None,
+    add: Annotated[
+        list[Path] | None, typer.Option(help="Findings from another machine; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", help="Write all findings here; other devices stay.")
+    ] = None,
+    as_json: Json = False,
+) -> Answer:
+    """Measure which setting of each schedule primitive is faster, on every engine at hand."""
+    hosts = list(dict.fromkeys(host or (() if add else timing_hosts())))
+    for name in hosts:
+        check_timing(name)
+    documents = [findings.read(path) for path in add or ()]
+    if output is not None and output.exists():
+        documents.insert(0, findings.read(output))
+    with progress(as_json) as report:
+        documents.append(Document(MATMUL, tuple(measure(name, report) for name in hosts)))
+    document = findings.merged(documents)
+    if output is not None:
+        findings.write(document, output)
+    return Answer(findings.to_json(document), _view(document))
+
+
+def measure(host: str, report: Report) -> Device:
+    """All primitives on one engine, one thread."""
+    engine = engine_of(host)
+    report(host, 0, 1)
+    with tempfile.TemporaryDirectory(prefix="tilewright-primitives-") as folder:
+        paths, places = _bundles(Path(folder))
+        with open_timers(host, paths, 1) as timers:
+            found = _timed(host, timers, places, report)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return Device(host, engine, cpu(), today, __version__, found)
+
+
+def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], Place]]:
+    """One bundle per way, one plan per setting; and where each (primitive, tuned) is."""
+    from tilewright.bundle import write
+
+    ways: dict[Way, list[Setting]] = {}
+    places: dict[tuple[str, bool], Place] = {}
+    for primitive in MEASURED:
+        for tuned, setting in ((False, primitive.untuned), (True, primitive.tuned)):
+            way = Way(primitive.columns, setting.without, setting.fma)
+            settings = ways.setdefault(way, [])
+            places[primitive.name, tuned] = Place(list(ways).index(way), len(settings))
+            settings.append(setting)
+    paths = [folder / str(number) for number in range(len(ways))]
+    for path, (way, settings) in zip(paths, ways.items(), strict=True):
+        write(_subject(way, settings).contents, path)
+    return paths, places
+
+
+def _subject(way: Way, settings: Sequence[Setting]) -> Subject:
+    """The product under each setting, from the schedule that it has by default."""
+    from tilewright.benchkernel import candidates, matmul_step
+    from tilewright.compiler import Options
+    from tilewright.targets import wasm
+
+    step = matmul_step(*MATMUL, weight=way.columns == "packed")
+
+    def changed(number: int, machine: Machine) -> Schedule:
+        return settings[number].change(default_schedule(step.kernel, machine))
+
+    variants = tuple(name for name, target in wasm.TARGETS.items() if target.fma == way.fma)
+    options = Options(variants=variants, passes=wasm.ALL - way.without)
+    return candidates(step, len(settings), changed, options)
+
+
+def _timed(
+    host: str, timers: Sequence[Timer], places: dict[tuple[str, bool], Place], report: Report
+) -> dict[str, Finding]:
+    def run(name: str, tuned: bool) -> float:
+        place = places[name, tuned]
+        (found,) = timers[place.bundle](1, place.plan)
+        return found
+
+    total = len(MEASURED) + 1
+    warm_up([partial(run, *key) for key in places])
+    found = {}
+    for done, primitive in enumerate(MEASURED, 1):
+        report(f"{host}: {primitive.name}", done, total)
+        found[primitive.name] = _finding(partial(run, primitive.name))
+    return found
+
+
+def warm_up(runs: Sequence[Callable[[], float]]) -> None:
+    """All by turns, so that one is compiled while the others run."""
+    best = [float("inf")] * len(runs)
+    for number in range(MOST_PASSES):
+        times = [run() for run in runs]
+        settled = all(t > WARM * b for t, b in zip(times, best, strict=True))
+        if settled and number >= LEAST_PASSES:
+            return
+        best = [min(pair) for pair in zip(times, best, strict=True)]
+
+
+def _finding(run: Callable[[bool], float]) -> Finding:
+    """Untuned over tuned, by turns, each first in every other round."""
+    ratios: list[float] = []
+    while len(ratios) < ROUNDS:
+        first = len(ratios) % 2 == 1
+        times = {tuned: run(tuned) for tuned in (first, not first)}
+        if min(times.values()) <= 0:
+            raise UsageError("The clock is too coarse for this product", hint="Use another host")
+        ratios.append(times[False] / times[True])
+        if len(ratios) == FEW_ROUNDS and (min(ratios) > FAR or max(ratios) < 1 / FAR):
+            break
+    return findings.median_interval(ratios)
+
+
+def _view(document: Document) -> Group:
+    decided = findings.decisions(document.devices)
+    rows = []
+    for primitive in MEASURED:
+        if primitive.name not in decided:
+            continue
+        cells = [_cell(d.findings.get(primitive.name)) for d in document.devices]
+        decision = decided[primitive.name]
+        chosen = {True: primitive.tuned.label, False: primitive.untuned.label}
+        verdict: str = decision.verdict
+        if decision.tuned is not None:
+            verdict += f": {chosen[decision.tuned]}"
+        rows.append(
+            (primitive.name, primitive.untuned.label, primitive.tuned.label, *cells, verdict)
+        )
+    shape = "x".join(map(str, document.matmul))
+    count = len(document.devices)
+    heads = [d.host for d in document.devices]
+    said = (
+        f"Matmul {shape}, one thread: time at the untuned setting over time at the tuned one, with "
+        f"its interval.\nDecided from {count} {'engine' if count == 1 else 'engines'} on "
+        f"{len({d.cpu for d in document.devices})} kind(s) of processor; --add joins others."
+    )
+    return Group(table(("primitive", "untuned", "tuned", *heads, "across devices"), rows), "", said)
+
+
+def _cell(found: Finding | None) -> str:
+    return "" if found is None else f"{found.ratio:.2f} [{found.low:.2f} {found.high:.2f}]"

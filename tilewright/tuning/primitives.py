@@ -1,0 +1,202 @@
+"""The primitives of schedules and code, each with an untuned and a tuned setting; what is fixed.
+
+Input: nothing, or a kernel and its schedule.  Output: the table that `tilewright primitives` works
+through, the settings that its findings fix in the space, and schedules at all untuned settings.
+It measures nothing.  The idea is nnJIT's, section 5.1 and its figure 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from tilewright.kernel.roles import Operands, operands
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import wasm
+from tilewright.tuning import findings
+
+#: Rows, depth and columns of the product that is measured.  nnJIT takes 4096 each on a GPU; one CPU
+#: core would need 3 seconds for a single run of that, and needs 6 milliseconds for this.
+MATMUL = (512, 512, 512)
+
+Kind = Literal["choice", "size", "none"]
+Columns = Literal["packed", "rows"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: how it changes a schedule, or with which passes and features code is made."""
+
+    label: str
+    change: Callable[[Schedule], Schedule] = lambda s: s
+    without: frozenset[str] = frozenset()
+    fma: bool = True
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One variable of the microbenchmark.
+
+    kind:    "choice": the settings are all that there is, so a consistent outcome fixes it;
+             "size": two of many numbers, which the space searches anyway;
+             "none": not to be measured on this kind of target, as `says` explains
+    columns: how the columns of the product lie: a weight in panels, or rows as an input has them
+    has:     whether a schedule of a contraction has the tuned setting; None: not in schedules
+    concerns: whether a contraction leaves the choice; short sums cannot be unrolled, for one
+    """
+
+    name: str
+    says: str
+    kind: Kind
+    untuned: Setting = Setting("")
+    tuned: Setting = Setting("")
+    columns: Columns = "packed"
+    has: Callable[[Schedule], bool] | None = None
+    concerns: Callable[[Operands], bool] = lambda roles: True
+
+
+def _packed(roles: Operands) -> bool:
+    return roles.col_step is None
+
+
+def _one_step(s: Schedule) -> Schedule:
+    """One reduction step per pass; a block of the reduction that was one pass remains one."""
+    return replace(s, r0=1, r1=1 if s.r1 == s.r0 else s.r1)
+
+
+def _one_tile(s: Schedule) -> Schedule:
+    return replace(s, x1=s.x0, y1=s.y0)
+
+
+def _one_vector(s: Schedule) -> Schedule:
+    """One row and four columns; as many register tiles per tile of the grid as before."""
+    return replace(s, x0=1, y0=4)
+
+
+#: In the order in which `untuned` applies them: sizes inside before those outside.
+PRIMITIVES: tuple[Primitive, ...] = (
+    Primitive(
+        "tile_registers", "results that a register tile holds (x0, y0)", "size",
+        Setting("1x4", _one_vector), Setting("6x8, as registers allow"),
+        has=lambda s: s.x0 * s.y0 > 4,
+    ),
+    Primitive(
+        "tile_cache", "register tiles that one tile of the grid holds (x1, y1)", "size",
+        Setting("one", _one_tile), Setting("as caches allow"),
+        has=lambda s: s.x1 > s.x0 or s.y1 > s.y0,
+    ),
+    Primitive(
+        "unroll", "reduction steps that are written out (r0)", "choice",
+        Setting("1", _one_step), Setting("8"), has=lambda s: s.r0 > 1,
+        concerns=lambda roles: bool(roles.depth) and roles.depth[-1].extent > 1,
+    ),
+    Primitive(
+        "vectorize", "elements per vector (lanes)", "choice",
+        Setting("1", lambda s: replace(s, lanes=1)), Setting("4"), has=lambda s: s.lanes > 1,
+        concerns=lambda roles: roles.n.extent > 1,
+    ),
+    Primitive(
+        "split", "reduction steps after which a tile starts over (r1)", "size",
+        Setting("all", lambda s: replace(s, r1=0)), Setting("128", lambda s: replace(s, r1=128)),
+        has=lambda s: s.r1 > 0,
+    ),
+    Primitive(
+        "cache_write", "where sums wait between two passes of the innermost loop", "choice",
+        Setting("memory", lambda s: replace(s, r1=s.r0)),
+        Setting("registers"),
+        has=lambda s: s.r1 == 0 or s.r1 > s.r0,
+    ),
+    Primitive(
+        "reorder", "loop over a tile's register tiles that is inside: rows (nm), columns (mn)",
+        "choice", Setting("nm", lambda s: replace(s, order="nm")),
+        Setting("mn", lambda s: replace(s, order="mn")), has=lambda s: s.order == "mn",
+        concerns=_packed,
+    ),
+    Primitive(
+        "cache_read", "columns in packed panels: copied to scratch memory before use", "choice",
+        Setting("copied", lambda s: replace(s, stage=True)),
+        Setting("in place", lambda s: replace(s, stage=False)), has=lambda s: not s.stage,
+        concerns=_packed,
+    ),
+    Primitive(
+        "cache_read_rows", "columns in rows, as an input has them: copied to panels before use",
+        "choice", Setting("in place", lambda s: replace(s, stage=False)),
+        Setting("copied", lambda s: replace(s, stage=True)), "rows", has=lambda s: s.stage,
+        concerns=lambda roles: not _packed(roles),
+    ),
+    Primitive(
+        "fma", "products and sums", "choice",
+        Setting("two instructions", fma=False), Setting("one instruction"),
+    ),
+    *(
+        Primitive(
+            name, f"the Wasm pass of this name, number {number} of nnJIT's three", "choice",
+            Setting("off", without=frozenset({name})), Setting("on"),
+        )
+        for number, (name, _) in enumerate(wasm.PASSES, 1)
+    ),
+    Primitive(
+        "bind",
+        "loops bound to blocks and threads: a CPU core runs one thread, and all cores take tiles "
+        "of any schedule by ticket, so there is nothing to choose",
+        "none",
+    ),
+)  # fmt: skip
+
+NAMED: Mapping[str, Primitive] = {p.name: p for p in PRIMITIVES}
+#: What is measured; a device's vector of zeros and ones has this order.
+MEASURED: tuple[Primitive, ...] = tuple(p for p in PRIMITIVES if p.kind != "none")
+
+
+@cache
+def decided() -> Mapping[str, findings.Decision]:
+    """The decision on each choice, from the findings that are shipped."""
+    found = findings.decisions(findings.read().devices)
+    return {p.name: found[p.name] for p in MEASURED if p.kind == "choice" and p.name in found}
+
+
+def fixed() -> Mapping[str, bool]:
+    """Choices whose better setting is the same on all measured devices: True is the tuned one."""
+    return {name: d.tuned for name, d in decided().items() if d.tuned is not None}
+
+
+def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
+    """A schedule under each setting that is still open for its kernel.
+
+    Consistent primitives get their setting; a schedule that cannot have it is dropped.  Where
+    devices differ, both settings are candidates; where none cares, it stays as it is.
+    """
+    roles = operands(kernel)
+    made: tuple[Schedule, ...] = (schedule,)
+    for name, decision in decided().items() if roles is not None else ():
+        primitive, tuned = NAMED[name], decision.tuned
+        has = primitive.has
+        if has is None or roles is None or not primitive.concerns(roles):
+            continue
+        if decision.verdict == "device-dependent":
+            both = (primitive.untuned, primitive.tuned)
+            made = tuple(dict.fromkeys(s.change(m) for m in made for s in both))
+        elif tuned is not None:
+            setting = primitive.tuned if tuned else primitive.untuned
+            made = tuple(m for m in map(setting.change, made) if has(m) is tuned)
+    return made
+
+
+def untuned(kernel: Kernel, machine: Machine) -> Schedule:
+    """Every primitive that the kernel's lowering knows at its untuned setting.
+
+    The worst start that a tuner could be given; slow, but as correct as any schedule.
+    """
+    schedule = default_schedule(kernel, machine)
+    roles = operands(kernel)
+    if roles is None:
+        return replace(schedule, x0=1, r0=1, x1=1, cache="")
+    if schedule.along == "k":
+        return replace(schedule, x0=1, y0=1, r0=1, x1=1, y1=1)
+    for primitive in PRIMITIVES:
+        if primitive.concerns(roles):
+            schedule = primitive.untuned.change(schedule)
+    return schedule
