@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tilewright.base.errors import TilewrightError
 from tilewright.bundle import POINTER
 from tilewright.bundle.format import is_blob_name
 from tilewright.server.client import Desk
@@ -76,8 +75,9 @@ class Tuned:
             return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
         except TimeoutError:
             return base
-        except TilewrightError as error:
-            log.warning("Bundle %s is not relinked: %s", base.bundle.manifest.name, error)
+        except Exception as error:
+            # whatever went wrong, the bundle as built is there
+            log.warning("Bundle %s is not relinked: %r", base.bundle.manifest.name, error)
             return base
 
     async def _relinked(self, base: Opened, device: str, browser: Browser) -> Opened:
