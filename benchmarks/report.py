@@ -152,6 +152,25 @@ def crowd(record: Record) -> str:
     return table(head, rows)
 
 
+def sockets(record: Record) -> str:
+    head = ["what", "clients", "kernels", "server ms: median", "p95", "client ms: median", "p95"]
+    head += ["kills", "connections", "reports", "stored", "lost", "twice"]
+    rows = [
+        [
+            r["what"],
+            str(r["clients"]),
+            f"{r['kernels']:,}",
+            figure(r.get("server_median_ms")),
+            figure(r.get("server_p95_ms")),
+            *(figure(r[key]) for key in ("client_median_ms", "client_p95_ms")),
+            *(f"{r[key]:,}" for key in ("kills", "connections", "reports", "stored")),
+            *(str(r[key]) for key in ("lost", "twice")),
+        ]
+        for r in record["rows"]
+    ]
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "threads": threads,
@@ -161,6 +180,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "agreement": agreement,
     "sizes": sizes,
     "crowd": crowd,
+    "sockets": sockets,
     "peers": report_peers.summary,
     "space": report_space.space,
     "shapes": report_space.shapes,
