@@ -25,6 +25,7 @@ from tilewright.bundle import open_bundle
 from tilewright.bundle.format import POINTER, digest, is_blob_name
 from tilewright.server.files import Folder, inside, send_file
 from tilewright.server.headers import COMMON, IMMUTABLE, ISOLATION, REVALIDATE, WithHeaders
+from tilewright.server.pyodide import compiler_routes
 from tilewright.server.tune import Tuner, Tuning
 
 WEB = Path(tilewright.__file__).parent / "web"
@@ -40,12 +41,14 @@ def create_app(
     tuning: Tuning | None = None,
     isolation: bool = True,
     web: Path = WEB,
+    pyodide: Path | None = None,
 ) -> Starlette:
     """The app.  `bundles` is looked at on every request, so the caller may add to it later.
 
     host_socket: takes the WebSocket over which a page lets Python drive it (hosts/browser)
     tuning:      adds the endpoints of tune.py
     isolation:   False leaves the isolation headers out, to see what a page then loses
+    pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
     """
     served = _Bundles(bundles)
     routes: list[BaseRoute] = [
@@ -53,6 +56,7 @@ def create_app(
         Route("/api/bundles", served.list),
         Route("/bundles/{name}/{path:path}", served.file),
         Route("/engine/{path:path}", Folder(web / "engine").file),
+        Route("/tune/{path:path}", Folder(web / "tune").file),
         Route("/vendor/{path:path}", Folder(web / "vendor").file),
         Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
         Route("/{path:path}", Folder(web / "page").file),
@@ -61,6 +65,8 @@ def create_app(
         routes.insert(0, WebSocketRoute(HOST_SOCKET, host_socket))
     if tuning is not None:
         routes[:0] = Tuner(bundles, tuning).routes()
+    if pyodide is not None:
+        routes[-1:-1] = compiler_routes(pyodide)
     headers = COMMON | ISOLATION if isolation else COMMON
     return Starlette(
         routes=routes,
