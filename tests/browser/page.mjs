@@ -84,6 +84,45 @@ const SCENARIOS = {
     }
   }, url, inputs, options, show),
 
+  /**
+   * Opens a source of candidates below `base` and takes up to `count` of them; `abort` ends it after so many
+   * milliseconds.  A candidate that does not come is noted, and the next one asked for.
+   */
+  source: ({ page }, { base, kind, given, hello, count, abort = 0 }) => page.evaluate(async (base, kind, given, hello, count, abort) => {
+    const plain = (/** @type {any} */ error) => (error.name === 'AbortError' ? error.name : JSON.parse(JSON.stringify(error)));
+    const stop = new AbortController();
+    const { folderSource } = await import(new URL('tune/folder.js', base).href);
+    const { pyodideSource } = await import(new URL('tune/pyodide.js', base).href);
+    /** @type {any[]} */
+    const taken = [];
+    /** @type {any} */
+    let started = null;
+    const options = { signal: stop.signal, onProgress: (/** @type {any} */ progress) => (started = progress) };
+    const source = kind === 'folder' ? folderSource(given, options) : pyodideSource({ ...given, ...options });
+    if (abort) setTimeout(() => stop.abort(), abort);
+    try {
+      const classes = await source.classes();
+      const welcome = await source.open(hello);
+      while (taken.length < count) {
+        const start = performance.now();
+        try {
+          const sent = await source.next();
+          if (!sent) break;
+          const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', sent.module));
+          const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+          taken.push({ ...sent.header, found: hex, valid: WebAssembly.validate(sent.module), milliseconds: performance.now() - start });
+        } catch (error) {
+          taken.push({ error: plain(error) });
+        }
+      }
+      return { classes: classes.length, welcome, taken, started };
+    } catch (error) {
+      return { error: plain(error), taken, started };
+    } finally {
+      await source.close();
+    }
+  }, base, kind, given, hello, count, abort),
+
   /** Kills the engine's worker while it works and others wait; then loads the bundle again. */
   killWorker: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
     const { load } = await import(new URL('/engine/engine.js', location.href).href);

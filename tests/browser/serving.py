@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +128,31 @@ class Site:
         return f"{self.url}/host/host.html"
 
 
+class _Quiet(SimpleHTTPRequestHandler):
+    """Files of a folder, as `python -m http.server` gives them."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+
 @contextmanager
-def serving(bundles: Mapping[str, Path], *, isolation: bool = True) -> Iterator[Site]:
-    server = Watched(create_app(bundles, isolation=isolation))
+def plain(folder: Path) -> Iterator[str]:
+    """Any server of static files: no headers of ours.  Gives its address."""
+    handler = partial(_Quiet, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(PATIENCE)
+
+
+@contextmanager
+def serving(
+    bundles: Mapping[str, Path], *, isolation: bool = True, pyodide: Path | None = None
+) -> Iterator[Site]:
+    server = Watched(create_app(bundles, isolation=isolation, pyodide=pyodide))
     with BackgroundServer(server) as running:
         yield Site(running.url, server)

@@ -1,7 +1,8 @@
 """What a page needs to run the compiler itself: Pyodide's core and the compiler's source.
 
-Input: nothing, or where the npm package `pyodide` lies.  Output: its folder, checked, and the routes
-below /compiler/ by which pages get both.  Nothing is downloaded here, and pages never ask any other server.
+Input: nothing, or where the npm package `pyodide` lies.  Output: its folder, checked, and the
+routes below /compiler/ by which pages get both.  Nothing is downloaded here, and pages never ask
+any other server.
 """
 
 from __future__ import annotations

@@ -15,16 +15,20 @@ from tilewright.server.app import WEB
 from tilewright.server.pyodide import FILES, SOURCE
 from tilewright.tuning.source import source_zip
 
-#: Folders of the web part that a static page asks for; the page itself goes to the top.
-SCRIPTS = ("engine", "tune")
-PAGE = "static"
+#: Folders of the web part that a static page asks for.
+SCRIPTS = ("engine", "tune", "static")
+#: Of the last one, what must lie at the top: a service worker sees only what is below it.
+TOP = ("index.html", "sw.js")
 COMPILER = "compiler"
 
 
 def write_pages(folder: Path, web: Path = WEB) -> int:
     """Engine, tuner and page; gives the bytes."""
-    scripts = ((folder / name, (web / name).glob("*.js")) for name in SCRIPTS)
-    return sum(_copy(files, into) for into, files in (*scripts, (folder, (web / PAGE).iterdir())))
+    total = _copy((web / "static" / name for name in TOP), folder)
+    for name in SCRIPTS:
+        scripts = (f for f in (web / name).glob("*.js") if f.name not in TOP)
+        total += _copy(scripts, folder / name)
+    return total
 
 
 def write_compiler(folder: Path, core: Path) -> int:

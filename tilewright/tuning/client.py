@@ -8,7 +8,7 @@ all that it imports need only the standard library.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -77,10 +77,17 @@ def make(spec: int, candidate: int) -> tuple[dict[str, Any], bytes]:
     return _sessions[0].make(spec, candidate)
 
 
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "classes": classes,
+    "open": open_session,
+    "make": make,
+}
+
+
 def answer(name: str, *given: Any) -> list[str | bytes]:
     """What a function of this file gives: the error or "", then JSON text, then bytes if any."""
     try:
-        value = {"classes": classes, "open": open_session, "make": make}[name](*given)
+        value = _FUNCTIONS[name](*given)
     except TilewrightError as error:
         return [json.dumps(error.to_json())]
     head, *rest = value if isinstance(value, tuple) else (value,)

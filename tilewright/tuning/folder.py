@@ -90,7 +90,9 @@ def write_candidates(
             head = {**offer(spec, space), "order": space.order}
             listed[device.id].append({**head, "candidates": about})
     modules = len(files)
-    spaces = {id: put(encode({"class": id, "kernels": found}), "json") for id, found in listed.items()}
+    spaces = {
+        id: put(encode({"class": id, "kernels": found}), "json") for id, found in listed.items()
+    }
     index = encode(
         {
             "format": FORMAT,

@@ -12,7 +12,7 @@ export type Asset = FileRef & { name: string; type: string };
 export type Sizes = Record<string, number>;
 export type TensorInfo = { name: string; dtype: DType; shape: (number | string)[] };
 export type Placed = { name: string; dtype: DType; shape: number[]; address: number; bytes: number };
-export type Step = { slot: number; kernel: string; node: string; flops: number; bytes: number };
+export type Step = { slot: number; spec: number; kernel: string; node: string; flops: number; bytes: number };
 export type Pointer = { format: number; tool: string; manifest: FileRef };
 
 /** A variant: its module, an image per plan, and what a host is asked to choose it. */
