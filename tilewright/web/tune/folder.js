@@ -3,7 +3,7 @@
 
 import { bundleFiles, makeMeter } from '../engine/files.js';
 import { EngineError } from '../engine/errors.js';
-import { trials } from './trials.js';
+import { inOrder } from './order.js';
 
 const FORMAT = 1;
 const INDEX = 'index.json';
@@ -61,7 +61,7 @@ export function folderSource(url, { signal } = {}) {
       const ref = spaces[nearest(hello.device, classes, spaces)];
       const { kernels } = readJson(await files.bytes(checked(ref)), ref.file);
       listed = new Map(kernels.map((/** @type {S.ListedKernel} */ kernel) => [kernel.spec, kernel]));
-      left = trials(kernels, hello);
+      left = inOrder(kernels, hello);
       const offers = hello.specs.flatMap((spec) => listed.get(spec) ?? []);
       return { type: 'welcome', compiler: tool, kernels: offers.map(({ candidates, order, ...offer }) => offer) };
     },

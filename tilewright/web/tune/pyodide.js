@@ -5,7 +5,7 @@
 import { inspect } from '../engine/engine.js';
 import { abortError, EngineError } from '../engine/errors.js';
 import { filesOf } from './folder.js';
-import { trials } from './trials.js';
+import { inOrder } from './order.js';
 
 /** Milliseconds: megabytes may have to be fetched and compiled; a kernel takes less than one second. */
 const START_LIMIT = 120_000;
@@ -50,7 +50,7 @@ export function pyodideSource({ bundle, compiler = new URL('../compiler/', impor
       const plans = manifest.plans.map(({ steps }) => steps.map(({ spec }) => spec));
       /** @type {S.Ordered[]} */
       const kernels = await compiling.ask('open', { ...hello, kernels: new TextDecoder().decode(bytes), plans }, START_LIMIT);
-      left = trials(kernels, hello);
+      left = inOrder(kernels, hello);
       return { type: 'welcome', compiler: tool, kernels: kernels.map(({ order, ...offer }) => offer) };
     },
 

@@ -92,7 +92,7 @@ export type PyodideOptions = {
 /** How long the parts of a start took, in milliseconds: Python's interpreter, the compiler's modules. */
 export type Started = { tool: string; python: number; compiler: number };
 
-export type Trials = (kernels: Ordered[], hello: Hello) => { spec: number; candidate: number }[];
+export type InOrder = (kernels: Ordered[], hello: Hello) => { spec: number; candidate: number }[];
 export type FilesOf = (url: string | URL, signal: AbortSignal) => T.Files;
 export type ReadJson = (bytes: Uint8Array, place: string) => any;
 export type FileOf = (header: ListedCandidate) => T.FileRef;

@@ -1,8 +1,8 @@
 // In which order candidates are tried when nobody else has tried them: as tuning/compose.py says.
 // Input: kernels with their order of trial, and a hello.  Output: pairs of kernel and candidate.
 
-/** Each kernel in proportion to its share of the time, best candidates first. @type {S.Trials} */
-export function trials(kernels, { specs, shares = [], tried = {} }) {
+/** Each kernel in proportion to its share of the time, best candidates first. @type {S.InOrder} */
+export function inOrder(kernels, { specs, shares = [], tried = {} }) {
   const total = shares.reduce((sum, share) => sum + share, 0) || 1;
   const bySpec = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
   const ranked = specs.flatMap((spec, number) => {
