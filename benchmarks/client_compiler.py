@@ -1,7 +1,7 @@
 """The compiler in a page, under Pyodide, beside CPython: how long it takes to start and to work.
 
-Input: a bundle, or nothing for K0 of nnJIT (384x768x768).  Output: results/client_compiler.json: per
-browser the start of Python and of the compiler's modules, and milliseconds per candidate; the
+Input: a bundle, or nothing for K0 of nnJIT (384x768x768).  Output: results/client_compiler.json:
+per browser the start of Python and of the compiler's modules, and milliseconds per candidate; the
 same candidates in CPython.  A first visit: profiles are empty, but everything is on this machine.
 
     uv run python benchmarks/client_compiler.py
@@ -54,7 +54,10 @@ let result;
 try {
   await source.open(hello);
   const open = lap();
-  for (let sent; (sent = await source.next()) && times.length < hello.count; start = performance.now()) {
+  while (times.length < hello.count) {
+    start = performance.now();
+    const sent = await source.next();
+    if (!sent) break;
     times.push(lap());
     candidates.push([sent.header.spec, sent.header.candidate, sent.header.digest]);
   }
