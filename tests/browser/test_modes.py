@@ -39,6 +39,7 @@ def published(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Pat
     write_pages(folder)
     write_candidates(open_bundle(folder), [find(WIDER)])
     write_compiler(folder, core())
+    (folder / "blank.html").write_text("<!doctype html><link rel=icon href=data:,>")
     return folder
 
 
@@ -65,7 +66,7 @@ def take(visit: Visit, site: tuple[Path, str]) -> Take:
 
     def taken(kind: str, count: int = 1000, *, given: Any = None, **options: Any) -> Any:
         if not pages:
-            pages.append(visit(f"{url}?tune=none"))
+            pages.append(visit(f"{url}blank.html"))
         usual = f"{url}tuning/" if kind == "folder" else {"bundle": url}
         hello = options.pop("hello", None) or hello_of(open_bundle(folder))
         return pages[0].do(
