@@ -7,6 +7,7 @@ Output: the same modules, byte for byte, as the compiler makes here; faults give
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -229,6 +230,10 @@ def drop(name: str) -> Callable[[Path], None]:
 
 CLIENT_FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no interpreter": (drop("pyodide.asm.wasm"), "host"),
+    "half an interpreter": (
+        lambda f: os.truncate(f / "compiler" / "pyodide.asm.wasm", 1 << 20),
+        "host",
+    ),
     "no start script": (drop("pyodide.mjs"), "host"),
     "no standard library": (drop("python_stdlib.zip"), "host"),
     "no compiler": (drop("source.zip"), "host"),

@@ -56,10 +56,22 @@ const HANDLERS = {
 async function startPython(folder) {
   try {
     const { loadPyodide } = await import(new URL('pyodide.mjs', folder).href);
-    return await loadPyodide({ indexURL: folder });
+    return await Promise.race([loadPyodide({ indexURL: folder }), brokenModule()]);
   } catch (error) {
     throw failed('Pyodide does not start', error instanceof Error ? error.message : error, { file: folder });
   }
+}
+
+/** Rejects when a module cannot be instantiated: Pyodide itself would only say so on the console, and never end. */
+function brokenModule() {
+  const { instantiateStreaming } = WebAssembly;
+  return new Promise((_, reject) => {
+    WebAssembly.instantiateStreaming = (/** @type {[any, any]} */ ...given) => {
+      const made = instantiateStreaming.apply(WebAssembly, given);
+      made.catch(reject);
+      return made;
+    };
+  });
 }
 
 /** Text and bytes; an error of the compiler comes as text. @param {string} name @param {unknown[]} given */
