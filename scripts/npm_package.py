@@ -40,11 +40,11 @@ def declare(into: Path) -> None:
     made = into / "declared"
     subprocess.run(
         [ROOT / "node_modules" / ".bin" / "tsc", "--noEmit", "false", "--declaration",
-         "--emitDeclarationOnly", "--rootDir", WEB, "--outDir", made],
+         "--emitDeclarationOnly", "--rootDir", ROOT, "--outDir", made],
         cwd=ROOT, check=True,
     )  # fmt: skip
     for folder in FOLDERS:
-        for path in sorted((made / folder).glob("*.d.ts")):
+        for path in sorted((made / WEB.relative_to(ROOT) / folder).glob("*.d.ts")):
             needed = "".join(f'/// <reference path="{p}" />\n' for p in _globals(path))
             (into / folder / path.name).write_text(needed + path.read_text())
     shutil.rmtree(made)

@@ -1,7 +1,8 @@
 """The compiler's own source as a zip: what a page needs to generate kernels under Pyodide.
 
-Input: this package's files.  Output: bytes of a zip with the modules that `ENTRY` imports, and no
-others.  They may need nothing but the standard library.  Equal sources give equal bytes.
+Input: this package's files.  Output: bytes of a zip with the modules that `ENTRY` imports and the
+data beside them, and nothing else.  They may need nothing but the standard library.  Equal sources
+give equal bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ PACKAGE = "tilewright"
 ROOT = Path(__file__).parents[2]
 #: What the worker in the page imports.
 ENTRY = f"{PACKAGE}.tuning.client"
+DATA = "data"
 
 #: The earliest time that a zip can name.
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -32,7 +34,7 @@ def source_zip(entries: tuple[str, ...] = (ENTRY,)) -> bytes:
     """The zip.  Not compressed, so that its bytes do not depend on a version of zlib."""
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(modules(entries).values()):
+        for path in sorted(_with_data(modules(entries).values())):
             info = zipfile.ZipInfo(path.relative_to(ROOT).as_posix(), _DATE)
             info.create_system = _UNIX
             info.external_attr = _PLAIN_FILE
@@ -41,7 +43,10 @@ def source_zip(entries: tuple[str, ...] = (ENTRY,)) -> bytes:
 
 
 def modules(entries: Iterable[str]) -> dict[str, Path]:
-    """Every module of this package that the entries need, imports inside of functions included."""
+    """Every module of this package that is imported when the entries are.
+
+    What a function imports is not followed: in these modules that serves those who have a bundle.
+    """
     found: dict[str, Path] = {}
     open_ = list(entries)
     while open_:
@@ -60,6 +65,13 @@ def modules(entries: Iterable[str]) -> dict[str, Path]:
                 )
             open_ += _lineage(imported)
     return found
+
+
+def _with_data(paths: Iterable[Path]) -> set[Path]:
+    """The modules, and the files in folders `data` beside them."""
+    found = set(paths)
+    data = (file for path in found for file in path.parent.glob(f"{DATA}/*"))
+    return found | {file for file in data if file.suffix != ".py" and file.is_file()}
 
 
 def _file(module: str) -> Path | None:
@@ -85,5 +97,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
                 yield from (f"{module}.{alias.name}" for alias in names)
             case ast.If(ast.Name("TYPE_CHECKING"), _, orelse):
                 yield from _imports(ast.Module(orelse, []))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                pass
             case _:
                 yield from _imports(node)

@@ -4,7 +4,7 @@
 
 import { EngineError } from '../engine/errors.js';
 
-const ARCHIVE = '/compiler.zip';
+const FOLDER = '/compiler';
 const ENTRY = 'tilewright.tuning.client';
 
 /** The Python side: tuning/client.py. @type {any} */
@@ -31,8 +31,8 @@ const HANDLERS = {
     const [archive, python] = await Promise.all([bytesOf(source), startPython(pyodide)]);
     const started = performance.now();
     try {
-      python.FS.writeFile(ARCHIVE, archive);
-      python.runPython(`import sys; sys.path.insert(0, ${JSON.stringify(ARCHIVE)})`);
+      python.unpackArchive(archive, 'zip', { extractDir: FOLDER });
+      python.runPython(`import sys; sys.path.insert(0, '${FOLDER}')`);
       client = python.pyimport(ENTRY);
     } catch (error) {
       throw failed('The compiler does not start', lastLine(error), { file: source });
