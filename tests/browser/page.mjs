@@ -4,6 +4,7 @@
 
 import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
+import { TUNING, tuningSpy } from './tuning.mjs';
 
 const PATIENCE = 30_000;
 const HEIGHT = 900;
@@ -122,6 +123,32 @@ const SCENARIOS = {
       await source.close();
     }
   }, base, kind, given, hello, count, abort),
+
+  /** The page of a static build, when it has nothing more to do: it may load anew in between. */
+  staticPage: async ({ page }) => {
+    for (let end = Date.now() + 2 * PATIENCE; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 100))) {
+      const found = await page.evaluate(() => ({
+        state: document.getElementById('state')?.textContent ?? '',
+        threads: Number(document.getElementById('threads')?.textContent),
+        isolated: crossOriginIsolated,
+        trials: Array.from(document.querySelectorAll('#trials tr'), (row) => Array.from(row.children, (cell) => cell.textContent)),
+      })).catch(() => null);
+      if (found && !/^(starting|loading|tuning|$)/.test(found.state)) return found;
+    }
+    throw new Error('the page goes on and on');
+  },
+
+  /** Tunes a bundle over the server's socket until nothing is left. */
+  tuneByServer: ({ page }, { url }) => page.evaluate(async (url) => {
+    const [{ load }, { tune }, { socketSource }] = await Promise.all(['/engine/engine.js', '/tune/tuner.js', '/tune/socket.js']
+      .map((file) => import(new URL(file, location.href).href)));
+    const engine = await load(url);
+    /** @type {any[]} */
+    const trials = [];
+    const onEvent = (/** @type {any} */ event) => event.type === 'trial' && trials.push(event);
+    const summary = await tune(engine, { source: socketSource(), budget: 1, onEvent });
+    return { trials, summary };
+  }, url),
 
   /** Kills the engine's worker while it works and others wait; then loads the bundle again. */
   killWorker: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
@@ -465,6 +492,8 @@ const SCENARIOS = {
   },
 
   log: async ({ errors, requests }) => ({ errors, requests }),
+
+  ...TUNING,
 };
 
 /** @param {{key: number, url: string, width: number}} params */
@@ -481,6 +510,7 @@ async function open({ key, url, width }) {
   page.on('request', (request) => tab.requests.push(request.url()));
   await page.setViewport({ width, height: HEIGHT });
   await page.evaluateOnNewDocument(spy);
+  await page.evaluateOnNewDocument(tuningSpy);
   await page.goto(url, { timeout: PATIENCE });
 }
 

@@ -150,9 +150,8 @@ def plain(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def serving(
-    bundles: Mapping[str, Path], *, isolation: bool = True, pyodide: Path | None = None
-) -> Iterator[Site]:
-    server = Watched(create_app(bundles, isolation=isolation, pyodide=pyodide))
+def serving(bundles: Mapping[str, Path], **options: Any) -> Iterator[Site]:
+    """`options` are those of the app."""
+    server = Watched(create_app(bundles, **options))
     with BackgroundServer(server) as running:
         yield Site(running.url, server)

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from tilewright.bundle import Bundle, open_bundle
+from tilewright.cli.workers import makers
+from tilewright.server import Tuning
 from tilewright.server.pyodide import core
 from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, kernels_of, space_of
-from tilewright.tuning.folder import write_candidates
+from tilewright.tuning.folder import wanted, write_candidates
 
 from .bundles import Library, edit_manifest, flip
 from .conftest import Visit
@@ -56,7 +58,14 @@ def site(published: Path, tmp_path: Path) -> Iterator[tuple[Path, str]]:
 def hello_of(bundle: Bundle, **other: Any) -> dict[str, Any]:
     specs = list(range(len(kernels_of(bundle))))
     digest = bundle.pointer.manifest.digest
-    return {"digest": digest, "device": DEVICE, "specs": specs, "tried": {}} | other
+    return {
+        "digest": digest,
+        "device": DEVICE,
+        "objective": "latency",
+        "shares": [],
+        "specs": specs,
+        "tried": {},
+    } | other
 
 
 @pytest.fixture
@@ -259,3 +268,54 @@ def test_compiler_that_does_not_start(take: Take, site: tuple[Path, str], fault:
 def test_client_can_be_stopped(take: Take) -> None:
     """While Python starts."""
     assert take("pyodide", abort=50)["error"] == "AbortError"
+
+
+# ---- the same tuner, to the end, in each mode ----------------------------------------------------
+
+VERDICTS = {"faster", "same", "slower"}
+
+
+@pytest.fixture(scope="session")
+def whole(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `build --static --client` writes, of a bundle whose kernels have few candidates."""
+    folder = library.copied("mixed", tmp_path_factory.mktemp("whole") / "mixed")
+    write_pages(folder)
+    write_candidates(open_bundle(folder), wanted(()))
+    write_compiler(folder, core())
+    return folder
+
+
+def all_of(bundle: Bundle) -> set[tuple[int, int]]:
+    """Every candidate; these kernels have the same ones on every class."""
+    kernels = enumerate(kernels_of(bundle))
+    return {(spec, n) for spec, k in kernels for n in space_of(k, find(DEVICE)).order}
+
+
+@pytest.mark.parametrize("mode", ["static", "client"])
+def test_page_tunes_by_itself(visit: Visit, whole: Path, mode: str) -> None:
+    """From a server that knows nothing but files; its page is isolated all the same."""
+    with plain(whole) as url:
+        found = visit(f"{url}/?tune={mode}").do("staticPage")
+    known = all_of(open_bundle(whole))
+    assert found["state"] == f"done after {len(known)} trials"
+    assert found["isolated"]
+    assert {(int(spec), int(number)) for spec, number, *_ in found["trials"]} == known
+    assert {verdict for _, _, verdict, *_ in found["trials"]} <= VERDICTS
+
+
+def test_page_says_what_is_wrong(visit: Visit, whole: Path, tmp_path: Path) -> None:
+    site = shutil.copytree(whole, tmp_path / "site")
+    remove_index(site)
+    with plain(site) as url:
+        found = visit(f"{url}/?tune=static").do("staticPage")
+    assert "index.json" in found["state"]
+    assert "--static" in found["state"] or "Check the URL" in found["state"]
+
+
+def test_page_tunes_with_a_server(visit: Visit, library: Library) -> None:
+    bundle = open_bundle(library.path("mixed"))
+    with serving({"mixed": bundle.folder}, tuning=Tuning(makers=makers(0))) as running:
+        found = visit(running.blank).do("tuneByServer", url=running.bundle("mixed"))
+    assert {(t["spec"], t["candidate"]) for t in found["trials"]} == all_of(bundle)
+    assert {t["verdict"] for t in found["trials"]} <= VERDICTS
+    assert found["summary"]["rounds"] == len(found["trials"])

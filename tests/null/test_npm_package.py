@@ -27,6 +27,7 @@ TSC = ROOT / "node_modules" / ".bin" / "tsc"
 
 USER = """
 import { EngineError, load, type Engine } from 'tilewright-web';
+import { tune } from 'tilewright-web/tune';
 import { folderSource } from 'tilewright-web/tune/folder';
 import { pyodideSource } from 'tilewright-web/tune/pyodide';
 
@@ -36,13 +37,14 @@ const shape: number[] = outputs.y.shape;
 const threads: number = engine.info.features.threads;
 const sent = await folderSource('/tuning/').next();
 const tiles: number | undefined = sent?.header.tiles;
+const { rounds } = await tune(engine, { source: folderSource('/tuning/'), seconds: 5 });
 const made = pyodideSource({ bundle: '/bundle/', pyodide: '/node_modules/pyodide/' });
 try {
   await made.close();
 } catch (error) {
   if (error instanceof EngineError) console.log(error.code, error.hint);
 }
-export { milliseconds, shape, threads, tiles };
+export { milliseconds, rounds, shape, threads, tiles };
 """
 #: Each is a mistake; types that are all `any` would allow them.
 MISTAKES = (

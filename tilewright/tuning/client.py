@@ -55,7 +55,7 @@ class Session:
         space, kernel = self.space(spec), self.kernels[spec]
         built = build(kernel, space.schedules[candidate], TARGETS[self.device.variant])
         about = described(space, candidate, built, kernel, self.plans.get(spec, ()))
-        head = {"type": "kernel", "spec": spec, "candidate": candidate}
+        head = {"spec": spec, "candidate": candidate}
         return {**head, "checksum": space.checksum, **about}, built.module
 
 

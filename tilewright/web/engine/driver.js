@@ -1,10 +1,12 @@
-// The driver in a bundle's memory: its instances, and its control block (docs/bundle.md), by whose
-// words host and workers talk.  Indices count 32-bit words.
+// The driver in a bundle's memory: its instances, and its control block (docs/bundle.md), by which
+// host and workers talk.  Indices count 32-bit words.
 
 export const PREEMPT = 0;
 export const ABORT = 1;
 export const TRAPPED = 2;
+export const STOP = 3;
 export const SPIN = 4;
+export const EPOCH = 32;
 export const DONE = 66;
 export const SLEEPERS = 96;
 
@@ -29,7 +31,7 @@ export function makeMemory(pages) {
 /** @param {WebAssembly.Memory} memory */
 export const wordsOf = (memory) => new Int32Array(memory.buffer, 0, 1024);
 
-/** Holds a lock until the worker ends, however it ends: link.js waits for that to notice. */
+/** Holds a lock until the worker ends, however it does: link.js waits for that. */
 export const live = () => new Promise((resolve) => navigator.locks?.request(self.name, () => {
   self.postMessage({ alive: true });
   resolve(null);
@@ -47,12 +49,14 @@ export function leaveRun(words, worker, code) {
 }
 
 /** @type {T.Instantiate} */
-export async function instantiate({ modules, memory, slots, scratch, scratchBytes }, worker) {
-  const table = new WebAssembly.Table({ element: 'anyfunc', initial: slots });
+export async function instantiate({ modules, tuned, memory, slots, scratch, scratchBytes }, worker) {
+  // A tuned kernel's module fills a table that nobody calls; its entry is what it exports.
+  const [shared, spare] = [slots + tuned.length, 1].map((initial) => new WebAssembly.Table({ element: 'anyfunc', initial }));
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
-  const imports = { env: { memory, table, scratch: own } };
-  /** @type {any} */
+  /** @type {T.Made} */
+  const made = async (module, table) => (await WebAssembly.instantiate(module, { env: { memory, table, scratch: own } })).exports;
+  for (const [at, { module }] of tuned.entries()) shared.set(slots + at, (await made(module, spare)).k0);
   let driver;
-  for (const module of modules) ({ exports: driver } = await WebAssembly.instantiate(module, imports));
+  for (const module of modules) driver = await made(module, shared);
   return driver;
 }

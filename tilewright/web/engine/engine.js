@@ -1,7 +1,7 @@
 // Tilewright's browser engine, as a page sees it; types.d.ts describes what it gives.
 // Kernels run in workers: here are the order of runs, and the copying where memory is shared.
 
-import { abortError, EngineError, requireCount } from './errors.js';
+import { abortError, EngineError } from './errors.js';
 import { instantiate } from './driver.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
@@ -18,7 +18,7 @@ export { EngineError, probeHost };
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? globalThis.location.href).href;
 
-/** The manifest of a bundle (docs/bundle.md), verified, without its code and weights. @param {string | URL} url */
+/** The manifest of a bundle, verified. @param {string | URL} url */
 export const inspect = (url) => readManifestOf(absolute(url));
 
 /**
@@ -27,14 +27,14 @@ export const inspect = (url) => readManifestOf(absolute(url));
  * @param {T.LoadOptions} [options]
  */
 export async function load(url, { onProgress = () => {}, signal, ...limits } = {}) {
-  if (signal?.aborted) throw abortError();
+  refuseIf(signal);
   const threads = threadsFor(probeHost(), limits.threads);
   const link = openLink(onProgress, threads);
   const loading = async () => {
-    const { info, plans, setup } = await link.request('load', { url: absolute(url), limits, threads });
+    const { info, manifest, setup } = await link.request('load', { url: absolute(url), limits, threads });
     const { memory } = link;
-    const near = memory && makeMachine(plans, memory, await instantiate({ ...setup, memory }, 0), 1);
-    return makeEngine(link, info, plans, near);
+    const nearby = async (/** @type {T.Kernel[]} */ tuned) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
+    return makeEngine(link, info, manifest, nearby, await nearby([]));
   };
   return orAborted(loading(), signal).catch((error) => {
     link.close(error);
@@ -43,14 +43,15 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
 }
 
 /** @type {T.MakeEngine} */
-function makeEngine(link, info, plans, near) {
+function makeEngine(link, info, manifest, nearby, near) {
+  const { plans } = manifest;
   let runs = 0;
   let held = false;
-  /** Of each plan's last run. @type {number[]} */
+  /** Of plans' last runs. @type {number[]} */
   const spent = [];
   let firstMilliseconds = 0;
   let disposed = false;
-  /** So that timing repeats real work. @type {{plan: number, tensors: T.Tensor[]} | null} */
+  /** For timing of real work. @type {{plan: number, tensors: T.Tensor[]} | null} */
   let last = null;
   /** Jobs that have not ended, and when they have. */
   let open = 0;
@@ -61,10 +62,14 @@ function makeEngine(link, info, plans, near) {
     if (disposed) throw new EngineError('disposed', 'The engine was disposed', 'Load the bundle again');
   }
 
+  /** Instead of the bundle's own. @type {T.Kernel[]} */
+  let kernels = [];
+
   /** @type {T.Enqueue} */
   function enqueue(job) {
-    const work = () => job().finally(() => open--);
+    const work = () => job().finally(() => engine.onjob(--open));
     const result = open++ ? queue.then(work) : work();
+    engine.onjob(open);
     queue = result.catch(() => {});
     return result;
   }
@@ -76,39 +81,46 @@ function makeEngine(link, info, plans, near) {
     return here ? here.run(work) : link.request(kind, work);
   }
 
-  /** @type {T.Repeat} */
-  async function repeat(kind, bucket, counts) {
+  /** @type {T.Measure} */
+  async function measure({ bucket = {}, ...work }) {
     requireLive();
-    requireCount('runs', counts.runs, 1);
     const plan = pickPlan(info.plans, bucket);
-    const value = await enqueue(async () => ask(kind, { plan, ...counts }, last?.plan === plan ? last.tensors : []));
+    const value = await enqueue(async () => ask('measure', { plan, ...work }, last?.plan === plan ? last.tensors : []));
     return { ...value, bucket: info.plans[plan].dims };
   }
 
-  return {
+  /** @type {T.Engine} */
+  const engine = {
+    onjob() {},
+
     get info() {
       return structuredClone(info);
     },
 
+    get parts() {
+      return { manifest, memory: link.memory, file: link.request.bind(null, 'file') };
+    },
+
     async run(inputs, { signal, into = {} } = {}) {
       requireLive();
-      if (signal?.aborted) throw abortError();
+      refuseIf(signal);
       const start = performance.now();
       const { tensors, sizes } = checkInputs(info.inputs, inputs);
       const plan = pickPlan(info.plans, sizes);
       const wanted = checkOutputs(info.outputs, plans[plan].outputs, sizes, into);
       const given = open ? tensors.map(copied) : tensors;
       const done = enqueue(async () => {
-        if (signal?.aborted) throw abortError();
+        refuseIf(signal);
         last = { plan, tensors };
         const shared = link.memory?.buffer;
         const work = shared ? { plan } : { plan, wanted: wanted.map(({ data, ...output }) => output) };
-        // The page's thread may not wait, as a run that is held back does, and must breathe.
+        // The page may not wait, as a run that is held back does, and must breathe.
         const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
-        // The caller has been told of the abort and may use its arrays again.
-        if (signal?.aborted) throw abortError();
+        engine.onjob(open, plan, milliseconds);
+        // The caller may use its arrays again.
+        refuseIf(signal);
         return { milliseconds, outputs: shared ? readOutputs(shared, plans[plan].outputs, wanted) : delivered(outputs, into) };
       });
       const { milliseconds, outputs } = await orAborted(done, signal);
@@ -128,16 +140,26 @@ function makeEngine(link, info, plans, near) {
       return inputArray(link.memory?.buffer, plans[pickPlan(info.plans, sizes)].inputs, name);
     },
 
-    async time({ bucket: sizes = {}, runs = 20, warmup = 3 } = {}) {
-      requireCount('warmup', warmup, 0);
-      return repeat('time', sizes, { runs, warmup });
-    },
+    time: (options) => measure({ runs: 20, warmup: 3, ...options }),
 
-    profile: async ({ bucket: sizes = {}, runs = 10 } = {}) => repeat('profile', sizes, { runs }),
+    profile: (options) => measure({ runs: 10, only: 'all', ...options }),
 
     async asset(name) {
       requireLive();
-      return link.request('asset', { name });
+      const asset = manifest.assets.find((entry) => entry.name === name);
+      if (asset) return link.request('file', asset);
+      throw new EngineError('input', `The bundle has no asset '${name}'`, `Its assets are ${info.assets.join(', ') || 'none'}`, { asset: name, known: info.assets });
+    },
+
+    async swap(changes) {
+      requireLive();
+      const { merged } = await import('../tune/exchange.js');
+      return enqueue(async () => {
+        const next = merged(manifest, kernels, changes);
+        const fresh = await nearby(next);
+        await link.request('swap', next);
+        [kernels, near] = [next, near && fresh];
+      });
     },
 
     preempt(on) {
@@ -150,8 +172,15 @@ function makeEngine(link, info, plans, near) {
       disposed = true;
       last = near = null;
       link.close(new EngineError('host', 'The engine was disposed while it worked', 'Wait for open runs before dispose()'));
+      engine.onjob(-1);
     },
   };
+  return engine;
+}
+
+/** @param {AbortSignal} [signal] */
+function refuseIf(signal) {
+  if (signal?.aborted) throw abortError();
 }
 
 /** @type {T.Delivered} */

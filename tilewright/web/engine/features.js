@@ -42,7 +42,7 @@ function nanIsNegative() {
   return result(moduleOf(I32, [...LOCAL_GET_0, ...LOCAL_GET_0, F32_SUB, I32_REINTERPRET_F32]), Infinity) < 0;
 }
 
-/** Does the relaxed dot product read its second operand as unsigned?  1 * 255 + 1 * 255 says so. */
+/** Is the second operand of the relaxed dot product unsigned?  1 * 255 + 1 * 255 says so. */
 function dotIsUnsigned() {
   const bytes = moduleOf(I32, [...splat(1), ...splat(0x7f), ...I16X8_RELAXED_DOT, ...I16X8_EXTRACT_0]);
   return WebAssembly.validate(bytes) && result(bytes) === 510;
@@ -66,7 +66,7 @@ export function probeHost() {
     isolated,
     secure: globalThis.isSecureContext,
     cores,
-    // More than two logical cores are mostly twice the real ones; beyond eight, memory is the limit.
+    // More than two logical cores are mostly half real; beyond eight, memory is the limit.
     threads: isolated ? Math.min(8, Math.max(Math.min(2, cores), cores >> 1)) : 1,
   };
 }
@@ -74,7 +74,7 @@ export function probeHost() {
 /** Refuses a host that can run no bundle at all. @param {T.HostFeatures} host */
 export function requireHost(host) {
   if (!host.secure) {
-    throw new EngineError('unsupported-host', 'The page is no secure context: the browser offers no digests, so no file can be verified',
+    throw new EngineError('unsupported-host', 'The page is no secure context, so the browser offers no digests to verify files',
       'Serve the page over https, or from localhost');
   }
   if (!host.simd) {
@@ -100,17 +100,16 @@ export function pickVariant(code, host, { features, variant }) {
 /** @type {T.WhatIsLost} */
 export function whatIsLost(host, variant, code, { threads, asked = 1, problems, cacheProblem, codeProblem }) {
   const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
-  const because = (/** @type {string} */ problem) => `: ${problem.replace(/\.$/, '')}.`;
   /** @type {any[]} */
   const lost = [
-    !host.isolated && 'The page is not cross-origin isolated: one thread and coarse timers.',
-    missing.length && `The fastest kernels are not used: they need ${missing.join(', ')}.`,
-    variant.registers !== host.registers && `The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}.`,
-    cacheProblem && `Not all files are kept for the next visit${because(cacheProblem)}`,
-    ...problems.map((problem) => `One of ${threads} threads did not start${because(problem)}`),
-    host.isolated && threads < host.threads && `${threads} of ${host.threads} threads are used, as asked.`,
-    !host.isolated && asked > 1 && `${asked} threads were asked for: they need cross-origin isolation.`,
-    codeProblem && `The code was not compiled while it arrived${because(codeProblem)}`,
+    !host.isolated && 'The page is not cross-origin isolated: one thread and coarse timers',
+    missing.length && `The fastest kernels are not used: they need ${missing.join(', ')}`,
+    variant.registers !== host.registers && `The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}`,
+    cacheProblem && `Not all files are kept for the next visit: ${cacheProblem}`,
+    ...problems.map((problem) => `One of ${threads} threads did not start: ${problem}`),
+    host.isolated && threads < host.threads && `${threads} of ${host.threads} threads are used, as asked`,
+    !host.isolated && asked > 1 && `${asked} threads were asked for: they need cross-origin isolation`,
+    codeProblem && `The code was not compiled while it arrived: ${codeProblem}`,
   ];
-  return lost.filter(Boolean);
+  return lost.filter(Boolean).map((text) => `${text.replace(/\.$/, '')}.`);
 }

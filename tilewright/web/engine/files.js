@@ -16,7 +16,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   let copy = new Uint8Array();
   let turn = Promise.resolve('');
 
-  /** Digests take no shared memory: of that a copy, one file at a time, always in the same place. @type {T.Digest} */
+  /** Digests take no shared memory: of that a copy, one at a time, in the same place. @type {T.Digest} */
   function digestOf(bytes) {
     if (bytes.buffer instanceof ArrayBuffer) return sha256(bytes);
     turn = turn.then(() => {
@@ -35,7 +35,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     });
     if (response.ok) return response;
     const { status } = response;
-    if (status === 404 || status === 410) {
+    if ([404, 410].includes(status)) {
       throw corrupt(`${file} is missing on the server`, 'Check the URL, and copy the whole bundle folder to the server', { file, status });
     }
     throw new EngineError('network', `The server answered ${status} for ${file}`, 'Look at the server, then load again: finished files are kept', { file, status });
@@ -74,7 +74,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       if (trusted || await digestOf(region) === ref.digest) return meter.count(ref.bytes, true);
       await store.drop(ref.digest);
     }
-    // The store is the cache: a copy in the HTTP cache as well would only cost disk.
+    // The store is the cache: another copy would only cost disk.
     await receive(ref, await get(ref.file, store.on ? 'no-store' : 'default'), region);
     await store.keep(ref.digest, region);
   }
@@ -92,7 +92,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     try {
       const response = await get(ref.file, 'force-cache');
       let problem = '';
-      // A server with the wrong MIME type makes this fail; the verified bytes compile as well.
+      // A wrong MIME type makes this fail; the verified bytes compile as well.
       const compiling = WebAssembly.compileStreaming(response.clone()).catch((error) => {
         problem = String(error.message ?? error);
         return null;
@@ -103,7 +103,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       return { module: await compiling ?? await WebAssembly.compile(region), problem };
     } catch (error) {
       signal.throwIfAborted();
-      // Offline with a kept copy, or a stale copy in the HTTP cache: `bytes` knows what to do.
+      // Offline, or a stale copy in the HTTP cache: `bytes` knows what to do.
       return { module: await WebAssembly.compile(await bytes(ref)), problem: String(error) };
     }
   }
@@ -132,7 +132,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
 }
 
 /** @type {T.Corrupt} */
-const corrupt = (message, hint, facts) => new EngineError('bundle-corrupt', message, hint, facts);
+const corrupt = (...parts) => new EngineError('bundle-corrupt', ...parts);
 
 /** @type {T.NetworkError} */
 const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause}`,
@@ -148,7 +148,7 @@ function readerOf({ body }) {
 }
 
 /** @type {T.Digest} */
-async function sha256(bytes) {
+export async function sha256(bytes) {
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
@@ -174,7 +174,7 @@ export function makeMeter(report) {
       if (fromCache) this.cached += bytes;
       if (performance.now() - last < INTERVAL) return;
       last = performance.now();
-      // The pointer's own few bytes are not in the manifest; the sum must never pass the total.
+      // The pointer's own bytes are not in the manifest; the sum must never pass the total.
       report({ phase, loadedBytes: this.loaded, totalBytes: Math.max(this.total, this.loaded), cachedBytes: this.cached });
     },
   };

@@ -1,19 +1,19 @@
 // The line to the engine's workers: requests, answers, and no promise that hangs for ever.
-// What the requests mean is known to engine.js and worker.js alone.
+// What requests mean is known to engine.js and worker.js alone.
 
 import { leaveRun, makeMemory, PREEMPT, STALLED, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
 
 /** @type {T.StartWorker} */
 function startWorker(file, fail) {
-  // The name is also the name of the lock that the worker holds while it lives.
+  // Also the name of the lock that the worker holds while it lives.
   const lock = `tilewright-${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
   const worker = new Worker(new URL(file, import.meta.url), { type: 'module', name: lock });
   worker.addEventListener('error', (event) => {
-    // The main thread's console need not show what the rejected promise says.
+    // The rejected promise says it all.
     event.preventDefault();
     fail(`The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
-      "Serve all engine files as JavaScript, and let the page's content security policy allow workers from its origin",
+      "Serve the engine's files as JavaScript, and let the content security policy allow workers of this origin",
       { file: event.filename, line: event.lineno });
   });
   return { worker, lock };
@@ -44,7 +44,7 @@ export function openLink(onProgress, threads) {
   }
 
   /** @type {T.Fail} */
-  const fail = (message, hint, facts) => close(new EngineError('host', message, hint, facts));
+  const fail = (...parts) => close(new EngineError('host', ...parts));
 
   /** @param {number} number */
   function help(number) {
@@ -81,10 +81,10 @@ export function openLink(onProgress, threads) {
   function receive({ progress, alive, pages, replace: number, id = 0, value, error }) {
     if (end) return;
     if (progress) onProgress(progress);
-    // A killed worker sends no event at all, but the browser frees its locks.
+    // A killed worker sends no event, but the browser frees its locks.
     if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser ended it', 'Load the bundle again; if it happens again, the device may lack memory'));
     if (pages) {
-      // Asked for here, since V8 collects the memories of closed engines only in the thread that asks.
+      // Made here: V8 collects memories of closed engines only in the thread that asks.
       memory = makeMemory(pages);
       worker.postMessage({ memory });
     }

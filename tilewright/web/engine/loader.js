@@ -1,5 +1,5 @@
 // Loads a bundle inside the worker: pointer, manifest, then code and weights side by side.
-// What cannot run here is refused before the weights are downloaded.
+// What cannot run here is refused before weights are downloaded.
 
 import { neededFiles, readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';
@@ -19,15 +19,13 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
   const start = performance.now();
   /** @type {T.Timings} */
   const timings = { manifest: 0, code: 0, weights: 0, ready: 0 };
-  const reached = (/** @type {keyof T.Timings} */ part) => {
-    timings[part] = performance.now() - start;
-  };
+  const reached = (/** @type {keyof T.Timings} */ part) => (timings[part] = performance.now() - start);
   const host = probeHost();
   requireHost(host);
-  // One failure ends the other downloads of this load too.
+  // One failure ends the other downloads too.
   const stop = new AbortController();
   const meter = makeMeter(report);
-  const { manifest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
+  const { manifest, digest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
   reached('manifest');
   const { plans } = manifest;
   const { code, why } = pickVariant(manifest.code, host, limits);
@@ -35,7 +33,7 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
 
   // Without isolation memory cannot leave the worker that made it.
   const memory = await allocate(manifest, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
-  // Spinning with more threads than cores takes the time of those who have work.
+  // More threads than cores must not spin.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   try {
     meter.enter('code');
@@ -47,7 +45,7 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
     const starting = compiling.then(async ([kernels, module]) => {
       meter.enter('weights');
       const { scratch, scratch_bytes: scratchBytes } = manifest.memory;
-      const setup = { modules: [kernels.module, module], memory, slots: manifest.slots, scratch, scratchBytes };
+      const setup = { modules: [kernels.module, module], tuned: [], memory, slots: manifest.slots, scratch, scratchBytes };
       const [driver, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
       reached('code');
       return { driver, setup, problems, problem: kernels.problem };
@@ -60,6 +58,7 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
     const info = {
       name, tool, inputs, outputs, dims,
       url: base.href,
+      digest,
       bytes: meter.total,
       memoryBytes: memory.buffer.byteLength,
       plans: plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),
@@ -85,7 +84,7 @@ async function openBundle(url, meter, signal, verify) {
   const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');
   const { manifest: ref } = await files.pointer(POINTER, readPointer);
-  return { manifest: readManifest(await files.bytes(ref), ref.file), manifestBytes: ref.bytes, files, store, base };
+  return { manifest: readManifest(await files.bytes(ref), ref.file), digest: ref.digest, manifestBytes: ref.bytes, files, store, base };
 }
 
 /** @param {string} url */
@@ -116,13 +115,4 @@ async function fillMemory(parts, memory, files) {
   await Promise.all(Array.from({ length: PARALLEL }, async () => {
     for (const { ref, address } of queue) await files.into(ref, new Uint8Array(memory.buffer, address, ref.bytes));
   }));
-}
-
-/** @type {T.ReadAsset} */
-export async function readAsset(manifest, files, name) {
-  const asset = manifest.assets.find((entry) => entry.name === name);
-  if (asset) return (await files.bytes(asset)).buffer;
-  const known = manifest.assets.map((entry) => entry.name);
-  throw new EngineError('input', `The bundle has no asset '${name}'`,
-    known.length ? `Its assets are ${known.join(', ')}` : 'It has no assets at all', { asset: name, known });
 }

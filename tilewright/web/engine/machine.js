@@ -1,5 +1,5 @@
 // A loaded bundle as a machine: memory, plans and the driver, no JavaScript per kernel.
-// It fetches nothing and checks no caller's input; both happened before.
+// It fetches nothing and checks no caller's input.
 
 import { STALLED, stepOf, TRAPPED, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
@@ -9,9 +9,6 @@ import { readOutputs, writeInputs } from './tensors.js';
 export function makeMachine(plans, memory, driver, threads) {
   const { buffer } = memory;
   const words = wordsOf(memory);
-
-  /** @param {T.Work} work */
-  const take = ({ plan, tensors }) => tensors && writeInputs(buffer, plans[plan].inputs, tensors);
 
   /** @type {T.Call} */
   function call(plan, first = 0, last = plans[plan].steps.length) {
@@ -47,26 +44,16 @@ export function makeMachine(plans, memory, driver, threads) {
   }
 
   return {
+    take({ plan, tensors }) {
+      if (tensors) writeInputs(buffer, plans[plan].inputs, tensors);
+    },
+
+    call,
+
     run({ wanted, ...work }) {
-      take(work);
+      this.take(work);
       const milliseconds = call(work.plan);
       return { milliseconds, outputs: wanted && readOutputs(buffer, plans[work.plan].outputs, wanted) };
-    },
-
-    time({ runs, warmup, ...work }) {
-      take(work);
-      const times = Array.from({ length: warmup + runs }, () => call(work.plan));
-      return { first: times[0], milliseconds: times.slice(warmup) };
-    },
-
-    profile({ runs, ...work }) {
-      take(work);
-      const { steps } = plans[work.plan];
-      const times = steps.map(() => new Float64Array(runs));
-      for (let run = 0; run < runs; run++) times.forEach((row, step) => (row[run] = call(work.plan, step, step + 1)));
-      // With a coarse clock a median would only count its ticks.
-      const summary = (/** @type {Float64Array} */ row) => (globalThis.crossOriginIsolated ? row.toSorted()[runs >> 1] : row.reduce((sum, time) => sum + time) / runs);
-      return { steps: steps.map((step, at) => ({ step: at, ...step, milliseconds: summary(times[at]) })) };
     },
   };
 }

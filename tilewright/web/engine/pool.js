@@ -1,7 +1,7 @@
 // The engine worker's side of the pool: gives helpers the modules, knows who must be replaced.
 // Runs work with fewer helpers as well.
 
-import { ABORT, SLEEPERS, stepOf, wordsOf } from './driver.js';
+import { ABORT, EPOCH, SLEEPERS, stepOf, STOP, wordsOf } from './driver.js';
 
 const START_LIMIT = 10_000;
 
@@ -9,40 +9,50 @@ const START_LIMIT = 10_000;
 export function makePool() {
   /** @type {Map<number, MessagePort>} */
   const ports = new Map();
-  /** Per helper what keeps it from serving, or '' once it does. @type {Map<number, PromiseWithResolvers<string>>} */
+  /** Per helper what keeps it from serving, or '' once it can. @type {Map<number, PromiseWithResolvers<any>>} */
   const starts = new Map();
   /** @type {T.Setup | null} */
   let setup = null;
+  let version = 0;
+  /** Helpers are out of `serve`, and wait to be told. */
+  let stopped = false;
 
-  /** @param {number} number */
-  function startOf(number) {
-    const start = starts.get(number) ?? Promise.withResolvers();
-    starts.set(number, start);
-    return start;
-  }
-
-  /** @param {number} number */
+  /** Who waits for one that is gone waits for its successor. @param {number} number */
   function ready(number) {
-    const late = new Promise((resolve) => setTimeout(resolve, START_LIMIT, 'it did not start in time'));
-    return Promise.race([startOf(number).promise, late]);
+    const start = Promise.withResolvers();
+    starts.get(number)?.resolve(start.promise);
+    starts.set(number, start);
+    setTimeout(start.resolve, START_LIMIT, 'it did not start in time');
+    return start.promise;
   }
 
   return {
     add(number, port) {
-      port.onmessage = ({ data }) => startOf(number).resolve(data);
+      port.onmessage = ({ data }) => {
+        if (data.version !== version) return; // of the setup of before
+        starts.get(number)?.resolve(data.problem);
+        if (!stopped) port.postMessage(null);
+      };
       ports.set(number, port);
       if (setup) port.postMessage(setup);
     },
 
     async start(given, threads) {
-      setup = given;
+      setup = { ...given, version: ++version };
+      stopped = true;
+      const words = wordsOf(setup.memory);
+      Atomics.store(words, STOP, 1);
+      Atomics.add(words, EPOCH, 1);
+      Atomics.notify(words, EPOCH);
       for (const port of ports.values()) port.postMessage(setup);
-      const started = Array.from({ length: threads - 1 }, (_, at) => ready(at + 1));
-      return (await Promise.all(started)).filter(Boolean);
+      const started = await Promise.all(Array.from({ length: threads - 1 }, (_, at) => ready(at + 1)));
+      Atomics.store(words, STOP, 0);
+      stopped = false;
+      for (const port of ports.values()) port.postMessage(null);
+      return started.filter(Boolean);
     },
 
     replace(number) {
-      starts.delete(number);
       self.postMessage({ replace: number });
       return ready(number);
     },

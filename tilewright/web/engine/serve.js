@@ -1,26 +1,35 @@
-// A worker of the pool: inside the driver's `serve` it takes part in every run, until it is ended.
-// Once it serves, no message reaches it any more; words in shared memory do.
+// A worker of the pool: inside the driver's `serve` it takes part in runs until the stop word is set.
+// While it serves, no message reaches it; words in shared memory do.
 
 import { instantiate, leaveRun, live, TRAP, wordsOf } from './driver.js';
 
-/** @type {T.Serve} */
-async function serve(setup, number, port) {
-  try {
-    const driver = await instantiate(setup, number);
-    port.postMessage('');
+self.addEventListener('message', async ({ data: { port, number } }) => {
+  await live();
+  /** @type {T.Driver | null} */
+  let driver;
+  /** @type {Int32Array} */
+  let words;
+  let turn = Promise.resolve();
+
+  /** A setup to take on, or null: serve. @type {T.Take} */
+  async function take(setup) {
+    if (!setup) return serve();
+    driver = null;
+    words = wordsOf(setup.memory);
+    const problem = await instantiate(setup, number).then((made) => ((driver = made), ''), String);
+    port.postMessage({ version: setup.version, problem });
+  }
+
+  function serve() {
     for (;;) {
       try {
-        return driver.serve(number);
+        return driver?.serve(number);
       } catch {
-        // The kernel's fault, not the worker's: the run ends with an error, and the next one may come.
-        leaveRun(wordsOf(setup.memory), number, TRAP);
+        // The kernel's fault, not the worker's: this run ends with an error, the next may come.
+        leaveRun(words, number, TRAP);
       }
     }
-  } catch (error) {
-    port.postMessage(String(error));
   }
-}
 
-self.addEventListener('message', ({ data: { port, number } }) => {
-  live().then(() => (port.onmessage = (/** @type {MessageEvent} */ { data }) => serve(data, number, port)));
+  port.onmessage = (/** @type {MessageEvent} */ { data }) => (turn = turn.then(() => take(data)));
 });

@@ -59,7 +59,7 @@ export async function openStore() {
     async read(name, region) {
       const file = await handle(name);
       if (!file) return false;
-      // Only workers have access handles, and in some browsers only one reader at a time.
+      // Only workers have access handles; in some browsers only one reader has.
       const access = await openAccess(file, { mode: 'read-only' }).catch(() => null);
       try {
         if (access) return access.getSize() === region.length && access.read(region, { at: 0 }) === region.length;
@@ -97,7 +97,7 @@ export async function openStore() {
         });
       } catch (error) {
         // Another tab reads that very file: then it is kept.
-        if (!isNamed(error, 'NoModificationAllowedError')) fail(error);
+        if (!isTaken(error)) fail(error);
       }
     },
 
@@ -128,22 +128,22 @@ export async function openStore() {
 /** @param {Blob} file */
 const bytesOf = async (file) => new Uint8Array(await file.arrayBuffer());
 
-/** @type {T.IsNamed} */
-const isNamed = (error, name) => error?.name === name;
+/** @param {any} error */
+const isTaken = (error) => error?.name === 'NoModificationAllowedError';
 
 /** @type {T.OpenAccess} */
 async function openAccess(file, options) {
   try {
     return await file.createSyncAccessHandle?.(options) ?? null;
   } catch (error) {
-    if (isNamed(error, 'NoModificationAllowedError')) return null;
+    if (isTaken(error)) return null;
     throw error;
   }
 }
 
 const root = async () => navigator.storage?.getDirectory().catch(() => null);
 
-/** How many bytes of bundle files this origin keeps. */
+/** Bytes of bundle files that this origin keeps. */
 export async function cachedBytes() {
   /** @type {any} */
   const folder = await (await root())?.getDirectoryHandle(FOLDER).catch(() => null);
@@ -152,7 +152,7 @@ export async function cachedBytes() {
   return sum;
 }
 
-/** Forgets every bundle file; returns how many bytes there were. */
+/** Forgets every bundle file; returns their bytes. */
 export async function clearCache() {
   const bytes = await cachedBytes();
   await (await root())?.removeEntry(FOLDER, { recursive: true }).catch(() => {});

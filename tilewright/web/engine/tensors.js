@@ -1,6 +1,5 @@
 // Tensors at the engine's border: what a caller gives must be what the manifest promises.
-// Output: arrays to write, sizes, a plan, or an error that names the tensor and the fix.  And the copying
-// to and from a bundle's memory: by the page if that is shared, else by the worker.
+// Output: arrays, a plan, or an error that names tensor and fix; copies to and from memory.
 
 import { EngineError } from './errors.js';
 
@@ -70,8 +69,8 @@ function convert(info, given) {
   const { name, dtype } = info;
   const { array, also = [], range } = KINDS[dtype];
   const found = typeName(given);
-  const takes = [array.name, ...also];
   const plain = found === 'Array';
+  const takes = [array.name, ...also];
   if (!plain && !takes.includes(found)) {
     throw inputError(info, `has the wrong type: expected ${dtype}, found ${found}`,
       `Give ${[...takes, 'a plain array'].join(' or ')}`, { expected: dtype, found });
@@ -90,7 +89,7 @@ function convert(info, given) {
 function fits(value, dtype, range) {
   if (!range) return typeof value === 'number';
   if (typeof value === 'boolean') return dtype === 'bool';
-  // A bigint that does not survive the trip through 64 bits is too large; others are exact.
+  // A bigint that 64 bits change is too large; others are exact.
   if (typeof value === 'bigint') return dtype === 'i64' && BigInt.asIntN(64, value) === value;
   return Number.isInteger(value) && Number(value) >= range[0] && Number(value) <= range[1];
 }
@@ -130,8 +129,7 @@ const inputError = ({ name }, problem, hint, facts) => new EngineError('input', 
 
 /** @type {T.PickPlan} */
 export function pickPlan(plans, sizes) {
-  const wanted = Object.entries(sizes);
-  const index = plans.findIndex(({ dims }) => wanted.every(([name, size]) => size <= dims[name]));
+  const index = plans.findIndex(({ dims }) => Object.entries(sizes).every(([name, size]) => size <= dims[name]));
   if (index >= 0) return index;
   const largest = plans[plans.length - 1].dims;
   const show = (/** @type {T.Sizes} */ dims) => Object.entries(dims).map(([name, size]) => `${name}=${size}`).join(', ');
@@ -154,7 +152,7 @@ export const copied = ({ data, shape }) => ({ data: data.slice(), shape });
 
 /** @type {T.WriteInputs} */
 export function writeInputs(buffer, places, tensors) {
-  // Of this memory only the input's own place is not overwritten before it is read.
+  // Of this memory only the input's own place is safe until it is read.
   const given = tensors.map((tensor, at) => {
     const { buffer: from, byteOffset, byteLength } = tensor.data;
     return from === buffer && (byteOffset !== places[at].address || byteLength !== places[at].bytes) ? copied(tensor) : tensor;
@@ -183,9 +181,6 @@ function copyBox(to, toShape, from, fromShape, box) {
   if (inner.every((length, axis) => length === toInner[axis] && length === fromInner[axis])) {
     return to.set(from.subarray(0, elementsOf(box)));
   }
-  const toStep = elementsOf(toInner);
-  const fromStep = elementsOf(fromInner);
-  for (let row = 0; row < box[0]; row++) {
-    copyBox(to.subarray(row * toStep), toInner, from.subarray(row * fromStep), fromInner, inner);
-  }
+  const [toStep, fromStep] = [toInner, fromInner].map(elementsOf);
+  for (let row = 0; row < box[0]; row++) copyBox(to.subarray(row * toStep), toInner, from.subarray(row * fromStep), fromInner, inner);
 }

@@ -119,6 +119,10 @@ export type Driver = {
 /** What each worker instantiates; kernels first, then the driver. */
 export type Setup = {
   modules: WebAssembly.Module[];
+  /** Kernels with table entries of their own, from `slots` on. */
+  tuned: Kernel[];
+  /** Of the pool: helpers say to which one they answer. */
+  version?: number;
   memory: WebAssembly.Memory;
   slots: number;
   scratch: number;
@@ -152,6 +156,20 @@ export type RunResult = {
   run: number;
 };
 
+/** Another kernel for all steps of a specification (number in kernels.json); null: the bundle's own again. */
+export type Change = {
+  spec: number;
+  module: WebAssembly.Module | null;
+  tiles?: number;
+  /** By number of the plan, tiles per ticket; 0: one ticket. */
+  grains?: Record<number, number>;
+  /** Bytes of staging memory that a worker needs. */
+  scratch?: number;
+};
+export type Kernel = Required<Change> & { module: WebAssembly.Module };
+/** The engine worker's side of a loaded bundle; `images`: its plans as the compiler made them, once kernels were exchanged. */
+export type Loaded = Omit<Awaited<ReturnType<typeof import('./loader.js').loadBundle>>, 'setup'> & { setup: Setup; images?: Uint32Array[] };
+
 /** A loaded bundle, as `load` of engine.js gives it. */
 export interface Engine {
   /** What was loaded, where it runs, and what is lost here. */
@@ -179,11 +197,20 @@ export interface Engine {
   time(options?: { bucket?: Sizes; runs?: number; warmup?: number }): Promise<Times & { bucket: Sizes }>;
   /**
    * Times each step of a plan by itself: the median over the runs, or the mean where the page's clock
-   * is too coarse for single steps (not cross-origin isolated).
+   * is too coarse for single steps (not cross-origin isolated).  `only` names the steps to run.
    */
-  profile(options?: { bucket?: Sizes; runs?: number }): Promise<{ steps: StepTime[]; bucket: Sizes }>;
+  profile(options?: { bucket?: Sizes; runs?: number; only?: number[] }): Promise<{ steps: StepTime[]; bucket: Sizes }>;
   /** A file that came with the bundle, verified and kept for the next visit. */
   asset(name: string): Promise<ArrayBuffer>;
+  /**
+   * Exchanges kernels between two runs, in all workers; those that start later get them too.  All of
+   * them or none: after an error the engine is as before.  Runs that were asked for earlier come first.
+   */
+  swap(changes: Change[]): Promise<void>;
+  /** Called when the number of open jobs changes, after a run with its plan and milliseconds, and with -1 at `dispose`. */
+  onjob(open: number, plan?: number, milliseconds?: number): void;
+  /** For tuners: the manifest, the memory if it is shared, and the bundle's files, verified. */
+  readonly parts: { manifest: Manifest; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
   /** Lets runs stop before their next tile, or go on.  Only on cross-origin isolated pages. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs in the worker reject with `host`, later ones with `disposed`. */
@@ -219,7 +246,7 @@ export type Message = {
 export interface Pool {
   /** A helper was started, for the first time or anew. */
   add(number: number, port: MessagePort): void;
-  /** `threads` counts the engine worker too; gives what went wrong. */
+  /** Has all helpers take on a setup, the first or another; `threads` counts the engine worker too; gives what went wrong. */
   start(setup: Setup, threads: number): Promise<string[]>;
   /** Replaces a helper that died. */
   replace(number: number): Promise<string>;
@@ -232,10 +259,9 @@ export type Work = { plan: number; tensors?: Tensor[] };
 export interface Machine {
   /** `wanted` asks for outputs in the answer. */
   run(work: Work & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };
-  /** Calls the driver again and again; only the calls are timed. */
-  time(work: Work & { runs: number; warmup: number }): Times;
-  /** Times each step by itself. */
-  profile(work: Work & { runs: number }): { steps: StepTime[] };
+  /** Puts the inputs into memory, if there are any. */
+  take(work: Work): void;
+  call: Call;
 }
 export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null> };
 
@@ -346,12 +372,11 @@ export type InferShape = (info: TensorInfo, elements: number) => number[];
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
 export type InputError = (info: TensorInfo, problem: string, hint: string, facts: Facts) => Error;
 /** Pointer and manifest: enough to say what a bundle is. */
-export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; manifestBytes: number; files: Files; store: Store; base: URL }>;
+export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
 /** The manifest's memory, and scratch for each further thread. */
 export type Allocate = (manifest: Manifest, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
 /** Each file straight to its address, a few at a time. */
 export type FillMemory = (parts: { ref: FileRef; address: number }[], memory: WebAssembly.Memory, files: Files) => Promise<void>;
-export type ReadAsset = (manifest: Manifest, files: Files, name: string) => Promise<ArrayBuffer>;
 export type Get = (file: string, cache: RequestCache) => Promise<Response>;
 /** Chunk by chunk, then checked; `kept` is how its bytes are counted. */
 export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
@@ -368,7 +393,7 @@ export type Lodged = { worker: Worker; lock: string };
 export type Enqueue = (job: () => Promise<any>) => Promise<any>;
 /** A request whose inputs come first: into memory, or with the message.  Runs may take place `here`. */
 export type Ask = (kind: string, work: any, tensors: Tensor[], here?: Machine | null) => any;
-export type Repeat = (kind: string, bucket: Sizes, counts: { runs: number; warmup?: number }) => Promise<any>;
+export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all' }) => Promise<any>;
 /** Outputs that came with a message, in the arrays that were given for them. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
 export type RequireCount = (name: string, value: number, least: number, most?: number) => void;
@@ -383,17 +408,18 @@ export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
 /** The files that a load needs, each content once. */
 export type NeededFiles = (manifest: Manifest, code: Code) => FileRef[];
+/** The exports of a module; modules fill the table that they are given. */
+export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Ends the run that is under way because this worker will not go on with it. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
-/** `near` runs short plans in the page, if memory is shared. */
-export type MakeEngine = (link: Link, info: Info, plans: Plan[], near: Machine | null) => Engine;
+/** `near` runs short plans in the page, if memory is shared; `nearby` makes another one. */
+export type MakeEngine = (link: Link, info: Info, manifest: Manifest, nearby: (tuned: Kernel[]) => Promise<Machine | null>, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
 export type RegionOf = (buffer: ArrayBufferLike, place: Placed) => any;
-export type Serve = (setup: Setup, number: number, port: MessagePort) => Promise<void>;
-export type IsNamed = (error: any, name: string) => boolean;
+export type Take = (setup: Setup | null) => Promise<void>;
 /** Null if somebody else has it open, or outside of a worker. */
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Large results move to the main thread instead of being copied. */

@@ -1,12 +1,12 @@
 // The worker's message loop: every request of link.js gets exactly one answer.
-// Runs are synchronous here; their order is the main thread's business.
+// Runs are synchronous; their order is the page's business.
 
 import { live } from './driver.js';
 import { asEngineError } from './errors.js';
-import { loadBundle, readAsset } from './loader.js';
+import { loadBundle } from './loader.js';
 import { makePool } from './pool.js';
 
-/** Nothing else is asked before the load has ended. @type {Awaited<ReturnType<typeof loadBundle>>} */
+/** Nothing else is asked before the load has ended. @type {T.Loaded} */
 let bundle;
 const pool = makePool();
 /** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
@@ -23,16 +23,16 @@ const HANDLERS = {
   async load({ url, limits, threads }) {
     bundle = await loadBundle(url, limits, { threads, pool, claim }, (progress) => self.postMessage({ progress }));
     const { info, manifest, setup } = bundle;
-    return { info, plans: manifest.plans, setup: { ...setup, memory: null } };
+    return { info, manifest, setup: { ...setup, memory: null } };
   },
   run: (work) => bundle.machine.run(work),
-  time: (work) => bundle.machine.time(work),
-  profile: (work) => bundle.machine.profile(work),
-  asset: ({ name }) => readAsset(bundle.manifest, bundle.files, name),
+  measure: async (work) => (await import('../tune/measure.js')).measure(bundle, work),
+  file: async (ref) => (await bundle.files.bytes(ref)).buffer,
+  swap: async (kernels) => (await import('../tune/exchange.js')).exchange(bundle, pool, kernels),
 };
 
 /** @type {T.LargeParts} */
-const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value.outputs?.map((/** @type {T.Output} */ { data }) => data.buffer) ?? []);
+const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value?.outputs?.map((/** @type {T.Output} */ { data }) => data.buffer) ?? []);
 
 self.addEventListener('message', async ({ data: { id, kind, params, helper, lost, memory } }) => {
   if (helper) return pool.add(helper.number, helper.port);

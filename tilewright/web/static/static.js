@@ -9,11 +9,9 @@ import { pyodideSource } from '../tune/pyodide.js';
 const BUNDLE = new URL('.', location.href);
 /** Milliseconds to wait for the service worker that isolates the page. */
 const PATIENCE = 5000;
-/** Fetched only when a page tunes. */
-const TUNER = '../tune/tuner.js';
 const RELOADED = 'tilewright-reloaded';
 
-/** @type {Record<string, (signal: AbortSignal) => S.Source>} */
+/** @type {Record<string, (signal: AbortSignal) => Tune.Source>} */
 const SOURCES = {
   static: (signal) => folderSource(new URL('tuning/', BUNDLE), { signal }),
   client: (signal) => pyodideSource({ bundle: BUNDLE, signal }),
@@ -81,7 +79,7 @@ async function start() {
   button.disabled = false;
   button.addEventListener('click', () => stop.abort());
   show('state', 'tuning');
-  const { tune } = await import(TUNER);
+  const { tune } = await import('../tune/tuner.js');
   const { rounds } = await tune(engine, { source, budget: 1, signal: stop.signal, onEvent: note });
   button.disabled = true;
   show('state', `done after ${rounds} trials`);

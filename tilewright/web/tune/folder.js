@@ -28,7 +28,7 @@ export const filesOf = (url, signal) => bundleFiles({ base: new URL(url), store:
 /**
  * @param {string | URL} url of the folder `tuning/`
  * @param {{signal?: AbortSignal}} [options]
- * @returns {S.Source}
+ * @returns {Tune.Source}
  */
 export function folderSource(url, { signal } = {}) {
   const stop = new AbortController();
@@ -38,7 +38,7 @@ export function folderSource(url, { signal } = {}) {
   let reading = null;
   /** @type {Map<number, S.ListedKernel>} */
   let listed = new Map();
-  /** @type {{spec: number, candidate: number}[]} */
+  /** @type {S.Trial[]} */
   let left = [];
 
   /** Asked again if it failed. */
@@ -63,7 +63,7 @@ export function folderSource(url, { signal } = {}) {
       listed = new Map(kernels.map((/** @type {S.ListedKernel} */ kernel) => [kernel.spec, kernel]));
       left = inOrder(kernels, hello);
       const offers = hello.specs.flatMap((spec) => listed.get(spec) ?? []);
-      return { type: 'welcome', compiler: tool, kernels: offers.map(({ candidates, order, ...offer }) => offer) };
+      return { compiler: tool, kernels: offers.map(({ candidates, order, ...offer }) => offer) };
     },
 
     async next() {
@@ -73,16 +73,16 @@ export function folderSource(url, { signal } = {}) {
       const { spec, candidate } = trial;
       const found = kernel.candidates[candidate];
       const module = await files.bytes(checked(blob(found)));
-      return { header: { type: 'kernel', spec, candidate, checksum: kernel.checksum, ...found }, module };
+      return { header: { spec, candidate, checksum: kernel.checksum, ...found }, module };
     },
 
-    async result() {},
+    result() {},
 
     async report({ nonce }) {
       return { nonce, accepted: false, reason: 'off' };
     },
 
-    async close() {
+    close() {
       left = [];
       stop.abort();
     },
@@ -92,14 +92,14 @@ export function folderSource(url, { signal } = {}) {
 /** @type {S.FileOf} */
 const blob = ({ digest, bytes }) => ({ file: `blobs/${digest}.wasm`, digest, bytes });
 
-/** The device's own class, or the first wider one that was built. @param {string} device @param {S.DeviceClass[]} classes @param {object} spaces */
+/** The device's own class, or the first wider one that was built. @type {S.Nearest} */
 function nearest(device, classes, spaces) {
   const table = new Map(classes.map((row) => [row.id, row]));
   const seen = new Set();
   let id = device;
   while (!Object.hasOwn(spaces, id) && table.has(id) && !seen.has(id)) {
     seen.add(id);
-    id = /** @type {S.DeviceClass} */ (table.get(id)).fallback;
+    id = /** @type {S.Row} */ (table.get(id)).fallback;
   }
   if (Object.hasOwn(spaces, id)) return id;
   throw new EngineError('unsupported-host', `There are no candidates for devices of class ${device}`,

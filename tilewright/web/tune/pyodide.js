@@ -11,11 +11,11 @@ import { inOrder } from './order.js';
 const START_LIMIT = 120_000;
 const LIMIT = 60_000;
 
-/** @param {S.PyodideOptions} options @returns {S.Source} */
+/** @param {S.PyodideOptions} options @returns {Tune.Source} */
 export function pyodideSource({ bundle, compiler = new URL('../compiler/', import.meta.url), pyodide = compiler, signal, onProgress = () => {} }) {
   const stop = new AbortController();
   const ended = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-  /** @type {{spec: number, candidate: number}[]} */
+  /** @type {S.Trial[]} */
   let left = [];
   /** @type {ReturnType<typeof startWorker> | null} */
   let worker = null;
@@ -51,7 +51,7 @@ export function pyodideSource({ bundle, compiler = new URL('../compiler/', impor
       /** @type {S.Ordered[]} */
       const kernels = await compiling.ask('open', { ...hello, kernels: new TextDecoder().decode(bytes), plans }, START_LIMIT);
       left = inOrder(kernels, hello);
-      return { type: 'welcome', compiler: tool, kernels: kernels.map(({ order, ...offer }) => offer) };
+      return { compiler: tool, kernels: kernels.map(({ order, ...offer }) => offer) };
     },
 
     async next() {
@@ -59,13 +59,13 @@ export function pyodideSource({ bundle, compiler = new URL('../compiler/', impor
       return trial && worker ? worker.ask('make', trial, LIMIT) : null;
     },
 
-    async result() {},
+    result() {},
 
     async report({ nonce }) {
       return { nonce, accepted: false, reason: 'off' };
     },
 
-    async close() {
+    close() {
       left = [];
       worker?.end();
       stop.abort();

@@ -40,7 +40,7 @@ const HANDLERS = {
     return { tool: client.TOOL, python: started - start, compiler: performance.now() - started };
   },
 
-  /** @returns {S.DeviceClass[]} */
+  /** @returns {S.Row[]} */
   classes: () => JSON.parse(call('classes')[0]),
 
   /** @returns {S.Ordered[]} */

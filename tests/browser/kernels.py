@@ -1,0 +1,120 @@
+"""Candidates for the tuning tests: other schedules of a bundle's kernels, and wrong kernels.
+
+Input: a bundle folder, a number of a kernel specification.  Output: what a source sends: the header
+of docs/tuning-protocol.md with the module in base64.  Wrong ones look right from outside.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.bundle import open_bundle
+from tilewright.kernel.expr import Const
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.wasm import TARGETS, CompiledKernel, WasmTarget, link
+from tilewright.targets.wasm.emit import assemble, flatten
+from tilewright.targets.wasm.ir import BrIf, Func, Local, Loop, Stmt, Trap, const
+from tilewright.tuning.candidates import build, grains_of, kernels_of, space_of
+
+Sent = dict[str, Any]
+
+#: What every wrong kernel with a visible result gives.
+MARK = 7.0
+
+
+def device_of(variant: str) -> DeviceClass:
+    """The widest class that runs this code."""
+    return [c for c in CLASSES.values() if c.variant == variant and c.kind == "wasm"][-1]
+
+
+class Kernels:
+    """The kernels of one bundle as one variant runs them."""
+
+    def __init__(self, folder: Path, variant: str) -> None:
+        self.bundle = open_bundle(folder)
+        self.kernels = kernels_of(self.bundle)
+        self.target: WasmTarget = TARGETS[variant]
+        self.device = device_of(variant)
+
+    def specs(self, anchor: str) -> list[int]:
+        return [n for n, kernel in enumerate(self.kernels) if kernel.anchor == anchor]
+
+    def others(self, spec: int, most: int = 2) -> list[Sent]:
+        """Some candidates, from the best to the worst in their order of trial."""
+        space = space_of(self.kernels[spec], self.device)
+        chosen = space.order[:: max(1, len(space.order) // most)][:most]
+        sent = [self.sent(spec, n, space.schedules[n]) for n in chosen]
+        limit = self.bundle.manifest.memory.scratch_bytes
+        return [header for header in sent if header["scratch"] <= limit]
+
+    def sent(
+        self, spec: int, candidate: int, schedule: Schedule, kernel: Kernel | None = None
+    ) -> Sent:
+        made = build(kernel or self.kernels[spec], schedule, self.target)
+        return self._header(spec, candidate, made.module, made.tiles, made.scratch, str(schedule))
+
+    def wrong(self, how: str, spec: int, candidate: int = 900) -> Sent:
+        """A kernel with a fault; all else about it is right."""
+        kernel = self.kernels[spec]
+        schedule = space_of(kernel, self.device).schedules[0]
+        marked = replace(kernel, value=Const(MARK, kernel.dtype))
+        match how:
+            case "value":
+                return self.sent(spec, candidate, schedule, marked)
+            case "outside":
+                beyond = replace(kernel, store=kernel.store + 4)
+                return self.sent(spec, candidate, schedule, beyond)
+            case "nan":
+                nan = replace(kernel, value=Const(float("nan"), kernel.dtype))
+                return self.sent(spec, candidate, schedule, nan)
+            case "tile":
+                small = replace(schedule, x1=schedule.x0, y1=schedule.y0)
+                sent = self.sent(spec, candidate, small)
+                tiles = sent["tiles"] - 1
+                return sent | {"tiles": tiles, "grains": self._grains(spec, tiles)}
+            case "trap":
+                return self._made_by_hand(spec, candidate, (Trap(),))
+            case "endless":
+                return self._made_by_hand(spec, candidate, (Loop((BrIf(0, const(1)),)),))
+            case "digest":
+                sent = self.sent(spec, candidate, schedule)
+                return sent | {"digest": hashlib.sha256(b"another").hexdigest()}
+            case "bytes":
+                return self._header(spec, candidate, b"\0asm no module", 1, 0, "")
+            case "scratch":
+                most = self.bundle.manifest.memory.scratch_bytes
+                return self.sent(spec, candidate, schedule) | {"scratch": most + 1}
+        raise AssertionError(how)
+
+    def _made_by_hand(self, spec: int, candidate: int, body: tuple[Stmt, ...]) -> Sent:
+        params = tuple(Local(name, "i32", 0) for name in ("args", "first", "last"))
+        code = assemble([flatten(Func("kernel", params, body))], self.target)
+        module = link([CompiledKernel("kernel", code)], self.target, 1)
+        return self._header(spec, candidate, module, 4, 0, "by hand")
+
+    def _header(
+        self, spec: int, candidate: int, module: bytes, tiles: int, scratch: int, schedule: str
+    ) -> Sent:
+        return {
+            "type": "kernel",
+            "spec": spec,
+            "candidate": candidate,
+            "mark": "extended",
+            "schedule": schedule,
+            "checksum": "0" * 16,
+            "digest": hashlib.sha256(module).hexdigest(),
+            "tiles": tiles,
+            "grains": self._grains(spec, tiles),
+            "scratch": scratch,
+            "bytes": len(module),
+            "module": base64.b64encode(module).decode(),
+        }
+
+    def _grains(self, spec: int, tiles: int) -> dict[int, int]:
+        return grains_of(self.bundle, self.target.name, spec, tiles)

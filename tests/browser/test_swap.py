@@ -1,0 +1,131 @@
+"""Kernels are exchanged between two runs: in every worker, in the page, all of them or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .bundles import BERT_LENGTHS, Array, Library
+from .conftest import Visit
+from .driver import Page
+from .kernels import MARK, Kernels, Sent
+from .serving import Site, serving
+from .test_run import sentence
+
+BUSY = {"x": 1024 * 1024}
+
+
+def plain(inputs: dict[str, Array]) -> dict[str, list[float]]:
+    return {name: value.ravel().tolist() for name, value in inputs.items()}
+
+
+def arrays(result: dict[str, Any]) -> list[list[Array]]:
+    return [[np.array(data, np.float64) for data in run] for run in result["outputs"]]
+
+
+def same(a: dict[str, Any], b: dict[str, Any], tolerance: float = 0.0) -> bool:
+    pairs = zip(arrays(a), arrays(b), strict=True)
+    return all(
+        np.allclose(x, y, rtol=tolerance, atol=tolerance)
+        for run, other in pairs
+        for x, y in zip(run, other, strict=True)
+    )
+
+
+def kernels(page: Page, site: Site, library: Library, name: str) -> Kernels:
+    """The bundle's kernels as this browser runs them."""
+    return Kernels(library.path(name), page.do("variant", url=site.bundle(name)))
+
+
+def back(spec: int) -> Sent:
+    return {"spec": spec, "module": None}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_results_stay_through_swaps(visit: Visit, library: Library, threads: int) -> None:
+    """Buckets, several kernels at once, one after the other, and back."""
+    with serving({"bert": library.path("bert")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "bert")
+        others = {s: known.others(s) for s in known.specs("contract")}
+        specs = [s for s, sent in others.items() if sent]
+        first = [others[s][0] for s in specs]
+        last = [others[s][-1] for s in specs]
+        lengths = [plain(sentence(n)) for n in (3, *BERT_LENGTHS)]
+        rounds = [first, last[:2], [back(specs[0])], last, [back(s) for s in specs]]
+        # one that is visibly wrong shows that it runs
+        marked = known.wrong("value", specs[-1])
+        found = page.do(
+            "swaps",
+            url=site.bundle("bert"),
+            inputs=lengths,
+            rounds=[*rounds, [marked], [back(specs[-1])]],
+            options={"threads": threads},
+        )
+    assert found["threads"] == threads
+    start, *rest, wrong, again = found["results"]
+    assert [r["error"] for r in found["results"]] == [None] * 8
+    assert len(specs) > 2
+    assert all(same(r, start, 1e-4) for r in rest)
+    assert same(rest[-1], start)
+    assert not same(wrong, start, 1e-2)
+    assert same(again, start)
+
+
+def test_a_swap_takes_its_place_among_the_runs(visit: Visit, library: Library) -> None:
+    with serving({"linear": library.path("linear"), "busy": library.path("busy")}) as site:
+        for name, inputs in (("linear", {"x": [1.0] * 96}), ("busy", BUSY)):
+            page = visit(site.blank)
+            known = kernels(page, site, library, name)
+            change = known.wrong("value", 0)
+            ask = {"url": site.bundle(name), "inputs": inputs, "change": change}
+            found = page.do("swapInQueue", **ask)
+            assert all(MARK not in ends for ends in (*found[:6], found[-1]))
+            assert found[6:12] == [[MARK, MARK]] * 6
+
+
+def test_a_worker_that_starts_later_has_it_too(visit: Visit, library: Library) -> None:
+    with serving({"busy": library.path("busy")}) as site:
+        page = visit(site.blank)
+        change = kernels(page, site, library, "busy").wrong("value", 0)
+        ask = {"url": site.bundle("busy"), "inputs": BUSY, "change": change, "mark": MARK}
+        found = page.do("swapThenDeath", **ask)
+    assert found["all"] == [True] * 10
+    assert found["back"]
+    assert found["workers"] >= 1
+
+
+@pytest.mark.parametrize("isolation", [True, False])
+def test_all_or_nothing(visit: Visit, library: Library, isolation: bool) -> None:
+    """Whatever is wrong with one of two changes, neither is made."""
+    with serving({"bert": library.path("bert")}, isolation=isolation) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "bert")
+        one, other = known.specs("contract")[:2]
+        good = known.wrong("value", one)
+        shared = known.wrong("value", other)
+        faults: list[Sent] = [
+            known.wrong("scratch", other),
+            shared | {"spec": 9999},
+            shared | {"tiles": 0},
+            shared | {"tiles": 1.5},
+            shared | {"grains": {"0": -1}},
+            shared | {"module": "AGFzbQEAAAA="},  # an empty module
+        ]
+        found = page.do(
+            "swaps",
+            url=site.bundle("bert"),
+            inputs=[plain(sentence(3))],
+            rounds=[*([good, fault] for fault in faults), [good], [back(one)]],
+            options={"threads": 2},
+        )
+    start, *rest, changed, again = found["results"]
+    assert [r["error"]["code"] for r in rest] == ["input"] * len(faults)
+    assert all(r["error"]["hint"] for r in rest)
+    assert "reserves" in rest[0]["error"]["hint"]
+    assert all(same(r, start) for r in rest)
+    assert changed["error"] is None
+    assert not same(changed, start, 1e-2)
+    assert same(again, start)

@@ -1,0 +1,246 @@
+"""The tuning loop in real browsers, with sources that the tests make; no test looks at a time."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.server.app import WEB
+
+from .bundles import Library
+from .conftest import Visit
+from .serving import serving
+from .test_run import sentence
+from .test_swap import kernels, plain
+
+LINEAR = {"x": [(n * 7 % 13) / 4 - 1 for n in range(96)]}
+
+
+def close(found: dict[str, Any]) -> bool:
+    pairs = zip(found["before"], found["after"], strict=True)
+    return all(np.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in pairs)
+
+
+def verdicts(found: dict[str, Any]) -> list[str]:
+    assert "error" not in found, found
+    return [e["verdict"] for e in found["events"] if e["type"] == "trial"]
+
+
+def test_a_whole_session(visit: Visit, library: Library) -> None:
+    """Candidates of several kernels are tried, told, and change no result."""
+    with serving({"bert": library.path("bert")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "bert")
+        sent = [k for s in known.specs("contract")[:3] for k in known.others(s, 3)]
+        sent += [k for s in known.specs("rowwise")[:1] for k in known.others(s, 2)]
+        found = page.do(
+            "tune", url=site.bundle("bert"), kernels=sent, inputs=plain(sentence(9)),
+            options={"report": True}, limits={"threads": 2},
+        )  # fmt: skip
+    assert close(found)
+    trials = [e for e in found["events"] if e["type"] == "trial"]
+    assert trials
+    assert {e["verdict"] for e in trials} <= {"faster", "same", "slower"}
+    assert [(r["spec"], r["candidate"]) for r in found["log"]["results"]] == [
+        (e["spec"], e["candidate"]) for e in trials
+    ]
+    kinds = [e["type"] for e in found["events"]]
+    assert kinds[:2] == ["start", "latency"]
+    assert kinds[-1] == "end"
+    summary = found["summary"]
+    assert summary["rounds"] == len(trials)
+    assert summary["class"] == "test"
+    won = {e["spec"]: e["candidate"] for e in found["events"] if e["type"] == "swap"}
+    for kernel in summary["kernels"]:
+        assert kernel["current"]["candidate"] == won.get(kernel["spec"], 0)
+        assert (kernel["gain"] > 1) == (kernel["spec"] in won)
+    hello = found["log"]["hello"]
+    assert hello["bundle"] == "bert"
+    assert hello["digest"] == known.bundle.pointer.manifest.digest
+    assert sum(hello["shares"]) == pytest.approx(1, abs=0.1)
+    assert {r["spec"] for r in found["log"]["reports"]} == {e["spec"] for e in trials if e["ratio"]}
+    assert all(1 <= len(r["top"]) <= 5 for r in found["log"]["reports"])
+    assert found["log"]["closed"]
+
+
+WRONG = {
+    "value": "wrong",
+    "outside": "wrong",
+    "nan": "wrong",
+    "tile": "wrong",
+    "trap": "trapped",
+    "endless": "hung",
+    "digest": "refused",
+    "bytes": "refused",
+    "scratch": "refused",
+}
+
+
+def test_wrong_candidates_are_never_adopted(visit: Visit, library: Library) -> None:
+    """Each in its own way; a right one after them is tried as if nothing had been."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "linear")
+        sent = [known.wrong(how, 0, 900 + n) for n, how in enumerate(WRONG)]
+        sent += known.others(0, 1)
+        ask = {"url": site.bundle("linear"), "kernels": sent, "inputs": LINEAR}
+        found = page.do("tune", **ask, options={"patience": 1500})
+        *wrong, right = verdicts(found)
+        assert dict(zip(WRONG, wrong, strict=True)) == WRONG
+        assert right in {"faster", "same", "slower"}
+        assert close(found)
+        # on the next visit nobody offers them again, whatever the source has
+        later = page.do("tune", **ask, options={"patience": 1500})
+    assert verdicts(later) == []
+    assert later["log"]["hello"]["tried"]["0"] == [s["candidate"] for s in sent]
+
+
+def test_winners_come_back_without_a_source(visit: Visit, library: Library) -> None:
+    """A much better kernel is adopted, kept, and there before the first run of the next visit."""
+    x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "poor")
+        best = known.others(0, 1)
+        ask = {"url": site.bundle("poor"), "inputs": x, "limits": {"threads": 1}}
+        found = page.do("tune", **ask, kernels=[known.wrong("value", 0), *best], again=True)
+        assert verdicts(found) == ["wrong", "faster"]
+        assert close(found)
+        (swap,) = (e for e in found["events"] if e["type"] == "swap")
+        assert swap["ratio"] > 1
+        assert swap["candidate"] == best[0]["candidate"]
+        (kernel,) = found["summary"]["kernels"]
+        assert kernel["gain"] == swap["ratio"]
+        assert kernel["current"]["schedule"] == best[0]["schedule"]
+        assert found["restored"] == 1
+        # the very same code
+        assert found["later"] == found["after"]
+        again = page.do("tune", **ask, kernels=best, again=True)
+        assert verdicts(again) == []
+        assert again["restored"] == 1
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "another"])
+def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how: str) -> None:
+    x = {"x": [0.5] * (96 * 256)}
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        best = kernels(page, site, library, "poor").others(0, 1)
+        ask = {"url": site.bundle("poor"), "inputs": x}
+        found = page.do("tune", **ask, kernels=best, again=True)
+        assert found["restored"] == 1
+        assert page.do("spoilWinners", url=site.bundle("poor"), how=how) == {
+            "restored": 0,
+            "left": 0,
+        }
+
+
+@pytest.mark.parametrize("lose", [[-1], [0], [1], [2, -2], [0, 1, 2]])
+def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: list[int]) -> None:
+    """While it is opened, before, between and after kernels: each is tried once."""
+    with serving({"bert": library.path("bert")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "bert")
+        sent = known.others(known.specs("contract")[0], 3)
+        found = page.do(
+            "tune", url=site.bundle("bert"), kernels=sent, inputs=plain(sentence(9)), lose=lose
+        )
+    assert len(verdicts(found)) == len(sent) >= 2
+    assert sum(e["type"] == "lost" for e in found["events"]) == len([n for n in lose if n >= -1])
+    assert found["log"]["opened"] == 1 + len(lose)
+    tried = [r["candidate"] for r in found["log"]["results"]]
+    assert tried == [s["candidate"] for s in sent]
+
+
+@pytest.mark.parametrize("after", ["", "start", "latency", "trial"])
+@pytest.mark.parametrize("how", ["dispose", "abort"])
+def test_the_end_in_mid_session(visit: Visit, library: Library, how: str, after: str) -> None:
+    """Tuning ends with what it has; an engine that was not disposed works on."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "linear")
+        sent = [*known.others(0, 1), known.wrong("endless", 0)]
+        ask = {"url": site.bundle("linear"), "kernels": sent, "inputs": LINEAR}
+        found = page.do("tuneEnds", **ask, how=how, after=after)
+        assert not page.do("log")["errors"]
+    assert found["closed"]
+    assert found["types"][-1] == "end"
+    assert found["rounds"] <= 1
+    assert found["later"] == ("disposed" if how == "dispose" else "done")
+    if how == "abort":
+        np.testing.assert_allclose(found["found"], found["before"], 1e-5, 1e-5)
+
+
+def test_a_hidden_page_pauses(visit: Visit, library: Library) -> None:
+    with serving({"bert": library.path("bert")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "bert")
+        sent = [k for s in known.specs("contract")[:3] for k in known.others(s, 3)]
+        types = page.do("tuneHidden", url=site.bundle("bert"), kernels=sent)
+    paused, resumed = types.index("paused: hidden"), types.index("resumed")
+    # what was on its way may still arrive
+    assert types[paused:resumed].count("trial") <= 1
+    assert types.count("trial") == len(sent)
+    assert types[-1] == "end"
+
+
+def test_trials_rest_while_a_run_waits(visit: Visit, library: Library) -> None:
+    with serving({"bert": library.path("bert")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "bert")
+        sent = [k for s in known.specs("contract")[:2] for k in known.others(s, 2)]
+        ask = {"url": site.bundle("bert"), "kernels": sent, "inputs": plain(sentence(9))}
+        found = page.do("tuneWhileRunning", **ask)
+    assert found["wrong"] == []
+    assert found["runs"] > 0
+    assert found["paused"]
+    assert found["trials"] == len(sent)
+
+
+def test_one_tab_tunes_and_the_other_waits(visit: Visit, library: Library) -> None:
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        sent = kernels(page, site, library, "linear").others(0, 1)
+        found = page.do("tuneTwice", url=site.bundle("linear"), kernels=sent)
+    assert found["first"][-1] == "latency"
+    assert found["second"] == ["another tab"]
+    assert found["ended"]["rounds"] == 1
+    assert found["ended"]["types"][:3] == ["paused", "resumed", "start"]
+
+
+BACKWARDS = """
+const now = performance.now.bind(performance);
+let looks = 0;
+performance.now = () => (++looks % 3 ? now() : now() - 1e6 * (looks % 2 ? 1 : -1));
+"""
+
+
+def test_a_clock_that_jumps(visit: Visit, library: Library, tmp_path: Path) -> None:
+    """Forwards and backwards: the session ends, and no result changes."""
+    web = shutil.copytree(WEB, tmp_path / "web")
+    worker = web / "tune" / "trial_worker.js"
+    worker.write_text(BACKWARDS + worker.read_text())
+    with serving({"linear": library.path("linear")}, web=web) as site:
+        page = visit(site.blank)
+        sent = kernels(page, site, library, "linear").others(0, 2)
+        found = page.do("tune", url=site.bundle("linear"), kernels=sent, inputs=LINEAR)
+    assert len(verdicts(found)) == len(sent)
+    assert set(verdicts(found)) <= {"faster", "same", "slower"}
+    assert close(found)
+    assert found["summary"]["seconds"] < 1e3
+
+
+def test_without_isolation(visit: Visit, library: Library) -> None:
+    """Coarse clocks and no shared memory: tuning works on one thread."""
+    with serving({"poor": library.path("poor")}, isolation=False) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "poor")
+        sent = [known.wrong("value", 0), *known.others(0, 1)]
+        x = {"x": [0.25] * (96 * 256)}
+        found = page.do("tune", url=site.bundle("poor"), kernels=sent, inputs=x)
+    assert verdicts(found) == ["wrong", "faster"]
+    assert close(found)

@@ -1,0 +1,288 @@
+// Scenarios of swapping and tuning, for page.mjs.  They judge nothing: pytest does.
+
+/** What scenarios share, in the page: kernels as they come in JSON, a source of them, events. */
+export function tuningSpy() {
+  /** @type {any} */
+  const scope = globalThis;
+  const bytesOf = (/** @type {string} */ text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  scope.tuning = {
+    bytesOf,
+
+    /** Engine and tuner of this page; a bundle as it is used. @param {string} url @param {object} [options] */
+    async open(url, options) {
+      const [{ load, EngineError }, { tune }, persist] = await Promise.all(['/engine/engine.js', '/tune/tuner.js', '/tune/persist.js']
+        .map((file) => import(new URL(file, location.href).href)));
+      scope.tuning.EngineError = EngineError;
+      return { load, tune, persist, engine: await load(url, options) };
+    },
+
+    /** Resolves when an event says so. @param {any[]} events @param {(event: any) => boolean} test */
+    async until(events, test) {
+      while (!events.some(test)) await new Promise((resolve) => setTimeout(resolve, 5));
+    },
+
+    /** @param {any} sent */
+    async changeOf({ spec, module, tiles, grains, scratch }) {
+      return { spec, module: module && await WebAssembly.compile(bytesOf(module)), tiles, grains, scratch };
+    },
+
+    /** @param {any} outputs */
+    plain: (outputs) => Object.values(outputs).map((/** @type {any} */ { data }) => Array.from(data, Number)),
+
+    /**
+     * Gives these kernels, one after the other; `lose` says after how many the connection is lost, once each.
+     * @param {any[]} kernels @param {number[]} lose
+     */
+    listSource(kernels, lose = []) {
+      const log = { opened: 0, results: [], reports: [], hello: null, closed: false };
+      let left = [];
+      let given = 0;
+      return {
+        log,
+        async open(hello) {
+          log.opened++;
+          log.hello = hello;
+          if (lose.includes(-log.opened)) throw new scope.tuning.EngineError('network', 'lost while opening');
+          left = kernels.filter(({ spec, candidate }) => hello.specs.includes(spec) && !hello.tried[spec]?.includes(candidate));
+          const specs = [...new Set(left.map(({ spec }) => spec))];
+          return { compiler: 'test', kernels: specs.map((spec) => ({ spec, kind: 'kind', shape: 'shape', checksum: '0'.repeat(16), count: 9, default: 0, gold: null })) };
+        },
+        async next() {
+          if (lose.includes(given)) {
+            lose.splice(lose.indexOf(given), 1);
+            throw new scope.tuning.EngineError('network', 'lost');
+          }
+          const header = left.shift();
+          if (!header) return null;
+          given++;
+          return { header, module: bytesOf(header.module) };
+        },
+        result: async (result) => log.results.push(result),
+        report: async (report) => log.reports.push(report),
+        close: () => (log.closed = true),
+      };
+    },
+  };
+}
+
+/** @type {Record<string, (tab: any, params: any) => Promise<unknown>>} */
+export const TUNING = {
+  /**
+   * Loads a bundle, and after each round of changes runs it with every input; what goes wrong is told.
+   */
+  swaps: ({ page }, { url, inputs, rounds, options = {} }) => page.evaluate(async (url, inputs, rounds, options) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const engine = await load(url, options);
+    globalThis.engine = engine;
+    const run = async () => {
+      const found = [];
+      // Twice: short plans run in the worker first, then in the page.
+      for (const given of [...inputs, ...inputs]) found.push(tuning.plain((await engine.run(spied.filled(given))).outputs));
+      return found;
+    };
+    const results = [{ outputs: await run(), error: null }];
+    for (const round of rounds) {
+      const changes = await Promise.all(round.map(tuning.changeOf));
+      const error = await engine.swap(changes).then(() => null, (thrown) => JSON.parse(JSON.stringify(thrown)));
+      results.push({ outputs: await run(), error });
+    }
+    return { results, variant: engine.info.variant.name, threads: engine.info.features.threads };
+  }, url, inputs, rounds, options),
+
+  /** Which code variant the browser takes. */
+  variant: ({ page }, { url }) => page.evaluate(async (url) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const engine = await load(url);
+    const { name } = engine.info.variant;
+    engine.dispose();
+    return name;
+  }, url),
+
+  /** Asks for a swap while runs are queued; gives the first element of each result, in the order of the calls. */
+  swapInQueue: ({ page }, { url, inputs, change, options = {} }) => page.evaluate(async (url, given, change, options) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const engine = await load(url, options);
+    const inputs = spied.filled(given);
+    const changes = [await tuning.changeOf(change)];
+    const runs = Array.from({ length: 6 }, () => engine.run(inputs));
+    const swapped = engine.swap(changes);
+    // The page looks for the swap's code first; what is asked for after that comes later.
+    await new Promise((resolve) => setTimeout(resolve, 0));
+    await swapped;
+    runs.push(...Array.from({ length: 6 }, () => engine.run(inputs)));
+    const back = engine.swap([{ spec: change.spec, module: null }]);
+    await back;
+    runs.push(engine.run(inputs));
+    return (await Promise.all(runs)).map(({ outputs }) => tuning.plain(outputs)[0]).map((data) => [data[0], data.at(-1)]);
+  }, url, inputs, change, options),
+
+  /** Swaps, then a worker of the pool dies; gives whether all of the results after that are the swapped kernel's. */
+  swapThenDeath: ({ page }, { url, inputs, change, mark }) => page.evaluate(async (url, given, change, mark) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const { workers, outcome } = spied;
+    const inputs = spied.filled(given);
+    const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    const engine = await load(url, { threads: 3 });
+    await engine.run(inputs);
+    await engine.swap([await tuning.changeOf(change)]);
+    const count = workers.length;
+    workers.at(-1).terminate();
+    while (workers.length === count || !workers.at(-1).heard) {
+      await outcome(engine.run(inputs));
+      await sleep(20);
+    }
+    await sleep(300);
+    const all = [];
+    for (let time = 0; time < 10; time++) {
+      const [data] = tuning.plain((await engine.run(inputs)).outputs);
+      all.push(data.every((value) => value === mark));
+    }
+    await engine.swap([{ spec: change.spec, module: null }]);
+    const [data] = tuning.plain((await engine.run(inputs)).outputs);
+    return { all, back: data.every((value) => value !== mark), workers: workers.length - count };
+  }, url, inputs, change, mark),
+
+  /** Tunes with a list of kernels, and runs the model before and after. */
+  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false }) => page.evaluate(async (url, kernels, given, options, limits, lose, again) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune, persist, load } = await tuning.open(url, limits);
+    const inputs = spied.filled(given);
+    const run = async (/** @type {any} */ from = engine) => tuning.plain((await from.run(inputs)).outputs);
+    const events = [];
+    const source = tuning.listSource(kernels, lose);
+    const before = await run();
+    try {
+      const summary = await tune(engine, { source, budget: 1, device: 'test', ...options, onEvent: (/** @type {any} */ event) => events.push(event) });
+      const after = await run();
+      if (!again) return { summary, events, log: source.log, before, after };
+      // The next visit: another engine, no source.
+      engine.dispose();
+      const next = await load(url, limits);
+      const restored = await persist.restore(next);
+      return { summary, events, log: source.log, before, after, restored, later: await run(next) };
+    } catch (error) {
+      return { error: JSON.parse(JSON.stringify(error)), text: String(error), events, log: source.log };
+    }
+  }, url, kernels, inputs, options, limits, lose, again),
+
+  /** Ends the engine, or the tuning run, at some moment of a session; then runs the engine once more. */
+  tuneEnds: ({ page }, { url, kernels, inputs, how, after }) => page.evaluate(async (url, kernels, given, how, after) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    const inputs = spied.filled(given);
+    const events = [];
+    const source = tuning.listSource(kernels);
+    const stop = new AbortController();
+    const [before] = tuning.plain((await engine.run(inputs)).outputs);
+    const tuned = tune(engine, { source, budget: 1, device: 'test', signal: stop.signal, onEvent: (/** @type {any} */ event) => events.push(event) });
+    if (after) await tuning.until(events, ({ type }) => type === after);
+    // in the middle of what comes next
+    await new Promise((resolve) => setTimeout(resolve, 15));
+    if (how === 'dispose') engine.dispose();
+    else stop.abort();
+    const summary = await tuned;
+    const ended = { types: events.map(({ type }) => type), rounds: summary.rounds, closed: source.log.closed };
+    if (how === 'dispose') return { ...ended, later: await spied.outcome(engine.run(inputs)) };
+    const [found] = tuning.plain((await engine.run(inputs)).outputs);
+    return { ...ended, later: 'done', before, found };
+  }, url, kernels, inputs, how, after),
+
+  /** Hides the page in mid-session, and shows it again. */
+  tuneHidden: ({ page }, { url, kernels }) => page.evaluate(async (url, kernels) => {
+    const { tuning } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    let state = 'visible';
+    Object.defineProperty(document, 'visibilityState', { get: () => state });
+    const show = (/** @type {string} */ next) => {
+      state = next;
+      document.dispatchEvent(new Event('visibilitychange'));
+    };
+    const events = [];
+    const source = tuning.listSource(kernels);
+    const tuned = tune(engine, { source, budget: 1, device: 'test', onEvent: (/** @type {any} */ event) => events.push(event) });
+    await tuning.until(events, ({ type }) => type === 'trial');
+    show('hidden');
+    await new Promise((resolve) => setTimeout(resolve, 1200));
+    show('visible');
+    await tuned;
+    return events.map(({ type, why }) => (why && type === 'paused' ? `${type}: ${why}` : type));
+  }, url, kernels),
+
+  /** Runs the model while candidates are tried; gives what the trial worker was told. */
+  tuneWhileRunning: ({ page }, { url, kernels, inputs }) => page.evaluate(async (url, kernels, given) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    const inputs = spied.filled(given);
+    const told = [];
+    const { postMessage } = Worker.prototype;
+    Object.getPrototypeOf(Worker.prototype).postMessage = new Proxy(Object.getPrototypeOf(Worker.prototype).postMessage, {
+      apply(target, self, args) {
+        if (args[0].pause !== undefined) told.push(args[0].pause);
+        return Reflect.apply(target, self, args);
+      },
+    });
+    const events = [];
+    const source = tuning.listSource(kernels);
+    let over = false;
+    const tuned = tune(engine, { source, budget: 1, device: 'test', onEvent: (/** @type {any} */ event) => events.push(event) }).finally(() => (over = true));
+    await tuning.until(events, ({ type }) => type === 'latency');
+    const wrong = [];
+    let runs = 0;
+    while (!over) {
+      const before = told.at(-1);
+      const run = engine.run(inputs);
+      if (!over && told.length && told.at(-1) !== true) wrong.push({ runs, before });
+      await run;
+      runs++;
+      await new Promise((resolve) => setTimeout(resolve, 30));
+    }
+    await tuned;
+    return { wrong, runs, paused: told.includes(true), trials: events.filter(({ type }) => type === 'trial').length, postMessage: typeof postMessage };
+  }, url, kernels, inputs),
+
+  /** Two tabs of one browser tune the same bundle. */
+  async tuneTwice({ page }, { url, kernels }) {
+    const begin = (/** @type {any} */ tab, /** @type {boolean} */ forever) => tab.evaluate(async (url, kernels, forever) => {
+      const { tuning } = globalThis;
+      const { engine, tune } = await tuning.open(url);
+      const source = tuning.listSource(kernels);
+      if (forever) source.next = () => new Promise(() => {});
+      const events = globalThis.events = [];
+      const stop = globalThis.stop = new AbortController();
+      globalThis.tuned = tune(engine, { source, budget: 1, device: 'test', signal: stop.signal, onEvent: (/** @type {any} */ event) => events.push(event) });
+      await tuning.until(events, ({ type }) => ['latency', 'paused'].includes(type));
+      return events.map(({ type, why }) => why ?? type);
+    }, url, kernels, forever);
+    const first = await begin(page, true);
+    const other = await page.browserContext().newPage();
+    await other.evaluateOnNewDocument(tuningSpy);
+    await other.goto(page.url());
+    const second = await begin(other, false);
+    await page.evaluate(() => globalThis.stop.abort());
+    const ended = await other.evaluate(async () => {
+      const { rounds } = await globalThis.tuned;
+      return { rounds, types: globalThis.events.map(({ type }) => type) };
+    });
+    await other.close();
+    return { first, second, ended };
+  },
+
+  /** What the device kept is damaged, or of another bundle; gives how many kernels come back each time. */
+  spoilWinners: ({ page }, { url, how }) => page.evaluate(async (url, how) => {
+    const { tuning } = globalThis;
+    const { engine, persist } = await tuning.open(url);
+    const [name] = (await caches.keys()).filter((key) => key.startsWith('tilewright-tuned'));
+    const cache = await caches.open(name);
+    const [request] = await cache.keys();
+    const bytes = new Uint8Array(await (await cache.match(request)).arrayBuffer());
+    if (how === 'flip') bytes[bytes.length - 40] ^= 1;
+    if (how === 'cut') bytes.fill(255, 0, 4);
+    await cache.put(request, new Response(bytes));
+    const view = how === 'another' ? { ...engine, info: { ...engine.info, digest: '0'.repeat(64) } } : engine;
+    const restored = await persist.restore(view);
+    return { restored, left: (await cache.keys()).length };
+  }, url, how),
+};

@@ -1,0 +1,96 @@
+// Exchanges kernels of a loaded bundle between two inferences: `merged` in the page, `exchange` in the
+// engine's worker.  Input: kernels by number of their specification.  Output: the same engine with
+// other table entries and plan images; after a failure everything is as before.
+
+import { instantiate } from '../engine/driver.js';
+import { EngineError } from '../engine/errors.js';
+import { makeMachine } from '../engine/machine.js';
+
+/** Words of a plan image (docs/bundle.md). */
+const HEADER = 4;
+const RECORD = 8;
+const [SLOT, , TILES, GRAIN, TICKETS, BEFORE] = [0, 1, 2, 3, 4, 5];
+const MOST_TILES = 2 ** 31 - 1;
+const IMPORTS = ['memory', 'table', 'scratch'];
+
+/** @type {Tune.Merged} */
+export function merged({ plans, memory }, kernels, changes) {
+  const next = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
+  for (const { spec, module, tiles = 0, grains = {}, scratch = 0 } of changes) {
+    const refuse = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => {
+      throw new EngineError('input', `The kernel for specification ${spec} ${problem}`, hint, { spec, ...facts });
+    };
+    if (!plans.some(({ steps }) => steps.some((step) => step.spec === spec))) refuse('belongs to no step of the bundle', 'Take numbers from the steps of the plans');
+    if (module === null) {
+      next.delete(spec);
+      continue;
+    }
+    const exported = WebAssembly.Module.exports(module).some(({ name, kind }) => name === 'k0' && kind === 'function');
+    const known = WebAssembly.Module.imports(module).every(({ module: from, name }) => from === 'env' && IMPORTS.includes(name));
+    if (!exported || !known) refuse('is no tile kernel', 'Its module exports k0 and imports memory, table and scratch alone');
+    if (!isCount(tiles, 1)) refuse(`has ${tiles} tiles`, 'Give the number of its tiles', { tiles });
+    if (!isCount(scratch) || scratch > memory.scratch_bytes) {
+      refuse(`needs ${scratch} bytes of scratch memory`, 'Take one that needs no more than the bundle reserves', { scratch, limit: memory.scratch_bytes });
+    }
+    if (!Object.values(grains).every((grain) => isCount(grain))) refuse('has a wrong number of tiles per ticket', 'Give an integer per plan; 0 for one ticket', { grains });
+    next.set(spec, { spec, module, tiles, grains, scratch });
+  }
+  return [...next.values()];
+}
+
+/** @type {Tune.IsCount} */
+const isCount = (value, least = 0) => Number.isInteger(value) && value >= least && value <= MOST_TILES;
+
+/**
+ * before: step 3 of specification 7: slot 2, 96 tiles in 48 tickets
+ * after:  step 3 of specification 7: slot `slots` + place in `kernels`, other tiles and tickets, and
+ *         all later steps with another number of tickets before them
+ * @type {Tune.Drawn}
+ */
+export function drawn(original, { steps }, plan, slots, kernels) {
+  const words = original.slice();
+  let before = 0;
+  let widest = 0;
+  for (const [number, { spec }] of steps.entries()) {
+    const record = words.subarray(HEADER + RECORD * number);
+    const place = kernels.findIndex((kernel) => kernel.spec === spec);
+    if (place >= 0) {
+      const { tiles, grains } = kernels[place];
+      // A serial step stays serial, for it may be part of a chain.
+      const grain = record[TICKETS] > 1 ? grains[plan] : 0;
+      if (grain === undefined) {
+        throw new EngineError('input', `The kernel for specification ${spec} has no number of tiles per ticket for plan ${plan}`,
+          'Give one for every plan that uses it', { spec, plan });
+      }
+      record[SLOT] = slots + place;
+      record[TILES] = tiles;
+      record[GRAIN] = Math.min(grain || tiles, tiles);
+      record[TICKETS] = Math.ceil(tiles / record[GRAIN]);
+    }
+    record[BEFORE] = before;
+    before += record[TICKETS];
+    widest = Math.max(widest, record[TICKETS]);
+  }
+  words[1] = widest;
+  words[HEADER + RECORD * steps.length + BEFORE] = before;
+  return words;
+}
+
+/** @type {Tune.Exchange} */
+export async function exchange(bundle, pool, kernels) {
+  const { manifest: { plans, slots }, setup, info: { features: { threads } } } = bundle;
+  const places = plans.map(({ address, steps }) => new Uint32Array(setup.memory.buffer, address, HEADER + RECORD * (steps.length + 1)));
+  bundle.images ??= places.map((words) => words.slice());
+  const images = bundle.images.map((words, plan) => drawn(words, plans[plan], plan, slots, kernels));
+  const next = { ...setup, tuned: kernels };
+  const driver = await instantiate(next, 0);
+  const problems = await pool.start(next, threads);
+  if (problems.length) {
+    await pool.start(setup, threads);
+    throw new EngineError('host', `A worker of the pool did not take on the new kernels: ${problems[0]}`,
+      'The kernels of before are in use; if it happens again, the device may lack memory', { threads, problems });
+  }
+  places.forEach((words, plan) => words.set(images[plan]));
+  bundle.setup = next;
+  bundle.machine = makeMachine(plans, setup.memory, driver, threads);
+}

@@ -1,0 +1,22 @@
+// Measuring in the engine's worker: whole runs back to back, or each step of a plan by itself.
+// Input: a plan, how often, which steps.  Output: milliseconds.  Only driver calls are timed.
+
+import { requireCount } from '../engine/errors.js';
+
+/** @type {Tune.Measure} */
+export function measure({ machine, manifest: { plans } }, { runs, warmup = 0, only, ...work }) {
+  requireCount('runs', runs, 1);
+  requireCount('warmup', warmup, 0);
+  machine.take(work);
+  const { steps } = plans[work.plan];
+  if (!only) {
+    const times = Array.from({ length: warmup + runs }, () => machine.call(work.plan));
+    return { first: times[0], milliseconds: times.slice(warmup) };
+  }
+  const wanted = [...steps.keys()].filter((step) => only === 'all' || only.includes(step));
+  const times = wanted.map(() => new Float64Array(runs));
+  for (let run = 0; run < runs; run++) times.forEach((row, at) => (row[run] = machine.call(work.plan, wanted[at], wanted[at] + 1)));
+  // With a coarse clock a median would only count its ticks.
+  const summary = (/** @type {Float64Array} */ row) => (globalThis.crossOriginIsolated ? row.toSorted()[runs >> 1] : row.reduce((sum, time) => sum + time) / runs);
+  return { steps: wanted.map((step, at) => ({ step, ...steps[step], milliseconds: summary(times[at]) })) };
+}

@@ -1,0 +1,351 @@
+// The tuning loop: a page's kernels get better while it works.
+// Input: an engine, a source of candidates, a budget.  Output: events, a summary, an engine with faster
+// kernels.  A candidate must give the default's results and be faster beyond the noise, in a worker with
+// memory of its own, and then in the engine; or else the kernel of before stays.
+
+import { EngineError } from '../engine/errors.js';
+import { sha256 } from '../engine/files.js';
+import { adopt } from './adopt.js';
+import { classify, factsOf } from './device.js';
+import { makePace, sleep, unless } from './pace.js';
+import { changeOf, keep, recall, restore } from './persist.js';
+import { MOST_BYTES, openSpecs } from './specs.js';
+import { median } from './statistics.js';
+import { openTrials } from './trials.js';
+
+/** A candidate is adopted if the lower end of its ratio's interval is above this. */
+const MARGIN = 1.01;
+/** Kernels of less than this share of the time are left alone. */
+const LEAST_SHARE = 0.002;
+/** Profiles of each plan; each is a job of its own, so that runs need not wait long. */
+const PROFILES = 3;
+/** Operations or bytes of a millisecond, for steps that are too short for the clock. */
+const GUESS = 1e7;
+/** Milliseconds before a lost source is opened again: doubled each time, up to the last. */
+const [BACK_OFF, MOST_BACK_OFF] = [500, 60_000];
+/** Attempts in a row before a source is given up. */
+const ATTEMPTS = 12;
+/** Votes of a report. */
+const TOP = 5;
+/** Milliseconds that the last reports may take. */
+const FAREWELL = 3000;
+/** Trials after which what is known is kept, even if nothing was won. */
+const KEEP_EVERY = 8;
+const LATENCY_RUNS = 5;
+/** Nothing in these verdicts may be tried again. */
+const BAD = ['wrong', 'trapped', 'hung'];
+
+/** @type {Tune.Tune} */
+export async function tune(engine, options) {
+  const { signal, onEvent = () => {} } = options;
+  const stop = new AbortController();
+  const cancel = () => stop.abort(signal?.reason);
+  if (signal?.aborted) cancel();
+  signal?.addEventListener('abort', cancel);
+  const pace = makePace({ engine, budget: options.budget ?? 0.05, stop, onEvent });
+  try {
+    return await alone(engine, stop.signal, onEvent, () => session(engine, options, pace, stop.signal, onEvent));
+  } catch (error) {
+    if (!stop.signal.aborted) throw error;
+    // It had hardly begun.
+    const summary = { rounds: 0, seconds: 0, class: '', kernels: [], before: null, after: null };
+    onEvent({ type: 'end', summary });
+    return summary;
+  } finally {
+    pace.end();
+    options.source.close();
+    signal?.removeEventListener('abort', cancel);
+  }
+}
+
+/** One tab tunes a bundle; the others wait, and begin with what it found. @type {Tune.Alone} */
+async function alone(engine, signal, onEvent, work) {
+  const name = `tilewright-tune-${engine.info.digest}`;
+  if (!navigator.locks) return work();
+  const first = await navigator.locks.request(name, { ifAvailable: true }, async (lock) => lock && { summary: await work() });
+  if (first) return first.summary;
+  onEvent({ type: 'paused', why: 'another tab' });
+  return navigator.locks.request(name, { signal }, async () => {
+    onEvent({ type: 'resumed' });
+    await restore(engine);
+    return work();
+  });
+}
+
+/** @type {Tune.Session} */
+async function session(engine, options, pace, signal, onEvent) {
+  const { source, seconds = Infinity, rounds = Infinity, report = false, objective = 'latency', patience } = options;
+  const { manifest } = engine.parts;
+  const specs = await openSpecs(engine);
+  const record = await recall(engine);
+  const code = await specs.code();
+  /** @type {Map<number, Tune.Target>} */
+  const targets = new Map();
+  /** Of each kernel, the ratios to its default that were measured. @type {Map<number, Map<number, number>>} */
+  const ratios = new Map();
+  /** @type {Map<number, Tune.Offer>} */
+  const offers = new Map();
+  const winners = new Map(record.winners.map((winner) => [winner.spec, winner]));
+  let [round, device, gone] = [0, options.device ?? '', false];
+  /** @type {number | null} */
+  let first = null;
+  /** @type {number | null} */
+  let last = null;
+  /** @type {Promise<unknown>[]} */
+  const reports = [];
+  const trials = openTrials({
+    code, slots: manifest.slots, scratchBytes: manifest.memory.scratch_bytes, patience,
+    bytes: Math.max(...manifest.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec))).filter((bytes) => bytes <= MOST_BYTES), 0),
+  });
+  signal.addEventListener('abort', () => trials.close(), { once: true });
+  pace.guard(trials);
+
+  const dueToEnd = () => round >= rounds || pace.spent >= 1000 * seconds;
+  const save = () => keep(engine, { ...record, device, winners: [...winners.values()] });
+  const currentOf = (/** @type {number} */ spec) => winners.get(spec)?.candidate ?? offers.get(spec)?.default ?? 0;
+  const gainOf = (/** @type {number} */ spec) => winners.get(spec)?.ratio ?? 1;
+
+  /** What of the plans is worth tuning, hottest first. */
+  async function profile() {
+    const order = [...manifest.plans.keys()].reverse();
+    if (pace.latest >= 0) order.sort((a, b) => Number(b === pace.latest) - Number(a === pace.latest));
+    const wanted = options.specs && new Set(options.specs);
+    for (const plan of order) {
+      const bucket = manifest.plans[plan].dims;
+      /** @type {T.StepTime[][]} */
+      const seen = [];
+      for (let time = 0; time < PROFILES; time++) {
+        await pace.turn();
+        seen.push((await pace.job(() => engine.profile({ bucket, runs: 1 }))).steps);
+      }
+      const times = seen[0].map(({ flops, bytes }, step) => Math.min(...seen.map((steps) => steps[step].milliseconds)) || Math.max(flops, bytes) / GUESS);
+      const total = times.reduce((sum, time) => sum + time, 0);
+      /** @type {Map<number, number>} */
+      const shares = new Map();
+      seen[0].forEach(({ spec }, step) => shares.set(spec, (shares.get(spec) ?? 0) + times[step] / total));
+      for (const [spec, share] of [...shares].sort((a, b) => b[1] - a[1])) {
+        const step = seen[0].findIndex((found) => found.spec === spec);
+        const fits = specs.bytesOf(spec) <= MOST_BYTES;
+        if (targets.has(spec) || !fits || !(wanted ? wanted.has(spec) : share >= LEAST_SHARE)) continue;
+        const { kernel, node, flops } = seen[0][step];
+        targets.set(spec, { spec, plan, bucket, step, kernel, node, flops, share: share / order.length, milliseconds: times[step] * gainOf(spec), alone: !specs.gathers(spec) });
+      }
+    }
+  }
+
+  function lose() {
+    if (!gone) onEvent({ type: 'lost' });
+    gone = true;
+  }
+
+  /** Opens the source with all that was tried; a lost one again and again. */
+  async function connect() {
+    const tried = Object.fromEntries([...targets.keys()].map((spec) => [spec, record.tried[spec] ?? []]));
+    const shares = [...targets.values()].map(({ share }) => Math.min(1, share));
+    const hello = {
+      protocol: 1, bundle: bundleName(engine.info.url), digest: engine.info.digest, device, browser: browserName(),
+      variant: engine.info.variant.name, objective, specs: [...targets.keys()], shares, tried,
+    };
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const { kernels } = await unless(source.open(hello), signal);
+        kernels.forEach((offer) => offers.set(offer.spec, offer));
+        if (gone) onEvent({ type: 'resumed' });
+        gone = false;
+        return;
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!isLost(error) || attempt + 1 >= ATTEMPTS) throw error;
+        lose();
+        await sleep(Math.min(BACK_OFF * 2 ** attempt, MOST_BACK_OFF) * (0.5 + Math.random() / 2), signal);
+      }
+    }
+  }
+
+  async function nextKernel() {
+    for (;;) {
+      try {
+        return await unless(source.next(), signal);
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!isLost(error)) throw error;
+        lose();
+        await sleep(BACK_OFF * Math.random(), signal);
+        await connect();
+      }
+    }
+  }
+
+  /** @type {Tune.TryOne} */
+  async function tryOne(header, module) {
+    const { spec, digest, tiles, scratch } = header;
+    const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
+    if (!targets.has(spec)) return refused('nobody asked for this kernel');
+    if (await sha256(module) !== digest) return refused('its digest is not the announced one');
+    if (!(scratch <= manifest.memory.scratch_bytes)) return refused(`it needs ${scratch} bytes of scratch memory, and ${manifest.memory.scratch_bytes} are reserved`);
+    if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
+    const best = winners.get(spec);
+    const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
+    try {
+      return await unless(trials.attempt({ spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, margin: MARGIN }), signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      return refused(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** @param {{header: Tune.Header, module: Uint8Array<ArrayBuffer>}} kernel */
+  async function handle({ header, module }) {
+    const { spec, candidate, mark, schedule } = header;
+    const tried = (record.tried[spec] ??= []);
+    if (tried.includes(candidate)) return;
+    const outcome = await tryOne(header, module);
+    pace.spend(outcome.milliseconds);
+    tried.push(candidate);
+    round++;
+    let { verdict, why = '' } = outcome;
+    const { ratio = NaN, low = NaN, high = NaN } = outcome;
+    const before = gainOf(spec);
+    if (ratio > 0) ratiosOf(spec).set(candidate, before * ratio);
+    let adopted = null;
+    if (verdict === 'faster') {
+      const target = /** @type {Tune.Target} */ (targets.get(spec));
+      const old = winners.get(spec);
+      const { tiles, grains, scratch, digest } = header;
+      const winner = { spec, candidate, schedule, digest, module, tiles, grains, scratch, ratio: before * ratio };
+      const change = { spec, module: /** @type {WebAssembly.Module} */ (outcome.module), tiles, grains, scratch };
+      await pace.turn();
+      try {
+        adopted = await adopt(engine, pace, target, change, old ? await changeOf(old) : { spec, module: null });
+        if (adopted.stays) winners.set(spec, winner);
+        else verdict = 'slower';
+      } catch (error) {
+        signal.throwIfAborted();
+        if (isDisposed(error)) throw error;
+        [verdict, why] = ['refused', String(error)];
+      }
+    }
+    if (BAD.includes(verdict)) (record.bad[spec] ??= []).push(candidate);
+    onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio, low, high, milliseconds: outcome.milliseconds, why });
+    source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
+    if (adopted?.stays) {
+      onEvent({ type: 'swap', spec, candidate, ratio: before * ratio });
+      await latency();
+    } else if (adopted) onEvent({ type: 'rollback', spec, candidate, ratio: adopted.before / adopted.after });
+    if (adopted || BAD.includes(verdict) || round % KEEP_EVERY === 0) await save();
+  }
+
+  /** @param {number} spec */
+  function ratiosOf(spec) {
+    const found = ratios.get(spec) ?? new Map();
+    ratios.set(spec, found);
+    return found;
+  }
+
+  /** Reports the best of a kernel, if the site takes part. @param {number} spec */
+  function tell(spec) {
+    const [found, offer] = [ratios.get(spec), offers.get(spec)];
+    if (!report || !found?.size || !offer) return;
+    ratios.delete(spec);
+    const top = [...found].sort((a, b) => b[1] - a[1]).slice(0, TOP).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio) }));
+    const [a, b] = [found.get(offer.gold?.a ?? -1), found.get(offer.gold?.b ?? -1)];
+    const gold = offer.gold && a && b ? { ...offer.gold, ratio: clamped(a / b) } : null;
+    reports.push(source.report({ nonce: nonce(), spec, checksum: offer.checksum, top, gold }).catch(() => {}));
+  }
+
+  /** Milliseconds of a whole run: the page's own if there were any, or else of some that nobody asked for. */
+  async function latency() {
+    const plan = targets.values().next().value?.plan ?? 0;
+    let times = pace.recent(plan);
+    if (times.length < LATENCY_RUNS) {
+      times = [];
+      const atOnce = pace.whole ? LATENCY_RUNS : 1;
+      for (let run = 0; run < LATENCY_RUNS; run += atOnce) {
+        await pace.turn();
+        times.push(...(await pace.job(() => engine.time({ bucket: manifest.plans[plan].dims, runs: atOnce, warmup: 0 }))).milliseconds);
+      }
+    }
+    pace.forgetRuns();
+    last = median(times);
+    first ??= last;
+    onEvent({ type: 'latency', round, milliseconds: last });
+  }
+
+  /** @returns {Tune.Summary} */
+  function summary() {
+    const kernels = [...targets.values()].map(({ spec, kernel, node, milliseconds, flops }) => {
+      const offer = offers.get(spec);
+      const at = (/** @type {number} */ candidate, /** @type {number} */ time, schedule = '') => ({ candidate, schedule, milliseconds: time, gflops: flops / time / 1e6 });
+      const gain = gainOf(spec);
+      return {
+        spec, kind: offer?.kind ?? kernel, shape: offer?.shape ?? '', node, gain, tried: record.tried[spec]?.length ?? 0,
+        default: at(offer?.default ?? 0, milliseconds), current: at(currentOf(spec), milliseconds / gain, winners.get(spec)?.schedule),
+      };
+    });
+    return { rounds: round, seconds: pace.spent / 1000, class: device, kernels, before: first, after: last };
+  }
+
+  try {
+    device ||= await deviceClass();
+    await profile();
+    if (targets.size) {
+      await connect();
+      const offered = [...targets.values()].map(({ spec, node, share, kernel }) => ({ spec, kind: offers.get(spec)?.kind ?? kernel, shape: offers.get(spec)?.shape ?? '', node, share }));
+      onEvent({ type: 'start', class: device, kernels: offered });
+      await latency();
+      while (!dueToEnd()) {
+        await pace.turn();
+        const kernel = await nextKernel();
+        if (!kernel) break;
+        await handle(kernel);
+      }
+      if (round) await latency();
+    }
+  } catch (error) {
+    // Cancelled, or the engine was disposed: what was found so far is kept.
+    if (!signal.aborted && !isDisposed(error)) throw error;
+  } finally {
+    trials.close();
+    if (round) await save();
+    [...ratios.keys()].forEach(tell);
+    if (reports.length) await Promise.race([Promise.all(reports), new Promise((resolve) => setTimeout(resolve, FAREWELL))]);
+  }
+  onEvent({ type: 'end', summary: summary() });
+  return summary();
+
+  /** The class of this device; found out once. */
+  async function deviceClass() {
+    if (record.device) return record.device;
+    const table = await unless(/** @type {any} */ (source).classes(), signal);
+    await pace.turn();
+    const { name } = engine.info.variant;
+    const found = classify(table, factsOf(engine.info, await trials.l1()), name);
+    if (found) return found;
+    throw new EngineError('unsupported-host', `No device class runs the code variant '${name}'`, 'Load the bundle with the variant that the browser prefers');
+  }
+}
+
+/** @param {unknown} error */
+const isLost = (error) => error instanceof EngineError && error.code === 'network';
+
+/** @param {unknown} error */
+const isDisposed = (error) => error instanceof EngineError && error.code === 'disposed';
+
+/** The last folder of a bundle's address: the name that the server knows it by. @param {string} url */
+const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
+
+/** The family, for the store's key: engines differ in what is fast. */
+function browserName() {
+  const { userAgent } = navigator;
+  if (/firefox/i.test(userAgent)) return 'firefox';
+  if (/chrom/i.test(userAgent)) return 'chromium';
+  return /safari/i.test(userAgent) ? 'safari' : 'other';
+}
+
+/** The protocol's range of ratios. @param {number} ratio */
+const clamped = (ratio) => Math.min(1e3, Math.max(1e-3, ratio));
+
+/** What is known of the ratio. @param {Record<string, number>} values */
+const bounded = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value > 0).map(([key, value]) => [key, clamped(value)]));
+
+const nonce = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');

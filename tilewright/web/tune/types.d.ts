@@ -1,0 +1,255 @@
+// The shapes of what passes between the tuner's files, and its public functions; no browser fetches this file.
+
+// In the tuner's files they are called Tune.Name, those of the engine T.Name.
+
+import type * as Engine from '../engine/types.js';
+
+export as namespace Tune;
+
+export type Bytes = Engine.Bytes;
+export type Verdict = 'faster' | 'same' | 'slower' | 'wrong' | 'trapped' | 'hung' | 'refused';
+export type Mark = 'default' | 'lite' | 'extended';
+
+// What a page uses.
+
+/** Where candidates come from: a server, a folder, the compiler in a worker. */
+export interface Source {
+  /** The table of device classes (`tilewright/targets/classes.py`), the most exact first. */
+  classes?(): Promise<DeviceClass[]>;
+  /** Begins, or begins again after `next` was lost: hello says all there is to know. */
+  open(hello: Hello): Promise<Welcome>;
+  /** The next candidate, or null when there is none left.  Rejects with a `network` error if the source is lost. */
+  next(): Promise<{ header: Header; module: Bytes } | null>;
+  result(result: Result): void;
+  /** A vote; only asked if the site takes part.  Resolves when it is stored or refused. */
+  report(report: Report): Promise<unknown>;
+  close(): void;
+}
+export type DeviceClass = {
+  id: string; kind: string; vendor: string; architecture: string; features: string[];
+  /** Bytes of L1 that a device must be known to have. */
+  least_l1: number;
+  variant: string;
+};
+export type Hello = {
+  protocol: number; bundle: string; digest: string; device: string; browser: string; variant: string; objective: string;
+  /** Kernels to tune, hottest first, and their shares of the time. */
+  specs: number[]; shares: number[];
+  tried: Record<string, number[]>;
+};
+export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number; gold?: { a: number; b: number } | null };
+export type Welcome = { compiler: string; kernels: Offer[] };
+/** A candidate: another schedule of the same kernel. */
+export type Header = {
+  spec: number; candidate: number; mark: Mark; schedule: string; checksum: string; digest: string;
+  tiles: number;
+  /** By number of the plan, tiles per ticket. */
+  grains: Record<string, number>;
+  scratch: number; bytes: number;
+};
+/** Ratios are time of the kernel in use over time of the candidate. */
+export type Result = { spec: number; candidate: number; verdict: Verdict; ratio?: number; low?: number; high?: number };
+/** Ratios are time of the default over time of the candidate. */
+export type Report = {
+  nonce: string; spec: number; checksum: string; top: { candidate: number; ratio: number }[];
+  gold: { a: number; b: number; ratio: number } | null;
+};
+
+export type Options = {
+  source: Source;
+  /** Share of the time that tuning may take; 1: all of it. */
+  budget?: number;
+  /** Ends after so much tuning time, or so many candidates. */
+  seconds?: number;
+  rounds?: number;
+  /** Kernels to tune; by default those that take the time. */
+  specs?: number[];
+  /** Whether the site takes part in the vote. */
+  report?: boolean;
+  objective?: string;
+  /** Class of this device, if it is known. */
+  device?: string;
+  /** Milliseconds without a sign of life after which a candidate hangs. */
+  patience?: number;
+  onEvent?: (event: Event) => void;
+  /** Ends tuning; the summary so far is the result. */
+  signal?: AbortSignal;
+};
+export type Event =
+  | { type: 'start'; class: string; kernels: { spec: number; kind: string; shape: string; node: string; share: number }[] }
+  | {
+    type: 'trial'; round: number; spec: number; candidate: number; mark: Mark; schedule: string; verdict: Verdict;
+    /** NaN where nothing was measured. */
+    ratio: number; low: number; high: number;
+    milliseconds: number;
+    /** What was wrong, in words. */
+    why: string;
+  }
+  | { type: 'swap' | 'rollback'; spec: number; candidate: number; ratio: number }
+  | { type: 'latency'; round: number; milliseconds: number }
+  | { type: 'paused'; why: 'hidden' | 'another tab' }
+  | { type: 'resumed' | 'lost' }
+  | { type: 'end'; summary: Summary };
+export type Standing = { candidate: number; schedule: string; milliseconds: number; gflops: number };
+export type Summary = {
+  rounds: number;
+  /** Of tuning. */
+  seconds: number;
+  class: string;
+  kernels: { spec: number; kind: string; shape: string; node: string; default: Standing; current: Standing; gain: number; tried: number }[];
+  /** Milliseconds of a whole run, before and after. */
+  before: number | null;
+  after: number | null;
+};
+/** Resolves when nothing is left to try, the budget is spent, or the signal fires. */
+export type Tune = (engine: Engine.Engine, options: Options) => Promise<Summary>;
+
+// In the engine's worker.
+
+export type Measure = (bundle: Engine.Loaded, work: Engine.Work & { runs: number; warmup?: number; only?: number[] | 'all' }) => Engine.Times | { steps: Engine.StepTime[] };
+
+export type IsCount = (value: any, least?: number) => boolean;
+/** The kernels in use after these changes; throws a typed error if one of them cannot be. */
+export type Merged = (manifest: Engine.Manifest, kernels: Engine.Kernel[], changes: Engine.Change[]) => Engine.Kernel[];
+export type Drawn = (original: Uint32Array, plan: Engine.Plan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
+export type Exchange = (bundle: Engine.Loaded, pool: Engine.Pool, kernels: Engine.Kernel[]) => Promise<void>;
+
+// Trials.
+
+export type Buffer = {
+  dtype: string; size: number; bytes: number;
+  /** No element is larger in magnitude; 0: not known. */
+  limit: number;
+  /** Elements are indices below this; 0: they are none. */
+  extent: number;
+  /** What the model has here, if it is a weight and its memory can be read. */
+  real: Bytes | null;
+};
+export type Facts = {
+  spec: number; buffers: Buffer[]; scalars: number[]; slot: number; tiles: number; flops: number;
+  /** Results are rounded: schedules may differ in the last bits. */
+  rounds: boolean;
+  /** NaN and infinities come out where they went in, whatever the schedule. */
+  special: boolean;
+};
+export type OpenedSpecs = {
+  facts: (spec: number) => Facts;
+  /** Bytes of memory that a trial takes. */
+  bytesOf: (spec: number) => number;
+  gathers: (spec: number) => boolean;
+  /** The bundle's kernel module. */
+  code: () => Promise<ArrayBuffer>;
+};
+export type OpenSpecs = (engine: Engine.Engine) => Promise<OpenedSpecs>;
+export type Gathered = (data: any, extent?: number, found?: Map<number, number>) => Map<number, number>;
+export type Uniform = (seed: number) => () => number;
+export type Filled = (buffer: Buffer, set: string, seed: number) => Bytes;
+export type Difference = (found: any, wanted: any, dtype: string, rounds: boolean) => string;
+export type Kernel = { digest: string; module: Bytes; tiles: number };
+type Tried = { spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number };
+/** What a trial needs; `bytes`: of the kernel's buffers. */
+export type Work = Tried & { facts: () => Facts; bytes: number };
+/** The same on its way to the worker, with facts that it does not know yet, and kernels to forget. */
+export type Asked = Tried & { facts: Facts | null; forget: number[] };
+export type Outcome = {
+  verdict: Verdict;
+  /** Of the trial without pauses, and the part of it that served all candidates of the kernel. */
+  milliseconds: number; prepared: number;
+  /** Of the clock. */
+  resolution: number;
+  ratio?: number; low?: number; high?: number;
+  /** Of the incumbent and of the candidate. */
+  times?: number[];
+  parts?: number; pairs?: number; discards?: number;
+  why?: string;
+  /** If it is faster. */
+  module?: WebAssembly.Module;
+};
+export interface Trials {
+  attempt(work: Work): Promise<Outcome>;
+  /** Bytes of L1, or 0 if that is not clear. */
+  l1(): Promise<number>;
+  pause(on: boolean): void;
+  close(): void;
+}
+export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number }) => Trials;
+
+// Inside the trial worker.
+
+export type Runner = { tiles: number; run: (first: number, last: number) => void };
+export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
+export type Loaded = {
+  facts: Facts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
+  /** By name, what goes in and what the bundle's kernel makes of it. */
+  sets: Record<string, { inputs: (Bytes | null)[]; wanted: any }>;
+  /** Kernels that are warm, by digest; '' is the bundle's own. */
+  known: Map<string, Runner>;
+};
+export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
+export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
+export type Prepare = (facts: Facts) => Promise<void>;
+export type Warm = (runner: Runner, other: number) => Promise<number>;
+export type Check = (runner: Runner) => Promise<string>;
+export type Pair = { part: number; first: number; second: number };
+export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
+export type Compare = (first: Runner, second: Runner, times: number[], margin: number, limits: { pairs: number; rounds: number; milliseconds: number }) => Promise<Judgement & { parts: number; pairs: number; discards: number }>;
+export type RunnerOf = (known: Kernel | null) => Promise<Runner>;
+export type Attempt = (work: Asked) => Promise<Outcome>;
+export type Quick = (runner: Runner) => Promise<number>;
+export type Timed = (work: () => void, most: number) => number;
+export type Interval = (values: number[], sure?: number) => { centre: number; low: number; high: number };
+export type Judged = (pairs: Pair[], parts: number, sure?: number) => Judgement;
+
+// The device.
+
+export type DeviceFacts = { kind: string; vendor: string; architecture: string; features: string[]; l1: number };
+export type FactsOf = (info: Engine.Info, l1: number) => DeviceFacts;
+export type Classify = (table: DeviceClass[], facts: DeviceFacts, variant: string) => string;
+
+// Frames, and what the device keeps.
+
+export type Encode = (header: object, ...payloads: Uint8Array[]) => Bytes;
+export type Decode = (frame: ArrayBuffer) => { header: any; payload: Bytes };
+export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; ratio: number };
+export type Record_ = {
+  digest: string; variant: string; tool: string; device: string;
+  winners: Winner[];
+  /** By kernel, all that were tried; and those that must never run again. */
+  tried: Record<string, number[]>;
+  bad: Record<string, number[]>;
+};
+export type Recall = (engine: Engine.Engine) => Promise<Record_>;
+export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
+export type Restore = (engine: Engine.Engine) => Promise<number>;
+export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
+
+// The loop.
+
+/** A kernel that is worth tuning, and the step by which the engine times it. */
+export type Target = {
+  spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number; share: number;
+  /** Of the bundle's own kernel. */
+  milliseconds: number;
+  /** Whether the step can run by itself, whatever lies in the arena. */
+  alone: boolean;
+};
+export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
+export type Unless = <Value>(promise: Promise<Value>, signal: AbortSignal) => Promise<Value>;
+export interface Pace {
+  readonly whole: boolean;
+  readonly spent: number;
+  readonly latest: number;
+  recent(plan: number): number[];
+  forgetRuns(): void;
+  guard(trials: Trials): void;
+  spend(milliseconds: number): void;
+  turn(): Promise<void>;
+  job<Value>(work: () => Promise<Value>): Promise<Value>;
+  end(): void;
+}
+export type MakePace = (parts: { engine: Engine.Engine; budget: number; stop: AbortController; onEvent: (event: Event) => void }) => Pace;
+export type StepTime = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<number>;
+export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; before: number; after: number }>;
+export type Alone = (engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: () => Promise<Summary>) => Promise<Summary>;
+export type Session = (engine: Engine.Engine, options: Options, pace: Pace, signal: AbortSignal, onEvent: (event: Event) => void) => Promise<Summary>;
+export type TryOne = (header: Header, module: Bytes) => Promise<Outcome>;
