@@ -63,6 +63,7 @@ class Facts:
     assets: tuple[Path, ...]
     probes: tuple[tuple[Mapping[str, int], Graph], ...] = ()
     costs: Costs = USUAL
+    scratch: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def contents_of(
     weights = _weights(plans)
     stored = list(weights.values())
     weight_bytes = sum(align(w.bytes) for w in stored)
-    memory, arenas, images = _memory(plans, entries, weight_bytes)
+    memory, arenas, images = _memory(plans, entries, weight_bytes, facts.scratch)
     specs = {kernel: number for number, kernel in enumerate(entries)}
     placed = [
         _Site(plan, arena, at, memory, entries, weights, facts.costs)
@@ -176,7 +177,7 @@ def _arena(plan: Planned) -> _Arena:
 
 
 def _memory(
-    plans: Sequence[Planned], entries: Mapping[Kernel, Entry], weight_bytes: int
+    plans: Sequence[Planned], entries: Mapping[Kernel, Entry], weight_bytes: int, scratch_least: int
 ) -> tuple[Memory, list[_Arena], list[int]]:
     """The memory map, each plan's arena, and the address of each plan image.
 
@@ -191,7 +192,7 @@ def _memory(
         at += align(max((_image_bytes(plan, entries, m) for m in machines), default=0))
     arena_bytes = max(a.bytes for a in arenas)
     scratch = at + arena_bytes
-    scratch_bytes = align(max((e.scratch for e in entries.values()), default=0))
+    scratch_bytes = align(max(scratch_least, *(e.scratch for e in entries.values()), 0))
     total = align(scratch + scratch_bytes)
     most = total + (wasm.MOST_WORKERS - 1) * scratch_bytes
     if most > MEMORY_LIMIT:

@@ -24,6 +24,7 @@ from tilewright.graph.specs import kernel_steps
 from tilewright.kernel.lower import lower
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.sharing import USUAL, Costs
+from tilewright.kernel.space_schedules import SCRATCH
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 
@@ -42,6 +43,7 @@ class Options:
     schedule: which schedule a kernel gets
     passes:   names of the Wasm passes to run
     costs:    what decides which steps the workers share
+    scratch:  bytes of scratch memory of a worker, at least: what other schedules may need
     """
 
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class Options:
     schedule: Callable[[Kernel, Machine], Schedule] = default_schedule
     passes: frozenset[str] = wasm.ALL
     costs: Costs = USUAL
+    scratch: int = SCRATCH
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ def assemble(
             options.assets,
             probes,
             options.costs,
+            options.scratch,
         )
         contents = contents_of(facts, plans, entries, modules)
     return Compiled(contents, tuple(plans), tuple(entries.values()), modules, clock.seconds)

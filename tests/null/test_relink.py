@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle, kernels, open_bundle, write
 from tilewright.bundle.image import calls_of
@@ -20,7 +21,8 @@ from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 from tilewright.tuning.relink import relink
 
-MODEL = Path(__file__).parents[1] / "models" / "bert-tiny-eager-dynamo.onnx"
+MODELS = Path(__file__).parents[1] / "models"
+MODEL = MODELS / "bert-tiny-eager-dynamo.onnx"
 RELAXED, PLAIN = CLASSES["wasm-x86-relaxed-48k"], CLASSES["wasm-x86-simd"]
 VARIANTS = ("x86", "arm", "x86-simd")
 
@@ -64,6 +66,34 @@ def test_a_relinked_bundle_computes_the_same(
             np.testing.assert_allclose(got.outputs[name], value, rtol=1e-4, atol=1e-5)
             found = meant.run(inputs(length)).outputs[name]
             np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "buckets"),
+    [("resnet-tiny-dynamo", {}), ("gru-tiny-dynamo", {}), ("gpt2-tiny-dynamo", {"n": (8,)})],
+    ids=["resnet", "gru", "gpt2"],
+)
+def test_other_models_compute_the_same(name: str, buckets: dict, tmp_path: Path) -> None:
+    """Convolutions and pooling; steps that repeat with other addresses; causal attention."""
+    variants = {"x86": RELAXED, "x86-simd": PLAIN}
+    options = Options(buckets=buckets, variants=tuple(variants))
+    write(compile_model(MODELS / f"{name}.onnx", options).contents, tmp_path)
+    bundle = open_bundle(tmp_path)
+    numbers = np.random.default_rng(0)
+    given = {
+        i.name: numbers.integers(0, 2, i.shape).astype(DTYPES[i.dtype].numpy)
+        if i.dtype.startswith(("i", "b"))
+        else numbers.standard_normal(i.shape).astype("f4")
+        for i in bundle.manifest.plans[0].inputs
+    }
+    for seed, (variant, device) in enumerate(variants.items()):
+        want = WasmtimeHost(tmp_path, variant=variant).run(given).outputs
+        out = tmp_path / variant
+        write(relink(bundle, device, winners(bundle, device, seed, share=1.0)), out)
+        got = WasmtimeHost(out, variant=variant, threads=2).run(given).outputs
+        for key, value in want.items():
+            scale = float(np.abs(value).max(initial=1e-6))
+            np.testing.assert_allclose(got[key], value, rtol=1e-4, atol=1e-4 * scale)
 
 
 def test_equal_winners_give_equal_bytes_and_none_change_nothing(bundle: Bundle) -> None:

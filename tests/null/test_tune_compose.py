@@ -7,7 +7,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.tuning.compose import KNOWN_SHARE, Known, Pick, Subject, asks_gold, compose
+from tilewright.tuning.compose import (
+    KNOWN_MOST,
+    KNOWN_SHARE,
+    Known,
+    Pick,
+    Subject,
+    asks_gold,
+    compose,
+)
 
 
 def subject(spec: int = 0, count: int = 30, share: float = 1.0, **changes: object) -> Subject:
@@ -46,7 +54,8 @@ def test_everything_once_and_nothing_that_was_tried(given_: list[Subject], seed:
     assert len(set(picks)) == len(picks)
     for one in given_:
         sent = {p.candidate for p in picks if p.spec == one.spec}
-        known = {k.candidate for k in one.known} - {0}
+        named = dict.fromkeys(k.candidate for k in one.known if k.candidate)
+        known = set(list(named)[:KNOWN_MOST])
         may = (set(one.order) | known) - one.tried
         assert sent <= may
         assert known - one.tried <= sent
@@ -113,3 +122,20 @@ def test_gold_questions_are_rare() -> None:
 def test_nothing_to_tune() -> None:
     assert compose([], 1) == ()
     assert compose([subject(count=1)], 1) == ()
+
+
+def test_of_many_known_candidates_the_best_come_first_and_the_rest_is_explored() -> None:
+    known = tuple(Known(c, 2 - c / 100) for c in range(20, 4, -1))
+    picks = compose([subject(known=known)], 0)
+    assert [p.candidate for p in picks[:6]] == [20, 19, 18, 17, 16, 1]
+    assert len(picks) == 29
+
+
+def test_a_bundle_with_another_default_may_try_the_compilers() -> None:
+    """A relinked bundle starts with a winner; one with a schedule of its own has no number."""
+    order = tuple(range(30))
+    relinked = compose([subject(order=order, default=7)], 0)
+    assert relinked[0] == Pick(0, 0)
+    assert {p.candidate for p in relinked} == set(order) - {7}
+    foreign = compose([subject(order=order, default=None)], 0)
+    assert {p.candidate for p in foreign} == set(order)

@@ -78,6 +78,18 @@ def run(
     `arrays` are the kernel's buffers, the output first; they stay as they are.
     """
     module = link([compile_tile(fn, TARGETS[target], passes)], TARGETS[target], 1)
+    parts = tuple(tiles) if tiles is not None else ((0, fn.tiles),)
+    return run_module(module, parts, arrays, fn.values, deterministic)
+
+
+def run_module(
+    module: bytes,
+    tiles: Iterable[tuple[int, int]],
+    arrays: Sequence[np.ndarray],
+    scalars: Sequence[int] = (),
+    deterministic: bool = False,
+) -> np.ndarray:
+    """Compute tiles [first, last) for each given pair with the module's only kernel."""
     places, at = [], FIRST_BUFFER
     for a in arrays:
         places.append(at)
@@ -85,9 +97,9 @@ def run(
     machine = Machine(at, deterministic=deterministic)
     for a, place in zip(arrays, places, strict=True):
         machine.write(place, a.tobytes() + CANARY)
-    machine.words(ARGS, (*places, *fn.values))
+    machine.words(ARGS, (*places, *scalars))
     exports = machine.load(module)
-    for first, last in tiles if tiles is not None else ((0, fn.tiles),):
+    for first, last in tiles:
         exports["k0"](machine.store, ARGS, first, last)
     for a, place in zip(arrays, places, strict=True):
         assert machine.read(place + a.nbytes, len(CANARY)) == CANARY, "wrote past a buffer"

@@ -52,7 +52,7 @@ def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
     across = windows(kernel)
     if across is not None:
         return lower_windows(kernel, across, schedule)
-    if kernel.stages and _runs_along_rows(kernel):
+    if kernel.stages and runs_along_rows(kernel):
         return lower_rows(kernel, schedule)
     axis = turned_axis(kernel, schedule.lanes)
     if axis is not None:
@@ -60,10 +60,10 @@ def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
     return _lower_points(kernel, schedule)
 
 
-def _runs_along_rows(kernel: Kernel) -> bool:
+def runs_along_rows(kernel: Kernel) -> bool:
     """True if vectors should run along the reduction, not along the last row axis."""
     if kernel.cols:
-        return stride(kernel.store, kernel.axes[-1]) == 1 or not _across(kernel)
+        return stride(kernel.store, kernel.axes[-1]) == 1 or not contiguous_last(kernel)
     if not kernel.axes or not storable(kernel.dtype):
         return True
     last, inner = kernel.axes[-1], kernel.stages[0].axes[-1:]
@@ -73,7 +73,7 @@ def _runs_along_rows(kernel: Kernel) -> bool:
     return along > across
 
 
-def _across(kernel: Kernel) -> Kernel | None:
+def contiguous_last(kernel: Kernel) -> Kernel | None:
     """The kernel with its contiguous row axis last, if it has one worth vectors.
 
     softmax over a middle axis: out[a, j, n], rows (a, n): vectors run along n
@@ -91,7 +91,7 @@ def _lower_points(kernel: Kernel, schedule: Schedule) -> TileFn:
     A tile is `x1` rows (points of the outer axes), or `y1` elements where there is one axis only.
     """
     kernel = replace(kernel, axes=kernel.axes or (Var("one", 1),))
-    kernel = (_across(kernel) if kernel.cols else None) or kernel
+    kernel = (contiguous_last(kernel) if kernel.cols else None) or kernel
     last, outer = kernel.rows[-1], kernel.rows[:-1]
     results = (kernel.dtype, *(dtype_of(s.value) for s in kernel.stages))
     wide = all(map(storable, results)) and last.extent >= schedule.lanes

@@ -7,7 +7,8 @@ Names follow nnJIT: x = rows, y = columns, r = reduction; 0 = per register tile,
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -67,14 +68,14 @@ class Schedule:
     dot: str = "wide"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Schedule:
         return cls(**data)
 
     def __str__(self) -> str:
-        return " ".join(f"{k}={v}" for k, v in asdict(self).items())
+        return " ".join(f"{k}={v}" for k, v in vars(self).items())
 
 
 #: Multiply-accumulates that make one tile of a contraction worth a ticket (some 10 microseconds).
@@ -326,13 +327,13 @@ def register_tile(rows: int, cols: int, machine: Machine, panel: int = 1) -> tup
 
 
 def register_tiles(
-    rows: int, cols: int, machine: Machine, panel: int = 1
+    rows: int, cols: int, machine: Machine, panel: int = 1, vectors: Sequence[int] = VECTORS
 ) -> list[tuple[float, int, int]]:
     """(cycles per product, x0, y0) of all that fit the registers, the best first."""
     spare = machine.registers - (1 if machine.fma else 2)
     found = [
         (*tile_cycles(x0, v, rows, cols, machine, panel), v, x0)
-        for v in VECTORS
+        for v in vectors
         for x0 in range(1, min(rows, MOST_ROWS) + 1)
         if x0 * v + min(x0, v) <= spare
     ]

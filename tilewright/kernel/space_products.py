@@ -6,19 +6,22 @@ forbids is here: tiles that are no powers of two, such as 6 rows of 8 columns.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from tilewright.kernel.blocks import blocks
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.roles_dot import pairs_fit
-from tilewright.kernel.schedule import Schedule, register_tiles, tile_cycles, tiled, unroll
+from tilewright.kernel.schedule import Machine, Schedule, register_tiles, tile_cycles, tiled, unroll
 from tilewright.kernel.space import Tile, traffic
-from tilewright.kernel.space_rules import Rules, aligned, around, distance, product_of, whole
+from tilewright.kernel.space_rules import Rules, aligned, around, distance, whole
 
-#: Register tiles beside the best that the extended space contains, and how many of them vary.
-TILES, VARIED = 10, 3
+#: Widths of register tiles in vectors, how many tiles of each width are tried, and of how many of
+#: all tiles the walk varies.
+WIDTHS, PER_WIDTH, VARIED = (1, 2, 3, 4, 5, 6, 8), 3, 3
 
 #: A register tile that costs so many times the best one's cycles is not tried.
 WORSE = 1.6
@@ -30,23 +33,30 @@ class Contraction(Rules):
 
     roles: Operands
 
-    @property
+    @cached_property
     def _sizes(self) -> tuple[int, int]:
         return self.roles.m.extent, self.roles.n.extent
+
+    @cached_property
+    def _gathered(self) -> bool:
+        """Whether columns are read one by one: they lie neither side by side nor in panels."""
+        return self.roles.col_step not in (1, None)
+
+    @cached_property
+    def _panel(self) -> int:
+        return self.roles.panel
 
     def extended(self) -> Iterator[Schedule]:
         bases = list(self._bases())
         yield from bases
-        for base in (self.default, *bases[:VARIED]):
+        for base in (self.usual, *bases[:VARIED]):
             yield from self._varied(base)
         yield from self._along_depth()
 
     def _bases(self) -> Iterator[Schedule]:
         """The usual walk over each register tile that is not much worse than the best."""
-        tiles = register_tiles(*self._sizes, self.machine, self.roles.panel)
-        for cycles, x0, y0 in tiles[:TILES]:
-            if cycles <= WORSE * tiles[0][0]:
-                yield tiled(self.kernel, self.roles, (x0, y0), self.machine)
+        tiles = usual_tiles(*self._sizes, self.machine, self._panel)
+        return (tiled(self.kernel, self.roles, tile, self.machine) for tile in tiles)
 
     def _varied(self, base: Schedule) -> Iterator[Schedule]:
         if base.along == "k":
@@ -126,7 +136,7 @@ class Contraction(Rules):
         # where the columns of a step come from: L1, if they stay there from one use to the next
         again = s.y0 if s.order == "nm" else s.y1
         near = step * again <= machine.l1 * 3 // 4
-        cycles, _ = tile_cycles(s.x0, v, rows, cols, machine, 1 if near else self.roles.panel)
+        cycles, _ = tile_cycles(s.x0, v, rows, cols, machine, 1 if near else self._panel)
         if not near:
             cycles += 0.4 / s.x0
         kept = s.x0 if s.order == "mn" else s.x1
@@ -137,18 +147,27 @@ class Contraction(Rules):
         cycles += 0.75 / (s.r0 * s.x0 * v)  # the loop itself
         if s.r1:
             cycles += 3.0 / s.r1  # sums wait between blocks
-        gathered = self.roles.col_step not in (1, None)
         if s.stage:
-            cycles += (11 if gathered else 5) / 8 / s.x1
-        elif gathered:
+            cycles += (11 if self._gathered else 5) / 8 / s.x1
+        elif self._gathered:
             cycles += 2.0 / s.x0
         return cycles + far
 
     def words(self, s: Schedule) -> float:
-        matrix = product_of(self.kernel)
-        assert matrix is not None
-        tile = Tile(s.x0, s.r0, s.y0, s.x1, s.r1 or matrix.k, s.y1)
-        return traffic(tile, matrix)
+        assert self.product is not None
+        return traffic(Tile(s.x0, s.r0, s.y0, s.x1, s.r1 or self.product.k, s.y1), self.product)
+
+
+def usual_tiles(rows: int, cols: int, machine: Machine, panel: int = 1) -> list[tuple[int, int]]:
+    """(x0, y0) of register tiles worth trying, the best first: some of each width."""
+    tiles = register_tiles(rows, cols, machine, panel, WIDTHS)
+    seen: Counter[int] = Counter()
+    found = []
+    for cycles, x0, y0 in tiles:
+        seen[y0] += 1
+        if seen[y0] <= PER_WIDTH and cycles <= WORSE * tiles[0][0]:
+            found.append((x0, y0))
+    return found
 
 
 @dataclass(frozen=True)
@@ -156,7 +175,7 @@ class Dots(Contraction):
     """Products of bytes: a sum takes one register, or two where products do not fit 16 bits."""
 
     def extended(self) -> Iterator[Schedule]:
-        d, lanes = self.default, self.machine.lanes
+        d, lanes = self.usual, self.machine.lanes
         rows, _ = self._sizes
         kinds = ("pair", "wide") if pairs_fit(self.kernel, self.roles) else (d.dot,)
         for x0 in range(1, min(rows, 8) + 1):
@@ -178,4 +197,4 @@ class Dots(Contraction):
         return replace(super().normal(s), stage=False)
 
     def cost(self, s: Schedule) -> float:
-        return distance(s, self.normal(self.default))
+        return distance(s, self.usual)

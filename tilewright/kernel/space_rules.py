@@ -8,13 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import log2, prod
+from typing import Literal
 
+from tilewright.kernel.lower import contiguous_last, runs_along_rows
+from tilewright.kernel.lower_transpose import BLOCK, turned_axis
 from tilewright.kernel.roles import operands
 from tilewright.kernel.roles_dot import dot_operands
 from tilewright.kernel.schedule import ENOUGH_TILES, Machine, Schedule
 from tilewright.kernel.space import Core, Product, lite
 from tilewright.kernel.spec import Kernel
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """How tiles cut a kernel without products: `field` of the schedule, in steps of `step`, cuts
+    `extent` rows or elements, `times` over."""
+
+    field: Literal["x1", "y1"]
+    extent: int
+    step: int = 1
+    times: int = 1
+
+    def size(self, s: Schedule) -> int:
+        return s.x1 if self.field == "x1" else s.y1
+
+    def sized(self, s: Schedule, size: int) -> Schedule:
+        return replace(s, x1=size) if self.field == "x1" else replace(s, y1=size)
 
 
 @dataclass(frozen=True)
@@ -30,31 +51,50 @@ class Rules:
     default: Schedule
     machine: Machine
 
+    @cached_property
+    def usual(self) -> Schedule:
+        return self.normal(self.default)
+
+    @cached_property
+    def product(self) -> Product | None:
+        return product_of(self.kernel)
+
     def lite(self, core: Core, relaxation: float) -> Iterator[Schedule]:
-        matrix = product_of(self.kernel)
-        for tile in lite(matrix, core, relaxation) if matrix is not None else ():
+        for tile in lite(self.product, core, relaxation) if self.product is not None else ():
             yield Schedule(
                 x0=tile.x0, y0=tile.y0, r0=tile.r0, x1=tile.x1, y1=tile.y1, r1=tile.r1,
                 stage=tile.cache_read, lanes=self.machine.lanes,
             )  # fmt: skip
 
     def extended(self) -> Iterator[Schedule]:
-        """x1 rows or y1 elements of a tile; r0 sums side by side where something is reduced."""
-        line = prod(v.extent for v in self.kernel.axes[:-1]) == 1
-        sums = (1, 2, 4, 8) if self.kernel.stages else (self.default.r0,)
-        sizes = {"y1": self.default.y1} if line else {"x1": self.default.x1}
-        for name, size in sizes.items():
-            for r0 in sums:
-                for n in (size, *around(size)):
-                    yield replace(self.default, r0=r0, **{name: n})  # type: ignore[arg-type]
+        """Rows or elements of a tile; sums side by side where something is reduced."""
+        d = self.usual
+        walk = self._walk
+        for r0 in (1, 2, 4, 8) if self.kernel.stages else (d.r0,):
+            for n in (walk.size(d), *around(walk.size(d))):
+                yield walk.sized(replace(d, r0=r0), n)
+
+    @cached_property
+    def _walk(self) -> _Walk:
+        kernel = self.kernel
+        if kernel.stages and runs_along_rows(kernel):
+            return _Walk("x1", prod(v.extent for v in kernel.rows))
+        turned = turned_axis(kernel, self.machine.lanes)
+        if turned is not None:
+            others = prod(v.extent for v in kernel.axes[:-1]) // turned.extent
+            return _Walk("x1", turned.extent, BLOCK, others)
+        kernel = (contiguous_last(kernel) if kernel.cols else None) or kernel
+        *outer, last = [v.extent for v in kernel.rows] or [1]
+        return _Walk("x1", prod(outer)) if prod(outer) > 1 else _Walk("y1", last)
 
     def normal(self, s: Schedule) -> Schedule:
-        rows = prod(v.extent for v in self.kernel.axes)
-        return replace(s, x1=min(s.x1, max(rows, self.default.x1)))
+        walk = self._walk
+        size = -(-walk.size(s) // walk.step) * walk.step
+        return walk.sized(s, min(size, walk.extent))
 
     def tiles(self, s: Schedule) -> int:
-        *outer, last = [v.extent for v in self.kernel.axes] or [1]
-        return -(-prod(outer) // s.x1) if prod(outer) > 1 else -(-last // s.y1)
+        walk = self._walk
+        return -(-walk.extent // walk.size(s)) * walk.times
 
     def balanced(self, s: Schedule) -> bool:
         return self.tiles(s) >= min(ENOUGH_TILES, self.tiles(self.default))
@@ -64,7 +104,7 @@ class Rules:
         return 0
 
     def cost(self, s: Schedule) -> float:
-        return distance(s, self.normal(self.default))
+        return distance(s, self.usual)
 
     def words(self, s: Schedule) -> float:
         """Words loaded and stored beyond L1, in all tiles; the same for all where unknown."""
@@ -97,8 +137,10 @@ def aligned(size: int) -> int:
 def distance(a: Schedule, b: Schedule) -> float:
     """How many doublings, halvings and other changes lie between two schedules."""
     total = 0.0
-    for name, value in a.to_json().items():
+    for name, value in vars(a).items():
         other = getattr(b, name)
+        if value == other:
+            continue
         if isinstance(value, str) or not value or not other:
             total += value != other
         else:

@@ -16,9 +16,9 @@ from typing import Literal
 
 from tilewright.kernel.roles import Attention, attention, operands
 from tilewright.kernel.roles_dot import byte_windows, dot_operands
-from tilewright.kernel.schedule import Machine, Schedule, register_tiles
+from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.space import RELAXATION, Core
-from tilewright.kernel.space_products import TILES, Contraction, Dots
+from tilewright.kernel.space_products import Contraction, Dots, usual_tiles
 from tilewright.kernel.space_rules import Rules, aligned, around, whole
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.windows import Windows, windows
@@ -26,7 +26,7 @@ from tilewright.kernel.windows import Windows, windows
 Mark = Literal["default", "lite", "extended"]
 
 #: Bytes of scratch memory that a worker has for schedules other than the default one.
-SCRATCH = 512 * 1024
+SCRATCH = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,12 @@ class WindowRules(Rules):
     taps: bool
 
     def extended(self) -> Iterator[Schedule]:
-        d, lanes = self.default, self.machine.lanes
+        d, lanes = self.usual, self.machine.lanes
         widths = (d.y0,) if self.taps else (lanes, 2 * lanes, 4 * lanes)
         for x0 in range(1, min(8, self.across.pixel.extent) + 1):
             for y0 in widths:
-                yield replace(d, x0=x0, y0=y0)
+                if x0 * y0 // lanes <= self.machine.registers - 2 or self.taps:
+                    yield replace(d, x0=x0, y0=y0)
         for x1 in around(d.x1):
             yield replace(d, x1=x1)
         for y1 in around(d.y1):
@@ -127,9 +128,9 @@ class AttentionRules(Rules):
     heads: Attention
 
     def extended(self) -> Iterator[Schedule]:
-        d = self.default
+        d = self.usual
         rows, keys = self.heads.m.extent, self.heads.keys.extent
-        for _, x0, y0 in register_tiles(rows, keys, self.machine)[:TILES]:
+        for x0, y0 in usual_tiles(rows, keys, self.machine):
             yield replace(d, x0=x0, y0=y0, x1=max(1, d.x1 // x0) * x0)
         for cache in ("", "k", "v", "kv"):
             yield replace(d, cache=cache)

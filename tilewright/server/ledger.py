@@ -13,11 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextlib import nullcontext
+from typing import TypeVar
 
 from tilewright.base.errors import InvalidReport
 from tilewright.server.shared import Shared
-from tilewright.store import Entry, Key, Ranked, Report, Standing, Store
+from tilewright.store import Entry, Key, Ranked, Receipt, Report, Standing, Store
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -26,7 +27,7 @@ T = TypeVar("T")
 PATIENCE, REST = 5.0, 1.0
 #: Seconds that a standing is good: what thousands of devices ask again and again.
 FRESH = 10.0
-#: Calls at work, and calls that wait for their turn.
+#: Calls at work, and calls in all.
 WORKERS, WAITING = 4, 256
 
 
@@ -41,7 +42,9 @@ class Ledger:
         self._opening = threading.Lock()
         self._store: Store | None = None
         self._pool = ThreadPoolExecutor(WORKERS, "tilewright-store")
-        self._busy = 0
+        self._free = asyncio.Semaphore(WORKERS)
+        self._writing = threading.Lock()
+        self._calls = 0
         self._not_before = 0.0
         self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
         self._similar: Shared[tuple[Ranked, ...]] = Shared(10_000, seconds=FRESH)
@@ -81,7 +84,7 @@ class Ledger:
     async def submit(self, report: Report, source: str) -> tuple[bool, str]:
         """(accepted, reason), after the commit."""
         try:
-            receipt = await self._call(lambda store: store.submit(report, source))
+            receipt = await self._call(lambda store: self._write(store, report, source))
         except Unavailable:
             return False, "later"
         except InvalidReport:
@@ -89,12 +92,22 @@ class Ledger:
         return receipt.accepted, receipt.reason
 
     async def _call(self, ask: Callable[[Store], T]) -> T:
-        if self.resting or self._busy >= WAITING:
+        if self._calls >= WAITING:
             raise Unavailable
-        self._busy += 1
+        self._calls += 1
+        try:
+            async with self._free:
+                return await self._answer(ask)
+        finally:
+            self._calls -= 1
+
+    async def _answer(self, ask: Callable[[Store], T]) -> T:
+        if self.resting:
+            raise Unavailable
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._pool, lambda: ask(self._ready()))
-        work.add_done_callback(self._finished)
+        # somebody who no longer waits need not hear of a failure
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
         except InvalidReport:
@@ -112,7 +125,7 @@ class Ledger:
             self._store = self._store or self._open()
             return self._store
 
-    def _finished(self, work: asyncio.Future[Any]) -> None:
-        self._busy -= 1
-        if not work.cancelled():
-            work.exception()  # somebody who no longer waits need not hear of it
+    def _write(self, store: Store, report: Report, source: str) -> Receipt:
+        """On SQLite one after the other: writers that wait by looking now and then may starve."""
+        with self._writing if store.database.sqlite else nullcontext():
+            return store.submit(report, source)

@@ -21,7 +21,7 @@ from tilewright.store import Vote as StoredVote
 from tilewright.tuning import queue
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.compose import Known
-from tilewright.tuning.messages import Ack, Browser, Busy, Reason, Report
+from tilewright.tuning.messages import TOP, Ack, Browser, Busy, Reason, Report
 
 #: Whoever finds a candidate so much faster or slower than the default made a mistake, or lies.
 MOST_RATIO = 20.0
@@ -42,17 +42,43 @@ class StoreDesk(Desk):
         if reason:
             return Ack(nonce=report.nonce, accepted=False, reason=reason)
         space = client.spaces[report.spec]
-        best_first = sorted(report.top, key=lambda vote: -vote.ratio)
+        key = key_of(space, client.hello.browser)
+        top = await self._over_the_first(report, client, key)
+        if top is None:
+            return Ack(nonce=report.nonce, accepted=False, reason="unknown")
         gold = report.gold
         stored = Stored(
             nonce=report.nonce,
-            key=key_of(space, client.hello.browser),
-            top=tuple(StoredVote(vote.candidate, vote.ratio) for vote in best_first),
+            key=key,
+            top=top,
             gold=(StoredGold(gold.a, gold.b, gold.ratio),) if gold else (),
         )
         accepted, why = await self._ledger.submit(stored, client.source)
         told = cast(Reason, why if why in _REASONS else "refused")
         return Ack(nonce=report.nonce, accepted=accepted, reason=told)
+
+    async def _over_the_first(
+        self, report: Report, client: Client, key: Key
+    ) -> tuple[StoredVote, ...] | None:
+        """The votes, best first, with ratios over candidate 0; None if they cannot be known.
+
+        A page whose bundle has another one measured against that.  What candidate 0 is to it, the
+        page found out, or the crowd knows.
+        """
+        ratios = {vote.candidate: vote.ratio for vote in report.top}
+        default = client.offers[report.spec].default
+        if default != 0:
+            known: dict[int | None, float] = {}
+            if 0 not in ratios:
+                (standing,) = await self._ledger.standings([key])
+                known = {r.candidate: r.ratio for r in standing.ranked} if standing else {}
+            scale = 1 / ratios[0] if 0 in ratios else known.get(default)
+            if scale is None:
+                return None
+            ratios |= {} if default is None else {default: 1.0}
+            ratios = {candidate: ratio * scale for candidate, ratio in ratios.items()}
+        votes = [StoredVote(candidate, ratio) for candidate, ratio in ratios.items()]
+        return tuple(sorted(votes, key=lambda vote: -vote.ratio)[:TOP])
 
     async def crowd(self, client: Client) -> list[Crowd]:
         keys = [key_of(client.spaces[spec], client.hello.browser) for spec in client.hello.specs]

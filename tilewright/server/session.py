@@ -185,7 +185,12 @@ class Session:
         spaces = dict(zip(hello.specs, found, strict=True))
         client = Client(hello, opened, self._source, spaces, {})
         offers = {
-            spec: queue.offer(spec, space, gold=asks_gold(spec, client.seed))
+            spec: queue.offer(
+                spec,
+                space,
+                opened.default(spec, hello.variant, space),
+                gold=asks_gold(spec, client.seed),
+            )
             for spec, space in spaces.items()
         }
         return replace(client, offers=offers)
@@ -281,7 +286,9 @@ class Session:
         if built is None:
             return False
         self._credit -= 1
-        header = queue.message(client.opened, pick.spec, space, pick.candidate, built)
+        header = queue.message(
+            client.opened, pick.spec, space, client.hello.variant, pick.candidate, built
+        )
         await self._send(header, built.module)
         return True
 
@@ -298,7 +305,8 @@ class Session:
                 spec=spec,
                 share=share,
                 lite=client.spaces[spec].marks.count("lite"),
-                order=client.spaces[spec].order,
+                order=(0, *client.spaces[spec].order),
+                default=client.offers[spec].default,
                 known=found.known,
                 settled=found.settled,
                 tried=frozenset(hello.tried.get(spec, ())),

@@ -16,11 +16,12 @@ from typing import TypeVar
 
 from tilewright import __version__
 from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
-from tilewright.bundle import POINTER
+from tilewright.bundle import POINTER, open_bundle
 from tilewright.server.shared import Shared
+from tilewright.tuning import queue
 from tilewright.tuning.candidates import Built, Space
 from tilewright.tuning.messages import Objective, OtherVersion, Unknown
-from tilewright.tuning.queue import Opened, open_for_tuning
+from tilewright.tuning.queue import Opened
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -61,7 +62,7 @@ class Workshop:
             )
 
         async def read() -> Opened:
-            return await asyncio.to_thread(open_for_tuning, folder)
+            return await asyncio.to_thread(lambda: queue.opened(open_bundle(folder)))
 
         try:
             state = (folder / POINTER).stat()

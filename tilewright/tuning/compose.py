@@ -14,11 +14,17 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+#: Of what others found, so many candidates are tried before anything else.
+KNOWN_MOST = 5
+
 #: Of a space whose optimum is known, the part that a device still looks at.
 KNOWN_SHARE = 10
 
 #: Speed-up that an unknown candidate is hoped to bring: below what a crowd has seen to be good.
 HOPE = 1.01
+
+#: A kernel's unknown candidates come in runs of so many: to change kernels costs a device time.
+RUN = 4
 
 #: One of so many kernels is asked a question whose answer is known.
 GOLD_EVERY = 8
@@ -38,7 +44,8 @@ class Subject:
 
     share:   of the time that the model takes
     lite:    how many candidates the lite space has
-    order:   candidates in their order of trial
+    order:   all candidates, in their order of trial
+    default: the one that the bundle has, if it is of the space
     known:   the exploitation set, best first
     settled: whether the crowd has agreed on an optimum
     tried:   candidates that need not come again
@@ -49,6 +56,7 @@ class Subject:
     share: float
     lite: int
     order: tuple[int, ...]
+    default: int | None = 0
     known: tuple[Known, ...] = ()
     settled: bool = False
     tried: frozenset[int] = frozenset()
@@ -69,21 +77,18 @@ def compose(subjects: Sequence[Subject], seed: int) -> tuple[Pick, ...]:
     First what is known, by what it should save of the whole time; then what is not, each kernel in
     proportion to its share of the time.
     """
-    known = [
-        (-subject.share * (1 - 1 / max(found.ratio, HOPE)), rank, number, found.candidate)
-        for number, subject in enumerate(subjects)
-        for rank, found in enumerate(_exploitation(subject))
-    ]
     total = sum(s.share for s in subjects) or 1.0
-    unknown = [
-        ((rank + 1) / max(subject.share / total, 1e-6), number, candidate)
-        for number, subject in enumerate(subjects)
-        for rank, candidate in enumerate(_exploration(subject, seed))
-    ]
-    order = [(n, c) for *_, n, c in sorted(known)] + [(n, c) for _, n, c in sorted(unknown)]
+    known, unknown = [], []
+    for number, subject in enumerate(subjects):
+        found = list(_exploitation(subject))
+        gain = 1 - 1 / max((HOPE, *(k.ratio for k in found)))
+        known += [(-subject.share * gain, number, r, k.candidate) for r, k in enumerate(found)]
+        pace = 1 / max(subject.share / total, 1e-6)
+        rest = _exploration(subject, seed)
+        unknown += [((r // RUN + 1) * pace, number, r, c) for r, c in enumerate(rest)]
     return tuple(
         Pick(subjects[number].spec, candidate)
-        for number, candidate in order
+        for _, number, _, candidate in (*sorted(known), *sorted(unknown))
         if candidate not in subjects[number].tried
     )
 
@@ -94,11 +99,13 @@ def asks_gold(spec: int, seed: int) -> bool:
 
 
 def _exploitation(subject: Subject) -> Iterator[Known]:
-    seen = {0}
+    seen = {subject.default}
     for found in subject.known:
         if found.candidate not in seen:
             seen.add(found.candidate)
             yield found
+        if len(seen) > KNOWN_MOST:
+            return
 
 
 def _exploration(subject: Subject, seed: int) -> list[int]:
@@ -107,7 +114,7 @@ def _exploration(subject: Subject, seed: int) -> list[int]:
     Of a settled space another tenth on each device: together they go on looking at all of it.
     """
     known = {k.candidate for k in _exploitation(subject)}
-    order = [c for c in subject.order if c not in known]
+    order = [c for c in subject.order if c not in known and c != subject.default]
     if subject.settled:
         chance = random.Random(f"{seed} {subject.spec}")
         chosen = set(chance.sample(order, min(len(order), -(-subject.lite // KNOWN_SHARE))))

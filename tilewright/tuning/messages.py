@@ -141,14 +141,17 @@ class Vote(_Record, frozen=True, kw_only=True):
 
 
 class Offer(_Record, frozen=True, kw_only=True):
-    """A kernel that may be tuned: its space has `count` candidates, `default` is in use."""
+    """A kernel that may be tuned: its space has `count` candidates.
+
+    default: the one that the bundle has; None if it has a schedule that is not in the space
+    """
 
     spec: Spec
     kind: Name
     shape: Name
     checksum: Checksum
     count: Count
-    default: Candidate
+    default: Candidate | None
     gold: Gold | None = None
 
 

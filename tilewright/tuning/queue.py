@@ -6,18 +6,19 @@ compose.py, messages for candidates.  It keeps nothing, waits for nothing and kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from tilewright import __version__
 from tilewright.base.errors import UsageError
-from tilewright.bundle import Bundle, Step, open_bundle
+from tilewright.bundle import Bundle
+from tilewright.bundle.kernels import Entry, unpack
+from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes
 from tilewright.targets.classes import CLASSES, DeviceClass
-from tilewright.tuning.candidates import Built, Space, grain_of, kernels_of
+from tilewright.tuning.candidates import Built, Space, grains_of, kernels_of, number_of
 from tilewright.tuning.messages import Gold, KernelMessage, Mark, Offer, Unknown
 
 #: How many times more vector sums the default keeps in registers than a schedule that is surely
@@ -25,16 +26,14 @@ from tilewright.tuning.messages import Gold, KernelMessage, Mark, Offer, Unknown
 SURELY = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opened:
-    """A bundle as the queue sees it.
-
-    steps: by number of the kernel, (number of the plan, step) for every step that runs it
-    """
+    """A bundle as the queue sees it: all that it needs of each kernel is in memory."""
 
     bundle: Bundle
     kernels: tuple[Kernel, ...]
-    steps: Mapping[int, tuple[tuple[int, Step], ...]]
+    entries: Sequence[Entry]
+    grains: dict[tuple[str, int, int], dict[int, int]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -44,15 +43,23 @@ class Opened:
     def variants(self) -> frozenset[str]:
         return frozenset(code.variant for code in self.bundle.manifest.code)
 
+    def default(self, spec: int, variant: str, space: Space) -> int | None:
+        """The number of the candidate that the bundle itself has; None if the space lacks it."""
+        build = self.entries[spec].builds[variant]
+        return number_of(space, Schedule.from_json(build["schedule"]))
 
-def open_for_tuning(folder: Path) -> Opened:
-    """Reads the manifest and all kernel specifications."""
-    bundle = open_bundle(folder)
-    steps: dict[int, list[tuple[int, Step]]] = {}
-    for number, plan in enumerate(bundle.manifest.plans):
-        for step in plan.steps:
-            steps.setdefault(step.spec, []).append((number, step))
-    return Opened(bundle, kernels_of(bundle), {s: tuple(found) for s, found in steps.items()})
+    def grains_of(self, variant: str, spec: int, tiles: int) -> dict[int, int]:
+        """By number of the plan, tiles per ticket for a candidate of so many tiles."""
+        key = (variant, spec, tiles)
+        if key not in self.grains:
+            self.grains[key] = grains_of(self.bundle, *key)
+        return self.grains[key]
+
+
+def opened(bundle: Bundle) -> Opened:
+    """Reads all kernel specifications."""
+    entries = unpack(bundle.read(bundle.manifest.kernels))
+    return Opened(bundle, kernels_of(bundle), entries)
 
 
 def device_class(name: str) -> DeviceClass:
@@ -85,18 +92,15 @@ def relatives(device: DeviceClass) -> tuple[DeviceClass, ...]:
 
 def translate(candidate: int, of: Space, to: Space) -> int | None:
     """The number of the same schedule in another space of the kernel; None if it is not there."""
-    if candidate >= len(of.schedules):
-        return None
-    schedule = of.schedules[candidate]
-    return to.schedules.index(schedule) if schedule in to.schedules else None
+    return number_of(to, of.schedules[candidate]) if candidate < len(of.schedules) else None
 
 
-def offer(spec: int, space: Space, *, gold: bool) -> Offer:
+def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:
     """What welcome says of a kernel."""
     slow = slow_candidate(space) if gold else None
     return Offer(
         spec=spec, kind=space.kind, shape=space.shape, checksum=space.checksum,
-        count=len(space.schedules), default=0,
+        count=len(space.schedules), default=default,
         gold=None if slow is None else Gold(a=0, b=slow),
     )  # fmt: skip
 
@@ -114,7 +118,9 @@ def slow_candidate(space: Space) -> int | None:
     return slow if sums[slow] * SURELY <= sums[0] else None
 
 
-def message(opened: Opened, spec: int, space: Space, candidate: int, built: Built) -> KernelMessage:
+def message(
+    opened: Opened, spec: int, space: Space, variant: str, candidate: int, built: Built
+) -> KernelMessage:
     """The header that goes with a module."""
     return KernelMessage(
         spec=spec,
@@ -124,15 +130,10 @@ def message(opened: Opened, spec: int, space: Space, candidate: int, built: Buil
         checksum=space.checksum,
         digest=built.digest,
         tiles=built.tiles,
-        grains=dict(_grains(opened, spec, built.tiles)),
+        grains=opened.grains_of(variant, spec, built.tiles),
         scratch=built.scratch,
         bytes=len(built.module),
     )
-
-
-def _grains(opened: Opened, spec: int, tiles: int) -> Iterator[tuple[int, int]]:
-    for plan, step in opened.steps.get(spec, ()):
-        yield plan, grain_of(step, tiles)
 
 
 def compiler() -> str:

@@ -1,0 +1,126 @@
+"""How many candidates the kernels of models have, how fast they are made, what scratch they need.
+
+Input: ONNX models of full size; K0 to K3 always.  Output: results/candidates.json: per model the
+sizes of spaces, milliseconds of one space and of one candidate (loops, code, module; the fastest of
+some; median and worst over all kernels and a sample of their candidates), and the share of them
+whose scratch memory fits so many KB.
+
+    uv run python benchmarks/candidates.py minilm.onnx mobilenet_v2.onnx [--sample 6] [--length 128]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import common
+
+from tilewright.benchkernel import product_kernel
+from tilewright.cli.space import PAPER
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend import load
+from tilewright.kernel import space_schedules
+from tilewright.kernel.schedule import default_schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning.candidates import build, space_of
+
+DEVICE = CLASSES["wasm-x86-relaxed-32k"]
+TARGET = TARGETS[DEVICE.variant]
+LIMITS = (32, 64, 128, 256, 512, 1024)
+REPEATS = 3
+
+
+def paper_kernels() -> list[Kernel]:
+    """K0 and K1 with a weight, K2 and K3 with two inputs."""
+    made = []
+    for p in PAPER.values():
+        if p.batch == 1:
+            made.append(product_kernel("mk,kn->mn", (p.m, p.k), (p.k, p.n), weight=True))
+        else:
+            shapes = (p.batch, p.m, p.k), (p.batch, p.k, p.n)
+            made.append(product_kernel("bmk,bkn->bmn", *shapes, weight=False))
+    return made
+
+
+def model_kernels(path: Path, length: int) -> list[Kernel]:
+    buckets = dict.fromkeys(load(path).dim_names, (length,))
+    compiled = compile_model(path, Options(buckets=buckets, variants=(TARGET.name,)))
+    return [entry.kernel for entry in compiled.entries]
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """The fastest of some runs."""
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times) * 1e3
+
+
+def row(name: str, kernels: Sequence[Kernel], sample: int) -> dict[str, Any]:
+    sizes, spaces, made, scratch, code = [], [], [], [], []
+    for number, kernel in enumerate(kernels):
+        space = space_of(kernel, DEVICE)
+        sizes.append(len(space.schedules))
+        spaces.append(milliseconds(lambda k=kernel: space_of(k, DEVICE)))  # type: ignore[misc]
+        picked = Random(number).sample(range(sizes[-1]), min(sample, sizes[-1]))
+        for n in picked:
+            s = space.schedules[n]
+            code.append(len(build(kernel, s, TARGET).module))
+            made.append(milliseconds(lambda k=kernel, s=s: build(k, s, TARGET)))  # type: ignore[misc]
+        scratch += _scratch(kernel)
+    return {
+        "name": name,
+        "kernels": len(kernels),
+        "candidates": sum(sizes),
+        "space": _spread(sizes),
+        "space_ms": _spread(spaces),
+        "candidate_ms": _spread(made),
+        "candidate_bytes": _spread(code),
+        "scratch_fits": {
+            f"{kb} KB": round(sum(s <= 1024 * kb for s in scratch) / len(scratch), 4)
+            for kb in LIMITS
+        },
+    }
+
+
+def _scratch(kernel: Kernel) -> list[int]:
+    """Bytes that each candidate would need if there were no limit."""
+    assert DEVICE.machine is not None
+    default = default_schedule(kernel, TARGET.machine)
+    usual, space_schedules.SCRATCH = space_schedules.SCRATCH, 1 << 40
+    try:
+        found = space_schedules.candidates(kernel, default, DEVICE.machine, DEVICE.core)
+    finally:
+        space_schedules.SCRATCH = usual
+    return [c.scratch for c in found]
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "median": round(statistics.median(values), 2),
+        "max": round(max(values), 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", type=Path, nargs="*")
+    parser.add_argument("--sample", type=int, default=6)
+    parser.add_argument("--length", type=int, default=128)
+    args = parser.parse_args()
+    rows = [row("K0-K3", paper_kernels(), 20)]
+    rows += [row(m.stem, model_kernels(m, args.length), args.sample) for m in args.models]
+    common.merge("candidates", rows, ("name",))
+
+
+if __name__ == "__main__":
+    main()
