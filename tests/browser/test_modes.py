@@ -277,8 +277,8 @@ VERDICTS = {"faster", "same", "slower"}
 
 @pytest.fixture(scope="session")
 def whole(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `build --static --client` writes, of a bundle whose kernels have few candidates."""
-    folder = library.copied("mixed", tmp_path_factory.mktemp("whole") / "mixed")
+    """What `build --static --client` writes, of one kernel with few candidates."""
+    folder = library.copied("difference", tmp_path_factory.mktemp("whole") / "site")
     write_pages(folder)
     write_candidates(open_bundle(folder), wanted(()))
     write_compiler(folder, core())
@@ -286,7 +286,7 @@ def whole(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def all_of(bundle: Bundle) -> set[tuple[int, int]]:
-    """Every candidate; these kernels have the same ones on every class."""
+    """Every candidate; this kernel has the same ones on every class."""
     kernels = enumerate(kernels_of(bundle))
     return {(spec, n) for spec, k in kernels for n in space_of(k, find(DEVICE)).order}
 
@@ -313,9 +313,9 @@ def test_page_says_what_is_wrong(visit: Visit, whole: Path, tmp_path: Path) -> N
 
 
 def test_page_tunes_with_a_server(visit: Visit, library: Library) -> None:
-    bundle = open_bundle(library.path("mixed"))
-    with serving({"mixed": bundle.folder}, tuning=Tuning(makers=makers(0))) as running:
-        found = visit(running.blank).do("tuneByServer", url=running.bundle("mixed"))
+    bundle = open_bundle(library.path("difference"))
+    with serving({"m": bundle.folder}, tuning=Tuning(makers=makers(0))) as running:
+        found = visit(running.blank).do("tuneByServer", url=running.bundle("m"))
     assert {(t["spec"], t["candidate"]) for t in found["trials"]} == all_of(bundle)
     assert {t["verdict"] for t in found["trials"]} <= VERDICTS
     assert found["summary"]["rounds"] == len(found["trials"])
