@@ -51,6 +51,7 @@ MISTAKES = (
     "import { load } from 'tilewright-web'; (await load('/b/')).runn;",
     "import { load } from 'tilewright-web'; (await load('/b/')).info.features.thread;",
     "import { folderSource } from 'tilewright-web/tune/folder'; folderSource('/t/').nextt;",
+    "import { tune } from 'tilewright-web/tune'; tune(1, 2);",
 )
 
 
