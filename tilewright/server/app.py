@@ -24,6 +24,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle
 from tilewright.server.files import Folder, send_path
 from tilewright.server.headers import COMMON, ISOLATION, REVALIDATE, WithHeaders
+from tilewright.server.pyodide import compiler_routes
 from tilewright.server.tune import Tuner, Tuning
 
 WEB = Path(tilewright.__file__).parent / "web"
@@ -39,12 +40,14 @@ def create_app(
     tuning: Tuning | None = None,
     isolation: bool = True,
     web: Path = WEB,
+    pyodide: Path | None = None,
 ) -> Starlette:
     """The app.  `bundles` is looked at on every request, so the caller may add to it later.
 
     host_socket: takes the WebSocket over which a page lets Python drive it (hosts/browser)
     tuning:      adds the endpoints of tune.py
     isolation:   False leaves the isolation headers out, to see what a page then loses
+    pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
     """
     served = _Bundles(bundles)
     routes: list[BaseRoute] = [
@@ -61,6 +64,8 @@ def create_app(
         routes.insert(0, WebSocketRoute(HOST_SOCKET, host_socket))
     if tuning is not None:
         routes[:0] = Tuner(bundles, tuning).routes()
+    if pyodide is not None:
+        routes[-1:-1] = compiler_routes(pyodide)
     headers = COMMON | ISOLATION if isolation else COMMON
     return Starlette(
         routes=routes,
