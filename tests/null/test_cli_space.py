@@ -134,6 +134,16 @@ def test_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
         assert called.code == 0
         assert called.json["variant"] == "x86"
         assert open_bundle(out).manifest.code != open_bundle(bundle).manifest.code
-    for text in ("{", "[]", '{"1": 9999}', '{"1": {"width": 3}}', '{"a": 1}'):
+    for text in (
+        "{",
+        "[]",
+        '{"1": 9999}',
+        '{"1": -1}',
+        '{"999": 1}',
+        '{"1": {"width": 3}}',
+        '{"a": 1}',
+    ):
         winners.write_text(text)
         assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out).code == 5
+    winners.write_text(json.dumps({str(spec): {"x0": 0}}))
+    assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out).code == 2

@@ -170,7 +170,10 @@ def _schedule(
 ) -> Schedule:
     if isinstance(given, dict):
         return Schedule.from_json(given)
-    return space_of(kernels[spec], device).schedules[given]
+    schedules = space_of(kernels[spec], device).schedules
+    if not 0 <= given < len(schedules):
+        raise IndexError(f"kernel {spec} has no candidate {given}")
+    return schedules[given]
 
 
 # ---- what is shown -------------------------------------------------------------------------------
