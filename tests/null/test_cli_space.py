@@ -69,6 +69,9 @@ def test_a_bundle_and_one_of_its_kernels(capsys: Capture, bundle: Path) -> None:
     assert {r["kind"] for r in rows} >= {"contract", "rowwise", "map"}
     one = Called(capsys, "space", bundle, "--spec", 1, "--json").json
     assert one["checksum"] == rows[1]["checksum"]
+    gpu = Called(capsys, "space", bundle, "--device", "webgpu-apple", "--json").json
+    assert {r["kind"] for r in gpu["kernels"]} == {"contract"}
+    assert "no products" in gpu["note"]
 
 
 def test_an_unknown_class_is_an_error_or_a_note(capsys: Capture) -> None:
