@@ -170,7 +170,7 @@ async def _next(socket: ClientConnection, visit: Visit, kind: type[FromServer]) 
             raise RuntimeError(f"{message.code}: {message.message} {message.facts}")
         if isinstance(message, Ack):
             if message.reason in LATER:
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(random.uniform(1, 3))
                 await socket.send(encode(visit.reports[message.nonce]))
                 continue
             visit.acked.add(message.nonce)
