@@ -66,9 +66,6 @@ export function makePace({ engine, budget, stop, onEvent }) {
   if (hidden()) visible();
 
   return {
-    /** Tuning may take all of the time. */
-    whole: budget >= 1,
-
     get spent() {
       return spent;
     },
@@ -102,7 +99,7 @@ export function makePace({ engine, budget, stop, onEvent }) {
           continue;
         }
         const owed = spent / budget - Math.max(0, performance.now() - start);
-        if (this.whole || owed <= 0) return;
+        if (budget >= 1 || owed <= 0) return;
         await sleep(Math.min(owed, NAP), signal);
       }
     },

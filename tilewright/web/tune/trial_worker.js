@@ -30,12 +30,19 @@ const FLAT = 4;
 
 /** Milliseconds between two looks at the messages. */
 const BREATH = 2;
-/** Pairs, or rounds of parts, before the first and after the last verdict; milliseconds for all. */
+/** Pairs, or rounds of parts, before the first verdict; most pairs of each part. */
 const PAIRS_LEAST = 10;
 const PAIRS_MOST = 80;
 const ROUNDS_LEAST = 2;
-const MEASURE_MOST = 380;
-const CONFIRM_MOST = 120;
+/** Rounds of parts without which nothing is called faster: of few parts, and of many. */
+const [ROUNDS_FEW, ROUNDS_MANY, MANY] = [4, 3, 16];
+/** Milliseconds of a trial after which no further pair is measured: of the first verdict, and of all. */
+const VERDICT_AFTER = 500;
+const TRIAL_MOST = 650;
+/** After so many times as long it is given up even without a first verdict: something else has the core. */
+const HOPELESS = 4;
+/** Milliseconds of the first two sets without which there is a third. */
+const LONG = 250;
 /** So many times slower is slower without a test. */
 const FAR = 1.5;
 /** Times that cannot be true, before it is given up. */
@@ -174,10 +181,13 @@ async function prepare(facts) {
   /** @type {Tune.Loaded} */
   const next = { facts, ...lay(facts), sets: {}, known: new Map() };
   loaded = next;
+  const start = performance.now();
   try {
     const standard = await makeRunner(bundled, `k${facts.slot}`, slots, facts.tiles);
     next.known.set('', standard);
-    for (const set of ['random', 'edge', ...(facts.special ? ['special'] : [])]) {
+    for (const set of ['random', 'edge', 'special']) {
+      // Long kernels are not run for each rare number.
+      if (set === 'special' && (!facts.special || performance.now() - start > LONG)) continue;
       const inputs = facts.buffers.map((buffer, number) => (number ? filled(buffer, set, 1 + number + 31 * facts.spec) : null));
       next.sets[set] = { inputs, wanted: null };
       begin(set);
@@ -251,13 +261,14 @@ async function check(runner) {
 }
 
 /** Both kernels in turn, until the interval decides or the time is over. @type {Tune.Compare} */
-async function compare(first, second, times, margin, limits) {
+async function compare(first, second, times, margin, over) {
   const parts = Math.max(1, Math.min(first.tiles, second.tiles, Math.ceil(times[0] / BREATH)));
   const repeats = times.map((time) => Math.max(1, Math.round(batch / (time / parts))));
-  const least = parts > 1 ? limits.rounds * parts : limits.pairs;
+  const least = parts > 1 ? ROUNDS_LEAST * parts : PAIRS_LEAST;
+  const enough = parts > 1 ? (parts < MANY ? ROUNDS_FEW : ROUNDS_MANY) * parts : PAIRS_LEAST;
   /** @type {Tune.Pair[]} */
   const pairs = [];
-  let [spent, discards, turn] = [0, 0, 0];
+  let [discards, turn] = [0, 0];
   const side = (/** @type {number} */ which, /** @type {number} */ part) => {
     const { tiles, run } = which ? second : first;
     const [from, to] = [Math.floor(tiles * part / parts), Math.floor(tiles * (part + 1) / parts)];
@@ -265,7 +276,6 @@ async function compare(first, second, times, margin, limits) {
     const time = timed(() => {
       for (let n = 0; n < repeats[which]; n++) run(from, to);
     }, ABSURD * Math.max(expected, batch));
-    spent += time || expected;
     return time / repeats[which];
   };
   for (;;) {
@@ -284,11 +294,13 @@ async function compare(first, second, times, margin, limits) {
     pairs.push(order ? { part, first: late, second: early } : { part, first: early, second: late });
     turn++;
     await breathe();
+    if (pairs.length < least && over(HOPELESS)) break;
     if (pairs.length < least || pairs.length % (parts > 1 ? parts : 2)) continue;
     const { low, high } = judged(pairs, parts);
-    if (low > margin || high < margin || pairs.length >= PAIRS_MOST * parts || spent > limits.milliseconds) break;
+    const sure = pairs.length >= enough;
+    if (high < margin || (sure && (low > margin || pairs.length >= PAIRS_MOST * parts || over())) || over(HOPELESS)) break;
   }
-  return { ...judged(pairs, parts), parts, pairs: pairs.length, discards };
+  return { ...judged(pairs, parts), parts, sure: pairs.length >= enough, pairs: pairs.length, discards };
 }
 
 /** The kernel that candidates must beat: the bundle's own, or a winner of before. @type {Tune.RunnerOf} */
@@ -308,6 +320,7 @@ async function runnerOf(known) {
 async function attempt({ spec, facts: given, forget, candidate, incumbent, margin }) {
   const start = performance.now() - rested;
   const spent = () => Math.max(0, performance.now() - rested - start);
+  const over = (/** @type {number} */ limit) => (times = 1) => spent() - prepared > times * limit;
   for (const old of forget) states.delete(old);
   const before = states.get(spec);
   if (!before) await prepare(/** @type {Tune.Facts} */ (given));
@@ -337,11 +350,12 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
     }
     begin('random');
     const times = [bar, time];
-    const { ratio, low, high, first, second, ...more } = await compare(other, runner, times, margin, { pairs: PAIRS_LEAST, rounds: ROUNDS_LEAST, milliseconds: MEASURE_MOST });
+    const { ratio, low, high, first, second, sure, ...more } = await compare(other, runner, times, margin, over(VERDICT_AFTER));
     const found = { ratio, low, high, times: [first, second], ...more };
-    if (!(low > margin)) return outcome(high < 1 ? 'slower' : 'same', found);
-    const again = await compare(other, runner, times, 1, { pairs: PAIRS_LEAST, rounds: 1, milliseconds: CONFIRM_MOST });
-    if (!(again.ratio > margin && (again.low > 1 || again.parts > 1))) return outcome('same', found);
+    if (!(sure && low > margin)) return outcome(high < 1 ? 'slower' : 'same', found);
+    // The rounds of parts have confirmed each other; few pairs have luck.
+    const again = more.parts > 1 ? found : await compare(other, runner, times, 1, over(TRIAL_MOST));
+    if (!(again.ratio > margin && again.low > 1)) return outcome('same', found);
     known.set(candidate.digest, runner);
     return outcome('faster', { ...found, module });
   } catch (error) {
