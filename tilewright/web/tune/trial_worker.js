@@ -47,6 +47,8 @@ const LONG = 250;
 const FAR = 1.5;
 /** Times that cannot be true, before it is given up. */
 const DISCARDS = 40;
+/** Milliseconds between two looks at the clock that no work takes. */
+const JUMP = 20_000;
 /** A batch that takes so many times what it should is no measurement. */
 const ABSURD = 200;
 
@@ -65,9 +67,18 @@ const states = new Map();
 let batch = 1;
 let paused = false;
 let resume = () => {};
-/** Milliseconds of pauses so far. */
-let rested = 0;
+/** Milliseconds of work so far, without pauses; and when the clock was last looked at. */
+let worked = 0;
+let looked = 0;
 let beaten = 0;
+
+/** Milliseconds of work so far.  A clock that jumped counts nothing. */
+function workedUntilNow() {
+  const now = performance.now();
+  if (now > looked && now - looked < JUMP) worked += now - looked;
+  looked = now;
+  return worked;
+}
 
 /** Lets messages in, and waits while there is a pause; true if there was one. */
 async function breathe() {
@@ -77,15 +88,16 @@ async function breathe() {
     channel.port2.postMessage(null);
   });
   channel.port1.close();
+  workedUntilNow();
   const now = Date.now();
   if (Math.abs(now - beaten) > 100) {
     beaten = now;
     self.postMessage({ beat: true });
   }
   if (!paused) return false;
-  const start = performance.now();
+  workedUntilNow();
   await new Promise((resolve) => (resume = () => resolve(null)));
-  rested += Math.max(0, performance.now() - start);
+  looked = performance.now();
   return true;
 }
 
@@ -318,8 +330,9 @@ async function runnerOf(known) {
 
 /** @type {Tune.Attempt} */
 async function attempt({ spec, facts: given, forget, candidate, incumbent, margin }) {
-  const start = performance.now() - rested;
-  const spent = () => Math.max(0, performance.now() - rested - start);
+  looked = performance.now();
+  const start = worked;
+  const spent = () => workedUntilNow() - start;
   const over = (/** @type {number} */ limit) => (times = 1) => spent() - prepared > times * limit;
   for (const old of forget) states.delete(old);
   const before = states.get(spec);
