@@ -37,8 +37,10 @@ const ROUNDS_LEAST = 2;
 /** Rounds of parts without which nothing is called faster: of few parts, and of many. */
 const [ROUNDS_FEW, ROUNDS_MANY, MANY] = [4, 3, 16];
 /** Milliseconds of a trial after which no further pair is measured: of the first verdict, and of all. */
-const VERDICT_AFTER = 500;
+const VERDICT_AFTER = 400;
 const TRIAL_MOST = 650;
+/** What cannot gain this much, and does not look as if it gained at all, is not looked at for longer. */
+const WORTH = 1.03;
 /** After so many times as long it is given up even without a first verdict: something else has the core. */
 const HOPELESS = 4;
 /** Milliseconds of the first two sets without which there is a third. */
@@ -47,6 +49,9 @@ const LONG = 250;
 const FAR = 1.5;
 /** Times that cannot be true, before it is given up. */
 const DISCARDS = 40;
+/** Calls by which a kernel is measured roughly, and milliseconds that they may take. */
+const QUICK_LEAST = 7;
+const QUICK_MOST = 100;
 /** Milliseconds between two looks at the clock that no work takes. */
 const JUMP = 20_000;
 /** A batch that takes so many times what it should is no measurement. */
@@ -226,10 +231,10 @@ async function warm(runner, other) {
   const { tiles, run } = runner;
   let [at, step, spent, flat] = [0, 1, 0, 0];
   let best = Infinity;
-  while (spent < WARM_MOST) {
+  for (let looks = 0; spent < WARM_MOST || looks <= FLAT; looks++) {
     let looked = 0;
     let count = 0;
-    while (looked < LOOK && spent + looked < WARM_MOST) {
+    while (looked < LOOK) {
       const end = Math.min(tiles, at + step);
       const time = Math.max(timed(() => run(at, end), WARM_MOST * ABSURD) || 0, 1e-3);
       count += end - at;
@@ -308,9 +313,9 @@ async function compare(first, second, times, margin, over) {
     await breathe();
     if (pairs.length < least && over(HOPELESS)) break;
     if (pairs.length < least || pairs.length % (parts > 1 ? parts : 2)) continue;
-    const { low, high } = judged(pairs, parts);
+    const { ratio, low, high } = judged(pairs, parts);
     const sure = pairs.length >= enough;
-    if (high < margin || (sure && (low > margin || pairs.length >= PAIRS_MOST * parts || over())) || over(HOPELESS)) break;
+    if (high < margin || (ratio < margin && high < WORTH) || (sure && (low > margin || pairs.length >= PAIRS_MOST * parts || over())) || over(HOPELESS)) break;
   }
   return { ...judged(pairs, parts), parts, sure: pairs.length >= enough, pairs: pairs.length, discards };
 }
@@ -355,7 +360,10 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
     const bar = await quick(other);
     const time = await warm(runner, bar);
     // Far behind: not worth to know by how much.
-    if (time > FAR * bar && await quick(runner) > FAR * await quick(other)) return outcome('slower', { ratio: bar / time });
+    if (time > FAR * bar) {
+      const ratio = await quick(other) / await quick(runner);
+      if (ratio < 1 / FAR) return outcome('slower', { ratio });
+    }
     const wrong = await check(runner);
     if (wrong) {
       lay(facts);
@@ -382,7 +390,7 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
 async function quick({ tiles, run }) {
   const parts = [];
   let [at, step, total, count] = [0, 1, 0, 0];
-  while (total < LOOK && parts.length < 64) {
+  while ((total < LOOK || parts.length < QUICK_LEAST) && total < QUICK_MOST) {
     const end = Math.min(tiles, at + step);
     const spent = timed(() => run(at, end), Infinity);
     if (spent > 0) {
@@ -391,9 +399,9 @@ async function quick({ tiles, run }) {
       parts.push(spent / (end - at));
     } else total += 0.05;
     at = end % tiles;
-    step = Math.min(tiles, step * 2);
+    if (!(spent > LOOK / 8)) step = Math.min(tiles, step * 2);
+    await breatheAfter(spent || 0);
   }
-  await breathe();
   return (parts.length ? Math.min(median(parts), total / Math.max(count, 1)) : total) * tiles;
 }
 
