@@ -5,21 +5,16 @@ Node runs it; the noise is made up, so nothing here depends on a machine.
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import pytest
+from node import run
 
-import tilewright
-
-TUNE = Path(tilewright.__file__).parent / "web" / "tune"
 TRIALS = 200
 
 SCRIPT = """
-import { interval, judged } from %(statistics)s;
+import { interval, judged } from 'TUNE/statistics.js';
 
 let state = 12345;
 const uniform = () => {
@@ -33,7 +28,7 @@ const noise = (level) => (1 + level * Math.abs(normal())) * (uniform() < 0.05 ? 
 function session(truth, level, parts, rounds) {
   const pairs = [];
   for (let turn = 0; turn < parts * rounds; turn++) {
-    const part = turn %% parts;
+    const part = turn % parts;
     // Parts are cut differently by the two.
     const cut = parts > 1 ? 1 + 0.3 * Math.sin(part) : 1;
     pairs.push({ part, first: noise(level), second: cut * noise(level) / truth });
@@ -43,9 +38,9 @@ function session(truth, level, parts, rounds) {
   return { ...judged(pairs, parts), truth: truth * parts / sum };
 }
 
-const cases = %(cases)s;
+const cases = <cases>;
 console.log(JSON.stringify({
-  cases: cases.map(([truth, level, parts, rounds]) => Array.from({ length: %(trials)d }, () => session(truth, level, parts, rounds))),
+  cases: cases.map(([truth, level, parts, rounds]) => Array.from({ length: <trials> }, () => session(truth, level, parts, rounds))),
   few: interval([0.5, 0.6, 0.7]).high === Infinity,
   outlier: interval([...Array.from({ length: 20 }, (_, at) => at / 1000), 1e6]),
   none: judged([], 1).low === 0,
@@ -65,20 +60,8 @@ CASES = [
 
 
 @cache
-def results() -> dict:  # type: ignore[type-arg]
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node is not installed")
-    values = {
-        "statistics": json.dumps((TUNE / "statistics.js").as_uri()),
-        "cases": json.dumps(CASES),
-        "trials": TRIALS,
-    }
-    done = subprocess.run(
-        [node, "--input-type=module", "-"],
-        input=SCRIPT % values, capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+def results() -> Any:
+    return run(SCRIPT, cases=CASES, trials=TRIALS)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
