@@ -162,6 +162,24 @@ def crowd(record: Record) -> str:
     return table(head, rows)
 
 
+def sockets(record: Record) -> str:
+    head = ["what", "clients", "kernels", "server ms: median", "p95", "client ms: median", "p95"]
+    head += ["kills", "connections", "reports", "stored", "lost", "twice"]
+    rows = [
+        [
+            r["what"],
+            str(r["clients"]),
+            f"{r['kernels']:,}",
+            *(figure(r[key]) if key in r else "–" for key in ("server_median_ms", "server_p95_ms")),
+            *(figure(r[key]) for key in ("client_median_ms", "client_p95_ms")),
+            *(f"{r[key]:,}" for key in ("kills", "connections", "reports", "stored")),
+            *(str(r[key]) for key in ("lost", "twice")),
+        ]
+        for r in record["rows"]
+    ]
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "threads": threads,
