@@ -85,6 +85,71 @@ const SCENARIOS = {
     }
   }, url, inputs, options, show),
 
+  /**
+   * Opens a source of candidates below `base` and takes up to `count` of them; `abort` ends it after so many
+   * milliseconds.  A candidate that does not come is noted, and the next one asked for.
+   */
+  source: ({ page }, { base, kind, given, hello, count, abort = 0 }) => page.evaluate(async (base, kind, given, hello, count, abort) => {
+    const plain = (/** @type {any} */ error) => (error.name === 'AbortError' ? error.name : JSON.parse(JSON.stringify(error)));
+    const stop = new AbortController();
+    const { folderSource } = await import(new URL('tune/folder.js', base).href);
+    const { pyodideSource } = await import(new URL('tune/pyodide.js', base).href);
+    /** @type {any[]} */
+    const taken = [];
+    /** @type {any} */
+    let started = null;
+    const options = { signal: stop.signal, onProgress: (/** @type {any} */ progress) => (started = progress) };
+    const source = kind === 'folder' ? folderSource(given, options) : pyodideSource({ ...given, ...options });
+    if (abort) setTimeout(() => stop.abort(), abort);
+    try {
+      const classes = await source.classes();
+      const welcome = await source.open(hello);
+      while (taken.length < count) {
+        const start = performance.now();
+        try {
+          const sent = await source.next();
+          if (!sent) break;
+          const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', sent.module));
+          const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+          taken.push({ ...sent.header, found: hex, valid: WebAssembly.validate(sent.module), milliseconds: performance.now() - start });
+        } catch (error) {
+          taken.push({ error: plain(error) });
+        }
+      }
+      return { classes: classes.length, welcome, taken, started };
+    } catch (error) {
+      return { error: plain(error), taken, started };
+    } finally {
+      await source.close();
+    }
+  }, base, kind, given, hello, count, abort),
+
+  /** The page of a static build, when it has nothing more to do: it may load anew in between. */
+  staticPage: async ({ page }) => {
+    for (let end = Date.now() + 2 * PATIENCE; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 100))) {
+      const found = await page.evaluate(() => ({
+        state: document.getElementById('state')?.textContent ?? '',
+        threads: Number(document.getElementById('threads')?.textContent),
+        isolated: crossOriginIsolated,
+        trials: Array.from(document.querySelectorAll('#trials tr'), (row) => Array.from(row.children, (cell) => cell.textContent)),
+      })).catch(() => null);
+      if (found && !/^(starting|loading|tuning|$)/.test(found.state)) return found;
+    }
+    throw new Error('the page goes on and on');
+  },
+
+  /** Tunes a bundle over the server's socket until nothing is left. */
+  tuneByServer: ({ page }, { url }) => page.evaluate(async (url) => {
+    const [{ load }, { tune }, { socketSource }] = await Promise.all(['/engine/engine.js', '/tune/tuner.js', '/tune/socket.js']
+      .map((file) => import(new URL(file, location.href).href)));
+    const engine = await load(url);
+    /** @type {any[]} */
+    const trials = [];
+    const onEvent = (/** @type {any} */ event) => event.type === 'trial' && trials.push(event);
+    const summary = await tune(engine, { source: socketSource(), budget: 1, onEvent });
+    return { trials, summary };
+  }, url),
+
   /** Kills the engine's worker while it works and others wait; then loads the bundle again. */
   killWorker: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
     const { load } = await import(new URL('/engine/engine.js', location.href).href);

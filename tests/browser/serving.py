@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,27 @@ class Site:
     def blank(self) -> str:
         """A page of this origin that does nothing by itself."""
         return f"{self.url}/host/host.html"
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    """Files of a folder, as `python -m http.server` gives them."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+
+@contextmanager
+def plain(folder: Path) -> Iterator[str]:
+    """Any server of static files: no headers of ours.  Gives its address."""
+    handler = partial(_Quiet, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(PATIENCE)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def add(blobs: dict[str, Buffer], data: Buffer, extension: str) -> FileRef:
 
     An extension that a blob's name cannot have becomes "bin".
     """
-    ref = _ref(data, extension)
+    ref = reference(data, extension)
     blobs[ref.file] = data
     return ref
 
@@ -59,26 +59,26 @@ def write(contents: Contents, folder: Path) -> Manifest:
     """Writes the bundle and returns its manifest, complete with the weight shards."""
     (folder / BLOBS).mkdir(parents=True, exist_ok=True)
     for name, data in contents.blobs.items():
-        _replace(folder / name, data)
+        replace(folder / name, data)
     shards = tuple(_write_shards(contents, folder))
     weights = msgspec.structs.replace(contents.manifest.weights, shards=shards)
     manifest = msgspec.structs.replace(contents.manifest, weights=weights)
     _check_complete(manifest, contents.blobs)
 
     data = encode(manifest)
-    ref = _ref(data, "json")
-    _replace(folder / ref.file, data)
+    ref = reference(data, "json")
+    replace(folder / ref.file, data)
     pointer = Pointer(format=manifest.format, tool=manifest.tool, manifest=ref)
-    _replace(folder / POINTER, encode(pointer) + b"\n")
-    _sweep(folder / BLOBS, {ref.file, *(f.file for f in manifest.files())})
+    replace(folder / POINTER, encode(pointer) + b"\n")
+    sweep(folder / BLOBS, {ref.file, *(f.file for f in manifest.files())})
     return manifest
 
 
 def _write_shards(contents: Contents, folder: Path) -> Iterator[FileRef]:
     total = 0
     for shard in _cut(contents.weights(), SHARD_BYTES):
-        ref = _ref(shard, "bin")
-        _replace(folder / ref.file, shard)
+        ref = reference(shard, "bin")
+        replace(folder / ref.file, shard)
         total += ref.bytes
         yield ref
     if total != contents.manifest.weights.bytes:
@@ -112,7 +112,8 @@ def _check_complete(manifest: Manifest, blobs: Mapping[str, Buffer]) -> None:
         raise CompilerBug("The manifest names blobs that are not there", files=missing)
 
 
-def _ref(data: Buffer, extension: str) -> FileRef:
+def reference(data: Buffer, extension: str) -> FileRef:
+    """How a bundle names these bytes."""
     found = digest(data)
     size = memoryview(data).nbytes
     name = f"{BLOBS}/{found}.{extension}"
@@ -121,7 +122,7 @@ def _ref(data: Buffer, extension: str) -> FileRef:
     return FileRef(file=name, digest=found, bytes=size)
 
 
-def _replace(path: Path, data: Buffer) -> None:
+def replace(path: Path, data: Buffer) -> None:
     """Writes beside the place and renames, so that the name never holds half a file."""
     part = path.with_name(f"{PART}{path.name}")
     try:
@@ -131,7 +132,8 @@ def _replace(path: Path, data: Buffer) -> None:
         part.unlink(missing_ok=True)
 
 
-def _sweep(blobs: Path, named: set[str]) -> None:
+def sweep(blobs: Path, named: set[str]) -> None:
+    """Deletes the blobs that nothing names any more; other files are left alone."""
     for path in blobs.iterdir():
         file = f"{BLOBS}/{path.name.removeprefix(PART)}"
         if is_blob_name(file) and (path.name.startswith(PART) or file not in named):

@@ -22,14 +22,17 @@ from tilewright.bundle import Bundle, is_bundle, open_bundle, write
 from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner
 from tilewright.cli.options import (
     Buckets,
+    Client,
     Json,
     ModelFile,
     ModelOrBundle,
+    Pyodide,
     Shapes,
     Target,
     check_target,
 )
 from tilewright.cli.output import Answer, pairs, progress, size, table
+from tilewright.cli.publish import publication
 
 if TYPE_CHECKING:
     from tilewright.compiler import Compiled
@@ -48,14 +51,27 @@ def build(
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; may be repeated."),
     ] = None,
+    static: Annotated[
+        bool, typer.Option("--static", help="Add every candidate, to tune without any server.")
+    ] = False,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(help="With --static: a class of devices; repeatable. By default all."),
+    ] = None,
+    client: Client = False,
+    pyodide: Pyodide = None,
     as_json: Json = False,
 ) -> Answer:
     """Compile a model into a bundle."""
     check_target(target)
+    beside = publication(static, client, classes, pyodide)
     start = time.perf_counter()
     compiled = _compile(model, shape, bucket, as_json, assets=_assets(asset or ()))
     write(compiled.contents, output)
-    data = _about(open_bundle(output)) | {"seconds": time.perf_counter() - start}
+    bundle = open_bundle(output)
+    with progress(as_json) as report:
+        more = beside.write(bundle, report)
+    data = _about(bundle) | more | {"seconds": time.perf_counter() - start}
     return Answer(data, pairs(_readable(data)))
 
 
@@ -234,6 +250,8 @@ def _readable(data: dict[str, object]) -> dict[str, object]:
                 shown[name] = f"{seconds:.2f}"
             case "code_bytes", dict(codes):
                 shown["code"] = ", ".join(f"{k} {size(v)}" for k, v in codes.items())
+            case "classes", list(ids):
+                shown[name] = ", ".join(ids)
             case "plans", list(plans):
                 shown[name] = ", ".join(_plan_words(p) for p in plans)
             case _, int(count) if name.endswith("bytes"):

@@ -32,6 +32,12 @@ Buckets = Annotated[
         help="Sizes of a named dimension, one plan for each; repeatable.",
     ),
 ]
+Client = Annotated[
+    bool, typer.Option("--client", help="Give pages the compiler itself, to tune with (Pyodide).")
+]
+Pyodide = Annotated[
+    Path | None, typer.Option(help="With --client: the folder of the npm package pyodide.")
+]
 Target = Annotated[str, typer.Option(help="What to compile for: wasm.")]
 TARGETS = ("wasm",)
 

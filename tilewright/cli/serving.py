@@ -13,7 +13,7 @@ import typer
 
 from tilewright.base.errors import StoreDown, StoreLocked
 from tilewright.bundle import open_bundle
-from tilewright.cli.options import Json, bundle_names
+from tilewright.cli.options import Client, Json, Pyodide, bundle_names
 from tilewright.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -57,12 +57,17 @@ def serve(
     compile_workers: Annotated[
         int, typer.Option(min=0, max=64, help="Processes that make candidates; 0: a thread.")
     ] = 1,
+    client: Client = False,
+    pyodide: Pyodide = None,
     as_json: Json = False,
 ) -> None:
     """Serve bundles, the demo page and the tuning queue."""
+    from tilewright.cli.publish import core_of
     from tilewright.cli.workers import makers
     from tilewright.server import Tuning, create_app
     from tilewright.server import serve as serve_app
+
+    core = core_of(client, pyodide)
 
     folders = bundle_names(bundles)
     for folder in folders.values():
@@ -80,7 +85,7 @@ def serve(
         else:
             typer.echo(f"Serving {', '.join(folders)} at {url}  (Ctrl+C ends it)")
 
-    app = create_app(folders, tuning=tuning, isolation=isolation)
+    app = create_app(folders, tuning=tuning, isolation=isolation, pyodide=core)
     serve_app(app, host, port, ready)
 
 

@@ -22,9 +22,9 @@ from starlette.websockets import WebSocket
 import tilewright
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle
-from tilewright.bundle.format import POINTER, digest, is_blob_name
-from tilewright.server.files import Folder, inside, send_file
-from tilewright.server.headers import COMMON, IMMUTABLE, ISOLATION, REVALIDATE, WithHeaders
+from tilewright.server.files import Folder, send_path
+from tilewright.server.headers import COMMON, ISOLATION, REVALIDATE, WithHeaders
+from tilewright.server.pyodide import compiler_routes
 from tilewright.server.tune import Tuner, Tuning
 
 WEB = Path(tilewright.__file__).parent / "web"
@@ -40,12 +40,14 @@ def create_app(
     tuning: Tuning | None = None,
     isolation: bool = True,
     web: Path = WEB,
+    pyodide: Path | None = None,
 ) -> Starlette:
     """The app.  `bundles` is looked at on every request, so the caller may add to it later.
 
     host_socket: takes the WebSocket over which a page lets Python drive it (hosts/browser)
     tuning:      adds the endpoints of tune.py
     isolation:   False leaves the isolation headers out, to see what a page then loses
+    pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
     """
     served = _Bundles(bundles)
     routes: list[BaseRoute] = [
@@ -62,6 +64,8 @@ def create_app(
         routes.insert(0, WebSocketRoute(HOST_SOCKET, host_socket))
     if tuning is not None:
         routes[:0] = Tuner(bundles, tuning).routes()
+    if pyodide is not None:
+        routes[-1:-1] = compiler_routes(pyodide)
     headers = COMMON | ISOLATION if isolation else COMMON
     return Starlette(
         routes=routes,
@@ -84,13 +88,9 @@ class _Bundles:
     def file(self, request: Request) -> Response:
         """The pointer or a blob; other files of the folder are nobody's business."""
         folder = self.folders.get(request.path_params["name"])
-        name: str = request.path_params["path"]
-        path = inside(folder, name) if folder and (name == POINTER or is_blob_name(name)) else None
-        if path is None:
+        if folder is None:
             raise HTTPException(404)
-        if name == POINTER:
-            return send_file(request, path, path.stat(), digest(path.read_bytes()), REVALIDATE)
-        return send_file(request, path, path.stat(), path.stem, IMMUTABLE)
+        return send_path(request, folder, request.path_params["path"])
 
 
 def _describe(name: str, folder: Path) -> dict[str, object]:

@@ -210,7 +210,7 @@ def number_of(space: Space, schedule: Schedule) -> int | None:
     return space.schedules.index(schedule) if schedule in space.schedules else None
 
 
-def grain_of(step: Step, tiles: int, costs: Costs = USUAL) -> int:
+def grain_of(step: Step | Kernel, tiles: int, costs: Costs = USUAL) -> int:
     """Tiles per ticket of a plan's step when its kernel has so many: the compiler's own rule.
 
     All tiles, where the rule would leave the step to one worker.

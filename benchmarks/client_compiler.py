@@ -1,0 +1,160 @@
+"""The compiler in a page, under Pyodide, beside CPython: how long it takes to start and to work.
+
+Input: a bundle, or nothing for K0 of nnJIT (384x768x768).  Output: results/client_compiler.json:
+per browser the start of Python and of the compiler's modules, and milliseconds per candidate; the
+same candidates in CPython.  A first visit: profiles are empty, but everything is on this machine.
+
+    uv run python benchmarks/client_compiler.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import common
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from tilewright.benchkernel import compile_matmul
+from tilewright.bundle import Bundle, open_bundle, write
+from tilewright.hosts.browser_find import require
+from tilewright.hosts.browser_process import started
+from tilewright.server import BackgroundServer, create_app
+from tilewright.server.pyodide import FILES, core
+from tilewright.targets.classes import find
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.source import source_zip
+
+K0 = (384, 768, 768)
+DEVICE = "wasm-x86-relaxed-48k"
+PATIENCE = 300.0
+
+PAGE = "<!doctype html><title>compiler</title><script type=module src=/bench/page.js></script>"
+SCRIPT = """
+import { pyodideSource } from '/tune/pyodide.js';
+const hello = await (await fetch('/bench/hello')).json();
+let started;
+const source = pyodideSource({ bundle: '/bundles/b/', onProgress: (value) => (started = value) });
+const times = [];
+const candidates = [];
+let start = performance.now();
+const lap = () => -(start - (start = performance.now()));
+let result;
+try {
+  await source.open(hello);
+  const open = lap();
+  while (times.length < hello.count) {
+    start = performance.now();
+    const sent = await source.next();
+    if (!sent) break;
+    times.push(lap());
+    candidates.push([sent.header.spec, sent.header.candidate, sent.header.digest]);
+  }
+  result = { started, open: open - started.python - started.compiler, times, candidates };
+} catch (error) {
+  result = { error: String(error) };
+}
+await fetch('/bench/result', { method: 'POST', body: JSON.stringify(result) });
+"""
+
+
+@contextmanager
+def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Any]]]:
+    """A page that measures as soon as it is open, and where it puts its result."""
+    found: queue.Queue[Any] = queue.Queue()
+    hello = {
+        "digest": bundle.pointer.manifest.digest,
+        "device": DEVICE,
+        "specs": list(range(len(kernels_of(bundle)))),
+        "count": count,
+    }
+
+    async def take(request: Request) -> Response:
+        found.put(await request.json())
+        return Response(status_code=204)
+
+    routes = [
+        Route("/bench", lambda _: HTMLResponse(PAGE)),
+        Route("/bench/page.js", lambda _: Response(SCRIPT, media_type="text/javascript")),
+        Route("/bench/hello", lambda _: JSONResponse(hello)),
+        Route("/bench/result", take, methods=["POST"]),
+        Mount("/", create_app({"b": bundle.folder}, pyodide=core())),
+    ]
+    with BackgroundServer(Starlette(routes=routes)) as server:
+        yield f"{server.url}/bench", found
+
+
+def in_page(browser: str, bundle: Bundle, count: int) -> dict[str, Any]:
+    with page(bundle, count) as (url, found), started(require(browser), url):
+        result: dict[str, Any] = found.get(timeout=PATIENCE)
+    if "error" in result:
+        raise SystemExit(f"{browser}: {result['error']}")
+    return result
+
+
+def in_process(bundle: Bundle, candidates: list[list[Any]]) -> list[float]:
+    """The same candidates here: milliseconds each; their bytes must be the same."""
+    kernels, device = kernels_of(bundle), find(DEVICE)
+    spaces = {spec: space_of(kernels[spec], device) for spec, *_ in candidates}
+    times = []
+    for spec, number, digest in candidates:
+        start = time.perf_counter()
+        built = build(kernels[spec], spaces[spec].schedules[number], TARGETS[device.variant])
+        times.append((time.perf_counter() - start) * 1e3)
+        if built.digest != digest:
+            raise SystemExit(f"candidate {number} of kernel {spec} has other bytes in the page")
+    return times
+
+
+def row(what: str, times: list[float]) -> dict[str, Any]:
+    return {
+        "what": what,
+        "median_ms": round(statistics.median(times), 2),
+        "min_ms": round(min(times), 2),
+        "max_ms": round(max(times), 2),
+        "n": len(times),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-client-") as folder:
+        if args.bundle is None:
+            write(compile_matmul(*K0).contents, Path(folder))
+        bundle = open_bundle(args.bundle or Path(folder))
+        for browser in ("chromium", "firefox"):
+            found = [in_page(browser, bundle, args.count) for _ in range(args.repeats)]
+            here = in_process(bundle, found[0]["candidates"])
+            rows += [
+                row(f"{browser}: start of Python", [r["started"]["python"] for r in found]),
+                row(
+                    f"{browser}: the compiler's modules", [r["started"]["compiler"] for r in found]
+                ),
+                row(f"{browser}: space", [r["open"] for r in found]),
+                row(f"{browser}: one candidate", [t for r in found for t in r["times"]]),
+                row("CPython: one candidate", here),
+            ]
+    for found_row in rows:
+        print(found_row)
+    sizes = {name: (core() / name).stat().st_size for name in FILES} | {"source": len(source_zip())}
+    print(common.save("client_compiler", rows, bytes=sizes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Makes the npm package tilewright-web: engine, tuner, their types, and the compiler's source.
+
+Input: tilewright/web.  Output: build/npm/, ready for `npm publish`, and the file that `npm pack`
+makes of it.  What the package says of itself is tilewright/web/package.json; nothing is minified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright.tuning.source import source_zip
+
+ROOT = Path(__file__).parents[1]
+WEB = ROOT / "tilewright" / "web"
+FOLDERS = ("engine", "tune")
+FILES = ("package.json", "index.d.ts", "README.md")
+
+
+def stage(into: Path) -> None:
+    """The package's folder, made anew."""
+    shutil.rmtree(into, ignore_errors=True)
+    for folder in FOLDERS:
+        shutil.copytree(WEB / folder, into / folder)
+    for name in FILES:
+        shutil.copy(WEB / name, into / name)
+    shutil.copy(ROOT / "LICENSE", into / "LICENSE")
+    (into / "compiler").mkdir()
+    (into / "compiler" / "source.zip").write_bytes(source_zip())
+    declare(into)
+
+
+def declare(into: Path) -> None:
+    """Types of the modules, beside them, as the compiler of the checks derives them from JSDoc."""
+    made = into / "declared"
+    subprocess.run(
+        [ROOT / "node_modules" / ".bin" / "tsc", "--noEmit", "false", "--declaration",
+         "--emitDeclarationOnly", "--rootDir", ROOT, "--outDir", made],
+        cwd=ROOT, check=True,
+    )  # fmt: skip
+    for folder in FOLDERS:
+        for path in sorted((made / WEB.relative_to(ROOT) / folder).glob("*.d.ts")):
+            text = path.read_text() + _left_out(into / folder / path.name.replace(".d.ts", ".js"))
+            needed = "".join(f'/// <reference path="{p}" />\n' for p in _globals(text))
+            (into / folder / path.name).write_text(needed + text)
+    shutil.rmtree(made)
+
+
+def _left_out(script: Path) -> str:
+    """Functions whose whole type is given by a name: tsc 7.0 forgets to declare those.
+
+    before: /** @type {Tune.Tune} */ export async function tune(engine, options) {
+    after:  export declare const tune: Tune.Tune;
+    """
+    found = re.findall(_NAMED_TYPE, script.read_text())
+    return "".join(f"export declare const {name}: {kind};\n" for kind, name in found)
+
+
+_NAMED_TYPE = r"@type \{([\w.]+)\} \*/\s*export (?:async )?function (\w+)"
+
+
+def _globals(text: str) -> Iterator[str]:
+    """The files that declare the namespaces which these declarations use."""
+    for folder in FOLDERS:
+        for types in sorted((WEB / folder).glob("*.d.ts")):
+            for name in re.findall(r"^export as namespace (\w+);", types.read_text(), re.MULTILINE):
+                if re.search(rf"\b{name}\.", text):
+                    yield f"../{folder}/{types.name}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--into", type=Path, default=ROOT / "build" / "npm")
+    into = parser.parse_args().into
+    stage(into)
+    command = ["npm", "pack", "--silent", "--pack-destination", into.parent.resolve()]
+    subprocess.run(command, cwd=into, check=True)
+
+
+if __name__ == "__main__":
+    main()

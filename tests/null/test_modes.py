@@ -1,0 +1,281 @@
+"""Tuning without a server: candidates in a folder, and the compiler's source for a page.
+
+Input: a small bundle.  Output: what pages get.  No browser runs here: tests/browser/test_modes.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_call import Called
+from starlette.testclient import TestClient
+from test_cli_models import save_model
+
+from tilewright.base.errors import CompilerBug, HostError, UsageError
+from tilewright.benchkernel import compile_matmul
+from tilewright.bundle import Bundle, open_bundle, write
+from tilewright.server import create_app
+from tilewright.server.pyodide import FILES, core
+from tilewright.server.static import write_compiler, write_pages
+from tilewright.targets.classes import CLASSES, find
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning import source
+from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.folder import wanted, write_candidates
+
+NARROW, WIDE = "wasm-x86-relaxed-32k", "wasm-x86-relaxed"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    write(compile_matmul(16, 64, 48).contents, tmp_path / "bundle")
+    return open_bundle(tmp_path / "bundle")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    found = (p for p in folder.rglob("*") if p.is_file())
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
+
+
+# ---- the folder ----------------------------------------------------------------------------------
+
+
+def test_folder_holds_every_candidate(bundle: Bundle) -> None:
+    """Each one is what its digest says, and what `build` makes of its schedule."""
+    device = find(NARROW)
+    written = write_candidates(bundle, [device])
+    folder = bundle.folder / "tuning"
+    index = read_json(folder / "index.json")
+    assert index["bundle"] == bundle.pointer.manifest.digest
+    assert [row["id"] for row in index["classes"]] == list(CLASSES)
+    listed = read_json(folder / index["spaces"][NARROW]["file"])["kernels"]
+    kernels = kernels_of(bundle)
+    assert [k["spec"] for k in listed] == list(range(len(kernels)))
+    modules = set()
+    for kernel, entry in zip(kernels, listed, strict=True):
+        space = space_of(kernel, device)
+        assert entry["count"] == len(space.schedules) == len(entry["candidates"])
+        assert tuple(entry["order"]) == space.order
+        assert entry["checksum"] == space.checksum
+        for schedule, found in zip(space.schedules, entry["candidates"], strict=True):
+            built = build(kernel, schedule, TARGETS[device.variant])
+            data = (folder / f"blobs/{found['digest']}.wasm").read_bytes()
+            assert data == built.module
+            assert hashlib.sha256(data).hexdigest() == found["digest"]
+            assert (found["bytes"], found["tiles"]) == (len(data), built.tiles)
+            assert set(found["grains"]) == {"0"}
+            modules.add(found["digest"])
+    assert written.candidates == sum(len(k["candidates"]) for k in listed) > 10
+    assert written.modules == len(modules)
+    assert written.bytes == sum(map(len, files_below(folder).values()))
+
+
+def test_equal_candidates_of_two_classes_are_one_file(bundle: Bundle) -> None:
+    alone = write_candidates(bundle, [find(NARROW)])
+    both = write_candidates(bundle, [find(NARROW), find(WIDE)])
+    assert both.candidates == 2 * alone.candidates
+    assert both.modules == alone.modules
+
+
+def test_folder_has_the_same_bytes_again(bundle: Bundle) -> None:
+    write_candidates(bundle, [find(NARROW)])
+    before = files_below(bundle.folder)
+    write_candidates(bundle, [find(NARROW)])
+    assert files_below(bundle.folder) == before
+
+
+def test_what_no_class_needs_any_more_goes(bundle: Bundle) -> None:
+    write_candidates(bundle, [find("wasm")])
+    old = set(files_below(bundle.folder / "tuning"))
+    write_candidates(bundle, [find(NARROW)])
+    new = set(files_below(bundle.folder / "tuning"))
+    assert len(old - new) > 10
+    bundle.verify()
+
+
+def test_wanted_classes() -> None:
+    assert {c.kind for c in wanted(())} == {"wasm"}
+    assert [c.id for c in wanted([WIDE, NARROW, WIDE])] == [WIDE, NARROW]
+    with pytest.raises(UsageError, match="no device class"):
+        wanted(["wasm-vax"])
+    with pytest.raises(UsageError, match="webgpu"):
+        wanted(["webgpu"])
+
+
+# ---- the compiler for a page ---------------------------------------------------------------------
+
+
+def test_source_is_what_a_page_needs_and_no_more() -> None:
+    names = zipfile.ZipFile(io.BytesIO(source.source_zip())).namelist()
+    assert {"tilewright/tuning/client.py", "tilewright/tuning/data/primitives.json"} <= set(names)
+    assert {name.split("/")[1] for name in names} <= {
+        "__init__.py", "base", "kernel", "targets", "tuning",
+    }  # fmt: skip
+    assert not {"tilewright/base/numpy_scalars.py", "tilewright/tuning/folder.py"} & set(names)
+    assert names == sorted(names)
+
+
+def test_source_has_the_same_bytes_again() -> None:
+    again = source.source_zip.__wrapped__
+    assert again((source.ENTRY,)) == source.source_zip()
+
+
+def test_source_refuses_other_packages() -> None:
+    with pytest.raises(CompilerBug, match="numpy"):
+        source.source_zip(("tilewright.base.numpy_scalars",))
+
+
+def test_source_alone_makes_the_same_candidates(bundle: Bundle, tmp_path: Path) -> None:
+    """From the zip, in a Python that has nothing else installed."""
+    unpacked = tmp_path / "source"
+    zipfile.ZipFile(io.BytesIO(source.source_zip())).extractall(unpacked)
+    manifest = bundle.manifest
+    given = {
+        "kernels": bundle.read(manifest.kernels).decode(),
+        "plans": [[s.spec for s in p.steps] for p in manifest.plans],
+        "device": NARROW,
+        "specs": [0],
+    }
+    code = """
+import hashlib, json, sys
+sys.path.insert(0, sys.argv[1])
+from tilewright.tuning import client
+error, offers = client.answer("open", sys.stdin.read())
+assert not error, error
+made = []
+for candidate in [0, *json.loads(offers)[0]["order"]]:
+    error, header, module = client.answer("make", 0, candidate)
+    assert json.loads(header)["digest"] == hashlib.sha256(module).hexdigest()
+    made.append(json.loads(header))
+error, = client.answer("open", json.dumps({"device": "nothing"}))
+print(json.dumps({"offers": json.loads(offers), "made": made, "error": json.loads(error)}))
+"""
+    result = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, str(unpacked)],
+        input=json.dumps(given), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    write_candidates(bundle, [find(NARROW)])
+    folder = bundle.folder / "tuning"
+    index = read_json(folder / "index.json")
+    (listed,) = read_json(folder / index["spaces"][NARROW]["file"])["kernels"]
+    made = {header["candidate"]: header for header in found["made"]}
+    assert made.keys() == set(range(listed["count"]))
+    for number, candidate in enumerate(listed["candidates"]):
+        assert candidate.items() <= made[number].items()
+    (offer,) = found["offers"]
+    assert offer.items() <= listed.items()
+    assert found["error"]["code"] == "usage"
+    assert found["error"]["hint"]
+
+
+@pytest.fixture
+def pyodide(tmp_path: Path) -> Path:
+    """A folder that looks like Pyodide's."""
+    folder = tmp_path / "node_modules" / "pyodide"
+    folder.mkdir(parents=True)
+    for name in FILES:
+        (folder / name).write_text(name)
+    return folder
+
+
+def test_core_is_found_as_node_finds_it(pyodide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = pyodide.parents[1] / "some" / "where"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert core() == pyodide
+
+
+def test_core_that_is_none(pyodide: Path) -> None:
+    assert core(pyodide) == pyodide
+    (pyodide / "pyodide.asm.wasm").unlink()
+    with pytest.raises(HostError, match=r"lacks pyodide\.asm\.wasm") as caught:
+        core(pyodide)
+    assert "npm install" in caught.value.hint
+
+
+def test_server_gives_the_compiler(bundle: Bundle, pyodide: Path) -> None:
+    client = TestClient(create_app({"b": bundle.folder}, pyodide=pyodide))
+    answer = client.get("/compiler/source.zip")
+    assert answer.content == source.source_zip()
+    assert answer.headers["content-type"] == "application/zip"
+    assert answer.headers["cross-origin-embedder-policy"] == "require-corp"
+    assert client.get("/compiler/pyodide.asm.wasm").headers["content-type"] == "application/wasm"
+    assert client.get("/compiler/nothing").status_code == 404
+    assert client.get("/tune/folder.js").status_code == 200
+    without = TestClient(create_app({"b": bundle.folder}))
+    assert without.get("/compiler/source.zip").status_code == 404
+
+
+def test_pages_and_compiler_as_files(tmp_path: Path, pyodide: Path) -> None:
+    into = tmp_path / "site"
+    size = write_pages(into) + write_compiler(into, pyodide)
+    found = files_below(into)
+    assert size == sum(map(len, found.values()))
+    assert {
+        "index.html",
+        "sw.js",
+        "static/static.js",
+        "engine/engine.js",
+        "tune/folder.js",
+        "tune/pyodide.js",
+    } <= set(found)
+    assert found["compiler/source.zip"] == source.source_zip()
+    assert found["compiler/pyodide.mjs"] == b"pyodide.mjs"
+
+
+# ---- the command line ----------------------------------------------------------------------------
+
+
+def test_build_static(tmp_path: Path, capsys: pytest.CaptureFixture[str], pyodide: Path) -> None:
+    model = save_model(tmp_path / "model.onnx")
+    options = [
+        "--buckets",
+        "n=4",
+        "--static",
+        "--classes",
+        NARROW,
+        "--client",
+        "--pyodide",
+        pyodide,
+        "--json",
+    ]
+    called = Called(capsys, "build", model, "-o", tmp_path / "b", *options)
+    assert called.code == 0, called.err
+    data = called.json
+    assert data["classes"] == [NARROW]
+    assert data["candidates"] >= data["candidate_modules"] > 0
+    folder = tmp_path / "b"
+    assert data["tuning_bytes"] == sum(map(len, files_below(folder / "tuning").values()))
+    assert data["compiler_bytes"] == sum(map(len, files_below(folder / "compiler").values()))
+    assert (folder / "index.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--classes", "wasm"], "--static"),
+        (["--pyodide", "x"], "--client"),
+        (["--static", "--classes", "wasm-vax"], "wasm"),
+    ],
+)
+def test_build_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    """Before the model is looked at."""
+    called = Called(capsys, "build", tmp_path / "none", "-o", tmp_path / "b", *options, "--json")
+    assert called.code == UsageError.exit_code
+    assert words in called.json["error"]["hint"]

@@ -1,0 +1,68 @@
+"""`build --static` and `--client`: what goes beside a bundle so that a page can tune by itself.
+
+Input: the options.  Output: files in the bundle's folder, and how large they are.  What is written
+is decided in tuning/folder.py and server/static.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewright.base.errors import UsageError
+from tilewright.bundle import Bundle
+
+if TYPE_CHECKING:
+    from tilewright.targets.classes import DeviceClass
+
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What to write; made before the model is compiled, so that a mistake costs no time."""
+
+    classes: tuple[DeviceClass, ...]
+    core: Path | None
+
+    def write(self, bundle: Bundle, report: Report) -> dict[str, object]:
+        """Writes it, and tells what there is now."""
+        if not self.classes and self.core is None:
+            return {}
+        from tilewright.server.static import write_compiler, write_pages
+        from tilewright.tuning.folder import write_candidates
+
+        found: dict[str, object] = {"pages_bytes": write_pages(bundle.folder)}
+        if self.classes:
+            made = write_candidates(bundle, self.classes, progress=report)
+            found |= {
+                "classes": list(made.classes),
+                "candidates": made.candidates,
+                "candidate_modules": made.modules,
+                "tuning_bytes": made.bytes,
+            }
+        if self.core is not None:
+            found["compiler_bytes"] = write_compiler(bundle.folder, self.core)
+        return found
+
+
+def publication(
+    static: bool, client: bool, classes: list[str] | None, pyodide: Path | None
+) -> Publication:
+    """The options of `build`, checked."""
+    if classes and not static:
+        raise UsageError("--classes says for whom candidates are made", hint="Add --static")
+    from tilewright.tuning.folder import wanted
+
+    return Publication(wanted(classes or ()) if static else (), core_of(client, pyodide))
+
+
+def core_of(client: bool, pyodide: Path | None) -> Path | None:
+    """Pyodide's core, if pages are to have the compiler."""
+    if pyodide is not None and not client:
+        raise UsageError("--pyodide names the core of a compiler in the page", hint="Add --client")
+    from tilewright.server.pyodide import core
+
+    return core(pyodide) if client else None

@@ -1,0 +1,94 @@
+"""The compiler in a page: what the worker under Pyodide (web/tune/pyodide_worker.js) calls.
+
+Input: the bundle's kernel specifications as JSON text, a device class, candidates by number.
+Output: JSON text and module bytes, equal to what a server or a static build gives.  This file and
+all that it imports need only the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from tilewright import __version__
+from tilewright.base.errors import TilewrightError, UsageError
+from tilewright.kernel.serial import kernel_from_data
+from tilewright.targets import classes as devices
+from tilewright.targets.wasm import TARGETS
+from tilewright.tuning.candidates import Space, build, space_of
+from tilewright.tuning.offers import described, offer, plans_of
+
+TOOL = f"tilewright {__version__}"
+
+
+class Session:
+    """The kernels of one bundle on one class of devices.
+
+    given: "kernels": the text of the bundle's kernels.json; "plans": the numbers of the kernels
+    that each plan's steps run; "device": id of a class; "objective"
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.device = devices.find(given["device"])
+        if self.device.variant not in TARGETS:
+            raise UsageError(
+                f"Devices of class {self.device.id} run no WebAssembly kernels",
+                hint="Choose a class of the kind wasm",
+            )
+        self.objective = given.get("objective", "latency")
+        self.kernels = [kernel_from_data(k["spec"]) for k in json.loads(given["kernels"])]
+        self.plans = plans_of(given["plans"])
+        self.space = cache(self._space)
+
+    def _space(self, spec: int) -> Space:
+        return space_of(self.kernels[spec], self.device, self.objective)
+
+    def offers(self, specs: list[int]) -> list[dict[str, Any]]:
+        """The kernels, each with its candidates in their order of trial."""
+        spaces = ((spec, self.space(spec)) for spec in specs)
+        return [{**offer(spec, space), "order": space.order} for spec, space in spaces]
+
+    def make(self, spec: int, candidate: int) -> tuple[dict[str, Any], bytes]:
+        """A candidate and its module."""
+        space, kernel = self.space(spec), self.kernels[spec]
+        built = build(kernel, space.schedules[candidate], TARGETS[self.device.variant])
+        about = described(space, candidate, built, kernel, self.plans.get(spec, ()))
+        head = {"spec": spec, "candidate": candidate}
+        return {**head, "checksum": space.checksum, **about}, built.module
+
+
+_sessions: list[Session] = []
+
+
+def classes() -> list[dict[str, Any]]:
+    return devices.table()
+
+
+def open_session(given: str) -> list[dict[str, Any]]:
+    """Starts over with this bundle and class; gives the offers."""
+    data = json.loads(given)
+    _sessions[:] = [Session(data)]
+    return _sessions[0].offers(data["specs"])
+
+
+def make(spec: int, candidate: int) -> tuple[dict[str, Any], bytes]:
+    return _sessions[0].make(spec, candidate)
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "classes": classes,
+    "open": open_session,
+    "make": make,
+}
+
+
+def answer(name: str, *given: Any) -> list[str | bytes]:
+    """What a function of this file gives: the error or "", then JSON text, then bytes if any."""
+    try:
+        value = _FUNCTIONS[name](*given)
+    except TilewrightError as error:
+        return [json.dumps(error.to_json())]
+    head, *rest = value if isinstance(value, tuple) else (value,)
+    return ["", json.dumps(head), *rest]

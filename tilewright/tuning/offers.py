@@ -1,0 +1,53 @@
+"""What is said of a kernel and of a candidate, in the words of the tuning socket.
+
+Input: spaces and built candidates.  Output: plain data, the same whether a server, a static build
+or a page made it.  It needs only the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tilewright.kernel.spec import Kernel
+from tilewright.tuning.candidates import Built, Space, grain_of
+
+Data = dict[str, Any]
+
+
+def plans_of(plans: Sequence[Iterable[int]]) -> dict[int, tuple[int, ...]]:
+    """From the kernels that each plan's steps run: by kernel, the plans that run it."""
+    found: dict[int, tuple[int, ...]] = {}
+    for number, specs in enumerate(plans):
+        for spec in sorted(set(specs)):
+            found[spec] = (*found.get(spec, ()), number)
+    return found
+
+
+def offer(spec: int, space: Space) -> Data:
+    """A kernel that may be tuned."""
+    return {
+        "spec": spec,
+        "kind": space.kind,
+        "shape": space.shape,
+        "checksum": space.checksum,
+        "count": len(space.schedules),
+        "default": 0,
+        "gold": None,
+    }
+
+
+def described(
+    space: Space, number: int, built: Built, kernel: Kernel, plans: Iterable[int]
+) -> Data:
+    """A candidate: what an engine has to know to swap it in, and what people like to see."""
+    grain = grain_of(kernel, built.tiles)
+    return {
+        "mark": space.marks[number],
+        "schedule": str(built.schedule),
+        "digest": built.digest,
+        "tiles": built.tiles,
+        "grains": {str(plan): grain for plan in plans},
+        "scratch": built.scratch,
+        "bytes": len(built.module),
+    }

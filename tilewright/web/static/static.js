@@ -1,0 +1,91 @@
+// The page of a static build: loads the bundle beside it, runs it once, and tunes it by itself.
+// Input: ?tune=static (candidates in a folder) or ?tune=client (the compiler in the page).
+// Output: what happens, as text.  The finished engine is `globalThis.engine`.
+
+import { load } from '../engine/engine.js';
+import { folderSource } from '../tune/folder.js';
+import { pyodideSource } from '../tune/pyodide.js';
+
+const BUNDLE = new URL('.', location.href);
+/** Milliseconds to wait for the service worker that isolates the page. */
+const PATIENCE = 5000;
+const RELOADED = 'tilewright-reloaded';
+
+/** @type {Record<string, (signal: AbortSignal) => Tune.Source>} */
+const SOURCES = {
+  static: (signal) => folderSource(new URL('tuning/', BUNDLE), { signal }),
+  client: (signal) => pyodideSource({ bundle: BUNDLE, signal }),
+};
+
+/** @param {string} id */
+const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+/** @param {string} id @param {unknown} text */
+const show = (id, text) => {
+  element(id).textContent = String(text);
+};
+
+/** Without isolation there is one thread.  A service worker adds what the server lacks, once. */
+async function isolate() {
+  if (crossOriginIsolated || !navigator.serviceWorker || sessionStorage.getItem(RELOADED)) return;
+  sessionStorage.setItem(RELOADED, 'once');
+  const late = new Promise((resolve) => setTimeout(resolve, PATIENCE));
+  const changed = new Promise((resolve) => navigator.serviceWorker.addEventListener('controllerchange', resolve));
+  try {
+    await navigator.serviceWorker.register('sw.js');
+    await Promise.race([late, changed]);
+  } catch (error) {
+    console.info('one thread: no service worker', error);
+    return;
+  }
+  location.reload();
+  await new Promise(() => {});
+}
+
+/** Zeros of the smallest shape. @param {T.Info} info */
+function zeros({ inputs, dims }) {
+  return Object.fromEntries(inputs.map((/** @type {T.TensorInfo} */ { name, shape }) => {
+    const sizes = shape.map((size) => (typeof size === 'number' ? size : dims[size][0]));
+    return [name, { data: new Array(sizes.reduce((product, size) => product * size, 1)).fill(0), shape: sizes }];
+  }));
+}
+
+/** @param {any} event */
+function note(event) {
+  if (event.type === 'latency') show('latency', `${event.milliseconds.toFixed(2)} ms`);
+  if (event.type !== 'trial') return;
+  const row = document.createElement('tr');
+  for (const text of [event.spec, event.candidate, event.verdict, event.ratio?.toFixed(3) ?? '', event.schedule]) {
+    row.append(Object.assign(document.createElement('td'), { textContent: text }));
+  }
+  element('trials').prepend(row);
+}
+
+async function start() {
+  await isolate();
+  const stop = new AbortController();
+  const mode = new URLSearchParams(location.search).get('tune') ?? 'static';
+  show('state', 'loading the bundle');
+  const engine = await load(BUNDLE);
+  Object.assign(globalThis, { engine });
+  show('name', engine.info.name);
+  show('threads', engine.info.features.threads);
+  await engine.run(zeros(engine.info));
+  const { milliseconds } = await engine.run(zeros(engine.info));
+  show('latency', `${milliseconds.toFixed(2)} ms`);
+  const source = SOURCES[mode]?.(stop.signal);
+  if (!source) return show('state', `ready; ?tune=${Object.keys(SOURCES).join(' or ?tune=')} tunes`);
+  const button = /** @type {HTMLButtonElement} */ (element('stop'));
+  button.disabled = false;
+  button.addEventListener('click', () => stop.abort());
+  show('state', 'tuning');
+  const { tune } = await import('../tune/tuner.js');
+  const { rounds } = await tune(engine, { source, budget: 1, signal: stop.signal, onEvent: note });
+  button.disabled = true;
+  show('state', `done after ${rounds} trials`);
+}
+
+start().catch((error) => {
+  console.error(error);
+  show('state', [error.message ?? error, error.hint].filter(Boolean).join('. '));
+});

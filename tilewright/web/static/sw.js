@@ -1,0 +1,28 @@
+// Gives a page the two headers that threads need, where the server of its files cannot (GitHub Pages).
+// Input: requests of the page.  Output: the server's answers with these headers; nothing is kept.
+
+const HEADERS = {
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
+  'cross-origin-resource-policy': 'same-origin',
+};
+
+const scope = /** @type {any} */ (self);
+
+scope.addEventListener('install', () => scope.skipWaiting());
+
+scope.addEventListener('activate', (/** @type {any} */ event) => event.waitUntil(scope.clients.claim()));
+
+scope.addEventListener('fetch', (/** @type {any} */ event) => {
+  if (new URL(event.request.url).origin === location.origin) event.respondWith(isolated(event.request));
+});
+
+/** @param {Request} request */
+async function isolated(request) {
+  const response = await fetch(request);
+  const { status, statusText } = response;
+  const headers = new Headers(response.headers);
+  for (const [name, value] of Object.entries(HEADERS)) headers.set(name, value);
+  // Answers that have no body may not be given one.
+  return new Response(response.body && status !== 304 ? response.body : null, { status, statusText, headers });
+}

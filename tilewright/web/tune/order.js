@@ -1,0 +1,16 @@
+// In which order candidates are tried when nobody else has tried them: as tuning/compose.py says.
+// Input: kernels with their order of trial, and a hello.  Output: pairs of kernel and candidate.
+
+/** Each kernel in proportion to its share of the time, best candidates first. @type {S.InOrder} */
+export function inOrder(kernels, { specs, shares = [], tried = {} }) {
+  const total = shares.reduce((sum, share) => sum + share, 0) || 1;
+  const bySpec = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
+  const ranked = specs.flatMap((spec, number) => {
+    const share = Math.max((shares[number] ?? total / specs.length) / total, 1e-6);
+    return (bySpec.get(spec)?.order ?? []).map((candidate, rank) => ({ spec, candidate, number, turn: (rank + 1) / share }));
+  });
+  return ranked
+    .filter(({ spec, candidate }) => !tried[spec]?.includes(candidate))
+    .sort((a, b) => a.turn - b.turn || a.number - b.number)
+    .map(({ spec, candidate }) => ({ spec, candidate }));
+}
