@@ -140,7 +140,7 @@ def test_a_worker_of_the_pool_that_cannot_take_it_on(visit: Visit, library: Libr
         found = page.do(
             "swaps",
             url=site.bundle("busy"),
-            inputs=[{"x": [(n * 7 % 13) / 8 - 0.5 for n in range(1024 * 1024)]}],
+            inputs=[BUSY],
             rounds=[[known.crowded(0)], [good], [known.crowded(0)], [back(0)]],
             options={"threads": 2},
             brief=True,

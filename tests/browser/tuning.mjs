@@ -78,7 +78,11 @@ export const TUNING = {
     const run = async () => {
       const found = [];
       // Twice: short plans run in the worker first, then in the page.
-      for (const given of [...inputs, ...inputs]) found.push(tuning.plain((await engine.run(spied.filled(given))).outputs));
+      for (const given of [...inputs, ...inputs]) {
+        const filled = spied.filled(given);
+        if (brief) for (const name of Object.keys(filled)) filled[name] = filled[name].map((_, at) => at % 7);
+        found.push(tuning.plain((await engine.run(filled)).outputs));
+      }
       // Of long results some elements and the sum.
       if (brief) return found.map((outputs) => outputs.map((data) => [...data.filter((_, at) => at % 997 === 0), data.reduce((sum, value) => sum + value)]));
       return found;
