@@ -92,7 +92,7 @@ def test_equal_candidates_of_two_classes_are_one_file(bundle: Bundle) -> None:
 def test_folder_has_the_same_bytes_again(bundle: Bundle) -> None:
     write_candidates(bundle, [find(NARROW)])
     before = files_below(bundle.folder)
-    write_candidates(bundle, [find(NARROW)])
+    write_candidates(bundle, [find(NARROW)], workers=2)
     assert files_below(bundle.folder) == before
 
 

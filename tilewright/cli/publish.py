@@ -6,6 +6,7 @@ is decided in tuning/folder.py and server/static.py.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,9 @@ class Publication:
 
         found: dict[str, object] = {"pages_bytes": write_pages(bundle.folder)}
         if self.classes:
-            made = write_candidates(bundle, self.classes, progress=report)
+            made = write_candidates(
+                bundle, self.classes, progress=report, workers=os.cpu_count() or 1
+            )
             found |= {
                 "classes": list(made.classes),
                 "candidates": made.candidates,

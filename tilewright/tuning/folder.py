@@ -7,7 +7,10 @@ half-written one.  Equal input gives equal bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewright import __version__
@@ -17,6 +20,7 @@ from tilewright.bundle.format import BLOBS, encode
 from tilewright.bundle.writer import reference, replace, sweep
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.space import Objective
+from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS
@@ -59,8 +63,12 @@ def write_candidates(
     classes: Sequence[DeviceClass],
     objective: Objective = "latency",
     progress: Progress = lambda *_: None,
+    workers: int = 1,
 ) -> Written:
-    """Makes and writes them all, into the bundle's own folder."""
+    """Makes and writes them all, into the bundle's own folder.
+
+    Several workers are processes that make kernels side by side; the bytes are the same.
+    """
     folder = bundle.folder / FOLDER
     (folder / BLOBS).mkdir(parents=True, exist_ok=True)
     files: dict[str, int] = {}
@@ -74,21 +82,18 @@ def write_candidates(
 
     kernels = kernels_of(bundle)
     plans = plans_of([[step.spec for step in plan.steps] for plan in bundle.manifest.plans])
+    jobs = [
+        (spec, kernel, plans.get(spec, ()), tuple(classes), objective)
+        for spec, kernel in enumerate(kernels)
+    ]
     listed: dict[str, list[Data]] = {device.id: [] for device in classes}
-    for spec, kernel in enumerate(kernels):
-        progress("candidates", spec, len(kernels))
-        known: dict[tuple[Schedule, str], Built] = {}
-        for device in classes:
-            space = space_of(kernel, device, objective)
-            about = []
-            for number, schedule in enumerate(space.schedules):
-                key = (schedule, device.variant)
-                built = known.get(key) or build(kernel, schedule, TARGETS[device.variant])
-                known[key] = built
-                put(built.module, "wasm")
-                about.append(described(space, number, built, kernel, plans.get(spec, ())))
-            head = {**offer(spec, space), "order": space.order}
-            listed[device.id].append({**head, "candidates": about})
+    with _each(workers) as each:
+        for number, made in enumerate(each(_candidates_of, jobs)):
+            progress("candidates", number, len(jobs))
+            for module in made.modules:
+                put(module, "wasm")
+            for id, about in made.listed.items():
+                listed[id].append(about)
     modules = len(files)
     spaces = {
         id: put(encode({"class": id, "kernels": found}), "json") for id, found in listed.items()
@@ -106,3 +111,42 @@ def write_candidates(
     sweep(folder / BLOBS, set(files))
     candidates = sum(len(k["candidates"]) for found in listed.values() for k in found)
     return Written(tuple(spaces), candidates, modules, sum(files.values()) + len(index))
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Of one kernel: its modules, and by class what the lists say of it."""
+
+    modules: tuple[bytes, ...]
+    listed: dict[str, Data]
+
+
+Job = tuple[int, Kernel, tuple[int, ...], tuple[DeviceClass, ...], Objective]
+
+
+def _candidates_of(job: Job) -> _Made:
+    """Classes share most of their schedules: each is built once for each target."""
+    spec, kernel, plans, classes, objective = job
+    known: dict[tuple[Schedule, str], Built] = {}
+    listed = {}
+    for device in classes:
+        space = space_of(kernel, device, objective)
+        about = []
+        for number, schedule in enumerate(space.schedules):
+            key = (schedule, device.variant)
+            if key not in known:
+                known[key] = build(kernel, schedule, TARGETS[device.variant])
+            about.append(described(space, number, known[key], kernel, plans))
+        head = {**offer(spec, space), "order": space.order}
+        listed[device.id] = {**head, "candidates": about}
+    return _Made(tuple(b.module for b in known.values()), listed)
+
+
+@contextmanager
+def _each(workers: int) -> Iterator[Callable[..., Iterable[_Made]]]:
+    """`map`, in this process or in several."""
+    if workers < 2:
+        yield map
+        return
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        yield pool.map
