@@ -20,9 +20,13 @@ from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.targets.wasm import TARGETS, CompiledKernel, WasmTarget, link
 from tilewright.targets.wasm.emit import assemble, flatten
 from tilewright.targets.wasm.ir import BrIf, Func, Local, Loop, Stmt, Trap, const
+from tilewright.targets.wasm.isa import uleb
 from tilewright.tuning.candidates import build, grains_of, kernels_of, space_of
 
 Sent = dict[str, Any]
+
+#: Bytes of a page of WebAssembly's memory.
+PAGE = 65536
 
 #: What every wrong kernel with a visible result gives.
 MARK = 7.0
@@ -91,6 +95,24 @@ class Kernels:
                 most = self.bundle.manifest.memory.scratch_bytes
                 return self.sent(spec, candidate, schedule) | {"scratch": most + 1}
         raise AssertionError(how)
+
+    def crowded(self, spec: int) -> Sent:
+        """Only the first worker can instantiate it: behind the last one's scratch area memory ends.
+
+        Its data lies from the start of the worker's own area to one page behind its end.
+        """
+        area = self.bundle.manifest.memory.scratch_bytes
+        assert area >= PAGE, "the first of two workers must have a page behind its area"
+        signature = b"\x60\3\x7f\x7f\x7f\0"
+        memory = b"\3env\6memory\2\3\1\x80\x80\4"
+        scratch = b"\3env\7scratch\3\x7f\0"
+        data = b"\1\0\x23\0\x0b" + uleb(area + PAGE) + bytes(area + PAGE)
+        sections = {
+            1: b"\1" + signature, 2: b"\2" + memory + scratch, 3: b"\1\0",
+            7: b"\1\2k0\0\0", 10: b"\1\2\0\x0b", 11: data,
+        }  # fmt: skip
+        body = b"".join(bytes([n]) + uleb(len(s)) + s for n, s in sections.items())
+        return self._header(spec, 901, b"\0asm\1\0\0\0" + body, 4, 0, "by hand")
 
     def _made_by_hand(self, spec: int, candidate: int, body: tuple[Stmt, ...]) -> Sent:
         params = tuple(Local(name, "i32", 0) for name in ("args", "first", "last"))

@@ -129,3 +129,27 @@ def test_all_or_nothing(visit: Visit, library: Library, isolation: bool) -> None
     assert changed["error"] is None
     assert not same(changed, start, 1e-2)
     assert same(again, start)
+
+
+def test_a_worker_of_the_pool_that_cannot_take_it_on(visit: Visit, library: Library) -> None:
+    """Then no worker has it: the run goes on with the kernels of before, on all threads."""
+    with serving({"busy": library.path("busy")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "busy")
+        good = known.wrong("value", 0)
+        found = page.do(
+            "swaps",
+            url=site.bundle("busy"),
+            inputs=[BUSY],
+            rounds=[[known.crowded(0)], [good], [known.crowded(0)], [back(0)]],
+            options={"threads": 2},
+            brief=True,
+        )
+    start, failed, changed, again, restored = found["results"]
+    assert [r["error"] and r["error"]["code"] for r in (failed, again)] == ["host", "host"]
+    assert "worker of the pool" in failed["error"]["message"]
+    assert same(failed, start)
+    assert not same(changed, start, 1e-2)
+    assert same(again, changed)
+    assert restored["error"] is None
+    assert same(restored, start)

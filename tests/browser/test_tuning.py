@@ -125,6 +125,7 @@ def test_winners_come_back_without_a_source(visit: Visit, library: Library) -> N
         assert found["later"] == found["after"]
         again = page.do("tune", **ask, kernels=best, again=True)
         assert verdicts(again) == []
+        assert again["after"] == found["after"]
         assert again["restored"] == 1
 
 

@@ -135,7 +135,7 @@ def test_when_tuning_may_go_on() -> None:
     assert found["told"] == [False, True, False]
     assert found["idle"] == "goes"
     assert found["recent"] == [2, [7.5], []]
-    assert found["own"] is False
+    assert found["own"] is True
     assert found["job"] == "done"
     assert found["disposed"] == "ends"
 

@@ -35,11 +35,10 @@ export function makePace({ engine, budget, stop, onEvent }) {
   /** Of each plan, milliseconds of the page's own latest runs. @type {Map<number, number[]>} */
   const runs = new Map();
   let trials = { pause(/** @type {boolean} */ _on) {} };
-  let [open, own, spent, elapsed] = [0, 0, 0, 0];
+  let [open, spent, elapsed] = [0, 0, 0];
   let clock = performance.now();
   let latest = -1;
   const hidden = () => globalThis.document?.visibilityState === 'hidden';
-  const busy = () => open > own;
   let wake = () => {};
 
   /** Milliseconds since the beginning, but for jumps back. */
@@ -51,8 +50,8 @@ export function makePace({ engine, budget, stop, onEvent }) {
   }
 
   function look() {
-    trials.pause(busy() || hidden());
-    if (!busy() && !hidden()) wake();
+    trials.pause(open > 0 || hidden());
+    if (!open && !hidden()) wake();
   }
 
   function visible() {
@@ -102,7 +101,7 @@ export function makePace({ engine, budget, stop, onEvent }) {
     async turn() {
       for (;;) {
         signal.throwIfAborted();
-        if (busy() || hidden()) {
+        if (open || hidden()) {
           await unless(Promise.race([new Promise((resolve) => (wake = () => resolve(null))), sleep(10 * NAP, signal)]), signal);
           continue;
         }
@@ -116,13 +115,10 @@ export function makePace({ engine, budget, stop, onEvent }) {
     async job(work) {
       signal.throwIfAborted();
       const from = performance.now();
-      own++;
       try {
         return await unless(work(), signal);
       } finally {
-        own--;
         this.spend(performance.now() - from);
-        look();
       }
     },
 

@@ -53,11 +53,18 @@ export async function keep(engine, record) {
   }
 }
 
-/** Puts the device's winners into a fresh engine, before its first run; gives how many there are. @type {Tune.Restore} */
-export async function restore(engine) {
+/**
+ * Puts the device's winners into an engine, best before its first run; gives how many there are.
+ * `anew` looks again, for another tab may have found more.
+ * @type {Tune.Restore}
+ */
+export async function restore(engine, anew = false) {
+  if (anew) known.delete(engine);
+  const done = known.get(engine);
+  if (done) return done.winners.length;
   const record = await recall(engine);
   try {
-    await engine.swap(await Promise.all(record.winners.map(changeOf)));
+    if (record.winners.length) await engine.swap(await Promise.all(record.winners.map(changeOf)));
     known.set(engine, record);
     return record.winners.length;
   } catch (error) {

@@ -315,7 +315,7 @@ async function compare(first, second, times, margin, over) {
     if (pairs.length < least || pairs.length % (parts > 1 ? parts : 2)) continue;
     const { ratio, low, high } = judged(pairs, parts);
     const sure = pairs.length >= enough;
-    if (high < margin || (ratio < margin && high < WORTH) || (sure && (low > margin || pairs.length >= PAIRS_MOST * parts || over())) || over(HOPELESS)) break;
+    if (high < margin || (ratio < margin && high < WORTH) || (sure && (low > margin || ratio < 1 || pairs.length >= PAIRS_MOST * parts || over())) || over(HOPELESS)) break;
   }
   return { ...judged(pairs, parts), parts, sure: pairs.length >= enough, pairs: pairs.length, discards };
 }

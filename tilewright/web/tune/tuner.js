@@ -26,8 +26,9 @@ const GUESS = 1e7;
 const [BACK_OFF, MOST_BACK_OFF] = [500, 60_000];
 /** Attempts in a row before a source is given up. */
 const ATTEMPTS = 12;
-/** Votes of a report. */
+/** Votes of a report, and the largest ratio that is believed. */
 const TOP = 5;
+const MOST_VOTE = 20;
 /** Milliseconds that the last reports may take. */
 const FAREWELL = 3000;
 /** Trials after which what is known is kept, even if nothing was won. */
@@ -70,7 +71,7 @@ async function alone(engine, signal, onEvent, work) {
   onEvent({ type: 'paused', why: 'another tab' });
   return navigator.locks.request(name, { signal }, async () => {
     onEvent({ type: 'resumed' });
-    await restore(engine);
+    await restore(engine, true);
     return work();
   });
 }
@@ -80,6 +81,8 @@ async function session(engine, options, pace, signal, onEvent) {
   const { source, seconds = Infinity, rounds = Infinity, report = false, objective = 'latency', patience } = options;
   const { manifest } = engine.parts;
   const specs = await openSpecs(engine);
+  // A page that did not ask for them gets its winners now.
+  await pace.job(() => restore(engine));
   const record = await recall(engine);
   const code = await specs.code();
   /** @type {Map<number, Tune.Target>} */
@@ -252,9 +255,9 @@ async function session(engine, options, pace, signal, onEvent) {
     const [found, offer] = [ratios.get(spec), offers.get(spec)];
     if (!report || !found?.size || !offer) return;
     ratios.delete(spec);
-    const top = [...found].sort((a, b) => b[1] - a[1]).slice(0, TOP).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio) }));
+    const top = [...found].sort((a, b) => b[1] - a[1]).slice(0, TOP).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio, MOST_VOTE) }));
     const [a, b] = [found.get(offer.gold?.a ?? -1), found.get(offer.gold?.b ?? -1)];
-    const gold = offer.gold && a && b ? { ...offer.gold, ratio: clamped(a / b) } : null;
+    const gold = offer.gold && a && b ? { ...offer.gold, ratio: clamped(a / b, MOST_VOTE) } : null;
     reports.push(source.report({ nonce: nonce(), spec, checksum: offer.checksum, top, gold }).catch(() => {}));
   }
 
@@ -349,8 +352,8 @@ function browserName() {
   return /safari/i.test(userAgent) ? 'safari' : 'other';
 }
 
-/** The protocol's range of ratios. @param {number} ratio */
-const clamped = (ratio) => Math.min(1e3, Math.max(1e-3, ratio));
+/** A ratio in the protocol's range. @param {number} ratio @param {number} [most] */
+const clamped = (ratio, most = 1e3) => Math.min(most, Math.max(1 / most, ratio));
 
 /** What is known of the ratio. @param {Record<string, number>} values */
 const bounded = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value > 0).map(([key, value]) => [key, clamped(value)]));

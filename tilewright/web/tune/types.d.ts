@@ -220,7 +220,7 @@ export type Record_ = {
 };
 export type Recall = (engine: Engine.Engine) => Promise<Record_>;
 export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
-export type Restore = (engine: Engine.Engine) => Promise<number>;
+export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
 export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
 
 // The loop.
