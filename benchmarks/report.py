@@ -125,6 +125,52 @@ def sizes(record: Record) -> str:
     return table(["what", "bytes", "limit"], rows)
 
 
+def crowd(record: Record) -> str:
+    """One line per scenario, all classes and seeds together."""
+    head = ["liars", "clients", "keys", "default within 3 %", "bad default", "worst default"]
+    head += ["adopted", "slower", "worst", "wrong"]
+    rows = []
+    for name in dict.fromkeys(r["scenario"] for r in record["rows"]):
+        found = [r for r in record["rows"] if r["scenario"] == name]
+
+        def total(key: str, found: list[Record] = found) -> int:
+            return sum(r[key] for r in found)
+
+        rows.append(
+            [
+                name,
+                f"{total('clients'):,}",
+                f"{total('keys')}",
+                f"{total('within') / total('keys') * 100:.1f} %",
+                f"{total('bad')}",
+                f"{min(r['worst_default'] for r in found) * 100:.1f} %",
+                *(f"{total(key):,}" for key in ("adopted", "adopted_slower")),
+                f"{min(r['worst'] for r in found) * 100:.1f} %",
+                f"{total('adopted_wrong')}",
+            ]
+        )
+    return table(head, rows)
+
+
+def sockets(record: Record) -> str:
+    head = ["what", "clients", "kernels", "server ms: median", "p95", "client ms: median", "p95"]
+    head += ["kills", "connections", "reports", "stored", "lost", "twice"]
+    rows = [
+        [
+            r["what"],
+            str(r["clients"]),
+            f"{r['kernels']:,}",
+            figure(r.get("server_median_ms")),
+            figure(r.get("server_p95_ms")),
+            *(figure(r[key]) for key in ("client_median_ms", "client_p95_ms")),
+            *(f"{r[key]:,}" for key in ("kills", "connections", "reports", "stored")),
+            *(str(r[key]) for key in ("lost", "twice")),
+        ]
+        for r in record["rows"]
+    ]
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "threads": threads,
@@ -133,6 +179,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compile": compile_speed,
     "agreement": agreement,
     "sizes": sizes,
+    "crowd": crowd,
+    "sockets": sockets,
     "peers": report_peers.summary,
     "space": report_space.space,
     "shapes": report_space.shapes,

@@ -39,6 +39,8 @@ from tilewright.store.schema import reports
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-torchscript.onnx"
 VARIANT = "x86"
+#: Compile workers of a server.
+WORKERS = 1
 #: Seconds until a server listens.
 START = 60
 
@@ -57,7 +59,7 @@ class Site:
         options = ["--store", self.store, "--source-key", "benchmark", "--allow-origin", "*"]
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "serve", f"m={self.bundle}", "--port", str(self.port),
-             "--json", *options],
+             "--compile-workers", str(WORKERS), "--json", *options],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -149,30 +151,30 @@ def many(folder: Path, store: str, task: Task, clients: int) -> Row:
 
 
 async def _under_fire(
-    sites: Sequence[Site], task: Task, clients: int, pause: float
+    sites: Sequence[Site], task: Task, clients: int, kills: int, pause: float
 ) -> tuple[list[Visit], int]:
     """The devices' work while one server after the other is killed and started again."""
     work = asyncio.ensure_future(crowd([site.url for site in sites], task, clients))
-    kills = 0
-    while not work.done():
+    for kill in range(kills):
         await asyncio.wait([work], timeout=random.uniform(0.5, 1.5) * pause)
         if work.done():
-            break
-        site = sites[kills % len(sites)]
+            return work.result(), kill
+        site = sites[kill % len(sites)]
         await asyncio.to_thread(site.end, signal.SIGKILL)
-        kills += 1
         await asyncio.to_thread(site.start)
-    return work.result(), kills
+    return await work, kills
 
 
-def killed(folder: Path, store: str, task: Task, clients: int, pause: float = 2.0) -> Row:
+def killed(
+    folder: Path, store: str, task: Task, clients: int, kills: int = 6, pause: float = 4.0
+) -> Row:
     """The devices on two processes that share a store; either dies again and again."""
     sites = [Site(folder, store), Site(folder, store)]
     with running(sites):
         begin = time.perf_counter()
-        visits, kills = asyncio.run(_under_fire(sites, task, clients, pause))
+        visits, died = asyncio.run(_under_fire(sites, task, clients, kills, pause))
         seconds = time.perf_counter() - begin
-    return row("two processes", visits, nonces(store), seconds) | {"kills": kills}
+    return row("two processes", visits, nonces(store), seconds) | {"kills": died}
 
 
 def main() -> None:
@@ -182,19 +184,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="candidates for each client")
     parser.add_argument("--think", type=float, default=1.0, help="seconds that a trial takes")
     parser.add_argument("--postgres", default="", help="URL of an empty database; else our own")
+    parser.add_argument("--part", choices=["one", "two"], help="only this one")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
         folder = build(Path(place) / "bundle")
         task = task_for(folder, args.kernels, args.rounds, args.think)
-        rows = [many(folder, f"sqlite:///{place}/store.db", task, args.clients)]
-        print(json.dumps(rows[-1], indent=1))
-        with postgres(args.postgres) as url:
-            rows.append(killed(folder, url, task, max(2, args.clients // 4)))
-        print(json.dumps(rows[-1], indent=1))
+        rows = []
+        if args.part != "two":
+            rows.append(many(folder, f"sqlite:///{place}/store.db", task, args.clients))
+        if args.part != "one":
+            with postgres(args.postgres) as url:
+                rows.append(killed(folder, url, task, max(2, args.clients // 4)))
     for found in rows:
+        print(json.dumps(found, indent=1))
         if found["lost"] or found["twice"] or found["stored"] != found["reports"]:
-            raise SystemExit(f"Reports were lost or counted twice: {found}")
-    common.save("sockets", rows, think=args.think, rounds=args.rounds)
+            raise SystemExit("Reports were lost or counted twice")
+        common.merge("sockets", [found | {"rounds": args.rounds, "think": args.think}], ["what"])
 
 
 @contextmanager

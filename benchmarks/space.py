@@ -111,7 +111,7 @@ def device_here() -> DeviceClass:
 
 def written(step: Step, schedules: Sequence[Schedule], device: DeviceClass, path: Path) -> Path:
     options = Options(variants=(device.variant,))
-    subject = candidates(step, len(schedules), lambda i, _: schedules[i], options, repeats(step))
+    subject = candidates(step, schedules, options, repeats(step))
     write(subject.contents, path)
     return path
 

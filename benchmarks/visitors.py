@@ -63,6 +63,7 @@ class Visit:
     number: int
     waited: list[float] = field(default_factory=list)
     connections: int = 0
+    arrived: bool = False
     reports: dict[str, Report] = field(default_factory=dict)
     acked: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
@@ -115,7 +116,8 @@ async def _session(
     await socket.send(encode(hello))
     welcome = await _next(socket, visit, Welcome)
     assert isinstance(welcome, Welcome)
-    if visit.connections == 1:
+    if not visit.arrived:
+        visit.arrived = True
         await gate.wait()
     for nonce, report in visit.reports.items():
         if nonce not in visit.acked:
@@ -151,7 +153,7 @@ async def _round(socket: ClientConnection, task: Task, visit: Visit) -> None:
 
 
 def _report(offer: Offer) -> Report:
-    gold = offer.gold and GoldAnswer(a=offer.gold.a, b=offer.gold.b, ratio=3.0)
+    gold = GoldAnswer(a=offer.gold.a, b=offer.gold.b, ratio=3.0) if offer.gold else None
     top = (Vote(candidate=offer.count - 1, ratio=1.2),)
     return Report(
         nonce=secrets.token_hex(16), spec=offer.spec, checksum=offer.checksum, top=top, gold=gold

@@ -62,3 +62,14 @@ print(*(kind.package for name, kind in KINDS.items() if find(name) is None))')
   # shellcheck disable=SC2086  # a list of packages
   if [ -n "$missing" ]; then install_packages "the browsers $missing" $missing; fi
 }
+
+# The tests of the store run on SQLite and on a PostgreSQL that they start themselves.  Without one
+# they are skipped, which is said; where it can be installed without asking, it is.
+need_postgres() {
+  if have initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null; then return; fi
+  if [ "$(id -u)" = 0 ] && have apt-get; then
+    install_packages PostgreSQL postgresql
+  else
+    say "PostgreSQL is not installed: its tests are skipped"
+  fi
+}

@@ -42,7 +42,7 @@ from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
 from tilewright.graph.steps import Step as KernelStep
-from tilewright.kernel.schedule import Machine, Schedule
+from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 
@@ -163,27 +163,25 @@ CANDIDATE = "candidate"
 
 def candidates(
     step: KernelStep,
-    count: int,
-    schedule: Callable[[int, Machine], Schedule],
+    schedules: Sequence[Schedule],
     options: Options | None = None,
     times: int = 1,
 ) -> Subject:
-    """One kernel under `count` schedules: plan i runs it `times` under `schedule(i, machine)`.
+    """One kernel under many schedules: plan i runs it `times` under schedule i.
 
     All plans read and write the same places; what the kernel reads are inputs, weights excepted.
     """
 
-    def pick(kernel: Kernel, machine: Machine) -> Schedule:
-        return schedule(int(kernel.name), machine)
-
     graph = _around(step)
     plans = [
         Planned({CANDIDATE: i}, graph, (replace(step, kernel=replace(step.kernel, name=str(i))),))
-        for i in range(count)
+        for i in range(len(schedules))
     ]
     plans = [replace(p, steps=p.steps * times) for p in plans]
     numbered = replace(
-        options or Options(), buckets={CANDIDATE: tuple(range(count))}, schedule=pick
+        options or Options(),
+        buckets={CANDIDATE: tuple(range(len(schedules)))},
+        schedule=lambda kernel, _: schedules[int(kernel.name)],
     )
     compiled = assemble(step.kernel.name, plans, numbered)
     return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.cli.workers import makers
+from tilewright.server import Tuning
 from tilewright.server.app import WEB
+from tilewright.store import Store
+from tilewright.targets.classes import CLASSES
 
 from .bundles import Library
 from .conftest import Visit
@@ -244,3 +248,44 @@ def test_without_isolation(visit: Visit, library: Library) -> None:
         found = page.do("tune", url=site.bundle("poor"), kernels=sent, inputs=x)
     assert verdicts(found) == ["wrong", "faster"]
     assert close(found)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_with_a_real_server(visit: Visit, library: Library, tmp_path: Path, cut: bool) -> None:
+    """The server's candidates over its socket, which may be lost; votes reach its store."""
+    store = f"sqlite:///{tmp_path / 'kernels.db'}"
+    tuning = Tuning(makers=makers(0), store=lambda: Store.open(store))
+    x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
+    with serving({"poor": library.path("poor")}, tuning=tuning) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("poor"), "inputs": x, "cut": cut}
+        found = page.do("tuneOnline", **ask, options={"rounds": 6, "report": True})
+    assert len(verdicts(found)) == 6
+    for event in found["events"]:
+        if event["type"] == "trial" and event["verdict"] not in {"faster", "same", "slower"}:
+            assert "scratch" in event["why"]  # the bundle reserved less
+    assert "faster" in verdicts(found)
+    assert close(found)
+    assert found["sockets"] == 1 + cut
+    assert [e["type"] for e in found["events"]].count("lost") == cut
+    assert found["summary"]["class"] in CLASSES
+    (kernel,) = found["summary"]["kernels"]
+    assert kernel["kind"] == "contract"
+    assert kernel["shape"] == "96x256x256"
+    assert kernel["gain"] > 1
+    tried = [e["candidate"] for e in found["events"] if e["type"] == "trial"]
+    assert len(set(tried)) == 6
+    assert [ack["type"] for ack in found["acks"]] == ["ack"]
+
+
+def test_a_server_that_refuses(visit: Visit, library: Library) -> None:
+    """An error of the server is the error of the session; the engine works on."""
+    with serving({"poor": library.path("poor")}, tuning=Tuning(makers=makers(0))) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("poor"), "inputs": {"x": [0.5] * (96 * 256)}}
+        found = page.do("tuneOnline", **ask, options={"device": "no-such-class"})
+        again = page.do("tuneOnline", **ask, options={"rounds": 1})
+    assert found["error"]["code"] == "input"
+    assert found["error"]["facts"]["code"] == "unknown"
+    assert found["error"]["hint"]
+    assert len(verdicts(again)) == 1

@@ -285,4 +285,40 @@ export const TUNING = {
     const restored = await persist.restore(view);
     return { restored, left: (await cache.keys()).length };
   }, url, how),
+
+  /** Tunes with the server's own candidates; closes the socket once in between, if asked to. */
+  tuneOnline: ({ page }, { url, inputs, options = {}, cut = false, limits = {} }) => page.evaluate(async (url, given, options, cut, limits) => {
+    const { tuning, spied } = globalThis;
+    const sockets = [];
+    globalThis.WebSocket = class extends WebSocket {
+      constructor(/** @type {[any]} */ ...parts) {
+        super(...parts);
+        sockets.push(this);
+      }
+    };
+    const { engine, tune } = await tuning.open(url, limits);
+    const { socketSource } = await import(new URL('/tune/socket.js', location.href).href);
+    const inputs = spied.filled(given);
+    const events = [];
+    const run = async () => tuning.plain((await engine.run(inputs)).outputs);
+    const source = socketSource();
+    const acks = [];
+    const { report } = source;
+    source.report = async (/** @type {any} */ vote) => {
+      const ack = await report(vote);
+      acks.push(ack);
+      return ack;
+    };
+    const before = await run();
+    const onEvent = (/** @type {any} */ event) => {
+      events.push(event);
+      if (cut && event.type === 'trial' && event.round === 2) sockets.at(-1).close();
+    };
+    try {
+      const summary = await tune(engine, { source, budget: 1, ...options, onEvent });
+      return { summary, events, before, after: await run(), sockets: sockets.length, acks, threads: engine.info.features.threads };
+    } catch (error) {
+      return { error: JSON.parse(JSON.stringify(error)), text: String(error), events };
+    }
+  }, url, inputs, options, cut, limits),
 };

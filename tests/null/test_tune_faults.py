@@ -24,7 +24,6 @@ from tilewright.cli.workers import makers
 from tilewright.server import BackgroundServer
 from tilewright.server.session import Limits
 from tilewright.server.sources import Bucket, Buckets, Sources, network
-from tilewright.server.workshop import Makers
 from tilewright.tuning.messages import (
     MOST_FROM_CLIENT,
     Bye,
@@ -201,7 +200,7 @@ def test_a_client_that_takes_nothing() -> None:
         made += 1
         return replace(real.built(*given), module=bytes(4 << 20))
 
-    site = app(makers=Makers(real.space, built, real.pool), limits=Limits(send=0.5))
+    site = app(makers=replace(real, built=built), limits=Limits(send=0.5))
     with BackgroundServer(site) as server:
         with socket.create_connection(server.url.removeprefix("http://").split(":")) as plain:
             handshake(plain, server.url)

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ from tilewright.base.errors import CompilerBug
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.server import BackgroundServer
-from tilewright.server.workshop import Makers
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, kernels_of, space_of
@@ -179,7 +179,7 @@ def test_workers_are_processes_and_a_dead_one_is_replaced() -> None:
         pools.append(real.pool())
         return pools[-1]
 
-    made = Makers(real.space, real.built, pool)
+    made = replace(real, pool=pool)
     with BackgroundServer(app(makers=made)) as server, Client(server.url) as client:
         start(client, specs=(0,))
         client.want(1)
@@ -207,7 +207,7 @@ def test_a_candidate_that_cannot_be_made_is_left_out() -> None:
             raise CompilerBug("this one cannot be made")
         return real.built(k, s, variant)
 
-    made = Makers(real.space, built, real.pool)
+    made = replace(real, built=built)
     with BackgroundServer(app(makers=made)) as server, Client(server.url) as client:
         welcome = start(client, specs=(0,))
         found = client.all_of(1)
@@ -224,7 +224,7 @@ def test_slow_work_for_one_does_not_delay_another() -> None:
             time.sleep(1.0)
         return real.space(kernel, device, objective)
 
-    made = Makers(space, real.built, lambda: ThreadPoolExecutor(2))
+    made = replace(real, space=space, pool=lambda: ThreadPoolExecutor(2))
     with (
         BackgroundServer(app(makers=made)) as server,
         Client(server.url) as slow,

@@ -14,7 +14,16 @@ import typer
 
 from tilewright import __version__
 from tilewright.base.errors import TilewrightError, UsageError
-from tilewright.cli import bench, models, primitives, serving, space, tools
+from tilewright.cli import (
+    bench,
+    database,
+    models,
+    primitives,
+    reports,
+    serving,
+    space,
+    tools,
+)
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, print_answer, print_error
 
@@ -38,6 +47,8 @@ for _command in (
     tools.doctor,
 ):
     app.command()(_command)
+app.add_typer(database.app)
+app.add_typer(reports.app)
 
 # Typer carries its own copy of click in newer versions and imports it in older ones; the base class
 # of its public exception is right in both.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Group
@@ -23,18 +23,17 @@ from tilewright.cli.hosts import Timer, check_timing, engine_of, open_timers, ti
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Report, progress, table
 from tilewright.cli.tools import cpu
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.schedule import Schedule, default_schedule
 from tilewright.tuning import findings
 from tilewright.tuning.findings import Device, Document, Finding
-from tilewright.tuning.primitives import MATMUL, MEASURED, Columns, Setting
-
-if TYPE_CHECKING:
-    from tilewright.benchkernel import Subject
+from tilewright.tuning.primitives import MATMUL, MEASURED, Columns
 
 # Engines compile a function anew after it has run for a while, in the background meanwhile.
 LEAST_PASSES, MOST_PASSES = 5, 16
 #: A pass in which nothing became faster by more than this ends the warm-up.
 WARM = 0.95
+#: Runs of a setting, of which the fastest counts.
+RUNS = 2
 #: Rounds of a primitive, and how many are enough where the settings differ by more than `FAR`: to
 #: look at an interval again and again until it decides would find differences that are none.
 ROUNDS, FEW_ROUNDS, FAR = 15, 6, 1.25
@@ -97,37 +96,37 @@ def measure(host: str, report: Report) -> Device:
 
 
 def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], Place]]:
-    """One bundle per way, one plan per setting; and where each (primitive, tuned) is."""
+    """One bundle per way, one plan per schedule; and where each (primitive, tuned) is."""
+    from tilewright.benchkernel import candidates, matmul_step
     from tilewright.bundle import write
+    from tilewright.compiler import Options
+    from tilewright.hosts.wasmtime import REGISTERS
+    from tilewright.targets import wasm
 
-    ways: dict[Way, list[Setting]] = {}
+    ways: dict[Way, list[Schedule]] = {}
     places: dict[tuple[str, bool], Place] = {}
+    here = {n: t for n, t in wasm.TARGETS.items() if t.registers == REGISTERS}
+    (machine, *_) = (t.machine for t in here.values())
+    steps = {c: matmul_step(*MATMUL, weight=c == "packed") for c in get_args(Columns)}
+    starts = {c: default_schedule(step.kernel, machine) for c, step in steps.items()}
     for primitive in MEASURED:
         for tuned, setting in ((False, primitive.untuned), (True, primitive.tuned)):
             way = Way(primitive.columns, setting.without, setting.fma)
-            settings = ways.setdefault(way, [])
-            places[primitive.name, tuned] = Place(list(ways).index(way), len(settings))
-            settings.append(setting)
-    paths = [folder / str(number) for number in range(len(ways))]
-    for path, (way, settings) in zip(paths, ways.items(), strict=True):
-        write(_subject(way, settings).contents, path)
+            schedules = ways.setdefault(way, [])
+            wanted = setting.change(starts[primitive.columns])
+            if wanted not in schedules:
+                schedules.append(wanted)
+            places[primitive.name, tuned] = Place(list(ways).index(way), schedules.index(wanted))
+    paths = []
+    for number, (way, schedules) in enumerate(ways.items()):
+        options = Options(
+            variants=tuple(name for name, target in here.items() if target.fma == way.fma),
+            passes=wasm.ALL - way.without,
+        )
+        subject = candidates(steps[way.columns], schedules, options)
+        paths.append(folder / str(number))
+        write(subject.contents, paths[-1])
     return paths, places
-
-
-def _subject(way: Way, settings: Sequence[Setting]) -> Subject:
-    """The product under each setting, from the schedule that it has by default."""
-    from tilewright.benchkernel import candidates, matmul_step
-    from tilewright.compiler import Options
-    from tilewright.targets import wasm
-
-    step = matmul_step(*MATMUL, weight=way.columns == "packed")
-
-    def changed(number: int, machine: Machine) -> Schedule:
-        return settings[number].change(default_schedule(step.kernel, machine))
-
-    variants = tuple(name for name, target in wasm.TARGETS.items() if target.fma == way.fma)
-    options = Options(variants=variants, passes=wasm.ALL - way.without)
-    return candidates(step, len(settings), changed, options)
 
 
 def _timed(
@@ -135,11 +134,11 @@ def _timed(
 ) -> dict[str, Finding]:
     def run(name: str, tuned: bool) -> float:
         place = places[name, tuned]
-        (found,) = timers[place.bundle](1, place.plan)
-        return found
+        return min(timers[place.bundle](RUNS, place.plan))
 
     total = len(MEASURED) + 1
-    warm_up([partial(run, *key) for key in places])
+    distinct = {place: key for key, place in places.items()}
+    warm_up([partial(run, *key) for key in distinct.values()])
     found = {}
     for done, primitive in enumerate(MEASURED, 1):
         report(f"{host}: {primitive.name}", done, total)

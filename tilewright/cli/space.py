@@ -181,7 +181,7 @@ def _listed(
 ) -> Answer:
     found = space_of(kernel, device, objective, relaxation)  # type: ignore[arg-type]
     data = {"note": note} if note else {}
-    data |= _summary(found, kernel) | {"objective": objective, "relaxation": relaxation}
+    data |= _summary(found, kernel, relaxation) | {"objective": objective, "relaxation": relaxation}
     rows = [_row(found, kernel, n) for n in (0, *found.order)]
     view = Group(
         *([note] if note else []), table(rows[0], (r.values() for r in rows)), _words(data)
@@ -211,16 +211,18 @@ def _row(space: Space, kernel: Kernel, number: int) -> dict[str, object]:
     return row
 
 
-def _summary(space: Space, kernel: Kernel) -> dict[str, Any]:
-    marks = {m: space.marks.count(m) for m in ("default", "lite", "extended")}
+def _summary(space: Space, kernel: Kernel, relaxation: float = RELAXATION) -> dict[str, Any]:
+    """Sizes: of the lite space by its formulas, of what the extended one adds, of all together."""
     matrix = product_of(kernel)
+    tiles = lite(matrix, space.device.core, relaxation) if matrix is not None else ()
     size = naive(matrix, space.device.kind) if matrix is not None else None
     return {
         "kind": space.kind,
         "shape": space.shape,
         "device": space.device.id,
         "checksum": space.checksum,
-        **marks,
+        "lite": len(tiles),
+        "extended": space.marks.count("extended"),
         "all": len(space.schedules),
         "naive": size,
         "reduction": round(size / len(space.schedules)) if size else None,
@@ -229,8 +231,8 @@ def _summary(space: Space, kernel: Kernel) -> dict[str, Any]:
 
 def _words(data: Mapping[str, Any]) -> str:
     words = (
-        f"{data['shape']} on {data['device']}: {data['all']} candidates with the default, "
-        f"{data['lite']} of the lite space, {data['extended']} of the extended one"
+        f"{data['shape']} on {data['device']}: {data['all']} candidates with the default; the lite "
+        f"space has {data['lite']}, the extended one {data['extended']} more"
     )
     if data["naive"]:
         words += f"; the naive space has {data['naive']:,}, {data['reduction']:,} times as many"

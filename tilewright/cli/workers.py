@@ -10,8 +10,10 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
+from tilewright.bundle import Bundle, Manifest
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.space import Objective
 from tilewright.kernel.spec import Kernel
@@ -19,6 +21,7 @@ from tilewright.server.workshop import Makers
 from tilewright.targets.classes import find
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Built, Space, build, space_of
+from tilewright.tuning.relink import relink
 
 
 def makers(workers: int) -> Makers:
@@ -28,7 +31,7 @@ def makers(workers: int) -> Makers:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(workers, context, _begin)
 
-    return Makers(space, built, pool)
+    return Makers(space, built, relinked, pool)
 
 
 def space(kernel: Kernel, device: str, objective: Objective) -> Space:
@@ -37,6 +40,16 @@ def space(kernel: Kernel, device: str, objective: Objective) -> Space:
 
 def built(kernel: Kernel, schedule: Schedule, variant: str) -> Built:
     return build(kernel, schedule, TARGETS[variant])
+
+
+def relinked(
+    bundle: Bundle, device: str, winners: Mapping[int, Schedule]
+) -> tuple[Manifest, dict[str, bytes]]:
+    """The new manifest, and the files that the bundle before has not."""
+    contents = relink(bundle, find(device), winners)
+    before = {ref.file for ref in bundle.manifest.files()}
+    own = {name: bytes(data) for name, data in contents.blobs.items() if name not in before}
+    return contents.manifest, own
 
 
 def _begin() -> None:

@@ -125,7 +125,8 @@ class Contraction(Rules):
         return aligned(4 * partial) + aligned(4 * staged)
 
     def cost(self, s: Schedule) -> float:
-        far = super().cost(s) / 100
+        """Cycles per vector of products, by constants that keep the order of measured sweeps."""
+        far = super().cost(s) / 50
         rows, cols = self._sizes
         if s.along == "k":
             best = register_tiles(rows, cols, self.machine)[0][0]
@@ -135,10 +136,10 @@ class Contraction(Rules):
         step = 4 * (s.r1 or self.roles.steps)
         # where the columns of a step come from: L1, if they stay there from one use to the next
         again = s.y0 if s.order == "nm" else s.y1
-        near = step * again <= machine.l1 * 3 // 4
+        near = step * again <= machine.l1 // 2
         cycles, _ = tile_cycles(s.x0, v, rows, cols, machine, 1 if near else self._panel)
         if not near:
-            cycles += 0.4 / s.x0
+            cycles += 0.2 / s.x0
         kept = s.x0 if s.order == "mn" else s.x1
         if step * kept > (machine.l1 * 3 // 4 if s.order == "mn" else machine.l2):
             cycles += 0.4 / v

@@ -22,9 +22,8 @@ from starlette.websockets import WebSocket
 import tilewright
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle
-from tilewright.bundle.format import POINTER, digest, is_blob_name
-from tilewright.server.files import Folder, inside, send_file
-from tilewright.server.headers import COMMON, IMMUTABLE, ISOLATION, REVALIDATE, WithHeaders
+from tilewright.server.files import Folder, send_path
+from tilewright.server.headers import COMMON, ISOLATION, REVALIDATE, WithHeaders
 from tilewright.server.pyodide import compiler_routes
 from tilewright.server.tune import Tuner, Tuning
 
@@ -89,13 +88,9 @@ class _Bundles:
     def file(self, request: Request) -> Response:
         """The pointer or a blob; other files of the folder are nobody's business."""
         folder = self.folders.get(request.path_params["name"])
-        name: str = request.path_params["path"]
-        path = inside(folder, name) if folder and (name == POINTER or is_blob_name(name)) else None
-        if path is None:
+        if folder is None:
             raise HTTPException(404)
-        if name == POINTER:
-            return send_file(request, path, path.stat(), digest(path.read_bytes()), REVALIDATE)
-        return send_file(request, path, path.stat(), path.stem, IMMUTABLE)
+        return send_path(request, folder, request.path_params["path"])
 
 
 def _describe(name: str, folder: Path) -> dict[str, object]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.compose import Known
-from tilewright.tuning.messages import Ack, Hello, Offer, Report, Unknown
-from tilewright.tuning.queue import Opened
+from tilewright.tuning.messages import Ack, Browser, Hello, Offer, Report, Unknown
+from tilewright.tuning.queue import Opened, Winners
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class Desk:
     async def submit(self, report: Report, client: Client) -> Ack:
         """The answer to a report, after the commit."""
         return Ack(nonce=report.nonce, accepted=False, reason="off")
+
+    async def winners(self, opened: Opened, device: str, browser: Browser) -> Winners:
+        """What devices of this class start with, by kernel, where it is not what the bundle has."""
+        return {}
 
     async def overview(self, device: str | None) -> list[dict[str, object]]:
         """All keys (of one class) with what the crowd says of them."""

@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from tilewright.bundle.format import digest
-from tilewright.server.headers import REVALIDATE
+from tilewright.bundle.format import POINTER, digest, is_blob_name
+from tilewright.server.headers import IMMUTABLE, REVALIDATE
 
 # An own table: the system's table differs between machines, and a wrong type stops a module.
 TYPES = {
@@ -78,6 +78,26 @@ def send_file(
         return Response(status_code=304, headers=headers)
     media_type = TYPES.get(path.suffix, "application/octet-stream")
     return FileResponse(path, headers=headers, media_type=media_type, stat_result=status)
+
+
+def send_path(request: Request, folder: Path, name: str) -> Response:
+    """The pointer or a blob of a bundle in a folder; 404 for anything else."""
+    path = inside(folder, name) if name == POINTER or is_blob_name(name) else None
+    if path is None:
+        raise HTTPException(404)
+    if name == POINTER:
+        return send_file(request, path, path.stat(), digest(path.read_bytes()), REVALIDATE)
+    return send_file(request, path, path.stat(), path.stem, IMMUTABLE)
+
+
+def send_bytes(request: Request, name: str, data: bytes) -> Response:
+    """The pointer or a blob of a bundle that is in memory."""
+    tag = digest(data)
+    headers = {"etag": f'"{tag}"', "cache-control": REVALIDATE if name == POINTER else IMMUTABLE}
+    if _has(request.headers.get("if-none-match"), tag):
+        return Response(status_code=304, headers=headers)
+    media_type = TYPES.get(Path(name).suffix, "application/octet-stream")
+    return Response(data, headers=headers, media_type=media_type)
 
 
 def _has(if_none_match: str | None, tag: str) -> bool:

@@ -47,6 +47,7 @@ class Ledger:
         self._calls = 0
         self._not_before = 0.0
         self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
+        self._entries: Shared[tuple[Entry, ...]] = Shared(256, seconds=FRESH)
         self._similar: Shared[tuple[Ranked, ...]] = Shared(10_000, seconds=FRESH)
 
     @property
@@ -76,6 +77,10 @@ class Ledger:
             )
         except Unavailable:
             return ()
+
+    async def known(self, device: str) -> tuple[Entry, ...]:
+        """All keys of a class, not older than a moment; raises `Unavailable`."""
+        return await self._entries.get(device, lambda: self.overview(device))
 
     async def overview(self, device: str | None) -> tuple[Entry, ...]:
         """All that the crowd knows; raises `Unavailable`."""

@@ -22,6 +22,7 @@ from tilewright.tuning import queue
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.compose import Known
 from tilewright.tuning.messages import TOP, Ack, Browser, Busy, Reason, Report
+from tilewright.tuning.queue import Opened, Winners
 
 #: Whoever finds a candidate so much faster or slower than the default made a mistake, or lies.
 MOST_RATIO = 20.0
@@ -85,6 +86,25 @@ class StoreDesk(Desk):
         standings = await self._ledger.standings(keys)
         asked = zip(client.hello.specs, keys, standings, strict=True)
         return await asyncio.gather(*(self._one(client, *found) for found in asked))
+
+    async def winners(self, opened: Opened, device: str, browser: Browser) -> Winners:
+        try:
+            entries = await self._ledger.known(device)
+        except Unavailable:
+            return {}
+        best = {
+            (entry.key.kernel, entry.key.space): entry.standing.default
+            for entry in entries
+            if (entry.key.browser, entry.key.compiler) == (browser, queue.compiler())
+        }
+        kernels = {kernel for (kernel, _), default in best.items() if default}
+        found = {}
+        for spec, kernel in enumerate(opened.keys):
+            if kernel in kernels:
+                space = await self._workshop.space(opened, spec, device, "latency")
+                if default := best.get((kernel, space.checksum)):
+                    found[spec] = space.schedules[default]
+        return found
 
     def stats(self) -> dict[str, object]:
         ledger = self._ledger

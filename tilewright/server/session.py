@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright.base.errors import TilewrightError
 from tilewright.server.client import Client, Desk
@@ -153,7 +153,7 @@ class Session:
     async def _close(self, code: int) -> None:
         try:
             await asyncio.wait_for(self._socket.close(code), LAST_WORDS)
-        except (RuntimeError, OSError, TimeoutError):
+        except (WebSocketDisconnect, RuntimeError, OSError, TimeoutError):
             log.debug("The socket was closed before")
 
     # ---- the session -----------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class Session:
                 await asyncio.wait_for(self._socket.send_bytes(frame), self._limits.send)
         except TimeoutError as error:
             raise TooSlow("Nothing was taken for too long", seconds=self._limits.send) from error
-        except (RuntimeError, OSError) as error:
+        except (WebSocketDisconnect, RuntimeError, OSError) as error:
             raise _Gone from error
 
 

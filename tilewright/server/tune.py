@@ -22,6 +22,7 @@ from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
 from tilewright.server.session import Counts, Limits, Session
 from tilewright.server.sources import Buckets, Sources
+from tilewright.server.tuned import Tuned
 from tilewright.server.workshop import Makers, Workshop
 from tilewright.tuning import queue
 from tilewright.tuning.messages import Busy, Refusal
@@ -63,6 +64,7 @@ class Tuner:
             WebSocketRoute("/api/tune", self._socket),
             Route("/api/classes", self._classes),
             Route("/api/standing", self._standing),
+            Tuned(self._workshop, self._desk).route(),
             Route("/api/stats", self._stats),
         ]
 

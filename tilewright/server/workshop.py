@@ -16,31 +16,34 @@ from typing import TypeVar
 
 from tilewright import __version__
 from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
-from tilewright.bundle import POINTER, open_bundle
+from tilewright.bundle import POINTER, Manifest, open_bundle
+from tilewright.server.relinked import Relinked
 from tilewright.server.shared import Shared
 from tilewright.tuning import queue
 from tilewright.tuning.candidates import Built, Space
 from tilewright.tuning.messages import Objective, OtherVersion, Unknown
-from tilewright.tuning.queue import Opened
+from tilewright.tuning.queue import Opened, Winners
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Bytes of built candidates, number of spaces and of bundles that are kept.
-ROOM, SPACES, BUNDLES = 64 << 20, 4096, 16
+#: What is kept: bytes of candidates and of relinked bundles, number of spaces and of bundles.
+ROOM, RELINKED, SPACES, BUNDLES = 64 << 20, 256 << 20, 4096, 16
 
 
 @dataclass(frozen=True)
 class Makers:
-    """The compiler's part, passed in: both functions are called in workers.
+    """The compiler's part, passed in: its functions are called in workers.
 
-    space: kernel, id of the device class, objective → its space
-    built: kernel, schedule, variant → the candidate
-    pool:  makes the workers; they are made anew when one of them dies
+    space:    kernel, id of the device class, objective → its space
+    built:    kernel, schedule, variant → the candidate
+    relinked: bundle, id of the class, schedule by kernel → manifest, and the files that are new
+    pool:     makes the workers; they are made anew when one of them dies
     """
 
     space: Callable[..., Space]
     built: Callable[..., Built]
+    relinked: Callable[..., tuple[Manifest, dict[str, bytes]]]
     pool: Callable[[], Executor]
 
 
@@ -51,32 +54,55 @@ class Workshop:
         self._pool: Executor | None = None
         self._bundles: Shared[Opened] = Shared(BUNDLES)
         self._spaces: Shared[Space] = Shared(SPACES)
+        self._relinked: Shared[Opened] = Shared(RELINKED, _own_bytes)
         self.built: Shared[Built | TilewrightError] = Shared(ROOM, _weight)
 
-    async def open(self, name: str, digest: str) -> Opened:
-        """The bundle of this name, if it is still the one that the client loaded."""
+    async def current(self, name: str) -> Opened:
+        """The bundle of this name as it is in its folder now."""
         folder = self._folders.get(name)
         if folder is None:
-            raise Unknown(
-                "There is no such bundle", hint="GET /api/bundles lists them", bundle=name
-            )
+            raise Unknown("There is no such bundle", hint="See GET /api/bundles", bundle=name)
 
         async def read() -> Opened:
             return await asyncio.to_thread(lambda: queue.opened(open_bundle(folder)))
 
         try:
             state = (folder / POINTER).stat()
-            opened = await self._bundles.get((name, state.st_mtime_ns, state.st_size), read)
+            return await self._bundles.get((name, state.st_mtime_ns, state.st_size), read)
         except (OSError, BundleCorrupt, BundleVersion) as error:
             log.warning("Bundle %s: %s", name, error)
-            raise Unknown(
-                "The bundle cannot be read", hint="Try again later", bundle=name
-            ) from error
-        if opened.digest != digest:
+            raise Unknown("The bundle is broken", hint="Try again later", bundle=name) from error
+
+    async def open(self, name: str, digest: str) -> Opened:
+        """The bundle of this name that the client loaded, as built or relinked."""
+        base = await self.current(name)
+        if base.digest == digest:
+            return base
+        found = next((o for o in self._relinked.values() if o.digest == digest), None)
+        if found is None or found.bundle.folder != base.bundle.folder:
             raise OtherVersion(
-                "The bundle was built anew", hint="Load it again", bundle=name, found=opened.digest
+                "The bundle was built anew", hint="Load it again", bundle=name, found=base.digest
             )
-        return opened
+        return found
+
+    async def relinked(self, base: Opened, device: str, winners: Winners) -> Opened:
+        """The bundle with these schedules in the code of this class."""
+
+        async def make() -> Opened:
+            manifest, own = await self._run(self._makers.relinked, base.bundle, device, winners)
+            bundle = Relinked.of(base.bundle, manifest, own)
+            return await asyncio.to_thread(queue.opened, bundle)
+
+        chosen = tuple(sorted(winners.items(), key=lambda winner: winner[0]))
+        return await self._relinked.get((base.digest, device, chosen), make)
+
+    def own(self, path: str) -> bytes | None:
+        """A file that only a relinked bundle has."""
+        for found in self._relinked.values():
+            bundle = found.bundle
+            if isinstance(bundle, Relinked) and path in bundle.own:
+                return bundle.own[path]
+        return None
 
     async def space(self, opened: Opened, spec: int, device: str, objective: Objective) -> Space:
         """The space of a kernel on a class."""
@@ -120,6 +146,10 @@ class Workshop:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
+
+
+def _own_bytes(opened: Opened) -> int:
+    return opened.bundle.weight if isinstance(opened.bundle, Relinked) else 0
 
 
 def _weight(built: Built | TilewrightError) -> int:

@@ -98,13 +98,13 @@ POSTGRES: dict[str, Failure] = {
 class Database:
     """An engine and its transactions."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, create: bool = True) -> None:
         self.url = _parse(url)
         #: The URL as it may be shown: without the password.
         self.shown = self.url.render_as_string(hide_password=True)
         self.sqlite = self.url.get_backend_name() == "sqlite"
         with self._typed():
-            self._engine = _sqlite(self.url) if self.sqlite else _postgres(self.url)
+            self._engine = _sqlite(self.url, create) if self.sqlite else _postgres(self.url)
 
     @contextmanager
     def read(self) -> Generator[sa.Connection]:
@@ -156,11 +156,13 @@ def _parse(url: str) -> URL:
     return found.set(drivername="postgresql+psycopg") if found.drivername == "postgresql" else found
 
 
-def _sqlite(url: URL) -> sa.Engine:
+def _sqlite(url: URL, create: bool) -> sa.Engine:
     path = url.database
     if not path or path == ":memory:":
         raise UsageError("A store in memory forgets everything", hint=f"Write {URLS}")
     if not path.startswith("file:"):
+        if not create and not Path(path).exists():
+            raise StoreDown("There is no such database", hint=f"Write {URLS}", database=path)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     engine = sa.create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_timeout=30)
 

@@ -6,6 +6,7 @@ Input: connections, keys, rows.  Output: records and states.  No decisions are m
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
@@ -23,46 +24,57 @@ KEY = tuple(f.name for f in fields(Key))
 EPOCH = datetime.date(1970, 1, 1)
 
 
-def is_key(key: Key) -> sa.ColumnElement[bool]:
-    return sa.and_(*(keys.c[name] == getattr(key, name) for name in UNIQUE))
+# Statements of every report are made once: SQLAlchemy takes longer to put one together than the
+# database takes to run it.
+IS_KEY = sa.and_(*(keys.c[name] == sa.bindparam(name) for name in UNIQUE))
+FIND_KEY = sa.select(keys.c.id).where(IS_KEY)
+LOCK_KEY = FIND_KEY.with_for_update()
+#: How many reports a source (:day, :source) has sent, and 0 if one of them was caught lying.
+OF_SOURCE = sa.select(sa.func.count(), sa.func.min(sa.case((reports.c.counts, 1), else_=0))).where(
+    (reports.c.day == sa.bindparam("day")) & (reports.c.source == sa.bindparam("source"))
+)
+HAS_NONCE = sa.select(reports.c.id).where(reports.c.nonce == sa.bindparam("nonce"))
+ONE_MORE = (
+    sa.update(keys)
+    .where(keys.c.id == sa.bindparam("key_id"))
+    .values(day=sa.bindparam("today"), fresh=keys.c.fresh + 1)
+    .returning(keys.c.fresh, keys.c.voices)
+)
+VOICES = (
+    sa.select(reports.c.id, reports.c.day, reports.c.top)
+    .where((reports.c.key_id == sa.bindparam("key_id")) & reports.c.counts)
+    .order_by(reports.c.id.desc())
+    .limit(sa.bindparam("window"))
+)
 
 
 def lock_key(connection: sa.Connection, key: Key, day: int) -> int:
     """The key's number; its row is made if it is missing, and locked until the transaction ends."""
-    query = sa.select(keys.c.id).where(is_key(key)).with_for_update()
-    found = connection.execute(query).scalar()
+    facts = asdict(key)
+    found = connection.execute(LOCK_KEY, facts).scalar()
     if found is None:
-        row = asdict(key) | {"day": day, "fresh": 0, "voices": 0, "ranked": []}
-        insert(connection, keys, row)
-        found = connection.execute(query).scalar_one()
+        insert(connection, keys, facts | {"day": day, "fresh": 0, "voices": 0, "ranked": []})
+        found = connection.execute(LOCK_KEY, facts).scalar_one()
     return int(found)
 
 
 def insert(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
     """Puts a row in; False if one with the same name is there already."""
+    statement = _insert(connection.dialect.name, table)
+    return connection.execute(statement, row).scalar() is not None
+
+
+@functools.cache
+def _insert(dialect: str, table: sa.Table) -> Any:
     # Both databases spell ON CONFLICT alike, and SQLAlchemy has it twice.
-    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(table).values(**row).on_conflict_do_nothing()
-    return connection.execute(statement.returning(table.c.id)).scalar() is not None
-
-
-def exists(connection: sa.Connection, where: sa.ColumnElement[bool]) -> bool:
-    return bool(connection.execute(sa.select(sa.exists().where(where))).scalar())
-
-
-def count(connection: sa.Connection, where: sa.ColumnElement[bool]) -> int:
-    return int(connection.execute(sa.select(sa.func.count()).where(where)).scalar_one())
+    module: Any = sqlite if dialect == "sqlite" else postgresql
+    return module.insert(table).on_conflict_do_nothing().returning(table.c.id)
 
 
 def voices_of(connection: sa.Connection, key_id: int, window: int) -> list[Voice]:
-    query = (
-        sa.select(reports.c.id, reports.c.day, reports.c.top)
-        .where((reports.c.key_id == key_id) & reports.c.counts)
-        .order_by(reports.c.id.desc())
-        .limit(window)
-    )
-    rows = reversed(connection.execute(query).all())
-    return [Voice(r.id, r.day, tuple(Vote(c, ratio) for c, ratio in r.top)) for r in rows]
+    """The newest voices that count, oldest first."""
+    found = connection.execute(VOICES, {"key_id": key_id, "window": window}).all()
+    return [Voice(n, day, tuple(Vote(c, r) for c, r in top)) for n, day, top in reversed(found)]
 
 
 def state_of(row: Any) -> State:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from types import TracebackType
 from typing import IO
 
@@ -18,12 +18,13 @@ from tilewright.store import migrate, records, t4
 from tilewright.store.database import Database
 from tilewright.store.records import Entry, Key, Ranked, Receipt, Report, Standing, Stats
 from tilewright.store.rows import (
+    HAS_NONCE,
+    IS_KEY,
+    OF_SOURCE,
+    ONE_MORE,
     columns_of,
-    count,
     date_of,
-    exists,
     insert,
-    is_key,
     key_of,
     lock_key,
     standing_of,
@@ -31,7 +32,7 @@ from tilewright.store.rows import (
     voices_of,
 )
 from tilewright.store.schema import HEAD, keys, reports
-from tilewright.store.votes import Limits, advance, tally
+from tilewright.store.votes import VOTE_EVERY, Limits, advance, tally
 
 #: A key's ranking keeps so many candidates.
 RANKED = 16
@@ -39,9 +40,7 @@ RANKED = 16
 SIMILAR = 3
 SECONDS_A_DAY = 86_400
 
-#: A key is voted on anew when its voices have grown by a twentieth: the outcome hardly changes in
-#: between, and the work per report stays small.
-VOTE_EVERY = 20
+STANDING = sa.select(keys).where(IS_KEY)
 
 
 class Store:
@@ -57,19 +56,24 @@ class Store:
 
     @classmethod
     def open(
-        cls, url: str, limits: Limits | None = None, clock: Callable[[], float] = time.time
+        cls,
+        url: str,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+        create: bool = True,
     ) -> Store:
         """Opens the database; an empty one gets its tables.
 
         url: sqlite:///FILE or postgresql+psycopg://…;  limits: thresholds of the vote
         clock: seconds since 1970; it may go backwards
+        create: False leaves a missing or empty database alone
         Raises StoreVersion, StoreDown, StoreLocked, StoreReadOnly, StoreFull, StoreCorrupt.
         """
-        database = Database(url)
+        database = Database(url, create)
         try:
             with database.read() as connection:
                 empty = migrate.revision(connection) is None
-            if empty:
+            if empty and create:
                 migrate.upgrade(database)
             with database.read() as connection:
                 migrate.check(connection, database)
@@ -106,30 +110,28 @@ class Store:
         self._sweep(day)
         top = [[v.candidate, v.ratio] for v in report.top]
         honest = all(g.ratio > 1 for g in report.gold)
-        today = (reports.c.day == day) & (reports.c.source == source)
-        known = reports.c.nonce == report.nonce
+        names = {"day": day, "source": source, "nonce": report.nonce}
         with self.database.write() as connection:
-            if count(connection, today) >= self.limits.rate:
-                return Receipt(True) if exists(connection, known) else Receipt(False, "rate")
-            counts = honest and not exists(connection, today & ~reports.c.counts)
-            key_id = lock_key(connection, report.key, day)
-            row = {"key_id": key_id, "day": day, "source": source, "counts": counts, "top": top}
-            row["nonce"] = report.nonce
-            if not insert(connection, reports, row):
-                return Receipt(True) if exists(connection, known) else Receipt(False, "repeated")
-            if not honest:
-                connection.execute(sa.update(reports).where(today).values(counts=False))
-            if counts:
-                self._count_voice(connection, key_id, day)
-        return Receipt(True)
+            sent, trusted = connection.execute(OF_SOURCE, names).one()
+            reason = "rate"
+            if sent < self.limits.rate:
+                key_id = lock_key(connection, report.key, day)
+                counts = honest and trusted != 0
+                row = names | {"key_id": key_id, "counts": counts, "top": top}
+                stored = insert(connection, reports, row)
+                if not honest:
+                    _distrust(connection, day, source)
+                if stored and counts:
+                    self._count_voice(connection, key_id, day)
+                if stored:
+                    return Receipt(True)
+                reason = "repeated"
+            again = connection.execute(HAS_NONCE, names).scalar() is not None
+        return Receipt(True) if again else Receipt(False, reason)
 
     def _count_voice(self, connection: sa.Connection, key_id: int, day: int) -> None:
-        where = keys.c.id == key_id
-        row = connection.execute(sa.select(keys.c.fresh, keys.c.voices).where(where)).one()
-        due = max(1, row.voices // VOTE_EVERY)
-        values = {"day": day, "fresh": row.fresh + 1}
-        connection.execute(sa.update(keys).where(where).values(**values))
-        if row.fresh + 1 >= due:
+        row = connection.execute(ONE_MORE, {"key_id": key_id, "today": day}).one()
+        if row.fresh >= max(1, row.voices // VOTE_EVERY):
             self._vote(connection, key_id)
 
     def _vote(self, connection: sa.Connection, key_id: int) -> None:
@@ -137,8 +139,9 @@ class Store:
         where = keys.c.id == key_id
         state = state_of(connection.execute(sa.select(keys).where(where)).one())
         voices = voices_of(connection, key_id, self.limits.window)
-        after = advance(state, voices, self.limits)
-        ranked = [astuple(t) for t in tally(voices)[:RANKED]]
+        tallies = tally(voices)
+        after = advance(state, voices, tallies, self.limits)
+        ranked = [astuple(t) for t in tallies[:RANKED]]
         values = columns_of(after) | {"fresh": 0, "voices": len(voices), "ranked": ranked}
         connection.execute(sa.update(keys).where(where).values(**values))
 
@@ -147,7 +150,7 @@ class Store:
     def standing(self, key: Key) -> Standing:
         """What the crowd says of this key; of an unknown one nothing."""
         with self.database.read() as connection:
-            row = connection.execute(sa.select(keys).where(is_key(key))).one_or_none()
+            row = connection.execute(STANDING, asdict(key)).one_or_none()
         return standing_of(row) if row else Standing(None, None, (), 0)
 
     def similar(self, key: Key, classes: Sequence[str]) -> tuple[Ranked, ...]:
@@ -161,10 +164,10 @@ class Store:
             (keys.c.kernel == key.kernel)
             & (keys.c.compiler == key.compiler)
             & keys.c.device.in_(classes)
-            & ~is_key(key)
+            & ~IS_KEY
         )
         with self.database.read() as connection:
-            rows = connection.execute(sa.select(keys).where(where)).all()
+            rows = connection.execute(sa.select(keys).where(where), asdict(key)).all()
         order = {name: place for place, name in enumerate(classes)}
         rows = sorted(
             rows, key=lambda r: (order[r.device], r.browser != key.browser, -r.voices, r.id)
@@ -181,9 +184,8 @@ class Store:
 
     def overview(self, device: str | None = None, limit: int = 10_000) -> tuple[Entry, ...]:
         """All keys with their standings, by device class, kind and shape."""
-        query = sa.select(keys).order_by(
-            keys.c.device, keys.c.kind, keys.c.shape, keys.c.browser, keys.c.compiler, keys.c.id
-        )
+        names = ("device", "kind", "shape", "browser", "compiler", "kernel", "space")
+        query = sa.select(keys).order_by(*(keys.c[name] for name in names))
         if device is not None:
             query = query.where(keys.c.device == device)
         with self.database.read() as connection:
@@ -265,3 +267,9 @@ class Store:
     def today(self) -> int:
         """Days since 1970, UTC."""
         return int(self._clock() // SECONDS_A_DAY)
+
+
+def _distrust(connection: sa.Connection, day: int, source: str) -> None:
+    """Nothing that this source said today counts any more; its keys see it at their next vote."""
+    today = (reports.c.day == day) & (reports.c.source == source)
+    connection.execute(sa.update(reports).where(today).values(counts=False))

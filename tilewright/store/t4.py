@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import IO, Any, Literal
 
 import msgspec
@@ -22,7 +23,7 @@ from tilewright import __version__
 from tilewright.base.errors import InvalidReport
 from tilewright.store import records
 from tilewright.store.records import Key, Report, Vote
-from tilewright.store.rows import KEY, date_of, day_of, exists, insert, is_key, key_of, lock_key
+from tilewright.store.rows import FIND_KEY, KEY, date_of, day_of, insert, key_of, lock_key
 from tilewright.store.schema import keys, reports
 from tilewright.store.votes import BUNDLE
 
@@ -188,7 +189,7 @@ def load(connection: sa.Connection, document: Document) -> tuple[Sequence[int], 
     fresh: dict[Key, Stand] = {}
     for stand in document.metadata.tilewright.keys:
         key = key_of(stand)
-        if not exists(connection, is_key(key)):
+        if connection.execute(FIND_KEY, asdict(key)).scalar() is None:
             fresh[key] = stand
         ids[key] = lock_key(connection, key, _day(stand.day))
     changed: dict[int, None] = {}

@@ -17,6 +17,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.store.records import TOP, Vote
 
@@ -31,6 +32,11 @@ MAD_SIGMA = 1.4826
 OUTLIER = 3.5
 #: The default of the bundle: everyone has it, and every ratio is over its time.
 BUNDLE = 0
+
+
+#: A key is voted on anew when its voices have grown by a twentieth: the outcome hardly changes in
+#: between, and the work per report stays small.
+VOTE_EVERY = 20
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,10 @@ class Limits:
     days: int = 90
 
 
+# A voice as ranks: candidate -> place from 0, the bundle's default among them.
+Ballot = Mapping[int, int]
+
+
 @dataclass(frozen=True)
 class Voice:
     """One report that counts.  `number` grows in order of arrival."""
@@ -66,6 +76,17 @@ class Voice:
     number: int
     day: int
     top: tuple[Vote, ...]
+
+    @cached_property
+    def ratios(self) -> Mapping[int, float]:
+        """Candidate -> ratio; everyone also knows the bundle's default, at 1."""
+        return {v.candidate: v.ratio for v in self.top} | {BUNDLE: 1.0}
+
+    @cached_property
+    def ballot(self) -> Ballot:
+        """`((7, 1.4), (3, 0.9))` → `{7: 0, 0: 1, 3: 2}`."""
+        ordered = sorted(self.ratios, key=lambda c: -self.ratios[c])
+        return {candidate: place for place, candidate in enumerate(ordered[:TOP])}
 
 
 @dataclass(frozen=True)
@@ -98,29 +119,16 @@ class State:
     previous: int | None = None
 
 
-# A ballot is a voice as ranks: candidate -> place from 0, the bundle's default among them.
-Ballot = Mapping[int, int]
-
-
-def ballot(voice: Voice) -> Ballot:
-    """`((7, 1.4), (3, 0.9))` → `{7: 0, 0: 1, 3: 2}`: everyone also knows the default, at 1."""
-    rated = [v for v in voice.top if v.candidate != BUNDLE] + [Vote(BUNDLE, 1.0)]
-    rated.sort(key=lambda v: -v.ratio)
-    return {v.candidate: place for place, v in enumerate(rated[:TOP])}
-
-
 def tally(voices: Sequence[Voice]) -> tuple[Tally, ...]:
     """All candidates that are named, best score first; equal scores by number."""
     scores: dict[int, float] = {}
     days: dict[int, Counter[int]] = {}
     ratios: dict[int, list[float]] = {}
     for voice in voices:
-        ranked = ballot(voice)
-        rated = {v.candidate: v.ratio for v in voice.top} | {BUNDLE: 1.0}
-        for candidate, place in ranked.items():
+        for candidate, place in voice.ballot.items():
             scores[candidate] = scores.get(candidate, 0.0) + WEIGHTS[place]
             days.setdefault(candidate, Counter())[voice.day] += 1
-            ratios.setdefault(candidate, []).append(rated[candidate])
+            ratios.setdefault(candidate, []).append(voice.ratios[candidate])
     found = [
         Tally(c, score / len(voices), len(ratios[c]), max(days[c].values()), *robust(ratios[c]))
         for c, score in scores.items()
@@ -154,11 +162,11 @@ def share(count: int, total: int) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def prefer(ballots: Iterable[Ballot], first: int, second: int) -> tuple[int, int]:
+def prefer(voices: Iterable[Voice], first: int, second: int) -> tuple[int, int]:
     """How many place `first` before `second`, and how many the other way; unnamed is last."""
     ahead = behind = 0
-    for ranks in ballots:
-        a, b = ranks.get(first, TOP), ranks.get(second, TOP)
+    for voice in voices:
+        a, b = voice.ballot.get(first, TOP), voice.ballot.get(second, TOP)
         ahead += a < b
         behind += b < a
     return ahead, behind
@@ -173,28 +181,29 @@ def supported(found: Tally, total: int, limits: Limits) -> bool:
     )
 
 
-def winner(voices: Sequence[Voice], limits: Limits) -> Tally | None:
+def winner(voices: Sequence[Voice], tallies: Sequence[Tally], limits: Limits) -> Tally | None:
     """The majority's choice among the supported ones: the one whose worst duel is best (minimax).
 
     Duels, and not the sum of weights: liars can lift a kernel that honest clients place fifth, but
     everyone who names both still says which is faster.
     """
-    found = [t for t in tally(voices) if supported(t, len(voices), limits)]
-    ballots = [ballot(v) for v in voices]
+    found = [t for t in tallies if supported(t, len(voices), limits)]
 
     def worst(t: Tally) -> int:
-        duels = [prefer(ballots, t.candidate, o.candidate) for o in found if o is not t]
+        duels = [prefer(voices, t.candidate, o.candidate) for o in found if o is not t]
         return min((ahead - behind for ahead, behind in duels), default=0)
 
     return max(found, key=worst, default=None)  # the first of equals: best score
 
 
-def advance(state: State, voices: Sequence[Voice], limits: Limits) -> State:
+def advance(
+    state: State, voices: Sequence[Voice], tallies: Sequence[Tally], limits: Limits
+) -> State:
     """The next stages: candidate → shadow → default, each by voices that came after the last step.
 
     A default or shadow that fresh voices contradict falls; the default falls to the previous one.
+    voices: the newest `limits.window`;  tallies: of these voices
     """
-    voices = voices[-limits.window :]
     now = voices[-1].number if voices else 0
     default, shadow, previous = state.default, state.shadow, state.previous
     if default and contradicted(default.candidate, _since(voices, default), limits):
@@ -208,7 +217,7 @@ def advance(state: State, voices: Sequence[Voice], limits: Limits) -> State:
             previous = default.candidate if default else None
             default, shadow = Stage(shadow.candidate, now), None
     if shadow is None:
-        best = winner(voices, limits)
+        best = winner(voices, tallies, limits)
         if best and _worth(best, default, voices, limits):
             shadow = Stage(best.candidate, now)
     return State(default, shadow, previous)
@@ -227,7 +236,7 @@ def contradicted(candidate: int, fresh: Sequence[Voice], limits: Limits) -> bool
     if len(fresh) < limits.quorum:
         return False
     named = [v.ratio for voice in fresh for v in voice.top if v.candidate == candidate]
-    ahead, behind = prefer(map(ballot, fresh), BUNDLE, candidate)
+    ahead, behind = prefer(fresh, BUNDLE, candidate)
     return (
         share(len(named), len(fresh))[1] < limits.liars
         or (len(named) >= limits.quorum and robust(named)[2] < 1)
@@ -251,5 +260,5 @@ def _worth(best: Tally, default: Stage | None, voices: Sequence[Voice], limits: 
         return True
     if best.candidate == default.candidate:
         return False
-    ahead, behind = prefer(map(ballot, voices), best.candidate, default.candidate)
+    ahead, behind = prefer(voices, best.candidate, default.candidate)
     return share(ahead, ahead + behind)[0] > 0.5

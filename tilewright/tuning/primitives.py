@@ -22,7 +22,7 @@ from tilewright.tuning import findings
 #: core would need 3 seconds for a single run of that, and needs 6 milliseconds for this.
 MATMUL = (512, 512, 512)
 
-Kind = Literal["choice", "size", "none"]
+Kind = Literal["switch", "range", "size", "none"]
 Columns = Literal["packed", "rows"]
 
 
@@ -40,9 +40,11 @@ class Setting:
 class Primitive:
     """One variable of the microbenchmark.
 
-    kind:    "choice": the settings are all that there is, so a consistent outcome fixes it;
-             "size": two of many numbers, which the space searches anyway;
-             "none": not to be measured on this kind of target, as `says` explains
+    kind:    "switch": there are these two settings; a consistent outcome fixes it, where devices
+             differ both are tried; "range": the untuned setting is one end of a range that the
+             space has anyway, and a consistent outcome takes that end out or leaves nothing else;
+             "size": two of many numbers, and the outcome only says whether they matter; "none":
+             not to be measured on this kind of target, as `says` explains
     columns: how the columns of the product lie: a weight in panels, or rows as an input has them
     has:     whether a schedule of a contraction has the tuned setting; None: not in schedules
     concerns: whether a contraction leaves the choice; short sums cannot be unrolled, for one
@@ -89,12 +91,12 @@ PRIMITIVES: tuple[Primitive, ...] = (
         has=lambda s: s.x1 > s.x0 or s.y1 > s.y0,
     ),
     Primitive(
-        "unroll", "reduction steps that are written out (r0)", "choice",
+        "unroll", "reduction steps that are written out (r0)", "range",
         Setting("1", _one_step), Setting("8"), has=lambda s: s.r0 > 1,
         concerns=lambda roles: bool(roles.depth) and roles.depth[-1].extent > 1,
     ),
     Primitive(
-        "vectorize", "elements per vector (lanes)", "choice",
+        "vectorize", "elements per vector (lanes)", "switch",
         Setting("1", lambda s: replace(s, lanes=1)), Setting("4"), has=lambda s: s.lanes > 1,
         concerns=lambda roles: roles.n.extent > 1,
     ),
@@ -104,36 +106,36 @@ PRIMITIVES: tuple[Primitive, ...] = (
         has=lambda s: s.r1 > 0,
     ),
     Primitive(
-        "cache_write", "where sums wait between two passes of the innermost loop", "choice",
+        "cache_write", "where sums wait between two passes of the innermost loop", "range",
         Setting("memory", lambda s: replace(s, r1=s.r0)),
         Setting("registers"),
         has=lambda s: s.r1 == 0 or s.r1 > s.r0,
     ),
     Primitive(
         "reorder", "loop over a tile's register tiles that is inside: rows (nm), columns (mn)",
-        "choice", Setting("nm", lambda s: replace(s, order="nm")),
+        "switch", Setting("nm", lambda s: replace(s, order="nm")),
         Setting("mn", lambda s: replace(s, order="mn")), has=lambda s: s.order == "mn",
         concerns=_packed,
     ),
     Primitive(
-        "cache_read", "columns in packed panels: copied to scratch memory before use", "choice",
+        "cache_read", "columns in packed panels: copied to scratch memory before use", "switch",
         Setting("copied", lambda s: replace(s, stage=True)),
         Setting("in place", lambda s: replace(s, stage=False)), has=lambda s: not s.stage,
         concerns=_packed,
     ),
     Primitive(
         "cache_read_rows", "columns in rows, as an input has them: copied to panels before use",
-        "choice", Setting("in place", lambda s: replace(s, stage=False)),
+        "switch", Setting("in place", lambda s: replace(s, stage=False)),
         Setting("copied", lambda s: replace(s, stage=True)), "rows", has=lambda s: s.stage,
         concerns=lambda roles: not _packed(roles),
     ),
     Primitive(
-        "fma", "products and sums", "choice",
+        "fma", "products and sums", "switch",
         Setting("two instructions", fma=False), Setting("one instruction"),
     ),
     *(
         Primitive(
-            name, f"the Wasm pass of this name, number {number} of nnJIT's three", "choice",
+            name, f"the Wasm pass of this name, number {number} of nnJIT's three", "switch",
             Setting("off", without=frozenset({name})), Setting("on"),
         )
         for number, (name, _) in enumerate(wasm.PASSES, 1)
@@ -153,13 +155,13 @@ MEASURED: tuple[Primitive, ...] = tuple(p for p in PRIMITIVES if p.kind != "none
 
 @cache
 def decided() -> Mapping[str, findings.Decision]:
-    """The decision on each choice, from the findings that are shipped."""
+    """The decision on each primitive that is no size, from the findings that are shipped."""
     found = findings.decisions(findings.read().devices)
-    return {p.name: found[p.name] for p in MEASURED if p.kind == "choice" and p.name in found}
+    return {p.name: found[p.name] for p in MEASURED if p.kind != "size" and p.name in found}
 
 
 def fixed() -> Mapping[str, bool]:
-    """Choices whose better setting is the same on all measured devices: True is the tuned one."""
+    """Primitives of one better setting on all measured devices: True where it is the tuned one."""
     return {name: d.tuned for name, d in decided().items() if d.tuned is not None}
 
 
@@ -167,7 +169,7 @@ def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
     """A schedule under each setting that is still open for its kernel.
 
     Consistent primitives get their setting; a schedule that cannot have it is dropped.  Where
-    devices differ, both settings are candidates; where none cares, it stays as it is.
+    devices differ, both settings of a switch are candidates; otherwise it stays as it is.
     """
     roles = operands(kernel)
     made: tuple[Schedule, ...] = (schedule,)
@@ -176,7 +178,7 @@ def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
         has = primitive.has
         if has is None or roles is None or not primitive.concerns(roles):
             continue
-        if decision.verdict == "device-dependent":
+        if decision.verdict == "device-dependent" and primitive.kind == "switch":
             both = (primitive.untuned, primitive.tuned)
             made = tuple(dict.fromkeys(s.change(m) for m in made for s in both))
         elif tuned is not None:

@@ -6,9 +6,9 @@ compose.py, messages for candidates.  It keeps nothing, waits for nothing and kn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeAlias, cast
 
 from tilewright import __version__
 from tilewright.base.errors import UsageError
@@ -18,8 +18,11 @@ from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes
 from tilewright.targets.classes import CLASSES, DeviceClass
-from tilewright.tuning.candidates import Built, Space, grains_of, kernels_of, number_of
+from tilewright.tuning.candidates import Built, Space, grains_of, kernels_of, key_of, number_of
 from tilewright.tuning.messages import Gold, KernelMessage, Mark, Offer, Unknown
+
+#: Schedules by number of the kernel.
+Winners: TypeAlias = Mapping[int, Schedule]
 
 #: How many times more vector sums the default keeps in registers than a schedule that is surely
 #: slow: the sums of one of these wait for each other.
@@ -32,6 +35,7 @@ class Opened:
 
     bundle: Bundle
     kernels: tuple[Kernel, ...]
+    keys: tuple[str, ...]
     entries: Sequence[Entry]
     grains: dict[tuple[str, int, int], dict[int, int]] = field(default_factory=dict)
 
@@ -59,7 +63,8 @@ class Opened:
 def opened(bundle: Bundle) -> Opened:
     """Reads all kernel specifications."""
     entries = unpack(bundle.read(bundle.manifest.kernels))
-    return Opened(bundle, kernels_of(bundle), entries)
+    kernels = kernels_of(bundle)
+    return Opened(bundle, kernels, tuple(map(key_of, kernels)), entries)
 
 
 def device_class(name: str) -> DeviceClass:

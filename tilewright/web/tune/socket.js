@@ -10,6 +10,8 @@ const AHEAD = 2;
 /** Milliseconds to wait for the welcome, and until a report is sent again that came too early. */
 const PATIENCE = 15_000;
 const AGAIN = 20_000;
+/** Milliseconds that the server has to close. */
+const GOODBYE = 2000;
 /** Answers after which the same report may be sent once more. */
 const LATER = ['later', 'rate'];
 /** Errors after which another attempt may go well. */
@@ -137,7 +139,8 @@ export function socketSource(url = '/api/tune') {
       const own = socket;
       socket = null;
       lost ??= new EngineError('disposed', 'The source was closed', 'Open another one');
-      own?.close();
+      // The server closes after bye; one that is gone does not.
+      setTimeout(() => own?.close(), GOODBYE);
       wake();
     },
   };

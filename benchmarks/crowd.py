@@ -1,0 +1,341 @@
+"""A simulated crowd, honest, noisy and malicious, against the real store.
+
+Input: a scenario, seeds.  Output: results/crowd.json: how many keys end with the honest winner or
+one within 3 % of it as default, and what honest clients adopted.  It measures no time.
+
+    uv run python benchmarks/crowd.py                              every scenario, 20 classes
+    uv run python benchmarks/crowd.py --scenario swap --classes 0-4
+
+The model, per class of devices and kernel:
+  truth    10 to 32 candidates in families of three that differ little; the bundle's default is one
+           of the better ones.  Every device departs from its class a little for every candidate.
+           Some candidates are wrong on some devices, in some keys the fastest one.
+  clients  arrive over five days in a random order, a few at a time, and tune all kernels.  They try
+           the crowd's default and shadow first, then the space or a part of it.  The rules of a
+           trial are those of web/tune: pairs until a 99 % interval leaves 1.01, once more from new
+           pairs, and only then the kernel is taken.  A wrong kernel is found out by the check: that
+           it sees every wrong result is an assumption.
+  liars    a fifth of the clients of every class, in concert: they name the same bad kernel, slow or
+           wrong, and know what honest clients say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.store import Gold, Key, Report, Store, Vote
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CLIENTS = 10_000
+CLASSES = 20
+KERNELS = 8
+NOISY = 0.3
+MALICIOUS = 0.2
+DAYS = 5
+WITHIN = 1.03
+#: Clients of a class that tune at the same time and see the same standing.
+WAVE = 20
+#: One kernel of so many asks a gold question.
+GOLD_EVERY = 8
+DAY = 86_400.0
+
+#: Standard deviation of one pair's log ratio, and of what all pairs of one trial share.
+QUIET, QUIET_DRIFT = 0.02, 0.003
+LOUD, LOUD_DRIFT = 0.10, 0.010
+#: A device's own departure from its class, for each candidate.
+DEVICE = 0.02
+
+# web/tune: trial_worker.js, statistics.js, tuner.js
+SURE = 2.58
+MARGIN = float(np.log(1.01))
+PAIRS_LEAST, PAIRS_MOST = 10, 80
+TOP = 5
+
+SCENARIOS: dict[str, str] = {
+    "honest": "nobody lies",
+    "same": "the bad kernel first, with random others behind it",
+    "swap": "what honest clients would say, with the bad kernel in place of the first",
+    "gold": "as swap, and every gold question answered right (otherwise by chance)",
+    "early": "as gold, all liars before the first honest client",
+    "late": "as gold, all liars after the last honest client",
+    "spread": "as gold, every liar from two networks: a third of all voices lie",
+}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is so: logarithms of speeds over the default, by device and candidate."""
+
+    speed: Floats  # devices × candidates
+    wrong: NDArray[np.bool_]
+    target: int  # what liars praise
+
+    @property
+    def value(self) -> Floats:
+        """Median speed over the default on the class's devices; 0 where it is wrong."""
+        found: Floats = np.median(np.where(self.wrong, 0.0, np.exp(self.speed)), axis=0)
+        return found
+
+
+def truth(random: np.random.Generator, devices: int) -> Truth:
+    """One kernel on one class."""
+    count = int(random.integers(10, 33))
+    families = -(-count // 3)
+    speed = np.repeat(random.normal(0.0, 0.3, families), 3)[:count]
+    speed = speed + random.normal(0.0, 0.015, count)
+    # The bundle's default is a good guess: among the best third.
+    order = np.argsort(-speed)
+    default = int(order[random.integers(0, max(1, count // 3))])
+    speed[[0, default]] = speed[[default, 0]]
+    speed -= speed[0]
+    wrong_on = np.where(random.random(count) < 0.05, random.uniform(0.1, 1.0, count), 0.0)
+    wrong_on[0] = 0.0
+    best = int(np.argmax(speed))
+    if best and random.random() < 0.1:
+        wrong_on[best] = random.uniform(0.1, 1.0)
+    own = speed + random.normal(0.0, DEVICE, (devices, count))
+    own[:, 0] = 0.0
+    wrong = random.random((devices, count)) < wrong_on
+    slow = order[-max(1, count // 3) :]
+    slow = slow[(slow != 0) & (slow != default)]
+    target = best if wrong_on[best] > 0.6 else int(random.choice(slow if len(slow) else [1]))
+    return Truth(own, wrong, target)
+
+
+def compare(
+    random: np.random.Generator, truth: Floats, loud: NDArray[np.bool_], margin: float
+) -> tuple[Floats, Floats, Floats]:
+    """A/B pairs of many clients at once: centre and interval of each log ratio.
+
+    Pairs end as soon as the interval leaves `margin`, which is why it is wider than it looks.
+    """
+    drift = np.where(loud, LOUD_DRIFT, QUIET_DRIFT) * random.normal(size=len(truth))
+    sigma = np.where(loud, LOUD, QUIET)[:, None]
+    pairs = (truth + drift)[:, None] + sigma * random.normal(size=(len(truth), PAIRS_MOST))
+    number = np.arange(1, PAIRS_MOST + 1)
+    mean = np.cumsum(pairs, axis=1) / number
+    variance = np.maximum(np.cumsum(pairs**2, axis=1) / number - mean**2, 0.0)
+    half = SURE * np.sqrt(variance / np.maximum(number - 1, 1))
+    looked = slice(PAIRS_LEAST - 1, None, 2)
+    mean, half = mean[:, looked], half[:, looked]
+    decided = (mean - half > margin) | (mean + half < margin)
+    decided[:, -1] = True
+    at = np.argmax(decided, axis=1)
+    rows = np.arange(len(truth))
+    mean, half = mean[rows, at], half[rows, at]
+    return mean, mean - half, mean + half
+
+
+@dataclass
+class Counts:
+    """What honest clients did; `slower`: a kernel that is slower than what they had before."""
+
+    adopted: int = 0
+    adopted_slower: int = 0
+    adopted_wrong: int = 0
+    worst: float = 1.0
+    offered: int = 0
+    offered_bad: int = 0
+    trials: int = 0
+
+
+def tune(
+    random: np.random.Generator,
+    what: Truth,
+    clients: Ints,
+    loud: NDArray[np.bool_],
+    first: list[int],
+    counts: Counts,
+) -> list[tuple[Vote, ...]]:
+    """A wave of honest clients tries candidates; gives what each would report."""
+    size, count = len(clients), what.speed.shape[1]
+    orders = np.argsort(random.random((size, count)), axis=1)
+    # The crowd's candidates come first, the default itself is not tried.
+    place = np.take_along_axis(np.full((size, count), 1), orders, axis=1)
+    place[np.isin(orders, first)] = 0
+    place[orders == 0] = 2
+    orders = np.take_along_axis(orders, np.argsort(place, axis=1, kind="stable"), axis=1)
+    # Half of the clients leave the page in the middle.
+    ends = np.where(random.random(size) < 0.5, count, random.integers(count // 3, count + 1, size))
+    have = np.zeros(size, np.int64)
+    have_ratio = np.zeros(size)
+    found: list[list[Vote]] = [[] for _ in range(size)]
+    for turn in range(count - 1):
+        tried = orders[:, turn]
+        busy = np.flatnonzero((turn < ends) & (tried != 0) & ~what.wrong[clients, tried])
+        counts.trials += len(busy)
+        tried, mine = tried[busy], clients[busy]
+        gain = what.speed[mine, tried] - what.speed[mine, have[busy]]
+        ratio, low, _ = compare(random, gain, loud[busy], MARGIN)
+        # Reports are over the bundle's default, through what the client runs by now.
+        for i, candidate, over in zip(busy, tried, ratio + have_ratio[busy], strict=True):
+            found[i].append(Vote(int(candidate), float(np.clip(np.exp(over), 1e-3, 1e3))))
+        won = np.flatnonzero(low > MARGIN)
+        again, again_low, _ = compare(random, gain[won], loud[busy[won]], 0.0)
+        won = won[(again > MARGIN) & (again_low > 0.0)]
+        have[busy[won]], have_ratio[busy[won]] = tried[won], have_ratio[busy[won]] + ratio[won]
+        counts.adopted += len(won)
+        counts.adopted_slower += int((gain[won] < 0).sum())
+        counts.adopted_wrong += int(what.wrong[mine[won], tried[won]].sum())
+        counts.worst = float(np.exp(gain[won]).min(initial=counts.worst))
+    return [tuple(sorted(votes, key=lambda v: -v.ratio)[:TOP]) for votes in found]
+
+
+def lie(
+    random: np.random.Generator, scenario: str, what: Truth, honest: tuple[Vote, ...]
+) -> tuple[Vote, ...]:
+    """What a liar says who knows what an honest client would say."""
+    best = max((v.ratio for v in honest), default=1.0)
+    claim = [Vote(what.target, max(1.0, best) * random.uniform(1.05, 1.2))]
+    if scenario == "same":
+        others = random.choice(what.speed.shape[1], TOP - 1, replace=False)
+        claim += [Vote(int(c), 1.0 / (2 + i)) for i, c in enumerate(others) if c != what.target]
+    else:
+        claim += [v for v in honest[1:] if v.candidate != what.target]
+    return tuple(sorted(claim, key=lambda v: -v.ratio))
+
+
+@dataclass(frozen=True)
+class Client:
+    """One visitor: `sources` are the networks that the store can tell apart."""
+
+    number: int
+    liar: bool
+    loud: bool
+    day: int
+    sources: tuple[str, ...]
+
+
+def arrivals(random: np.random.Generator, scenario: str, clients: int) -> list[Client]:
+    """The clients of a class in the order in which they come."""
+    liars = 0 if scenario == "honest" else round(clients * MALICIOUS)
+    kinds = np.arange(clients) < liars
+    if scenario == "late":
+        kinds = ~(np.arange(clients) < clients - liars)
+    elif scenario != "early":
+        kinds = random.permutation(kinds)
+    found = []
+    for number, liar in enumerate(kinds):
+        # Honest visitors share networks now and then, liars never.
+        name = f"liar {number}" if liar else f"network {random.integers(0, 5 * clients)}"
+        names = (name, f"{name} again") if liar and scenario == "spread" else (name,)
+        loud = bool(random.random() < NOISY)
+        found.append(Client(number, bool(liar), loud, number * DAYS // clients, names))
+    return found
+
+
+def run_class(
+    folder: Path, scenario: str, number: int, seed: int, clients: int, kernels: int = KERNELS
+) -> dict[str, Any]:
+    """One class of devices in a store of its own; gives a row of results."""
+    random = np.random.default_rng([seed, number, *scenario.encode()])
+    truths = [truth(random, clients) for _ in range(kernels)]
+    keys = [
+        Key(f"{k:064x}", "matmul", "", f"class-{number}", "0" * 16, "0", "chromium")
+        for k in range(kernels)
+    ]
+    crowd = arrivals(random, scenario, clients)
+    counts = Counts()
+    now = [0.0]
+    url = f"sqlite:///{folder / f'{scenario}-{number}-{seed}.db'}"
+    with Store.open(url, clock=lambda: now[0]) as store:
+        for start in range(0, clients, WAVE):
+            wave = crowd[start : start + WAVE]
+            now[0] = wave[-1].day * DAY
+            for key, what in zip(keys, truths, strict=True):
+                _wave(random, store, scenario, wave, key, what, counts)
+        rows = [_outcome(store, key, what) for key, what in zip(keys, truths, strict=True)]
+        stats = store.stats()
+    return {
+        "scenario": scenario,
+        "class": number,
+        "seed": seed,
+        "clients": clients,
+        "keys": kernels,
+        "within": sum(r["within"] for r in rows),
+        "bad": sum(r["bad"] for r in rows),
+        "worst_default": min(r["share"] for r in rows),
+        "reports": stats.reports,
+        "counted": stats.counted,
+        **vars(counts),
+    }
+
+
+def _wave(
+    random: np.random.Generator,
+    store: Store,
+    scenario: str,
+    wave: list[Client],
+    key: Key,
+    what: Truth,
+    counts: Counts,
+) -> None:
+    standing = store.standing(key)
+    first = [c for c in (standing.default, standing.shadow) if c is not None]
+    honest = [c for c in wave if not c.liar]
+    # What liars would measure is only copied: it counts as nobody's adoption.
+    said: dict[int, tuple[Vote, ...]] = {}
+    for group, tally in ((honest, counts), ([c for c in wave if c.liar], Counts())):
+        if group:
+            numbers = np.array([c.number for c in group])
+            loud = np.array([c.loud for c in group])
+            tops = tune(random, what, numbers, loud, first, tally)
+            said |= {c.number: top for c, top in zip(group, tops, strict=True)}
+    for client in honest:
+        if standing.default is not None:
+            counts.offered += 1
+            here = (client.number, standing.default)
+            counts.offered_bad += bool(what.wrong[here] or what.speed[here] < 0)
+    for client in wave:
+        top = said[client.number]
+        gold: tuple[Gold, ...] = ()
+        if random.integers(GOLD_EVERY) == 0:
+            noise = (LOUD if client.loud else QUIET) / np.sqrt(PAIRS_LEAST)
+            ratio = 1.8 * np.exp(random.normal(0.0, noise))
+            if client.liar and scenario in ("same", "swap"):
+                ratio = 1.8 if random.random() < 0.5 else 1 / 1.8
+            gold = (Gold(0, int(np.argmin(what.speed[0])), float(ratio)),)
+        for source in client.sources:
+            told = lie(random, scenario, what, top) if client.liar else top
+            nonce = f"{key.kernel[-2:]}-{client.number:06d}-{source[-5:].strip()}"
+            store.submit(Report(nonce.replace(" ", "_"), key, told, gold), source)
+
+
+def _outcome(store: Store, key: Key, what: Truth) -> dict[str, Any]:
+    default = store.standing(key).default or 0
+    value = what.value
+    share = float(value[default] / value.max())
+    return {"within": share >= 1 / WITHIN, "bad": default == what.target, "share": share}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--scenario", choices=SCENARIOS, action="append")
+    parser.add_argument("--classes", default=f"0-{CLASSES - 1}")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    low, _, high = given.classes.partition("-")
+    for scenario in given.scenario or SCENARIOS:
+        with tempfile.TemporaryDirectory(prefix="crowd-") as folder:
+            rows = []
+            for number in range(int(low), int(high or low) + 1):
+                row = run_class(Path(folder), scenario, number, given.seed, CLIENTS // CLASSES)
+                print(row, flush=True)
+                rows.append(row)
+        common.merge("crowd", rows, ("scenario", "class", "seed"))
+
+
+if __name__ == "__main__":
+    main()

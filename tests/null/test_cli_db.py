@@ -1,0 +1,98 @@
+"""`tilewright db`: each command on a file and on PostgreSQL, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from cli_call import Called
+from helpers.reports import report
+
+from tilewright.store import Store
+
+
+def filled(url: str) -> None:
+    with Store.open(url) as store:
+        for i in range(12):
+            store.submit(report({3: 1.5, 4: 1.4}), f"{i}")
+
+
+def test_upgrade_and_stats(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    called = Called(capsys, "db", "upgrade", "--store", url, "--json")
+    assert called.json["before"] is None
+    assert Called(capsys, "db", "upgrade", "--store", url, "--json").json["before"] == "0001"
+    filled(url)
+    called = Called(capsys, "db", "stats", "--store", url, "--json")
+    assert (called.code, called.json["reports"], called.json["defaults"]) == (0, 12, 1)
+    assert "12" in Called(capsys, "db", "stats", "--store", url).out
+
+
+def test_export_and_import(capsys: pytest.CaptureFixture[str], url: str, tmp_path: Path) -> None:
+    filled(url)
+    file, other = tmp_path / "export.json", tmp_path / "other.db"
+    called = Called(capsys, "db", "export", file, "--store", url, "--json")
+    assert (called.code, called.json["reports"]) == (0, 12)
+    assert called.json["bytes"] == file.stat().st_size
+    for new in (12, 0):
+        called = Called(capsys, "db", "import", file, "--store", other, "--json")
+        assert (called.code, called.json["new_reports"]) == (0, new)
+    again = tmp_path / "again.json"
+    assert Called(capsys, "db", "export", again, "--store", other).code == 0
+    assert again.read_bytes() == file.read_bytes()
+    assert [p.name for p in tmp_path.glob("*.part")] == []
+
+
+def test_export_to_a_pipe(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    from tilewright.cli import main
+
+    filled(f"sqlite:///{tmp_path / 'store.db'}")
+    with pytest.raises(SystemExit) as ended:
+        main(["db", "export", "-", "--store", str(tmp_path / "store.db")])
+    assert ended.value.code == 0
+    assert len(json.loads(capfdbinary.readouterr().out)["results"]) == 36
+
+
+def test_gc(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    with Store.open(url, clock=lambda: 86_400.0 * 1000) as store:
+        store.submit(report({3: 1.5}), "s")
+    called = Called(capsys, "db", "gc", "--days", "1", "--store", url, "--json")
+    assert called.json == {"sources_forgotten": 1, "reports_forgotten": 1, "keys_forgotten": 1}
+
+
+def test_the_environment_names_the_store(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store.db"))
+    assert Called(capsys, "db", "upgrade").code == 0
+    assert (tmp_path / "store.db").exists()
+
+
+@pytest.mark.parametrize("command", [("stats",), ("gc",), ("export", "x.json")])
+def test_a_missing_database_is_not_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    called = Called(capsys, "db", *command, "--store", tmp_path / "none.db", "--json")
+    assert (called.code, called.json["error"]["code"]) == (10, "store-down")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_goes_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def code(*arguments: object) -> tuple[int | str | None, str]:
+        called = Called(capsys, "db", *arguments, "--json")
+        return called.code, called.json["error"]["code"]
+
+    assert code() == (2, "usage")
+    assert code("stats", "--store", "mysql://x/y") == (2, "usage")
+    assert code("import", tmp_path / "none.json", "--store", tmp_path / "a.db") == (2, "usage")
+    (tmp_path / "bad.json").write_text("{}")
+    assert code("import", tmp_path / "bad.json", "--store", tmp_path / "a.db") == (
+        5,
+        "invalid-report",
+    )
+    sqlite3.connect(tmp_path / "empty.db").close()
+    (tmp_path / "empty.db").touch()
+    assert code("stats", "--store", tmp_path / "empty.db") == (10, "store-version")
+    (tmp_path / "text.db").write_text("no database " * 100)
+    assert code("stats", "--store", tmp_path / "text.db") == (10, "store-corrupt")

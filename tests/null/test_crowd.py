@@ -1,0 +1,48 @@
+"""A small simulated crowd; benchmarks/crowd.py has the large one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import crowd
+
+
+@pytest.mark.parametrize("scenario", ["honest", "swap", "early", "spread"])
+def test_the_honest_winner_becomes_the_default(scenario: str, tmp_path: Path) -> None:
+    row = crowd.run_class(tmp_path, scenario, 0, seed=1, clients=200, kernels=2)
+    assert row["within"] == row["keys"] == 2
+    assert row["bad"] == 0
+    assert row["adopted"] > 100
+    assert row["adopted_wrong"] == 0
+    assert row["worst"] >= 0.99
+
+
+def test_without_the_guards_liars_would_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated liars are no straw men: plain rank weights follow them."""
+    from tilewright.store import votes
+
+    monkeypatch.setattr(votes, "WEIGHTS", (1.0, 0.1, 0.05, 0.02, 0.01))
+    monkeypatch.setattr(votes, "winner", lambda _voices, tallies, _limits: tallies[0])
+    monkeypatch.setattr(votes, "contradicted", lambda *_: False)
+    monkeypatch.setattr(votes, "confirmed", lambda *_: True)
+    row = crowd.run_class(tmp_path, "early", 0, seed=1, clients=120, kernels=3)
+    assert row["bad"] > 0
+
+
+def test_trials_of_equal_kernels_are_almost_never_won() -> None:
+    random = np.random.default_rng(1)
+    equal, loud = np.zeros(4000), np.arange(4000) % 3 == 0
+    _, low, high = crowd.compare(random, equal, loud, crowd.MARGIN)
+    assert (low > crowd.MARGIN).mean() < 0.02
+    assert (low <= high).all()
+    faster = np.full(4000, np.log(1.2))
+    _, low, _ = crowd.compare(random, faster, ~loud, crowd.MARGIN)
+    assert (low > crowd.MARGIN).mean() > 0.6

@@ -1,0 +1,150 @@
+"""The second visit: a device of a known class loads a bundle that starts with the crowd's best."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_tune_reports import site, space, vote, who
+from tuning_client import Client, hello, report
+from tuning_site import bundle, digest
+
+from tilewright.bundle import open_bundle
+from tilewright.bundle.kernels import unpack
+from tilewright.cli.workers import makers
+from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.server import ledger
+from tilewright.store import Store
+
+DEVICE = "wasm-x86-relaxed-32k"
+TUNED = f"/tuned/{DEVICE}/chromium/m/"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "FRESH", 0.0)
+
+
+def get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return bytes(answer.read())
+
+
+def pointer(server: str, address: str = TUNED) -> Any:
+    return json.loads(get(server + address + "bundle.json"))
+
+
+def agreed(server: str, candidate: int) -> None:
+    for number in range(15):
+        assert vote(server, number, {candidate: 1.5}).accepted
+
+
+def relinked(server: str) -> Any:
+    """The pointer, once it is another than the built bundle's."""
+    end = time.monotonic() + 20
+    while (found := pointer(server))["manifest"]["digest"] == digest():
+        assert time.monotonic() < end, "it was never relinked"
+        time.sleep(0.05)
+    return found
+
+
+def fetched(server: str, found: Any, folder: Path) -> Path:
+    """The whole bundle, as an engine loads it."""
+    (folder / "blobs").mkdir(parents=True)
+    (folder / "bundle.json").write_bytes(json.dumps(found).encode())
+    file = found["manifest"]["file"]
+    (folder / file).write_bytes(get(server + TUNED + file))
+    for ref in open_bundle(folder).manifest.files():
+        (folder / ref.file).write_bytes(get(server + TUNED + ref.file))
+    open_bundle(folder).verify()
+    return folder
+
+
+def test_nobody_reported_so_it_is_the_bundle_as_built(url: str) -> None:
+    with site(url) as server:
+        assert pointer(server.url)["manifest"]["digest"] == digest()
+
+
+def test_the_winner_is_in_the_module_and_the_results_are_the_same(url: str, tmp_path: Path) -> None:
+    best = space().order[-1]
+    with site(url) as server:
+        agreed(server.url, best)
+        folder = fetched(server.url, relinked(server.url), tmp_path / "bundle")
+        assert pointer(server.url, "/tuned/wasm-arm-relaxed-64k/chromium/m/") == pointer(
+            server.url, "/bundles/m/"
+        )
+        assert pointer(server.url, f"/tuned/{DEVICE}/firefox/m/") == pointer(
+            server.url, "/bundles/m/"
+        )
+    found = open_bundle(folder)
+    entry = unpack(found.read(found.manifest.kernels))[0]
+    assert entry.builds["x86"]["schedule"] == space().schedules[best].to_json()
+    assert found.manifest.weights == open_bundle(bundle()).manifest.weights
+    rng = np.random.default_rng(0)
+    inputs = {
+        "a": rng.standard_normal((24, 32), np.float32) / 8,
+        "b": rng.standard_normal((32, 16), np.float32) / 8,
+    }
+    tuned, built = (run(path, inputs) for path in (folder, bundle()))
+    for name, expected in built.items():
+        np.testing.assert_allclose(tuned[name], expected, rtol=1e-4, atol=1e-5)
+
+
+def run(folder: Path, inputs: Any) -> Any:
+    host = WasmtimeHost(folder, variant="x86")
+    return host.run(inputs).outputs
+
+
+def test_tuning_goes_on_from_the_winner(url: str) -> None:
+    """The candidate that the page starts with does not come; the compiler's own may."""
+    best, other = space().order[-1], space().order[-2]
+    with site(url) as server:
+        agreed(server.url, best)
+        loaded = relinked(server.url)["manifest"]["digest"]
+        with Client(server.url, who(50)) as client:
+            offer = client.start(hello("m", loaded)).kernels[0]
+            assert offer.default == best
+            sent = [m.candidate for m in client.all_of(1)]
+            assert best not in sent
+            assert 0 in sent
+            # half as fast again as the winner: twice and a half as fast as candidate 0
+            message = report(offer, {other: 1.5})
+            client.send(message)
+            assert client.ack(message.nonce).accepted
+        with Store.open(url) as store:
+            (entry,) = store.overview()
+        ratios = {r.candidate: r.ratio for r in entry.standing.ranked}
+        assert ratios[other] == pytest.approx(1.5 * 1.5)
+        assert ratios[best] == pytest.approx(1.5)
+
+
+def test_what_does_not_exist(url: str) -> None:
+    with site(url) as server:
+        for address in (
+            "/tuned/wasm-vax/chromium/m/bundle.json",
+            f"/tuned/{DEVICE}/mosaic/m/bundle.json",
+            f"/tuned/{DEVICE}/chromium/none/bundle.json",
+            f"{TUNED}blobs/{'0' * 64}.wasm",
+            f"{TUNED}manifest.json",
+        ):
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                get(server.url + address)
+            assert caught.value.code == 404
+
+
+def test_a_bundle_that_cannot_be_relinked_is_served_as_built(url: str) -> None:
+    def failing(*given: Any) -> Any:
+        raise ValueError("a bug")
+
+    with site(url, makers=replace(makers(0), relinked=failing)) as server:
+        agreed(server.url, space().order[-1])
+        for _ in range(3):
+            assert pointer(server.url)["manifest"]["digest"] == digest()
+            time.sleep(0.1)

@@ -1,0 +1,124 @@
+"""`db`: the kernel database that the server writes and the crowd fills.
+
+Input: its address.  Output: sizes, an export, what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.base.errors import UsageError
+from tilewright.cli.options import Json
+from tilewright.cli.output import Answer, pairs
+
+app = typer.Typer(name="db", help="The kernel database: what devices found out about kernels.")
+
+Db = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="FILE|URL",
+        envvar="TILEWRIGHT_STORE",
+        help="A file, sqlite:///FILE, or postgresql+psycopg://USER@HOST/NAME.",
+    ),
+]
+#: Where the server keeps it if nothing else is said.
+DEFAULT = "tilewright.db"
+
+
+def database_url(text: str) -> str:
+    """`"a/store.db"` → `"sqlite:///a/store.db"`; addresses stay."""
+    return text if "://" in text or not text else f"sqlite:///{text}"
+
+
+@app.command()
+def upgrade(db: Db = DEFAULT, as_json: Json = False) -> Answer:
+    """Make the tables, or bring them up to date."""
+    del as_json
+    from tilewright.store import migrate
+    from tilewright.store.database import Database
+
+    database = Database(database_url(db))
+    try:
+        before, after = migrate.upgrade(database)
+    finally:
+        database.close()
+    return _told({"database": database.shown, "before": before, "after": after})
+
+
+@app.command()
+def stats(db: Db = DEFAULT, as_json: Json = False) -> Answer:
+    """How many keys, reports, and winners it has."""
+    del as_json
+    from tilewright.store import Store
+
+    with Store.open(database_url(db), create=False) as store:
+        return _told(asdict(store.stats()))
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write; - is stdout.")],
+    db: Db = DEFAULT,
+    as_json: Json = False,
+) -> Answer | None:
+    """Write all reports and standings in the T4 schema."""
+    del as_json
+    from tilewright.store import Store
+
+    with Store.open(database_url(db), create=False) as store:
+        if str(file) == "-":
+            store.export(typer.get_binary_stream("stdout"))
+            return None
+        part = file.with_name(file.name + ".part")
+        with part.open("wb") as stream:
+            number = store.export(stream)
+        part.replace(file)
+    return _told({"file": str(file), "bytes": file.stat().st_size, "reports": number})
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; you trust its makers.")],
+    db: Db = DEFAULT,
+    as_json: Json = False,
+) -> Answer:
+    """Take the reports of an export; those that are there already change nothing."""
+    del as_json
+    from tilewright.store import Store
+
+    data = file.read_bytes()
+    with Store.open(database_url(db)) as store:
+        return _told({"file": str(file), "new reports": store.import_(data)})
+
+
+@app.command()
+def gc(
+    days: Annotated[
+        int | None, typer.Option(min=0, help="Forget reports that are older; 90 if not given.")
+    ] = None,
+    db: Db = DEFAULT,
+    as_json: Json = False,
+) -> Answer:
+    """Forget sources of past days, old reports, and keys without reports."""
+    del as_json
+    from tilewright.store import Store
+
+    with Store.open(database_url(db), create=False) as store:
+        return _told({f"{name} forgotten": n for name, n in store.gc(days).items()})
+
+
+@app.callback(invoke_without_command=True)
+def _root(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        raise UsageError("No command", hint="`tilewright db --help` lists the commands")
+
+
+def _told(found: Mapping[str, object]) -> Answer:
+    view = {k.replace("_", " "): v for k, v in found.items()}
+    return Answer({k.replace(" ", "_"): v for k, v in found.items()}, pairs(view))

@@ -1,0 +1,85 @@
+"""Bundles that start tuned: with what the crowd found best on a class (nnJIT: initial kernels).
+
+Input: a bundle's name, a device class and a browser family, in the address.  Output: the bundle's
+files, where pointer, manifest, kernel module and plan images are of the relinked one.  It is made
+in the background: who comes before it is ready, or before there are winners, gets the bundle as it
+was built.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast, get_args
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tilewright.bundle import POINTER
+from tilewright.bundle.format import is_blob_name
+from tilewright.server.client import Desk
+from tilewright.server.files import send_bytes, send_path
+from tilewright.server.relinked import Relinked
+from tilewright.server.workshop import Workshop
+from tilewright.tuning import queue
+from tilewright.tuning.messages import Browser, Unknown
+from tilewright.tuning.queue import Opened
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a visitor waits for a bundle that is being relinked.
+PATIENCE = 0.25
+ADDRESS = "/tuned/{device}/{browser}/{name}/{path:path}"
+
+
+class Tuned:
+    """The endpoint."""
+
+    def __init__(self, workshop: Workshop, desk: Desk) -> None:
+        self._workshop = workshop
+        self._desk = desk
+
+    def route(self) -> Route:
+        return Route(ADDRESS, self._file)
+
+    async def _file(self, request: Request) -> Response:
+        path: str = request.path_params["path"]
+        if not (path == POINTER or is_blob_name(path)):
+            raise HTTPException(404)
+        try:
+            base = await self._workshop.current(request.path_params["name"])
+            if path != POINTER:
+                data = self._workshop.own(path)
+                return send_bytes(request, path, data) if data else self._as_built(request, base)
+            found = await self._soon(base, request)
+        except Unknown as error:
+            raise HTTPException(404) from error
+        if isinstance(found.bundle, Relinked):
+            return send_bytes(request, path, found.bundle.own[POINTER])
+        return self._as_built(request, base)
+
+    def _as_built(self, request: Request, base: Opened) -> Response:
+        return send_path(request, base.bundle.folder, request.path_params["path"])
+
+    async def _soon(self, base: Opened, request: Request) -> Opened:
+        """The relinked bundle if it is ready in a moment; else the one as built."""
+        device, browser = (request.path_params[name] for name in ("device", "browser"))
+        if browser not in get_args(Browser):
+            raise Unknown("There is no such browser family", browser=browser)
+        queue.device_class(device)  # it exists
+        work = asyncio.ensure_future(self._relinked(base, device, cast(Browser, browser)))
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
+        except TimeoutError:
+            return base
+        except Exception as error:
+            # whatever went wrong, the bundle as built is there
+            log.warning("Bundle %s is not relinked: %r", base.bundle.manifest.name, error)
+            return base
+
+    async def _relinked(self, base: Opened, device: str, browser: Browser) -> Opened:
+        winners = await self._desk.winners(base, device, browser)
+        return await self._workshop.relinked(base, device, winners) if winners else base
