@@ -52,7 +52,7 @@ def space(record: Record) -> str:
         [
             r["kernel"], r["shape"].replace("x", "×"), r["host"], str(r["candidates"]),
             str(r["lite_candidates"]), _percent(r["default"]), _percent(r["lite"]),
-            _percent(r["powers"]), str(r["rounds"]), str(r["rounds_without_default"]),
+            _percent(r["powers"]), _cell(r["rounds"]), _cell(r["rounds_without_default"]),
             short(r["optimum"]["schedule"]),
         ]
         for r in record["rows"]
@@ -135,8 +135,10 @@ def details(record: Record) -> str:
             kinds.setdefault(r["kind"], []).append(r["powers"]["share"])
     said = (f"{kind} {geometric(v) * 100:.1f} %" for kind, v in kinds.items())
     lines += [f"The best of powers of two alone (geometric mean): {', '.join(said)}.", ""]
-    lines += ["Winners of one engine on another, as shares of the optimum there:", ""]
-    return "\n".join([*lines, engines(record)])
+    if by_kernel(rows):
+        lines += ["Winners of one engine on another, as shares of the optimum there:", ""]
+        lines.append(engines(record))
+    return "\n".join(lines)
 
 
 def charts(record: Record) -> Iterator[tuple[str, str]]:

@@ -180,9 +180,9 @@ def killed(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--kernels", type=int, default=5, help="that each client tunes")
-    parser.add_argument("--rounds", type=int, default=10, help="candidates for each client")
-    parser.add_argument("--think", type=float, default=1.0, help="seconds that a trial takes")
+    parser.add_argument("--kernels", type=int, default=3, help="that each client tunes")
+    parser.add_argument("--rounds", type=int, default=5, help="candidates for each client")
+    parser.add_argument("--think", type=float, default=2.0, help="seconds that a trial takes")
     parser.add_argument("--postgres", default="", help="URL of an empty database; else our own")
     parser.add_argument("--part", choices=["one", "two"], help="only this one")
     args = parser.parse_args()

@@ -2,8 +2,8 @@
 
 Input: hosts, kernels.  Output: results/space.json: a row per host and kernel with the time of each
 candidate.  One bundle per kernel holds all candidates, a plan each, so that they share weights,
-inputs and page.  All by turns, forwards and backwards, one thread, once the code is warm; those far
-behind drop out.  Candidates are compared with the reference host before anything is timed.
+inputs and page.  All by turns, each beside the default, one thread, once the code is warm; those
+far behind drop out.  Candidates are compared with the reference host before anything is timed.
 
     uv run python benchmarks/space.py --host chromium --kernel K0 --kernel K1
     uv run python benchmarks/space.py --cross       winners of each shape on the other shapes
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,10 +38,14 @@ from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import DeviceClass, find, match
 from tilewright.tuning.candidates import Space, space_of
 
-#: Rounds of all candidates, and how far behind the best one may be after so many of them.
-ROUNDS = 14
-BEHIND = {3: 3.0, 5: 1.5, 7: 1.2, 10: 1.08}
-#: The first runs are not judged by: engines compile hot functions anew meanwhile.
+#: Rounds of all candidates; the first are not judged by, since engines compile hot functions anew
+#: meanwhile.  After so many, those drop out whose ratio is so many times that of the best.
+ROUNDS, WARM_ROUNDS = 16, 2
+BEHIND = {4: 2.0, 6: 1.3, 8: 1.15, 11: 1.06}
+#: Candidates between two runs of the default, and how far these two may lie apart: a neighbour on
+#: the same physical core takes away up to half of it, for seconds, and no ratio holds meanwhile.
+GROUP, CALM, ATTEMPTS = 3, 1.12, 3
+#: How far below the best a time must lie to be a fall, and how many runs without one are enough.
 SETTLED, SETTLING = 1.03, 40
 #: Floating point operations of a run at least: some milliseconds, or clocks are too coarse.
 LEAST_FLOPS = {"contract": 1e8, "attention": 5e7}
@@ -89,10 +94,13 @@ CROSSED = (
 
 @dataclass(frozen=True)
 class Timed:
-    """The fastest run of each candidate in milliseconds, and how often each ran."""
+    """Milliseconds of each candidate, and its judged rounds.
 
-    fastest: list[float]
-    runs: list[int]
+    Times are the fastest run of the default times the median of a candidate's ratios to it.
+    """
+
+    times: list[float]
+    rounds: list[int]
 
 
 def repeats(step: Step) -> int:
@@ -135,17 +143,38 @@ def check(path: Path) -> None:
 
 
 def sweep(timer: Timer, count: int) -> Timed:
-    """The fastest run of each candidate; all by turns, there and back."""
-    best, runs = [float("inf")] * count, [0] * count
+    """All candidates by turns, there and back, each beside the default."""
     settle(timer)
-    alive = list(range(count))
+    ratios: list[list[float]] = [[] for _ in range(count)]
+    ratios[0] = [1.0] * ROUNDS
+    alive, fastest = list(range(1, count)), float("inf")
     for number in range(1, ROUNDS + 1):
-        for n in alive if number % 2 else reversed(alive):
-            best[n] = min(best[n], _once(timer, n))
-            runs[n] += 1
-        limit = min(best) * BEHIND.get(number, float("inf"))
-        alive = [n for n in alive if best[n] <= limit or n == 0]
-    return Timed(best, runs)
+        turn = alive if number % 2 else alive[::-1]
+        for at in range(0, len(turn), GROUP):
+            group = turn[at : at + GROUP]
+            found, base = _beside(timer, group)
+            fastest = min(fastest, base)
+            if number > WARM_ROUNDS:
+                for n, ratio in zip(group, found, strict=True):
+                    ratios[n].append(ratio)
+        if number in BEHIND:
+            middle = {n: statistics.median(ratios[n]) for n in alive}
+            limit = BEHIND[number] * min([1.0, *middle.values()])
+            alive = [n for n in alive if middle[n] <= limit]
+    times = [fastest * statistics.median(r) for r in ratios]
+    return Timed(times, [len(r) for r in ratios])
+
+
+def _beside(timer: Timer, group: Sequence[int]) -> tuple[list[float], float]:
+    """The ratio of each to the default, and the default's time; again if the core was disturbed."""
+    before = _once(timer, 0)
+    for _ in range(ATTEMPTS):
+        times = [_once(timer, n) for n in group]
+        after = _once(timer, 0)
+        if max(before, after) <= CALM * min(before, after):
+            break
+        before = after
+    return [2 * t / (before + after) for t in times], min(before, after)
 
 
 def settle(timer: Timer) -> None:
@@ -185,7 +214,7 @@ def row(
     host: str, engine: str, name: str, step: Step, space: Space, timed: Timed
 ) -> dict[str, Any]:
     """One line of the results: times, and what is read off them."""
-    times, marks = timed.fastest, space.marks
+    times, marks = timed.times, space.marks
     top = min(times)
 
     def told(number: int | None) -> dict[str, Any] | None:
@@ -219,7 +248,7 @@ def row(
         "powers": told(best_of(times, (n for n in numbers if powers_of_two(space.schedules[n])))),
         "rounds": 0 if top / times[0] >= 0.97 else rounds_until(times, space.order),
         "rounds_without_default": rounds_until(times, space.order),
-        "least_runs": min(timed.runs),
+        "least_rounds": min(timed.rounds),
         "times": [round(t / repeats(step), 5) for t in times],
     }
 
@@ -258,7 +287,7 @@ def cross(
                 path = written(step, schedules, device, Path(folder) / "bundle")
                 check(path)
                 with open_timers(host, [path], 1) as (timer,):
-                    times = sweep(timer, len(schedules)).fastest
+                    times = sweep(timer, len(schedules)).times
             own = times[names.index(name)]
             shares = {other: round(own / t, 3) for other, t in zip(names, times, strict=True)}
             found.append({"host": host, "kernel": name, "shares": shares})

@@ -33,11 +33,14 @@ import space as sweeps
 from tilewright.benchkernel import alone
 from tilewright.bundle import write
 from tilewright.cli.hosts import open_timers
+from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
 from tilewright.graph.steps import Step
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.spec import Kernel
+from tilewright.server import Tuning
+from tilewright.targets.classes import find
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.primitives import untuned
@@ -67,9 +70,14 @@ class Session:
         kind = event["type"]
         if kind == "trial":
             self.trials.append(event)
-        elif kind in ("swap", "rollback"):
-            self.used.append((len(self.trials), event["candidate"] if kind == "swap" else -1))
+        elif kind == "swap":
+            self.used.append((len(self.trials), event["candidate"]))
             self.last_swap = time.monotonic() - self.started
+
+
+def page(host: str) -> BrowserHost:
+    """A browser whose server makes candidates; nothing is reported or remembered."""
+    return BrowserHost(host, tuning=Tuning(makers(1)))
 
 
 def kernel_bundle(step: Step, start: str, path: Path) -> Path:
@@ -90,28 +98,27 @@ def tuned(host: BrowserHost, path: Path, seconds: float) -> tuple[BrowserModel, 
 
 def rounds(host: str, name: str, start: str, seconds: float) -> Row:
     """One session from one start, then every kernel that was in use, timed beside the optimum."""
-    step, device = sweeps.SUBJECTS[name](), sweeps.device_here()
-    space = space_of(step.kernel, device)
-    optimum = optimum_of(host, name, space.checksum)
+    step, optimum = sweeps.SUBJECTS[name](), optimum_of(host, name)
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         path = kernel_bundle(step, start, Path(folder) / "bundle")
-        with BrowserHost(host) as browser:
+        with page(host) as browser:
             _, session, summary = tuned(browser, path, seconds)
-        machine = TARGETS[device.variant].machine
+        device = find(summary["class"])
+        space, machine = space_of(step.kernel, device), TARGETS[device.variant].machine
         before = STARTS[start](step.kernel, machine)
         used = [(0, -1), *session.used]
         listed = [
-            space.schedules[optimum],
+            optimum,
             *(space.schedules[c] if c >= 0 else before for _, c in used),
         ]
         beside = sweeps.written(step, listed, device, Path(folder) / "beside")
         with open_timers(host, [beside], 1) as (timer,):
-            times = sweeps.sweep(timer, len(listed)).fastest
+            times = sweeps.sweep(timer, len(listed)).times
     shares = [(at, times[0] / t) for (at, _), t in zip(used, times[1:], strict=True)]
     evaluation = [t["milliseconds"] for t in session.trials]
     return {
         "part": "rounds", "host": host, "subject": name, "start": start,
-        "device": summary.get("class"), "tried": len(session.trials),
+        "device": device.id, "tried": len(session.trials),
         "start_share": round(shares[0][1], 3),
         "rounds": reached(shares), "share": round(share_after(shares, MOST_ROUNDS), 3),
         "last_share": round(shares[-1][1], 3),
@@ -122,13 +129,13 @@ def rounds(host: str, name: str, start: str, seconds: float) -> Row:
     }  # fmt: skip
 
 
-def optimum_of(host: str, name: str, checksum: str) -> int:
-    """The fastest candidate of the exhaustive sweep of this very space."""
+def optimum_of(host: str, name: str) -> Schedule:
+    """The fastest candidate of the exhaustive sweep."""
     rows = json.loads((common.RESULTS / "space.json").read_text())["rows"]
-    found = [r for r in rows if (r["host"], r["kernel"], r["checksum"]) == (host, name, checksum)]
+    found = [r for r in rows if (r["host"], r["kernel"]) == (host, name)]
     if not found:
         raise SystemExit(f"no sweep of {name} on {host}: run benchmarks/space.py first")
-    return int(found[0]["optimum"]["candidate"])
+    return Schedule.from_json(found[0]["optimum"]["schedule"])
 
 
 def share_after(shares: Sequence[tuple[int, float]], count: int) -> float:
@@ -184,7 +191,7 @@ def model_bundle(source: Path, shapes: Mapping[str, Sequence[int | str]], path: 
 
 def whole(host: str, path: Path, name: str, seconds: float) -> Row:
     """All kernels of a model, as much of the time as there is; then both models by turns."""
-    with BrowserHost(host) as browser:
+    with page(host) as browser:
         model, session, summary = tuned(browser, path, seconds)
         ratios = by_turns(model, browser.load(path, threads=1))
     return {
@@ -212,7 +219,7 @@ def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Row:
     """Sessions from good defaults: is the tuned model ever the slower one?"""
     gains = []
     for _ in range(runs):
-        with BrowserHost(host) as browser:
+        with page(host) as browser:
             model, _, _ = tuned(browser, path, seconds)
             gains.append(statistics.median(by_turns(model, browser.load(path, threads=1))))
             print(f"{gains[-1]:.3f}", flush=True)
@@ -228,7 +235,7 @@ def p95(host: str, path: Path, name: str, seconds: float) -> Row:
     """Inferences one after another: alone, then beside a tuner with its usual budget, in turns."""
     alone: list[float] = []
     beside: list[float] = []
-    with BrowserHost(host) as browser:
+    with page(host) as browser:
         model = browser.load(path, threads=1)
         common.warm_up(model, WARM_MS)
         for _ in range(3):

@@ -41,6 +41,8 @@ from tilewright.tuning.messages import (
 PATIENCE, TOGETHER = 60.0, 300.0
 #: What would help if it came later.
 LATER = ("later", "rate")
+#: Of so many candidates of each kernel, a device tried half on an earlier visit.
+BEFORE = 20
 DEVICES = ("wasm-x86-relaxed-32k", "wasm-x86-relaxed-48k", "wasm-x86-relaxed")
 
 
@@ -69,6 +71,12 @@ class Visit:
     refused: list[str] = field(default_factory=list)
     tried: dict[int, list[int]] = field(default_factory=dict)
 
+    @classmethod
+    def new(cls, number: int, task: Task) -> Visit:
+        """One that was here before: what it has tried differs, so what comes next does, too."""
+        tried = {spec: random.sample(range(1, BEFORE), BEFORE // 2) for spec in task.specs}
+        return cls(number, tried=tried)
+
 
 async def crowd(sites: Sequence[str], task: Task, count: int) -> list[Visit]:
     """So many devices at once; nobody begins before all are connected."""
@@ -81,7 +89,7 @@ async def crowd(sites: Sequence[str], task: Task, count: int) -> list[Visit]:
 async def _visit(
     sites: Sequence[str], task: Task, number: int, gate: asyncio.Barrier, door: asyncio.Semaphore
 ) -> Visit:
-    visit = Visit(number)
+    visit = Visit.new(number, task)
     while True:
         site = sites[(number + visit.connections) % len(sites)]
         visit.connections += 1
@@ -170,7 +178,7 @@ async def _next(socket: ClientConnection, visit: Visit, kind: type[FromServer]) 
             raise RuntimeError(f"{message.code}: {message.message} {message.facts}")
         if isinstance(message, Ack):
             if message.reason in LATER:
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(random.uniform(1, 3))
                 await socket.send(encode(visit.reports[message.nonce]))
                 continue
             visit.acked.add(message.nonce)

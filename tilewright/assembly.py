@@ -32,7 +32,7 @@ from tilewright.bundle import (
     kernels,
 )
 from tilewright.bundle import Step as StepInfo
-from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
+from tilewright.bundle.image import CONTROL_BYTES, MEMORY_LIMIT, Call, image, image_bytes
 from tilewright.graph.constants import constant_key
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
@@ -43,9 +43,6 @@ from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.sharing import USUAL, Costs, share, work_of
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
-
-#: The largest wasm32 memory.
-MEMORY_LIMIT = 1 << 32
 
 Blobs = dict[str, bytes | bytearray | memoryview]
 

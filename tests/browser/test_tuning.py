@@ -233,20 +233,21 @@ def test_a_clock_that_jumps(visit: Visit, library: Library, tmp_path: Path) -> N
         sent = kernels(page, site, library, "linear").others(0, 2)
         found = page.do("tune", url=site.bundle("linear"), kernels=sent, inputs=LINEAR)
     assert len(verdicts(found)) == len(sent)
-    assert set(verdicts(found)) <= {"faster", "same", "slower"}
+    assert set(verdicts(found)) <= {"faster", "same", "slower"}, found["events"]
     assert close(found)
     assert found["summary"]["seconds"] < 1e3
 
 
 def test_without_isolation(visit: Visit, library: Library) -> None:
-    """Coarse clocks and no shared memory: tuning works on one thread."""
+    """Coarse clocks and no shared memory: tuning works on one thread, and says less."""
     with serving({"poor": library.path("poor")}, isolation=False) as site:
         page = visit(site.blank)
         known = kernels(page, site, library, "poor")
         sent = [known.wrong("value", 0), *known.others(0, 1)]
         x = {"x": [0.25] * (96 * 256)}
         found = page.do("tune", url=site.bundle("poor"), kernels=sent, inputs=x)
-    assert verdicts(found) == ["wrong", "faster"]
+    assert verdicts(found)[0] == "wrong"
+    assert verdicts(found)[1] in {"faster", "same"}
     assert close(found)
 
 

@@ -234,7 +234,8 @@ export const TUNING = {
     while (!over) {
       const before = told.at(-1);
       const run = engine.run(inputs);
-      if (!over && told.length && told.at(-1) !== true) wrong.push({ runs, before });
+      const left = events.filter(({ type }) => type === 'trial').length < kernels.length;
+      if (left && told.length && told.at(-1) !== true) wrong.push({ runs, before });
       await run;
       runs++;
       await new Promise((resolve) => setTimeout(resolve, 30));

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 
 import msgspec
 import pytest
 
+from tilewright.base.errors import UsageError
 from tilewright.benchkernel import compile_matmul
 from tilewright.bundle import Step, open_bundle, write
 from tilewright.compiler import Compiled, Options
-from tilewright.kernel.schedule import default_schedule
+from tilewright.kernel.schedule import default_schedule, objection
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.sharing import Work, share
 from tilewright.kernel.space_schedules import SCRATCH
@@ -104,6 +106,26 @@ def test_build(compiled: Compiled) -> None:
         assert made.tiles > 1
     plain = build(kernel, space.schedules[0], TARGETS["x86-simd"])
     assert plain.features == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x0": 0}, {"r1": -1}, {"x1": 1 << 40}, {"y1": 2.5}, {"y0": 6}, {"y0": True},
+        {"lanes": 2}, {"order": "up"}, {"along": ""}, {"cache": "q"}, {"dot": 1}, {"stage": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_schedules_that_mean_nothing_are_typed_errors(compiled: Compiled, change: dict) -> None:
+    kernel = compiled.entries[0].kernel
+    wrong = replace(space_of(kernel, X86).schedules[0], **change)
+    with pytest.raises(UsageError, match=next(iter(change))):
+        build(kernel, wrong, TARGETS["x86"])
+
+
+def test_every_candidate_is_a_schedule_from_outside(compiled: Compiled) -> None:
+    kernel = compiled.entries[0].kernel
+    assert not any(objection(kernel, s) for s in space_of(kernel, X86).schedules)
 
 
 def test_kernels_of_a_bundle_by_spec_number(compiled: Compiled, tmp_path) -> None:

@@ -69,6 +69,9 @@ def test_a_bundle_and_one_of_its_kernels(capsys: Capture, bundle: Path) -> None:
     assert {r["kind"] for r in rows} >= {"contract", "rowwise", "map"}
     one = Called(capsys, "space", bundle, "--spec", 1, "--json").json
     assert one["checksum"] == rows[1]["checksum"]
+    gpu = Called(capsys, "space", bundle, "--device", "webgpu-apple", "--json").json
+    assert {r["kind"] for r in gpu["kernels"]} == {"contract"}
+    assert "no products" in gpu["note"]
 
 
 def test_an_unknown_class_is_an_error_or_a_note(capsys: Capture) -> None:
@@ -134,6 +137,16 @@ def test_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
         assert called.code == 0
         assert called.json["variant"] == "x86"
         assert open_bundle(out).manifest.code != open_bundle(bundle).manifest.code
-    for text in ("{", "[]", '{"1": 9999}', '{"1": {"width": 3}}', '{"a": 1}'):
+    for text in (
+        "{",
+        "[]",
+        '{"1": 9999}',
+        '{"1": -1}',
+        '{"999": 1}',
+        '{"1": {"width": 3}}',
+        '{"a": 1}',
+    ):
         winners.write_text(text)
         assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out).code == 5
+    winners.write_text(json.dumps({str(spec): {"x0": 0}}))
+    assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out).code == 2

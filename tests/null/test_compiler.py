@@ -13,9 +13,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tilewright.assembly import MEMORY_LIMIT
 from tilewright.base.errors import HostError, MemoryLimit, ShapeError, UsageError
 from tilewright.bundle import write
+from tilewright.bundle.image import MEMORY_LIMIT
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.wasmtime import WasmtimeHost
 

@@ -149,6 +149,23 @@ def test_kernels_that_share_code_part_where_schedules_differ(bundle: Bundle) -> 
             assert call.slot == (bundle.manifest.slots if moved else slots[step.spec])
 
 
+def test_a_relinked_bundle_can_be_relinked(bundle: Bundle, tmp_path: Path) -> None:
+    """What won before stays, slot or no slot of its own."""
+    first = winners(bundle, RELAXED, 11)
+    write(relink(bundle, RELAXED, first), tmp_path / "one")
+    one = open_bundle(tmp_path / "one")
+    second = {n: s for n, s in winners(bundle, RELAXED, 12).items() if n not in first}
+    write(relink(one, RELAXED, second), tmp_path / "two")
+    two = open_bundle(tmp_path / "two")
+    listed = kernels.unpack(two.read(two.manifest.kernels))
+    for number, schedule in {**first, **second}.items():
+        assert Schedule.from_json(listed[number].builds["x86"]["schedule"]) == schedule
+    want = WasmtimeHost(bundle.folder, variant="x86").run(inputs(16)).outputs
+    got = WasmtimeHost(two.folder, variant="x86").run(inputs(16)).outputs
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5)
+
+
 def test_scratch_areas_grow_with_what_winners_need(bundle: Bundle, tmp_path: Path) -> None:
     number = next(n for n, s in _spaces(bundle) if s.kind == "contract")
     large = Schedule(x0=4, y0=8, r0=4, x1=64, y1=1 << 12, stage=True)

@@ -130,6 +130,8 @@ def test_a_source_with_a_wrong_gold_answer_is_not_counted_and_not_told(url: str)
         assert store.submit(report(GOOD, key("c" * 64)), "liar") == Receipt(True)
         assert store.submit(report(GOOD, None, Gold(0, 5, 1.8)), "honest") == Receipt(True)
         assert counted(store) == (4, 1)
+        assert store.submit(report(GOOD, None, lie), "honest") == Receipt(False, "repeated")
+        assert counted(store) == (4, 0)
 
 
 def test_nothing_beats_the_default(url: str) -> None:

@@ -13,10 +13,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tuning_client import Client, hello
+from cli_call import Called
+from tuning_client import Client, hello, report
 from tuning_site import app, bundle, digest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -270,13 +272,16 @@ SERVER = """
 import sys
 from pathlib import Path
 from tilewright.cli import main
-main(["serve", "m=" + sys.argv[1], "--port", sys.argv[2], "--json", "--compile-workers", "1"])
+options = ["--json", "--compile-workers", "1", "--store", sys.argv[3]]
+main(["serve", "m=" + sys.argv[1], "--port", sys.argv[2], *options])
 """
 
 
-def serve(port: int = 0) -> tuple[subprocess.Popen[str], str]:
+def serve(port: int = 0, store: str = "") -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(bundle()), str(port)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVER, str(bundle()), str(port), store],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     return process, json.loads(process.stdout.readline())["url"]
@@ -406,3 +411,36 @@ def test_done_after_a_hello_without_kernels(site: str) -> None:
         client.want(1)
         client.bye()
         assert client.closed() == 1000
+
+
+# ---- the command line ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("store", "code", "error"),
+    [("mysql://x/y", 2, "usage"), ("sqlite:///{here}/no.db", 10, "store-corrupt")],
+)
+def test_a_store_that_cannot_be_used_is_told_at_once(
+    store: str, code: int, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "no.db").write_bytes(b"this is no database" * 100)
+    url = store.format(here=tmp_path)
+    called = Called(capsys, "serve", bundle(), "--port", 0, "--store", url, "--json")
+    assert (called.code, called.json["error"]["code"]) == (code, error)
+
+
+def test_a_store_that_is_down_does_not_keep_the_server_from_serving() -> None:
+    process, url = serve(0, "postgresql+psycopg://nobody@127.0.0.1:1/none")
+    try:
+        with urllib.request.urlopen(url + "/bundles/m/bundle.json", timeout=SECONDS) as answer:
+            assert answer.status == 200
+        with Client(url) as client:
+            offer = client.start(hello("m", digest())).kernels[0]
+            message = report(offer, {3: 1.4})
+            client.send(message)
+            assert client.ack(message.nonce).reason == "later"
+            client.want(1)
+            client.kernel()
+    finally:
+        process.kill()
+        process.communicate()

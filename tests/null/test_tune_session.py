@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +19,13 @@ from tuning_client import Client, hello
 from tuning_site import VARIANT, app, bundle, digest
 
 from tilewright.base.errors import CompilerBug
-from tilewright.bundle import open_bundle
+from tilewright.benchkernel import matmul
+from tilewright.bundle import open_bundle, write
 from tilewright.cli.workers import makers
-from tilewright.server import BackgroundServer
+from tilewright.compiler import Options
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, kernels_of, space_of
@@ -235,3 +240,24 @@ def test_slow_work_for_one_does_not_delay_another() -> None:
         quick.want(1)
         assert isinstance(quick.receive(), KernelMessage)
         slow.next(Welcome)
+
+
+def test_a_bundle_with_poor_schedules_is_offered_the_good_ones(tmp_path: Path) -> None:
+    """Its own schedule has no number; the compiler's own choice comes as the first candidate."""
+
+    def poor(kernel: Kernel, machine: Machine) -> Schedule:
+        schedule = default_schedule(kernel, machine)
+        return replace(schedule, x0=1, y0=4, r0=1) if kernel.anchor == "contract" else schedule
+
+    options = Options(schedule=poor, variants=(VARIANT,))
+    manifest = write(matmul(24, 32, 16, options).contents, tmp_path)
+    found = open_bundle(tmp_path)
+    assert found.manifest == manifest
+    site = create_app({"poor": tmp_path}, tuning=Tuning(makers=makers(0)))
+    with BackgroundServer(site) as server, Client(server.url) as client:
+        offer = client.start(hello("poor", found.pointer.manifest.digest)).kernels[0]
+        assert offer.default is None
+        client.want(1)
+        first = client.kernel()
+        assert first.candidate == 0
+        assert first.mark == "default"

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 CONTROL_BYTES = 4096
+
+#: The largest wasm32 memory.
+MEMORY_LIMIT = 1 << 32
+
 HEADER_WORDS, STEP_WORDS = 4, 8
 
 #: Bits of a record's last word.

@@ -170,7 +170,10 @@ def _schedule(
 ) -> Schedule:
     if isinstance(given, dict):
         return Schedule.from_json(given)
-    return space_of(kernels[spec], device).schedules[given]
+    schedules = space_of(kernels[spec], device).schedules
+    if not 0 <= given < len(schedules):
+        raise IndexError(f"kernel {spec} has no candidate {given}")
+    return schedules[given]
 
 
 # ---- what is shown -------------------------------------------------------------------------------
@@ -246,9 +249,14 @@ def _bundle(path: Path, device: DeviceClass, note: str) -> Answer:
             f"Neither a kernel nor a bundle: {path}",
             hint=f"Write {' or '.join(KNOWN)}, or the folder of a bundle",
         )
+    kernels = kernels_of(open_bundle(path))
+    known = [n for n, k in enumerate(kernels) if device.kind == "wasm" or product_of(k)]
+    if len(known) < len(kernels):
+        missing = f"{len(kernels) - len(known)} kernels are no products and have no space here yet"
+        note = f"{note}; {missing}" if note else missing
     rows = [
-        {"spec": n, "name": k.name} | _summary(space_of(k, device), k)
-        for n, k in enumerate(kernels_of(open_bundle(path)))
+        {"spec": n, "name": kernels[n].name} | _summary(space_of(kernels[n], device), kernels[n])
+        for n in known
     ]
     shown = ("spec", "name", "kind", "shape", "lite", "extended", "all", "naive", "checksum")
     view = table(shown, ([row[name] for name in shown] for row in rows))

@@ -78,6 +78,36 @@ class Schedule:
         return " ".join(f"{k}={v}" for k, v in vars(self).items())
 
 
+#: The largest size in a schedule.
+MOST = 1 << 20
+
+#: What fields that are no sizes may be.
+_SETTINGS: dict[str, tuple[object, ...]] = {
+    "order": ("nm", "mn"),
+    "along": ("n", "k"),
+    "lanes": (1, 4),
+    "stage": (False, True),
+    "cache": ("", "k", "v", "kv"),
+    "dot": ("pair", "wide"),
+}
+
+
+def objection(kernel: Kernel, schedule: Schedule) -> str:
+    """What is wrong with a schedule from outside; "" if code can be made from it."""
+    for name, value in vars(schedule).items():
+        allowed = _SETTINGS.get(name)
+        if allowed is not None and value not in allowed:
+            return f"{name} is one of {', '.join(map(repr, allowed))}"
+        least = 0 if name == "r1" else 1
+        if allowed is None and (type(value) is not int or not least <= value <= MOST):
+            return f"{name} is a whole number from {least} to {MOST}"
+    if schedule.along == "n" and schedule.y0 % schedule.lanes:
+        return "y0 is a multiple of lanes"
+    if kernel.anchor == "attention" and schedule.lanes != 4:
+        return "an attention has vectors of 4 lanes"
+    return ""
+
+
 #: Multiply-accumulates that make one tile of a contraction worth a ticket (some 10 microseconds).
 TILE_WORK = 1 << 17
 

@@ -27,8 +27,8 @@ T = TypeVar("T")
 PATIENCE, REST = 5.0, 1.0
 #: Seconds that a standing is good: what thousands of devices ask again and again.
 FRESH = 10.0
-#: Calls at work, and calls in all.
-WORKERS, WAITING = 4, 256
+#: Calls at work, and calls in all: a session waits for one report at a time.
+WORKERS, WAITING = 4, 4096
 
 
 class Unavailable(Exception):

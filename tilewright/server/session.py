@@ -22,7 +22,7 @@ from tilewright.server.client import Client, Desk
 from tilewright.server.sources import Bucket
 from tilewright.server.workshop import Workshop
 from tilewright.tuning import queue
-from tilewright.tuning.compose import Pick, Subject, asks_gold, compose
+from tilewright.tuning.compose import Subject, asks_gold, compose
 from tilewright.tuning.messages import (
     MOST_CREDIT,
     PROTOCOL,
@@ -257,38 +257,29 @@ class Session:
 
     async def _feed(self) -> None:
         """Sends what is to be tried, as far as the client's credit goes."""
-        picks = compose(await self._subjects(), self._client.seed)
-        left = Counter(pick.spec for pick in picks)
         spent: dict[int, list[float]] = {spec: [] for spec in self._client.spaces}
-        for spec in self._client.spaces:
-            if not left[spec]:
-                await self._done(spec, [])
-        for pick in picks:
+        for pick in compose(await self._subjects(), self._client.seed):
+            if pick.candidate is None:
+                await self._done(pick.spec, spent.pop(pick.spec))
+                continue
             while not self._credit:
                 self._credited.clear()
                 await self._credited.wait()
             begin = time.perf_counter()
-            if await self._push(pick):
+            if await self._push(pick.spec, pick.candidate):
                 milliseconds = (time.perf_counter() - begin) * 1e3
                 self._counts.round(milliseconds)
                 spent[pick.spec].append(milliseconds)
-            left[pick.spec] -= 1
-            if not left[pick.spec]:
-                await self._done(pick.spec, spent[pick.spec])
 
-    async def _push(self, pick: Pick) -> bool:
+    async def _push(self, spec: int, candidate: int) -> bool:
         """Makes and sends a candidate; False if it cannot be made."""
-        client = self._client
-        space = client.spaces[pick.spec]
-        built = await self._workshop.candidate(
-            client.opened, pick.spec, space, pick.candidate, client.hello.variant
-        )
+        client, variant = self._client, self._client.hello.variant
+        space = client.spaces[spec]
+        built = await self._workshop.candidate(client.opened, spec, space, candidate, variant)
         if built is None:
             return False
         self._credit -= 1
-        header = queue.message(
-            client.opened, pick.spec, space, client.hello.variant, pick.candidate, built
-        )
+        header = queue.message(client.opened, spec, space, variant, candidate, built)
         await self._send(header, built.module)
         return True
 

@@ -130,6 +130,7 @@ class Workshop:
         return None if isinstance(found, TilewrightError) else found
 
     async def _run(self, function: Callable[..., T], *given: object) -> T:
+        """Calls a function in a worker; if workers die, once more in new ones."""
         loop = asyncio.get_running_loop()
         for _ in range(2):
             pool = self._pool = self._pool or self._makers.pool()
@@ -141,11 +142,6 @@ class Workshop:
                     self._pool = None
                 broken = error
         raise TilewrightError("The compile workers die", hint="See the server's log") from broken
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
 
 
 def _own_bytes(opened: Opened) -> int:

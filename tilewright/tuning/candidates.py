@@ -19,10 +19,10 @@ from tilewright import __version__
 from tilewright.base.errors import CompilerBug, UsageError
 from tilewright.kernel.loops import TileFn, settled
 from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Schedule, default_schedule
+from tilewright.kernel.schedule import Schedule, default_schedule, objection
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.sharing import USUAL, Costs, Work, tiles_per_ticket
-from tilewright.kernel.space import RELAXATION, Objective, Tile, lite
+from tilewright.kernel.space import RELAXATION, Objective, Tile, lite, traffic
 from tilewright.kernel.space_rules import product_of
 from tilewright.kernel.space_schedules import Candidate, candidates
 from tilewright.kernel.spec import Kernel
@@ -125,9 +125,15 @@ def _candidates(kernel: Kernel, device: DeviceClass, relaxation: float) -> list[
         )
     # kernels of WebGPU do not exist yet, nor does a default: it is the first in the order of trial
     tiles = lite(matrix, device.core, relaxation) or (SMALLEST,)
-    schedules = [Schedule(t.x0, t.y0, t.r0, t.x1, t.y1, t.r1, stage=t.cache_read) for t in tiles]
     return [
-        Candidate(s, "lite" if n else "default", float(n), 0, 0.0) for n, s in enumerate(schedules)
+        Candidate(
+            Schedule(t.x0, t.y0, t.r0, t.x1, t.y1, t.r1, stage=t.cache_read),
+            "lite" if n else "default",
+            cost=float(n),
+            scratch=t.l1_block,
+            words=traffic(t, matrix),
+        )
+        for n, t in enumerate(tiles)
     ]
 
 
@@ -147,7 +153,7 @@ def _order(found: list[Candidate], objective: Objective) -> tuple[int, ...]:
 
 
 def build(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
-    """One candidate as a module of its own; `CompilerBug` if it cannot be made."""
+    """One candidate as a module of its own; a typed error as `making` says if it cannot be made."""
     with making(kernel, schedule, target):
         fn = settled(loops_of(kernel, schedule))
         compiled = compile_tile(fn, target)
@@ -169,7 +175,18 @@ def loops_of(kernel: Kernel, schedule: Schedule) -> TileFn:
 
 @contextmanager
 def making(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Iterator[None]:
-    """Says which kernel and schedule an invariant of the compiler failed for."""
+    """Says which kernel and schedule something is wrong with.
+
+    `UsageError` for a schedule that means nothing, `CompilerBug` where an invariant fails.
+    """
+    wrong = objection(kernel, schedule)
+    if wrong:
+        raise UsageError(
+            f"No code can be made from a schedule: {wrong}",
+            hint="`tilewright space BUNDLE --spec N` lists schedules of a kernel",
+            kernel=kernel.name,
+            schedule=str(schedule),
+        )
     try:
         yield
     except AssertionError as error:

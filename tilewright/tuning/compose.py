@@ -11,8 +11,10 @@ the same order, so any server can go on where another one stopped.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import chain, islice
 
 #: Of what others found, so many candidates are tried before anything else.
 KNOWN_MOST = 5
@@ -65,32 +67,44 @@ class Subject:
 
 @dataclass(frozen=True)
 class Pick:
-    """What to send next."""
+    """What to send next; without a candidate: nothing is left to try of this kernel."""
 
     spec: int
-    candidate: int
+    candidate: int | None
 
 
-def compose(subjects: Sequence[Subject], seed: int) -> tuple[Pick, ...]:
-    """All that these kernels have left to try, in order.
+def compose(subjects: Sequence[Subject], seed: int) -> Iterator[Pick]:
+    """All that these kernels have left to try, in order, each time a kernel's end after its last.
 
-    First what is known, by what it should save of the whole time; then what is not, each kernel in
-    proportion to its share of the time.
+    First what is known, kernels by what it should save of the whole time; then what is not, in runs
+    of one kernel, kernels in proportion to their share of the time.
     """
-    total = sum(s.share for s in subjects) or 1.0
     known, unknown = [], []
+    total = sum(s.share for s in subjects) or 1.0
     for number, subject in enumerate(subjects):
         found = list(_exploitation(subject))
         gain = 1 - 1 / max((HOPE, *(k.ratio for k in found)))
         known += [(-subject.share * gain, number, r, k.candidate) for r, k in enumerate(found)]
         pace = 1 / max(subject.share / total, 1e-6)
-        rest = _exploration(subject, seed)
-        unknown += [((r // RUN + 1) * pace, number, r, c) for r, c in enumerate(rest)]
-    return tuple(
-        Pick(subjects[number].spec, candidate)
-        for _, number, _, candidate in (*sorted(known), *sorted(unknown))
-        if candidate not in subjects[number].tried
-    )
+        unknown.append(_runs(number, pace, _exploration(subject, seed)))
+    # lazily: a thousand sessions need not hold what most of them never get to
+    for _, number, _, candidate in chain(sorted(known), merge(*unknown)):
+        subject = subjects[number]
+        if candidate not in subject.tried:
+            yield Pick(subject.spec, candidate)
+
+
+#: (when, number of the subject, rank, candidate or the end)
+_Turn = tuple[float, int, int, int | None]
+
+
+def _runs(number: int, pace: float, candidates: Iterable[int]) -> Iterator[_Turn]:
+    """Candidates with their turn: every `pace` a run of them; then the end."""
+    when, rank = 0.0, -1
+    for rank, candidate in enumerate(candidates):
+        when = (rank // RUN + 1) * pace
+        yield when, number, rank, candidate
+    yield when, number, rank + 1, None
 
 
 def asks_gold(spec: int, seed: int) -> bool:
@@ -108,18 +122,20 @@ def _exploitation(subject: Subject) -> Iterator[Known]:
             return
 
 
-def _exploration(subject: Subject, seed: int) -> list[int]:
+def _exploration(subject: Subject, seed: int) -> Iterator[int]:
     """What is in the order of trial and not known; the slow one of the gold task comes second.
 
     Of a settled space another tenth on each device: together they go on looking at all of it.
     """
-    known = {k.candidate for k in _exploitation(subject)}
-    order = [c for c in subject.order if c not in known and c != subject.default]
+    but = {subject.default, subject.gold, *(k.candidate for k in _exploitation(subject))}
+    order: Iterable[int] = (c for c in subject.order if c not in but)
     if subject.settled:
+        rest = list(order)
         chance = random.Random(f"{seed} {subject.spec}")
-        chosen = set(chance.sample(order, min(len(order), -(-subject.lite // KNOWN_SHARE))))
-        order = [c for c in order if c in chosen]
-    if subject.gold is not None and subject.gold not in known:
-        order = [c for c in order if c != subject.gold]
-        order.insert(1, subject.gold)
-    return order
+        chosen = set(chance.sample(rest, min(len(rest), -(-subject.lite // KNOWN_SHARE))))
+        order = (c for c in rest if c in chosen)
+    order = iter(order)
+    yield from islice(order, 1)
+    if subject.gold is not None and subject.gold not in {k.candidate for k in subject.known}:
+        yield subject.gold
+    yield from order

@@ -19,7 +19,7 @@ from tilewright import __version__
 from tilewright.base.alignment import align
 from tilewright.base.errors import BundleVersion, MemoryLimit, UsageError
 from tilewright.bundle import Bundle, Code, Contents, FileRef, Manifest, Memory, add, kernels
-from tilewright.bundle.image import Call, calls_of, image
+from tilewright.bundle.image import MEMORY_LIMIT, Call, calls_of, image
 from tilewright.kernel.loops import TileFn, settled
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.serial import kernel_from_data
@@ -28,9 +28,6 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 from tilewright.targets.classes import DeviceClass
 from tilewright.tuning.candidates import loops_of, making
-
-#: The largest wasm32 memory.
-MEMORY_LIMIT = 1 << 32
 
 Blobs = dict[str, bytes | bytearray | memoryview]
 

@@ -61,10 +61,16 @@ export function filled({ dtype, size, limit, extent, real }, set, seed) {
  */
 export function difference(found, wanted, dtype, rounds) {
   let largest = 0;
-  if (isFloat(dtype)) for (const value of wanted) if (Math.abs(value) > largest && Math.abs(value) < Infinity) largest = Math.abs(value);
+  if (isFloat(dtype)) {
+    for (let at = 0; at < wanted.length; at++) {
+      const size = Math.abs(wanted[at]);
+      if (size > largest && size < Infinity) largest = size;
+    }
+  }
   const allowed = isFloat(dtype) ? ROUNDING * largest : Number(rounds);
   for (let at = 0; at < wanted.length; at++) {
-    const [got, want] = [found[at], wanted[at]];
+    const got = found[at];
+    const want = wanted[at];
     if (got === want) continue;
     if (Number.isNaN(got) && Number.isNaN(want)) continue;
     if (Math.abs(Number(got) - Number(want)) <= allowed) continue;

@@ -30,17 +30,25 @@ export const unless = (promise, signal) => new Promise((resolve, reject) => {
 
 /** @type {Tune.MakePace} */
 export function makePace({ engine, budget, stop, onEvent }) {
-  const start = performance.now();
   const { signal } = stop;
   const before = engine.onjob;
   /** Of each plan, milliseconds of the page's own latest runs. @type {Map<number, number[]>} */
   const runs = new Map();
   let trials = { pause(/** @type {boolean} */ _on) {} };
-  let [open, own, spent] = [0, 0, 0];
+  let [open, own, spent, elapsed] = [0, 0, 0, 0];
+  let clock = performance.now();
   let latest = -1;
   const hidden = () => globalThis.document?.visibilityState === 'hidden';
   const busy = () => open > own;
   let wake = () => {};
+
+  /** Milliseconds since the beginning, but for jumps back. */
+  function passed() {
+    const now = performance.now();
+    elapsed += Math.max(0, now - clock);
+    clock = now;
+    return elapsed;
+  }
 
   function look() {
     trials.pause(busy() || hidden());
@@ -66,9 +74,6 @@ export function makePace({ engine, budget, stop, onEvent }) {
   if (hidden()) visible();
 
   return {
-    /** Tuning may take all of the time. */
-    whole: budget >= 1,
-
     get spent() {
       return spent;
     },
@@ -101,8 +106,8 @@ export function makePace({ engine, budget, stop, onEvent }) {
           await unless(Promise.race([new Promise((resolve) => (wake = () => resolve(null))), sleep(10 * NAP, signal)]), signal);
           continue;
         }
-        const owed = spent / budget - Math.max(0, performance.now() - start);
-        if (this.whole || owed <= 0) return;
+        const owed = spent / budget - passed();
+        if (budget >= 1 || owed <= 0) return;
         await sleep(Math.min(owed, NAP), signal);
       }
     },

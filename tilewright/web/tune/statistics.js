@@ -8,6 +8,9 @@
 
 /** Standard deviations of a normal distribution: 99 % of it lie within. */
 const SURE = 2.58;
+/** A shortest time's deviation, in distances to the next one; what is always left to chance. */
+const GAPS = 1.2;
+const FLOOR = 0.003;
 
 /** @param {number[]} values */
 export function median(values) {
@@ -34,26 +37,29 @@ export function interval(values, sure = SURE) {
 }
 
 /**
- * Kernels of much work are timed in parts, which both cut at the same fractions of their tiles; so
- * the parts differ a little, each in its own way: parts are compared with themselves, and weigh
- * what they take.
+ * One kernel or the other, from all pairs.  A kernel of little work is timed whole; one of much work
+ * in parts, which both cut at the same fractions of their tiles, in rounds over all parts.
  * @type {Tune.Judged}
  */
 export function judged(pairs, parts, sure = SURE) {
-  const groups = Array.from({ length: parts }, (_, part) => pairs.filter((pair) => pair.part === part));
-  if (groups.some((group) => !group.length)) return { ratio: 1, low: 0, high: Infinity, first: NaN, second: NaN };
-  const logs = groups.map((group) => group.map(({ first, second }) => Math.log(first / second)));
-  const centres = logs.map((group) => median(Array.from(pairMeans(group))));
-  const firsts = groups.map((group) => median(group.map(({ first }) => first)));
-  const first = sum(firsts);
-  const second = sum(firsts.map((time, part) => time / Math.exp(centres[part])));
-  const rest = logs.flatMap((group, part) => group.map((value) => value - centres[part]));
-  // Each centre takes one degree of freedom.
-  const free = parts === 1 ? 1 : Math.sqrt(rest.length / Math.max(rest.length - parts, 0));
-  const { low, high } = interval(rest, sure);
-  const scaled = (/** @type {number} */ bound) => first / second * Math.exp(Number.isFinite(bound) ? bound * free : bound);
-  return { ratio: first / second, low: scaled(low), high: scaled(high), first, second };
+  if (parts > 1) return summed(pairs, parts, sure);
+  const { centre, low, high } = interval(pairs.map(({ first, second }) => Math.log(first / second)), sure);
+  const first = median(pairs.map((pair) => pair.first));
+  return { ratio: Math.exp(centre), low: Math.exp(low), high: Math.exp(high), first, second: first / Math.exp(centre) };
 }
 
-/** @param {number[]} values */
-const sum = (values) => values.reduce((total, value) => total + value, 0);
+/**
+ * Parts of two kernels are not the same work, only their sums are.  So each part counts with its
+ * shortest time, which is the one that nothing disturbed; how far the next one is from it says how
+ * much is left to chance.
+ * @type {Tune.Judged}
+ */
+function summed(pairs, parts, sure = SURE) {
+  const sides = /** @type {const} */ (['first', 'second']).map((side) => Array.from({ length: parts }, (_, part) => Float64Array.from(pairs.filter((pair) => pair.part === part), (pair) => pair[side]).sort()));
+  if (sides.flat().some((times) => times.length < 2)) return { ratio: 1, low: 0, high: Infinity, first: NaN, second: NaN };
+  const [first, second] = sides.map((side) => side.reduce((total, times) => total + times[0], 0));
+  const gap = median(sides.flat().map((times) => Math.log(times[1] / times[0])));
+  const chance = sure * (FLOOR + GAPS * gap) * Math.sqrt(2 / parts);
+  const ratio = first / second;
+  return { ratio, low: ratio * Math.exp(-chance), high: ratio * Math.exp(chance), first, second };
+}

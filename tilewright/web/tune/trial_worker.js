@@ -30,16 +30,30 @@ const FLAT = 4;
 
 /** Milliseconds between two looks at the messages. */
 const BREATH = 2;
-/** Pairs, or rounds of parts, before the first and after the last verdict; milliseconds for all. */
+/** Pairs, or rounds of parts, before the first verdict; most pairs of each part. */
 const PAIRS_LEAST = 10;
 const PAIRS_MOST = 80;
 const ROUNDS_LEAST = 2;
-const MEASURE_MOST = 380;
-const CONFIRM_MOST = 120;
+/** Rounds of parts without which nothing is called faster: of few parts, and of many. */
+const [ROUNDS_FEW, ROUNDS_MANY, MANY] = [4, 3, 16];
+/** Milliseconds of a trial after which no further pair is measured: of the first verdict, and of all. */
+const VERDICT_AFTER = 400;
+const TRIAL_MOST = 650;
+/** What cannot gain this much, and does not look as if it gained at all, is not looked at for longer. */
+const WORTH = 1.03;
+/** After so many times as long it is given up even without a first verdict: something else has the core. */
+const HOPELESS = 4;
+/** Milliseconds of the first two sets without which there is a third. */
+const LONG = 250;
 /** So many times slower is slower without a test. */
 const FAR = 1.5;
 /** Times that cannot be true, before it is given up. */
 const DISCARDS = 40;
+/** Calls by which a kernel is measured roughly, and milliseconds that they may take. */
+const QUICK_LEAST = 7;
+const QUICK_MOST = 100;
+/** Milliseconds between two looks at the clock that no work takes. */
+const JUMP = 20_000;
 /** A batch that takes so many times what it should is no measurement. */
 const ABSURD = 200;
 
@@ -58,9 +72,18 @@ const states = new Map();
 let batch = 1;
 let paused = false;
 let resume = () => {};
-/** Milliseconds of pauses so far. */
-let rested = 0;
+/** Milliseconds of work so far, without pauses; and when the clock was last looked at. */
+let worked = 0;
+let looked = 0;
 let beaten = 0;
+
+/** Milliseconds of work so far.  A clock that jumped counts nothing. */
+function workedUntilNow() {
+  const now = performance.now();
+  if (now > looked && now - looked < JUMP) worked += now - looked;
+  looked = now;
+  return worked;
+}
 
 /** Lets messages in, and waits while there is a pause; true if there was one. */
 async function breathe() {
@@ -70,15 +93,16 @@ async function breathe() {
     channel.port2.postMessage(null);
   });
   channel.port1.close();
+  workedUntilNow();
   const now = Date.now();
   if (Math.abs(now - beaten) > 100) {
     beaten = now;
     self.postMessage({ beat: true });
   }
   if (!paused) return false;
-  const start = performance.now();
+  workedUntilNow();
   await new Promise((resolve) => (resume = () => resolve(null)));
-  rested += Math.max(0, performance.now() - start);
+  looked = performance.now();
   return true;
 }
 
@@ -174,10 +198,13 @@ async function prepare(facts) {
   /** @type {Tune.Loaded} */
   const next = { facts, ...lay(facts), sets: {}, known: new Map() };
   loaded = next;
+  const start = performance.now();
   try {
     const standard = await makeRunner(bundled, `k${facts.slot}`, slots, facts.tiles);
     next.known.set('', standard);
-    for (const set of ['random', 'edge', ...(facts.special ? ['special'] : [])]) {
+    for (const set of ['random', 'edge', 'special']) {
+      // Long kernels are not run for each rare number.
+      if (set === 'special' && (!facts.special || performance.now() - start > LONG)) continue;
       const inputs = facts.buffers.map((buffer, number) => (number ? filled(buffer, set, 1 + number + 31 * facts.spec) : null));
       next.sets[set] = { inputs, wanted: null };
       begin(set);
@@ -204,10 +231,10 @@ async function warm(runner, other) {
   const { tiles, run } = runner;
   let [at, step, spent, flat] = [0, 1, 0, 0];
   let best = Infinity;
-  while (spent < WARM_MOST) {
+  for (let looks = 0; spent < WARM_MOST || looks <= FLAT; looks++) {
     let looked = 0;
     let count = 0;
-    while (looked < LOOK && spent + looked < WARM_MOST) {
+    while (looked < LOOK) {
       const end = Math.min(tiles, at + step);
       const time = Math.max(timed(() => run(at, end), WARM_MOST * ABSURD) || 0, 1e-3);
       count += end - at;
@@ -251,13 +278,14 @@ async function check(runner) {
 }
 
 /** Both kernels in turn, until the interval decides or the time is over. @type {Tune.Compare} */
-async function compare(first, second, times, margin, limits) {
+async function compare(first, second, times, margin, over) {
   const parts = Math.max(1, Math.min(first.tiles, second.tiles, Math.ceil(times[0] / BREATH)));
   const repeats = times.map((time) => Math.max(1, Math.round(batch / (time / parts))));
-  const least = parts > 1 ? limits.rounds * parts : limits.pairs;
+  const least = parts > 1 ? ROUNDS_LEAST * parts : PAIRS_LEAST;
+  const enough = parts > 1 ? (parts < MANY ? ROUNDS_FEW : ROUNDS_MANY) * parts : PAIRS_LEAST;
   /** @type {Tune.Pair[]} */
   const pairs = [];
-  let [spent, discards, turn] = [0, 0, 0];
+  let [discards, turn] = [0, 0];
   const side = (/** @type {number} */ which, /** @type {number} */ part) => {
     const { tiles, run } = which ? second : first;
     const [from, to] = [Math.floor(tiles * part / parts), Math.floor(tiles * (part + 1) / parts)];
@@ -265,7 +293,6 @@ async function compare(first, second, times, margin, limits) {
     const time = timed(() => {
       for (let n = 0; n < repeats[which]; n++) run(from, to);
     }, ABSURD * Math.max(expected, batch));
-    spent += time || expected;
     return time / repeats[which];
   };
   for (;;) {
@@ -284,11 +311,13 @@ async function compare(first, second, times, margin, limits) {
     pairs.push(order ? { part, first: late, second: early } : { part, first: early, second: late });
     turn++;
     await breathe();
+    if (pairs.length < least && over(HOPELESS)) break;
     if (pairs.length < least || pairs.length % (parts > 1 ? parts : 2)) continue;
-    const { low, high } = judged(pairs, parts);
-    if (low > margin || high < margin || pairs.length >= PAIRS_MOST * parts || spent > limits.milliseconds) break;
+    const { ratio, low, high } = judged(pairs, parts);
+    const sure = pairs.length >= enough;
+    if (high < margin || (ratio < margin && high < WORTH) || (sure && (low > margin || pairs.length >= PAIRS_MOST * parts || over())) || over(HOPELESS)) break;
   }
-  return { ...judged(pairs, parts), parts, pairs: pairs.length, discards };
+  return { ...judged(pairs, parts), parts, sure: pairs.length >= enough, pairs: pairs.length, discards };
 }
 
 /** The kernel that candidates must beat: the bundle's own, or a winner of before. @type {Tune.RunnerOf} */
@@ -306,8 +335,10 @@ async function runnerOf(known) {
 
 /** @type {Tune.Attempt} */
 async function attempt({ spec, facts: given, forget, candidate, incumbent, margin }) {
-  const start = performance.now() - rested;
-  const spent = () => Math.max(0, performance.now() - rested - start);
+  looked = performance.now();
+  const start = worked;
+  const spent = () => workedUntilNow() - start;
+  const over = (/** @type {number} */ limit) => (times = 1) => spent() - prepared > times * limit;
   for (const old of forget) states.delete(old);
   const before = states.get(spec);
   if (!before) await prepare(/** @type {Tune.Facts} */ (given));
@@ -329,7 +360,10 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
     const bar = await quick(other);
     const time = await warm(runner, bar);
     // Far behind: not worth to know by how much.
-    if (time > FAR * bar && await quick(runner) > FAR * await quick(other)) return outcome('slower', { ratio: bar / time });
+    if (time > FAR * bar) {
+      const ratio = await quick(other) / await quick(runner);
+      if (ratio < 1 / FAR) return outcome('slower', { ratio });
+    }
     const wrong = await check(runner);
     if (wrong) {
       lay(facts);
@@ -337,11 +371,12 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
     }
     begin('random');
     const times = [bar, time];
-    const { ratio, low, high, first, second, ...more } = await compare(other, runner, times, margin, { pairs: PAIRS_LEAST, rounds: ROUNDS_LEAST, milliseconds: MEASURE_MOST });
+    const { ratio, low, high, first, second, sure, ...more } = await compare(other, runner, times, margin, over(VERDICT_AFTER));
     const found = { ratio, low, high, times: [first, second], ...more };
-    if (!(low > margin)) return outcome(high < 1 ? 'slower' : 'same', found);
-    const again = await compare(other, runner, times, 1, { pairs: PAIRS_LEAST, rounds: 1, milliseconds: CONFIRM_MOST });
-    if (!(again.ratio > margin && (again.low > 1 || again.parts > 1))) return outcome('same', found);
+    if (!(sure && low > margin)) return outcome(high < 1 ? 'slower' : 'same', found);
+    // The rounds of parts have confirmed each other; few pairs have luck.
+    const again = more.parts > 1 ? found : await compare(other, runner, times, 1, over(TRIAL_MOST));
+    if (!(again.ratio > margin && again.low > 1)) return outcome('same', found);
     known.set(candidate.digest, runner);
     return outcome('faster', { ...found, module });
   } catch (error) {
@@ -355,7 +390,7 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
 async function quick({ tiles, run }) {
   const parts = [];
   let [at, step, total, count] = [0, 1, 0, 0];
-  while (total < LOOK && parts.length < 64) {
+  while ((total < LOOK || parts.length < QUICK_LEAST) && total < QUICK_MOST) {
     const end = Math.min(tiles, at + step);
     const spent = timed(() => run(at, end), Infinity);
     if (spent > 0) {
@@ -364,9 +399,9 @@ async function quick({ tiles, run }) {
       parts.push(spent / (end - at));
     } else total += 0.05;
     at = end % tiles;
-    step = Math.min(tiles, step * 2);
+    if (!(spent > LOOK / 8)) step = Math.min(tiles, step * 2);
+    await breatheAfter(spent || 0);
   }
-  await breathe();
   return (parts.length ? Math.min(median(parts), total / Math.max(count, 1)) : total) * tiles;
 }
 

@@ -17,8 +17,9 @@ import { openTrials } from './trials.js';
 const MARGIN = 1.01;
 /** Kernels of less than this share of the time are left alone. */
 const LEAST_SHARE = 0.002;
-/** Profiles of each plan; each is a job of its own, so that runs need not wait long. */
+/** Profiles of each plan, and milliseconds after which one is enough.  Each is a job of its own, so that runs need not wait long. */
 const PROFILES = 3;
+const LONG = 60;
 /** Operations or bytes of a millisecond, for steps that are too short for the clock. */
 const GUESS = 1e7;
 /** Milliseconds before a lost source is opened again: doubled each time, up to the last. */
@@ -31,7 +32,9 @@ const TOP = 5;
 const FAREWELL = 3000;
 /** Trials after which what is known is kept, even if nothing was won. */
 const KEEP_EVERY = 8;
+/** Runs by which latency is measured, and the share of tuning time that they may take. */
 const LATENCY_RUNS = 5;
+const LATENCY_SHARE = 0.1;
 /** Nothing in these verdicts may be tried again. */
 const BAD = ['wrong', 'trapped', 'hung'];
 
@@ -91,6 +94,8 @@ async function session(engine, options, pace, signal, onEvent) {
   let first = null;
   /** @type {number | null} */
   let last = null;
+  /** Milliseconds that went into it. */
+  let looked = 0;
   /** @type {Promise<unknown>[]} */
   const reports = [];
   const trials = openTrials({
@@ -114,7 +119,7 @@ async function session(engine, options, pace, signal, onEvent) {
       const bucket = manifest.plans[plan].dims;
       /** @type {T.StepTime[][]} */
       const seen = [];
-      for (let time = 0; time < PROFILES; time++) {
+      for (let time = 0, from = pace.spent; time < PROFILES && (!time || pace.spent - from < LONG); time++) {
         await pace.turn();
         seen.push((await pace.job(() => engine.profile({ bucket, runs: 1 }))).steps);
       }
@@ -230,7 +235,7 @@ async function session(engine, options, pace, signal, onEvent) {
     source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
     if (adopted?.stays) {
       onEvent({ type: 'swap', spec, candidate, ratio: before * ratio });
-      await latency();
+      await latency(false);
     } else if (adopted) onEvent({ type: 'rollback', spec, candidate, ratio: adopted.before / adopted.after });
     if (adopted || BAD.includes(verdict) || round % KEEP_EVERY === 0) await save();
   }
@@ -253,17 +258,19 @@ async function session(engine, options, pace, signal, onEvent) {
     reports.push(source.report({ nonce: nonce(), spec, checksum: offer.checksum, top, gold }).catch(() => {}));
   }
 
-  /** Milliseconds of a whole run: the page's own if there were any, or else of some that nobody asked for. */
-  async function latency() {
+  /** Milliseconds of a whole run: the page's own if there were any, or else of some that nobody asked for, if those are `due`. */
+  async function latency(due = true) {
     const plan = targets.values().next().value?.plan ?? 0;
     let times = pace.recent(plan);
     if (times.length < LATENCY_RUNS) {
+      if (last && !due && looked > LATENCY_SHARE * pace.spent) return;
+      const from = pace.spent;
       times = [];
-      const atOnce = pace.whole ? LATENCY_RUNS : 1;
-      for (let run = 0; run < LATENCY_RUNS; run += atOnce) {
+      while (times.length < LATENCY_RUNS && (!times.length || pace.spent - from < LONG)) {
         await pace.turn();
-        times.push(...(await pace.job(() => engine.time({ bucket: manifest.plans[plan].dims, runs: atOnce, warmup: 0 }))).milliseconds);
+        times.push(...(await pace.job(() => engine.time({ bucket: manifest.plans[plan].dims, runs: 1, warmup: 0 }))).milliseconds);
       }
+      looked += pace.spent - from;
     }
     pace.forgetRuns();
     last = median(times);

@@ -192,7 +192,7 @@ export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type Pair = { part: number; first: number; second: number };
 export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
-export type Compare = (first: Runner, second: Runner, times: number[], margin: number, limits: { pairs: number; rounds: number; milliseconds: number }) => Promise<Judgement & { parts: number; pairs: number; discards: number }>;
+export type Compare = (first: Runner, second: Runner, times: number[], margin: number, over: (times?: number) => boolean) => Promise<Judgement & { parts: number; sure: boolean; pairs: number; discards: number }>;
 export type RunnerOf = (known: Kernel | null) => Promise<Runner>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;
@@ -236,7 +236,6 @@ export type Target = {
 export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
 export type Unless = <Value>(promise: Promise<Value>, signal: AbortSignal) => Promise<Value>;
 export interface Pace {
-  readonly whole: boolean;
   readonly spent: number;
   readonly latest: number;
   recent(plan: number): number[];

@@ -1,0 +1,218 @@
+"""Parts of the tuning loop that need no browser: adopting, and when it may go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from node import run
+
+ADOPT = """
+import { adopt } from 'TUNE/adopt.js';
+
+const { old, now, alone, fails } = <given>;
+const swaps = [];
+let [inside, asked] = ['old', 0];
+const engine = {
+  async swap([{ name }]) {
+    swaps.push(name);
+    inside = name;
+  },
+  async profile() {
+    asked++;
+    if (asked === fails) throw Object.assign(new Error('gone'), { code: 'host' });
+    const times = inside === 'new' ? now : old;
+    return { steps: [{ milliseconds: times.length > 1 ? times.shift() : times[0] }] };
+  },
+};
+const pace = { job: (work) => work() };
+const target = { bucket: {}, step: 3, milliseconds: 1, alone };
+const result = await adopt(engine, pace, target, { name: 'new' }, { name: 'old' }).catch((error) => ({ error: error.message }));
+console.log(JSON.stringify({ ...result, swaps, inside }));
+"""  # noqa: E501
+
+
+def adopt(**given: Any) -> dict[str, Any]:
+    usual: dict[str, Any] = {"old": [1.0], "now": [1.0], "alone": True, "fails": 0}
+    found: dict[str, Any] = run(ADOPT, given=usual | given)
+    return found
+
+
+def test_what_is_faster_stays() -> None:
+    found = adopt(now=[0.5])
+    assert found["stays"]
+    assert found["swaps"] == ["new"]
+    assert found["inside"] == "new"
+
+
+def test_what_is_slower_goes() -> None:
+    """Only after it was slower again and again."""
+    found = adopt(now=[1.5])
+    assert not found["stays"]
+    assert found["swaps"] == ["new", "old", "new", "old", "new", "old"]
+    assert found["inside"] == "old"
+    assert found["after"] == 1.5
+
+
+def test_one_slow_look_is_no_regress() -> None:
+    found = adopt(now=[3.0, 0.9])
+    assert found["stays"]
+    assert found["inside"] == "new"
+
+
+def test_a_step_that_cannot_run_alone_is_not_watched() -> None:
+    found = adopt(alone=False, now=[9.0])
+    assert found["stays"]
+    assert found["before"] is None
+
+
+@pytest.mark.parametrize("fails", [2, 3])
+def test_a_failure_in_between_leaves_the_old_kernel(fails: int) -> None:
+    found = adopt(now=[1.5], fails=fails)
+    assert found["error"] == "gone"
+    assert found["inside"] == "old"
+
+
+PACE = """
+import { makePace } from 'TUNE/pace.js';
+
+let clock = 1000;
+performance.now = () => clock;
+const engine = { onjob() {} };
+const told = [];
+const stop = new AbortController();
+const pace = makePace({ engine, budget: <budget>, stop, onEvent: () => {} });
+pace.guard({ pause: (on) => told.push(on) });
+const settled = async (promise) => {
+  let state = 'waits';
+  promise.then(() => (state = 'goes'), () => (state = 'ends'));
+  await new Promise((resolve) => setTimeout(resolve, 30));
+  return state;
+};
+const seen = { first: await settled(pace.turn()) };
+pace.spend(-5e6);
+pace.spend(NaN);
+pace.spend(Infinity);
+seen.spent = pace.spent;
+pace.spend(100);
+seen.owes = await settled(pace.turn());
+clock += 100 / <budget> + 1;
+seen.paid = await settled(pace.turn());
+clock -= 1e9;
+seen.backwards = await settled(pace.turn());
+clock += 1e9;
+engine.onjob(1);
+seen.run = await settled(pace.turn());
+seen.told = told.slice();
+engine.onjob(0, 2, 7.5);
+seen.told.push(told.at(-1));
+seen.idle = await settled(pace.turn());
+seen.recent = [pace.latest, pace.recent(2), pace.recent(1)];
+const own = pace.job(async () => {
+  engine.onjob(1);
+  seen.own = told.at(-1);
+  engine.onjob(0);
+  return 'done';
+});
+seen.job = await own;
+const waiting = settled(pace.turn());
+engine.onjob(-1);
+await waiting;
+seen.disposed = await settled(pace.turn());
+console.log(JSON.stringify(seen));
+process.exit(0);
+"""
+
+
+def test_when_tuning_may_go_on() -> None:
+    found = run(PACE, budget=0.05)
+    assert found["first"] == "goes"
+    assert found["spent"] == 0
+    assert found["owes"] == "waits"
+    assert found["paid"] == "goes"
+    assert found["backwards"] == "goes"
+    assert found["run"] == "waits"
+    assert found["told"] == [False, True, False]
+    assert found["idle"] == "goes"
+    assert found["recent"] == [2, [7.5], []]
+    assert found["own"] is False
+    assert found["job"] == "done"
+    assert found["disposed"] == "ends"
+
+
+INPUTS = """
+import { difference, filled } from 'TUNE/inputs.js';
+
+const given = (more) => ({ dtype: 'f32', size: 4000, bytes: 16000, limit: 0, extent: 0, real: null, ...more });
+const floats = (set, more) => new Float32Array(filled(given(more), set, 3).buffer);
+const edge = floats('edge', {});
+const special = floats('special', {});
+const bytes = (more) => new Int8Array(filled(given({ dtype: 'i8', ...more }), 'edge', 3).buffer);
+const indices = new BigInt64Array(filled(given({ dtype: 'i64', extent: 5 }), 'random', 3).buffer);
+const wanted = Float32Array.of(1, 100, NaN, Infinity);
+const differs = (found) => difference(Float32Array.from(found), wanted, 'f32', true) !== '';
+console.log(JSON.stringify({
+  equal: String(floats('random', {})) === String(floats('random', {})),
+  zeros: edge.subarray(0, 500).every((x) => x === 0),
+  negative: edge.some((x) => x < 0), large: edge.some((x) => x >= 1000), denormal: edge.some((x) => x > 0 && x < 1.2e-38),
+  nan: special.some(Number.isNaN), infinite: special.includes(Infinity), most: special.filter(Number.isFinite).length > 3900,
+  ends: [Math.min(...bytes({})), Math.max(...bytes({}))], limited: [Math.min(...bytes({ limit: 63 })), Math.max(...bytes({ limit: 63 }))],
+  indices: indices.every((x) => x >= 0n && x < 5n) && indices.includes(4n),
+  same: differs([1, 100, NaN, Infinity]), rounding: differs([1.001, 100, NaN, Infinity]), off: differs([1.01, 100, NaN, Infinity]),
+  lostNan: differs([1, 100, 0, Infinity]), newNan: differs([NaN, 100, NaN, Infinity]), sign: differs([1, 100, NaN, -Infinity]),
+  exact: difference(Int32Array.of(1), Int32Array.of(2), 'i32', false), rounded: difference(Int8Array.of(1), Int8Array.of(2), 'i8', true),
+}));
+"""  # noqa: E501
+
+
+def test_inputs_and_comparison() -> None:
+    found = run(INPUTS)
+    for name in [
+        "equal",
+        "zeros",
+        "negative",
+        "large",
+        "denormal",
+        "nan",
+        "infinite",
+        "most",
+        "indices",
+    ]:
+        assert found[name], name
+    assert found["ends"] == [-128, 127]
+    assert found["limited"] == [-63, 63]
+    assert not found["same"]
+    assert not found["rounding"]
+    assert all(found[name] for name in ("off", "lostNan", "newNan", "sign"))
+    assert found["exact"]
+    assert found["rounded"] == ""
+
+
+FRAMES = """
+import { decode, encode } from 'TUNE/frames.js';
+
+const frame = encode({ type: 'kernel', text: 'ü' }, Uint8Array.of(1, 2), Uint8Array.of(3));
+const { header, payload } = decode(frame.buffer);
+const damaged = [[], [1], [255, 255, 255, 255], [2, 0, 0, 0, 123], [1, 0, 0, 0, 200]];
+const broken = damaged.map((bytes) => {
+  try {
+    decode(Uint8Array.from(bytes).buffer);
+    return '';
+  } catch (error) {
+    return error.code;
+  }
+});
+console.log(JSON.stringify({ header, payload: [...payload], bytes: [...frame], broken }));
+"""
+
+
+def test_frames() -> None:
+    """The same as Python's."""
+    import msgspec
+
+    found = run(FRAMES)
+    assert found["header"] == {"type": "kernel", "text": "ü"}
+    assert found["payload"] == [1, 2, 3]
+    header = msgspec.json.encode({"type": "kernel", "text": "ü"})
+    assert bytes(found["bytes"]) == len(header).to_bytes(4, "little") + header + b"\1\2\3"
+    assert found["broken"] == ["network"] * 5
