@@ -303,6 +303,16 @@ def test_page_tunes_by_itself(visit: Visit, whole: Path, mode: str) -> None:
     assert {verdict for _, _, verdict, *_ in found["trials"]} <= VERDICTS
 
 
+def test_page_runs_a_model_of_tokens(visit: Visit, library: Library, tmp_path: Path) -> None:
+    """Integer inputs, buckets; nothing to tune was built."""
+    site = library.copied("bert", tmp_path / "site")
+    write_pages(site)
+    with plain(tmp_path) as url:
+        found = visit(f"{url}/site/?tune=none").do("staticPage")
+    assert found["state"].startswith("ready")
+    assert found["threads"] >= 1
+
+
 def test_page_says_what_is_wrong(visit: Visit, whole: Path, tmp_path: Path) -> None:
     site = shutil.copytree(whole, tmp_path / "site")
     remove_index(site)
