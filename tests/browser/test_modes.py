@@ -224,7 +224,7 @@ def test_client_makes_every_kind_of_kernel(visit: Visit, library: Library) -> No
         given = {"bundle": running.bundle("bert")}
         hello = hello_of(bundle)
         found = page.do(
-            "source", base=f"{running.url}/", kind="pyodide", given=given, hello=hello, count=40
+            "source", base=f"{running.url}/", kind="pyodide", given=given, hello=hello, count=16
         )
         assert "error" not in found, found["error"]
         assert not running.server.violations
