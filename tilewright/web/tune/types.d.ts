@@ -203,7 +203,7 @@ export type Judged = (pairs: Pair[], parts: number, sure?: number) => Judgement;
 // The device.
 
 export type DeviceFacts = { kind: string; vendor: string; architecture: string; features: string[]; l1: number };
-export type FactsOf = (info: Engine.Info, l1: number) => DeviceFacts;
+export type FactsOf = (info: Pick<Engine.Info, 'features' | 'variant'>, l1: number) => DeviceFacts;
 export type Classify = (table: DeviceClass[], facts: DeviceFacts, variant: string) => string;
 
 // Frames, and what the device keeps.
