@@ -34,8 +34,8 @@ export async function findSentenceBundle() {
 }
 
 /**
- * The bundle as this device gets it: with its class, whose winners the server may have linked in.  Offline
- * it may be that only the plain one was kept.
+ * The bundle as this device gets it: perhaps with the winners of its class.  Offline, or at a server that has no
+ * tuning any more, it is the plain one.
  * @param {string} url
  */
 async function found(url) {
@@ -43,7 +43,7 @@ async function found(url) {
   try {
     return { address, manifest: await inspect(address) };
   } catch (error) {
-    if (address === url || !(error instanceof EngineError) || error.code !== 'network') throw error;
+    if (address === url) throw error;
     return { address: url, manifest: await inspect(url) };
   }
 }

@@ -1,6 +1,6 @@
-// Which kernels a visit starts with: a bundle's address with the class of this device and its browser.
-// Input: the address of a bundle.  Output: the same with a query, by which a server with a kernel database gives
-// the bundle with the winners of that class; others ignore it.  Only the class's id leaves the device.
+// Which kernels a visit starts with: where a bundle lies for devices of this class and browsers of this kind.
+// Input: the address of a bundle.  Output: the one at which a server with a kernel database gives the same bundle
+// with the winners of that class.  Only the class's id leaves the device.
 
 import { probeHost } from '../engine/engine.js';
 import { classify, factsOf, l1Bytes } from './device.js';
@@ -14,7 +14,8 @@ const CLASSES = '/api/classes';
  */
 export async function addressFor(url) {
   const device = await knownClass();
-  return device ? `${url}?${new URLSearchParams({ class: device, browser: browserFamily() })}` : url;
+  const name = url.split('/').at(-2);
+  return device && name ? `/tuned/${device}/${browserFamily()}/${name}/` : url;
 }
 
 /** What an earlier visit found out, or else a probe of some 20 ms; '' where the server has no classes. */
