@@ -74,7 +74,7 @@ export class TuningView {
     const gain = gainOf(slot);
     const cells = [
       change ? `default → #${change.candidate}${change.mark === 'extended' ? ' (extended)' : ''}` : tried ? 'default' : '–',
-      change ? gainText(gain) : tried ? 'best already' : '–',
+      tried ? gainText(gain) : '–',
       gflops > 0 ? (gflops * gain).toFixed(1) : '–',
       String(tried),
     ];

@@ -76,7 +76,11 @@ export type Options = {
   signal?: AbortSignal;
 };
 export type Event =
-  | { type: 'start'; class: string; kernels: { spec: number; kind: string; shape: string; node: string; share: number }[] }
+  | {
+    type: 'start'; class: string;
+    /** `milliseconds`: of the bundle's own kernel. */
+    kernels: { spec: number; kind: string; shape: string; node: string; share: number; flops: number; milliseconds: number }[];
+  }
   | {
     type: 'trial'; round: number; spec: number; candidate: number; mark: Mark; schedule: string; verdict: Verdict;
     /** NaN where nothing was measured. */
