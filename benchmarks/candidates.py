@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=6)
     parser.add_argument("--length", type=int, default=128)
     args = parser.parse_args()
-    rows = [row("K0-K3", paper_kernels(), 20)]
+    rows = [row("K0-K3", paper_kernels(), 4 * args.sample)]
     rows += [row(m.stem, model_kernels(m, args.length), args.sample) for m in args.models]
     common.merge("candidates", rows, ("name",))
 
