@@ -38,7 +38,7 @@ Ints = NDArray[np.int64]
 
 CLIENTS = 10_000
 CLASSES = 20
-KERNELS = 4
+KERNELS = 8
 NOISY = 0.3
 MALICIOUS = 0.2
 DAYS = 5
@@ -112,6 +112,13 @@ def truth(random: np.random.Generator, devices: int) -> Truth:
     return Truth(own, wrong, target)
 
 
+def sure(free: Ints) -> Floats:
+    """Student's t for 99 % (Cornish and Fisher's series): what few pairs say is worth less."""
+    z = SURE
+    found: Floats = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    return found
+
+
 def compare(
     random: np.random.Generator, truth: Floats, loud: NDArray[np.bool_], margin: float
 ) -> tuple[Floats, Floats, Floats]:
@@ -125,7 +132,7 @@ def compare(
     number = np.arange(1, PAIRS_MOST + 1)
     mean = np.cumsum(pairs, axis=1) / number
     variance = np.maximum(np.cumsum(pairs**2, axis=1) / number - mean**2, 0.0)
-    half = SURE * np.sqrt(variance / np.maximum(number - 1, 1))
+    half = sure(np.maximum(number - 1, 1)) * np.sqrt(variance / np.maximum(number - 1, 1))
     looked = slice(PAIRS_LEAST - 1, None, 2)
     mean, half = mean[:, looked], half[:, looked]
     decided = (mean - half > margin) | (mean + half < margin)
@@ -138,11 +145,17 @@ def compare(
 
 @dataclass
 class Counts:
-    """What honest clients did; `slower`: a kernel that is slower than what they had before."""
+    """What honest clients did; `slower`: a kernel that is slower than what they had before.
+
+    crowd: of these the kernels that the crowd named;  worst: speed of the slowest over the one
+    before;  offered: times that the crowd had a default, bad: slower than the bundle's own or wrong
+    """
 
     adopted: int = 0
     adopted_slower: int = 0
     adopted_wrong: int = 0
+    adopted_crowd: int = 0
+    adopted_crowd_slower: int = 0
     worst: float = 1.0
     offered: int = 0
     offered_bad: int = 0
@@ -186,6 +199,9 @@ def tune(
         have[busy[won]], have_ratio[busy[won]] = tried[won], have_ratio[busy[won]] + ratio[won]
         counts.adopted += len(won)
         counts.adopted_slower += int((gain[won] < 0).sum())
+        crowds = np.isin(tried[won], first)
+        counts.adopted_crowd += int(crowds.sum())
+        counts.adopted_crowd_slower += int((crowds & (gain[won] < 0)).sum())
         counts.adopted_wrong += int(what.wrong[mine[won], tried[won]].sum())
         counts.worst = float(np.exp(gain[won]).min(initial=counts.worst))
     return [tuple(sorted(votes, key=lambda v: -v.ratio)[:TOP]) for votes in found]

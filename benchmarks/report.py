@@ -127,8 +127,15 @@ def sizes(record: Record) -> str:
 
 def crowd(record: Record) -> str:
     """One line per scenario, all classes and seeds together."""
-    head = ["liars", "clients", "keys", "default within 3 %", "bad default", "worst default"]
-    head += ["adopted", "slower", "worst", "wrong"]
+    head = ["scenario", "clients", "keys", "default within 3 %", "bad default", "adopted"]
+    head += [
+        "of these slower",
+        "worst",
+        "the crowd's",
+        "of these slower",
+        "wrong",
+        "offers refused",
+    ]
     rows = []
     for name in dict.fromkeys(r["scenario"] for r in record["rows"]):
         found = [r for r in record["rows"] if r["scenario"] == name]
@@ -140,13 +147,16 @@ def crowd(record: Record) -> str:
             [
                 name,
                 f"{total('clients'):,}",
-                f"{total('keys')}",
+                str(total("keys")),
                 f"{total('within') / total('keys') * 100:.1f} %",
-                f"{total('bad')}",
-                f"{min(r['worst_default'] for r in found) * 100:.1f} %",
-                *(f"{total(key):,}" for key in ("adopted", "adopted_slower")),
+                str(total("bad")),
+                f"{total('adopted'):,}",
+                str(total("adopted_slower")),
                 f"{min(r['worst'] for r in found) * 100:.1f} %",
-                f"{total('adopted_wrong')}",
+                f"{total('adopted_crowd'):,}",
+                str(total("adopted_crowd_slower")),
+                str(total("adopted_wrong")),
+                f"{total('offered_bad') / max(1, total('offered')) * 100:.1f} %",
             ]
         )
     return table(head, rows)

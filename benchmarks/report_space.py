@@ -223,9 +223,10 @@ _TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
     ),
     "server": (
         "The server's part of a round",
-        ["kernel", "candidates", "space ms", "one candidate ms", "most", "bytes", "most"],
-        ("subject", "candidates", "space_ms", "median_ms", "most_ms", "median_bytes",
-         "most_bytes"),
+        ["kernel", "candidates", "space ms", "one candidate ms", "most",
+         "processor ms", "most", "bytes", "most"],
+        ("subject", "candidates", "space_ms", "median_ms", "most_ms", "cpu_ms", "cpu_most_ms",
+         "median_bytes", "most_bytes"),
     ),
     "model": (
         "Whole models, all of the time given to tuning",

@@ -256,19 +256,17 @@ def row(
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def measure(host: str, names: Sequence[str], device: DeviceClass) -> list[dict[str, Any]]:
-    engine, found = engine_of(host), []
-    for name in names:
-        step = SUBJECTS[name]()
-        space = space_of(step.kernel, device)
-        with tempfile.TemporaryDirectory(prefix="tilewright-space-") as folder:
-            path = written(step, space.schedules, device, Path(folder) / "bundle")
-            check(path)
-            with open_timers(host, [path], 1) as (timer,):
-                timed = sweep(timer, len(space.schedules))
-        found.append(row(host, engine, name, step, space, timed))
-        shown = {k: found[-1][k] for k in ("host", "kernel", "candidates", "rounds")}
-        print(shown, found[-1]["default"]["share"], found[-1]["optimum"]["schedule"], flush=True)
+def measure(host: str, name: str, device: DeviceClass) -> dict[str, Any]:
+    step = SUBJECTS[name]()
+    space = space_of(step.kernel, device)
+    with tempfile.TemporaryDirectory(prefix="tilewright-space-") as folder:
+        path = written(step, space.schedules, device, Path(folder) / "bundle")
+        check(path)
+        with open_timers(host, [path], 1) as (timer,):
+            timed = sweep(timer, len(space.schedules))
+    found = row(host, engine_of(host), name, step, space, timed)
+    shown = {k: found[k] for k in ("host", "kernel", "candidates", "rounds")}
+    print(shown, found["default"]["share"], found["optimum"]["schedule"], flush=True)
     return found
 
 
@@ -306,10 +304,11 @@ def main() -> None:
     for host in args.host or timing_hosts():
         if args.cross:
             swept = json.loads((common.RESULTS / "space.json").read_text())["rows"]
-            print(common.merge("shapes", cross(host, device, swept), ("host", "kernel")))
+            path = common.merge("shapes", cross(host, device, swept), ("host", "kernel"))
             continue
-        rows = measure(host, args.kernel or list(SUBJECTS), device)
-        print(common.merge("space", rows, ("host", "kernel")))
+        for name in args.kernel or SUBJECTS:
+            path = common.merge("space", [measure(host, name, device)], ("host", "kernel"))
+    print(path)
 
 
 if __name__ == "__main__":

@@ -478,6 +478,57 @@ const SCENARIOS = {
     }));
   },
 
+  /** Sets a value of a form's element, as a person does. */
+  select: ({ page }, { selector, value }) => page.select(selector, value),
+
+  async type({ page }, { selector, text }) {
+    await page.$eval(selector, (box, value) => {
+      box.value = value;
+      box.dispatchEvent(new Event('input', { bubbles: true }));
+    }, text);
+  },
+
+  /** Sets globals of the page, which stand-ins of the tests look at; gives one back. */
+  globals: ({ page }, { values = {}, name = '' }) => page.evaluate((values, name) => {
+    Object.assign(globalThis, values);
+    return globalThis[name] ?? null;
+  }, values, name),
+
+  /** What the tuning panel shows, once it is in one of these states and has so many rounds. */
+  async tuning({ page }, { states, rounds = 0 }) {
+    await page.waitForFunction((states, rounds) => {
+      const { state, rounds: now = 0 } = document.getElementById('tuning').dataset;
+      return states.includes(state) && Number(now) >= rounds;
+    }, { timeout: PATIENCE }, states, rounds);
+    return page.evaluate(() => {
+      const shown = (/** @type {string} */ id) => document.getElementById(id).checkVisibility();
+      const canvas = document.querySelector('#tuning-chart canvas');
+      const pixels = canvas ? new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer) : [];
+      return {
+        ...document.getElementById('tuning').dataset,
+        text: document.getElementById('tuning-text').textContent,
+        buttons: ['tune', 'tune-pause', 'tune-stop', 'tune-forget'].filter(shown),
+        chart: { ...document.getElementById('tuning-chart').dataset, label: document.getElementById('tuning-chart').getAttribute('aria-label') },
+        colours: new Set(pixels).size,
+        rows: Array.from(document.querySelectorAll('#tuning-rows > tr'), (row) => ({ ...row.dataset, cells: Array.from(row.cells, (cell) => cell.innerText) })),
+      };
+    });
+  },
+
+  /** The page of device classes, once it has something to say. */
+  async classes({ page }, { states = ['ready', 'empty', 'error'] }) {
+    await page.waitForSelector(states.map((/** @type {string} */ state) => `#classes[data-state="${state}"]`).join(', '), { timeout: PATIENCE });
+    return page.evaluate(() => ({
+      state: document.getElementById('classes').dataset.state,
+      text: document.getElementById('classes-text').textContent,
+      empty: document.getElementById('classes-empty').innerText,
+      head: Array.from(document.querySelectorAll('#classes-head th[data-class]'), ({ dataset }) => `${dataset.class} ${dataset.browser}`),
+      rows: Array.from(document.querySelectorAll('#classes-rows > tr'), (row) => Array.from(row.cells, (cell) => cell.innerText)),
+    }));
+  },
+
+  dark: ({ page }) => page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'dark' }]),
+
   /** What lies outside of the page's width, but for what its box lets people scroll to. */
   async layout({ page }, { screenshot }) {
     await page.screenshot({ path: screenshot, fullPage: true });

@@ -224,7 +224,7 @@ def test_client_makes_every_kind_of_kernel(visit: Visit, library: Library) -> No
         given = {"bundle": running.bundle("bert")}
         hello = hello_of(bundle)
         found = page.do(
-            "source", base=f"{running.url}/", kind="pyodide", given=given, hello=hello, count=40
+            "source", base=f"{running.url}/", kind="pyodide", given=given, hello=hello, count=16
         )
         assert "error" not in found, found["error"]
         assert not running.server.violations
@@ -301,6 +301,16 @@ def test_page_tunes_by_itself(visit: Visit, whole: Path, mode: str) -> None:
     assert found["isolated"]
     assert {(int(spec), int(number)) for spec, number, *_ in found["trials"]} == known
     assert {verdict for _, _, verdict, *_ in found["trials"]} <= VERDICTS
+
+
+def test_page_runs_a_model_of_tokens(visit: Visit, library: Library, tmp_path: Path) -> None:
+    """Integer inputs, buckets; nothing to tune was built."""
+    site = library.copied("bert", tmp_path / "site")
+    write_pages(site)
+    with plain(tmp_path) as url:
+        found = visit(f"{url}/site/?tune=none").do("staticPage")
+    assert found["state"].startswith("ready")
+    assert found["threads"] >= 1
 
 
 def test_page_says_what_is_wrong(visit: Visit, whole: Path, tmp_path: Path) -> None:

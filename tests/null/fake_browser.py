@@ -50,11 +50,16 @@ def main() -> None:
 def answer(socket: ClientConnection, ask: dict) -> None:
     number, params = ask["id"], ask["params"]
     frames = [socket.recv() for _ in params.get("inputs", ())]
+    if ask["method"] == "tune":
+        tune(socket, number, params)
+        return
     if ask["method"] == "load":
         for _ in range(4 if MODE == "slow" else 1):
             time.sleep(0.4 if MODE == "slow" else 0)
             socket.send(json.dumps({"progress": {"id": number, "loadedBytes": 1}}))
-        result = {"handle": 1, "info": {"url": params["url"], "options": params["options"]}}
+        info = {"url": params["url"], "options": params["options"]}
+        info |= {"name": "fake", "features": {"threads": params["options"].get("threads", 1)}}
+        result = {"handle": 1, "info": info}
     elif ask["method"] == "run":
         if MODE == "crash":
             sys.exit("out of memory")
@@ -67,6 +72,9 @@ def answer(socket: ClientConnection, ask: dict) -> None:
         times = {"bucket": {"n": 16}, "milliseconds": 1.0, "run": 1}
         times |= {"firstMilliseconds": 3.0, "totalMilliseconds": 2.0}
         result = {"outputs": params["inputs"], **times}
+    elif ask["method"] == "profile":
+        times = [(3, 0.5), (5, 0.2), (3, 0.5), (8, 0.9)]
+        result = {"steps": [{"spec": s, "milliseconds": t} for s, t in times]}
     elif ask["method"] == "asset":
         frames = [b"file"]
         about = {"name": params["name"], "dtype": "u8", "shape": [4], "bytes": 4}
@@ -76,6 +84,46 @@ def answer(socket: ClientConnection, ask: dict) -> None:
     socket.send(json.dumps({"id": number, "result": result}))
     for frame in frames:
         socket.send(frame)
+
+
+def tune(socket: ClientConnection, number: int, params: dict) -> None:
+    """A session of two kernels; with FAKE_MODE=tune it goes on until it is aborted."""
+
+    def tell(**event: object) -> None:
+        socket.send(json.dumps({"progress": {"id": number, "event": event}}))
+
+    named = [
+        {"spec": 3, "kind": "matmul", "shape": "16x384x384", "node": "a/MatMul", "share": 0.6},
+        {"spec": 5, "kind": "rows", "shape": "16x384", "node": "a/Softmax", "share": 0.1},
+    ]
+    tell(type="start", **{"class": "wasm-x86-relaxed-32k"}, kernels=named)
+    tell(type="latency", round=0, milliseconds=10.0)
+    for at, (verdict, ratio) in enumerate([("slower", 0.8), ("faster", 1.25), ("wrong", 1.0)]):
+        about = {"round": at + 1, "spec": 3, "candidate": at + 6, "schedule": f"x0={at}"}
+        tell(type="trial", verdict=verdict, ratio=ratio, **about)
+        if verdict == "faster":
+            tell(type="swap", spec=3, candidate=7, ratio=ratio)
+            tell(type="latency", round=at + 1, milliseconds=8.8)
+    if "FAKE_TOLD" in os.environ:
+        Path(os.environ["FAKE_TOLD"]).touch()
+    aborted = MODE == "tune" and json.loads(socket.recv())
+    default = {"candidate": 0, "milliseconds": 2.0, "gflops": 20.0}
+    current = {"candidate": 7, "schedule": "x0=1", "milliseconds": 1.6, "gflops": 25.0}
+    kernels = [
+        {"spec": 3, "kind": "matmul", "shape": "16x384x384", "node": "a/MatMul"}
+        | {"default": default, "current": current, "gain": 1.25, "tried": 3},
+        {"spec": 5, "kind": "rows", "shape": "16x384", "node": "a/Softmax"}
+        | {"default": default, "current": default, "gain": 1.0, "tried": 0},
+    ]
+    summary = {
+        "rounds": 3, "seconds": 0.5, "class": "wasm-x86-relaxed-32k",
+        "kernels": kernels, "before": 10.0, "after": 8.8, "asked": params["options"],
+    }  # fmt: skip
+    if aborted:
+        assert aborted["method"] == "abort"
+        assert aborted["params"] == {"request": number}
+        socket.send(json.dumps({"id": aborted["id"], "result": {"aborted": True}}))
+    socket.send(json.dumps({"id": number, "result": {"summary": summary}}))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.hosts.browser_find import find
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     page
@@ -26,6 +28,8 @@ PAGES = sorted(
 )
 MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"
 LONG = ("serve",)
+#: Commands that start a browser.
+BROWSER = ("tune",)
 CLI = "from tilewright.cli import main; main()"
 
 
@@ -55,6 +59,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("page", "command"), OURS, ids=[f"{p}: {c[:50]}" for p, c in OURS])
 def test_command_runs(page: Path, command: str, place: Path) -> None:
     words = shlex.split(command.removeprefix("uv run ").removeprefix("tilewright "))
+    if words[0] in BROWSER and find("chromium") is None:
+        pytest.skip("needs Chromium")
     # the tiny model knows no long texts
     words = [re.sub(r"^n=[\d,]+$", "n=8,16", word) for word in words]
     if words[0] != "build" and "bundle" in words and not (place / "bundle").exists():

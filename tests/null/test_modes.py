@@ -30,6 +30,7 @@ from tilewright.targets.wasm import TARGETS
 from tilewright.tuning import source
 from tilewright.tuning.candidates import build, kernels_of, space_of
 from tilewright.tuning.folder import wanted, write_candidates
+from tilewright.tuning.relink import relink
 
 NARROW, WIDE = "wasm-x86-relaxed-32k", "wasm-x86-relaxed"
 
@@ -103,6 +104,21 @@ def test_what_no_class_needs_any_more_goes(bundle: Bundle) -> None:
     new = set(files_below(bundle.folder / "tuning"))
     assert len(old - new) > 10
     bundle.verify()
+
+
+def test_relinked_bundle_starts_elsewhere(bundle: Bundle, tmp_path: Path) -> None:
+    """What it already has is its default, and is not tried."""
+    device = find(NARROW)
+    (kernel,) = kernels_of(bundle)
+    space = space_of(kernel, device)
+    best = space.order[2]
+    write(relink(bundle, device, {0: space.schedules[best]}), tmp_path / "again")
+    again = open_bundle(tmp_path / "again")
+    write_candidates(again, [device])
+    index = read_json(again.folder / "tuning" / "index.json")
+    (listed,) = read_json(again.folder / "tuning" / index["spaces"][NARROW]["file"])["kernels"]
+    assert listed["default"] == best
+    assert listed["order"] == [n for n in space.order if n != best]
 
 
 def test_wanted_classes() -> None:

@@ -10,7 +10,8 @@ import tilewright
 WEB = Path(tilewright.__file__).parent / "web"
 ENGINE_BYTES = 60_000
 #: What no page fetches: documentation, types, and the service worker itself.
-NOT_FETCHED = {"LICENSE", "README.md", "tokenizers.min.d.mts", "types.d.ts", "sw.js"}
+NOT_FETCHED = {"LICENSE", "README.md", "sw.js"}
+TYPES = (".d.ts", ".d.mts")
 #: The server's answers that are no files.
 COMPUTED = {"/api/bundles"}
 
@@ -29,12 +30,33 @@ def kept_files() -> set[str]:
 def files_of(folder: str, prefix: str) -> set[str]:
     root = WEB / folder
     names = (p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
-    return {f"{prefix}{name}" for name in names if name.rpartition("/")[2] not in NOT_FETCHED}
+    fetched = (n for n in names if n.rpartition("/")[2] not in NOT_FETCHED)
+    return {f"{prefix}{name}" for name in fetched if not name.endswith(TYPES)}
+
+
+def imported(file: Path, found: set[Path]) -> set[Path]:
+    """Files that this one leads to: what it imports, now or on demand, and its workers."""
+    if file in found or not file.exists():
+        return found
+    found.add(file)
+    named = r"(?:from |import\(|import |new URL\()'(\.[^']+\.js)'"
+    for name in re.findall(named, file.read_text()):
+        imported((file.parent / name).resolve(), found)
+    return found
+
+
+def tuner_files() -> set[str]:
+    """Of web/tune, what the page and the engine lead to: not the sources that other pages use."""
+    found: set[Path] = set()
+    for file in (*(WEB / "page").glob("*.js"), *(WEB / "engine").glob("*.js")):
+        imported(file.resolve(), found)
+    return {f"/tune/{f.name}" for f in found if f.parent.name == "tune"}
 
 
 def test_service_worker_keeps_every_file() -> None:
-    page = {"/" if f == "/index.html" else f for f in files_of("page", "/")}
+    page = {f.removesuffix("index.html").removesuffix(".html") for f in files_of("page", "/")}
     served = page | files_of("engine", "/engine/") | files_of("vendor", "/vendor/")
+    served |= tuner_files()
     assert kept_files() == served | COMPUTED
 
 

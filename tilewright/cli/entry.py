@@ -23,6 +23,7 @@ from tilewright.cli import (
     serving,
     space,
     tools,
+    tune,
 )
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, print_answer, print_error
@@ -44,6 +45,7 @@ for _command in (
     primitives.primitives,
     space.space,
     space.relink,
+    tune.tune,
     tools.doctor,
 ):
     app.command()(_command)

@@ -74,7 +74,7 @@ def serve(
         open_bundle(folder)
     tuning = Tuning(
         makers=makers(compile_workers),
-        store=_store(store),
+        store=open_store(store),
         secret=source_key,
         origins=frozenset(allow_origin or ()),
     )
@@ -89,7 +89,7 @@ def serve(
     serve_app(app, host, port, ready)
 
 
-def _store(url: str) -> Callable[[], Store] | None:
+def open_store(url: str) -> Callable[[], Store] | None:
     """Opens the store.  One that is only unreachable or busy is tried again while serving."""
     if not url:
         return None

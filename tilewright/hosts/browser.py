@@ -21,12 +21,14 @@ from tilewright.bundle import is_bundle, open_bundle
 from tilewright.hosts.browser_find import Browser, require
 from tilewright.hosts.browser_link import RESTART, Json, Link, Progress, Reply, describe, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
-from tilewright.server import BackgroundServer, create_app
+from tilewright.server import BackgroundServer, Tuning, create_app
+from tilewright.server.tune import SOCKET
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Result = TypeVar("Result")
 START_SECONDS = 90.0
 CLOSE_SECONDS = 3.0
+ABORT_SECONDS = 10.0
 EXIT_SECONDS = 0.5
 
 
@@ -56,6 +58,7 @@ class BrowserHost:
 
     timeout:   the longest silence in seconds while a request runs
     isolation: False serves the page without isolation headers
+    tuning:    what the server needs for `BrowserModel.tune`
     """
 
     def __init__(
@@ -64,10 +67,12 @@ class BrowserHost:
         *,
         timeout: float = 120.0,
         isolation: bool = True,
+        tuning: Tuning | None = None,
     ) -> None:
         self.browser = require(browser) if isinstance(browser, str) else browser
         self.timeout = timeout
         self.isolation = isolation
+        self.tuning = tuning
         self.info: Json = {}
         self._bundles: dict[str, Path] = {}
         self._names = itertools.count(1)
@@ -76,7 +81,12 @@ class BrowserHost:
         self._process: BrowserProcess | None = None
 
     def __enter__(self) -> BrowserHost:
-        app = create_app(self._bundles, host_socket=self._link.socket, isolation=self.isolation)
+        app = create_app(
+            self._bundles,
+            host_socket=self._link.socket,
+            tuning=self.tuning,
+            isolation=self.isolation,
+        )
         with ExitStack() as stack:
             server = stack.enter_context(BackgroundServer(app))
             url = f"{server.url}/host/host.html?token={self._link.token}"
@@ -130,11 +140,12 @@ class BrowserHost:
         params: Json,
         frames: tuple[memoryview, ...] = (),
         on_progress: Progress | None = None,
+        grace: float = 0,
     ) -> Reply:
-        """One request of the host protocol."""
+        """One request of the host protocol; see `Link.request`."""
         return self._explained(
             lambda: self._link.request(
-                method, params, frames, timeout=self.timeout, on_progress=on_progress
+                method, params, frames, timeout=self.timeout, on_progress=on_progress, grace=grace
             )
         )
 
@@ -193,6 +204,19 @@ class BrowserModel:
         """The plan's steps with their times."""
         steps: list[Json] = self._ask("profile", bucket, runs=runs).result["steps"]
         return steps
+
+    def tune(self, options: Json, on_event: Progress) -> Json:
+        """Tunes the model's kernels; `on_event` gets each event of the page's tuner.
+
+        options: those of `tune` in web/tune/tuner.js: seconds, budget, specs, report
+        Ctrl-C ends it early.  The summary says so (`cancelled`); what was found until then counts.
+        """
+        source = {"kind": "socket", "url": SOCKET}
+        params = {"handle": self.handle, "source": source, "options": options}
+        reply = self.host.request(
+            "tune", params, on_progress=lambda p: on_event(p["event"]), grace=ABORT_SECONDS
+        )
+        return {**reply.result["summary"], "cancelled": reply.aborted}
 
     def asset(self, name: str) -> bytes:
         """A file that came with the bundle."""

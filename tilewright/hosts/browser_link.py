@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,10 +35,11 @@ _ERRORS = {kind.code: kind for kind in TilewrightError.__subclasses__()}
 
 @dataclass(frozen=True)
 class Reply:
-    """A result and its binary frames."""
+    """A result and its binary frames; `aborted` if Ctrl-C made the page end early."""
 
     result: Json
     frames: list[bytes]
+    aborted: bool = False
 
 
 @dataclass
@@ -100,8 +101,12 @@ class Link:
         *,
         timeout: float,
         on_progress: Progress | None = None,
+        grace: float = 0,
     ) -> Reply:
-        """One request; `timeout` is the longest silence, progress counts as a sign of life."""
+        """One request; `timeout` is the longest silence, progress counts as a sign of life.
+
+        grace: seconds that the page gets, when Ctrl-C comes, to answer with what it has
+        """
         pending = _Pending(Future(), on_progress)
         number = next(self._numbers)
         with self._lock:
@@ -113,10 +118,25 @@ class Link:
         try:
             self._wait(sent, timeout, lambda: pending.heard, f"take the request `{method}`")
             return self._wait(pending.future, timeout, lambda: pending.heard, f"answer `{method}`")
+        except KeyboardInterrupt:
+            if not grace:
+                raise
+            return self._aborted(number, pending, grace)
         finally:
             sent.cancel()
             with self._lock:
                 self._pending.pop(number, None)
+
+    def _aborted(self, number: int, pending: _Pending, grace: float) -> Reply:
+        """Tells the page to end that request; a page that has no answer then was interrupted."""
+        assert self._loop is not None
+        ask = {"id": next(self._numbers), "method": "abort", "params": {"request": number}}
+        asyncio.run_coroutine_threadsafe(self._send(json.dumps(ask), ()), self._loop)
+        started = time.monotonic()
+        try:
+            return replace(self._wait(pending.future, grace, lambda: started, "end"), aborted=True)
+        except TilewrightError as error:
+            raise KeyboardInterrupt from error
 
     def _wait(
         self, future: Future[Result], timeout: float, heard: Callable[[], float], what: str

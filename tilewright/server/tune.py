@@ -30,6 +30,8 @@ from tilewright.tuning.messages import Busy, Refusal
 if TYPE_CHECKING:
     from tilewright.store import Store
 
+SOCKET = "/api/tune"
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -61,7 +63,7 @@ class Tuner:
 
     def routes(self) -> list[BaseRoute]:
         return [
-            WebSocketRoute("/api/tune", self._socket),
+            WebSocketRoute(SOCKET, self._socket),
             Route("/api/classes", self._classes),
             Route("/api/standing", self._standing),
             Tuned(self._workshop, self._desk).route(),

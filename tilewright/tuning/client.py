@@ -18,7 +18,7 @@ from tilewright.kernel.serial import kernel_from_data
 from tilewright.targets import classes as devices
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of
-from tilewright.tuning.offers import described, offer, plans_of
+from tilewright.tuning.offers import default_of, described, offer, plans_of
 
 TOOL = f"tilewright {__version__}"
 
@@ -38,7 +38,8 @@ class Session:
                 hint="Choose a class of the kind wasm",
             )
         self.objective = given.get("objective", "latency")
-        self.kernels = [kernel_from_data(k["spec"]) for k in json.loads(given["kernels"])]
+        self.entries = json.loads(given["kernels"])
+        self.kernels = [kernel_from_data(entry["spec"]) for entry in self.entries]
         self.plans = plans_of(given["plans"])
         self.space = cache(self._space)
 
@@ -47,8 +48,10 @@ class Session:
 
     def offers(self, specs: list[int]) -> list[dict[str, Any]]:
         """The kernels, each with its candidates in their order of trial."""
-        spaces = ((spec, self.space(spec)) for spec in specs)
-        return [{**offer(spec, space), "order": space.order} for spec, space in spaces]
+        return [offer(spec, self.space(spec), self._default(spec)) for spec in specs]
+
+    def _default(self, spec: int) -> int | None:
+        return default_of(self.entries[spec]["builds"], self.device.variant, self.space(spec))
 
     def make(self, spec: int, candidate: int) -> tuple[dict[str, Any], bytes]:
         """A candidate and its module."""

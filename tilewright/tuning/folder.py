@@ -8,7 +8,7 @@ half-written one.  Equal input gives equal bytes.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from tilewright import __version__
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import BLOBS, encode
+from tilewright.bundle.kernels import unpack
 from tilewright.bundle.writer import reference, replace, sweep
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.space import Objective
@@ -25,7 +26,7 @@ from tilewright.targets import classes as devices
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Built, build, kernels_of, space_of
-from tilewright.tuning.offers import Data, described, offer, plans_of
+from tilewright.tuning.offers import Data, default_of, described, offer, plans_of
 
 FORMAT = 1
 FOLDER = "tuning"
@@ -82,8 +83,9 @@ def write_candidates(
 
     kernels = kernels_of(bundle)
     plans = plans_of([[step.spec for step in plan.steps] for plan in bundle.manifest.plans])
+    entries = unpack(bundle.read(bundle.manifest.kernels))
     jobs = [
-        (spec, kernel, plans.get(spec, ()), tuple(classes), objective)
+        (spec, kernel, entries[spec].builds, plans.get(spec, ()), tuple(classes), objective)
         for spec, kernel in enumerate(kernels)
     ]
     listed: dict[str, list[Data]] = {device.id: [] for device in classes}
@@ -121,12 +123,12 @@ class _Made:
     listed: dict[str, Data]
 
 
-Job = tuple[int, Kernel, tuple[int, ...], tuple[DeviceClass, ...], Objective]
+Job = tuple[int, Kernel, Mapping[str, Data], tuple[int, ...], tuple[DeviceClass, ...], Objective]
 
 
 def _candidates_of(job: Job) -> _Made:
     """Classes share most of their schedules: each is built once for each target."""
-    spec, kernel, plans, classes, objective = job
+    spec, kernel, builds, plans, classes, objective = job
     known: dict[tuple[Schedule, str], Built] = {}
     listed = {}
     for device in classes:
@@ -137,8 +139,8 @@ def _candidates_of(job: Job) -> _Made:
             if key not in known:
                 known[key] = build(kernel, schedule, TARGETS[device.variant])
             about.append(described(space, number, known[key], kernel, plans))
-        head = {**offer(spec, space), "order": space.order}
-        listed[device.id] = {**head, "candidates": about}
+        default = default_of(builds, device.variant, space)
+        listed[device.id] = {**offer(spec, space, default), "candidates": about}
     return _Made(tuple(b.module for b in known.values()), listed)
 
 

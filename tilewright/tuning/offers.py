@@ -6,11 +6,12 @@ or a page made it.  It needs only the standard library.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
-from tilewright.tuning.candidates import Built, Space, grain_of
+from tilewright.tuning.candidates import Built, Space, grain_of, number_of
 
 Data = dict[str, Any]
 
@@ -24,16 +25,27 @@ def plans_of(plans: Sequence[Iterable[int]]) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def offer(spec: int, space: Space) -> Data:
-    """A kernel that may be tuned."""
+def default_of(builds: Mapping[str, Data], variant: str, space: Space) -> int | None:
+    """The candidate that a bundle itself has: 0, unless it was relinked.
+
+    builds: of an entry of kernels.json
+    """
+    if variant not in builds:
+        return None
+    return number_of(space, Schedule.from_json(builds[variant]["schedule"]))
+
+
+def offer(spec: int, space: Space, default: int | None) -> Data:
+    """A kernel that may be tuned, with its candidates in their order of trial."""
     return {
         "spec": spec,
         "kind": space.kind,
         "shape": space.shape,
         "checksum": space.checksum,
         "count": len(space.schedules),
-        "default": 0,
+        "default": default,
         "gold": None,
+        "order": [number for number in space.order if number != default],
     }
 
 

@@ -55,6 +55,7 @@ export class Methods {
       case 'run': return this.#run(params, parts, signal);
       case 'time': return json(await this.#engine(params).time(params));
       case 'profile': return json(await this.#engine(params).profile(params));
+      case 'tune': return json({ summary: await this.#tune(id, params, signal) });
       case 'asset': return this.#asset(params);
       case 'info': return json({ info: this.#engine(params).info });
       case 'dispose': return json(this.#dispose(params));
@@ -100,6 +101,18 @@ export class Methods {
       },
       parts: tensors.map(([, { data }]) => data.buffer),
     };
+  }
+
+  /**
+   * @param {number} id
+   * @param {{handle: number, source: {kind: string, url: string}, options?: object}} params
+   * @param {AbortSignal} signal
+   */
+  async #tune(id, { handle, source: { kind, url }, options = {} }, signal) {
+    if (kind !== 'socket') throw new Error(`There is no source of the kind '${kind}'`);
+    const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/socket.js')]);
+    const onEvent = (/** @type {object} */ event) => this.#onProgress({ id, event });
+    return tune(this.#engine({ handle }), { ...options, source: socketSource(url), signal, onEvent });
   }
 
   /**

@@ -11,6 +11,7 @@ import { LatencyView } from './latency_view.js';
 import { SentenceModel } from './model.js';
 import { showRanking } from './ranking_view.js';
 import { showCollection, showError, showLoading, showStatus } from './status_view.js';
+import { TuningPanel } from './tuning.js';
 import { countText, sizeText, timeText } from './words.js';
 
 /** @typedef {import('./collection.js').Collection} Collection */
@@ -22,6 +23,7 @@ const DEBOUNCE = 90;
 const latency = new LatencyView();
 /** @type {SentenceModel | null} */
 let model = null;
+const tuning = new TuningPanel(() => model?.engine ?? null);
 /** @type {Collection | null} */
 let collection = null;
 let loading = new AbortController();
@@ -39,6 +41,7 @@ async function start() {
     signal.throwIfAborted();
     model = await SentenceModel.load(url, { signal, onProgress: showLoading, onRun: noteRun });
     showDevice(model.info);
+    await tuning.restore(model.engine);
     await search(examples);
   } catch (error) {
     // What a cancelled attempt comes to is no news; another one may already be under way.
@@ -54,6 +57,7 @@ function cancel() {
 /** @param {unknown} error */
 function fail(error) {
   // The views must not offer a model that may be dead.
+  tuning.stop();
   model?.dispose();
   model = null;
   showError(error);

@@ -3,6 +3,7 @@
 // It reads manifests only; nothing large is downloaded.
 
 import { EngineError, inspect } from '../engine/engine.js';
+import { addressFor } from '../tune/visit.js';
 import { countText } from './words.js';
 
 const LIST = '/api/bundles';
@@ -16,7 +17,8 @@ export async function findSentenceBundle() {
   let problem = null;
   for (const { url } of entries) {
     try {
-      if (embedsSentences(await inspect(url))) return url;
+      const { address, manifest } = await found(url);
+      if (embedsSentences(manifest)) return address;
     } catch (error) {
       // A broken bundle must not hide a good one behind it, but it is the best answer if there is none.
       problem ??= error;
@@ -29,6 +31,21 @@ export async function findSentenceBundle() {
     `Serve a bundle with the output ${EMBEDDING} and the asset ${TOKENIZER}`,
     { bundles: entries.map((entry) => entry.name) },
   );
+}
+
+/**
+ * The bundle as this device gets it: perhaps with the winners of its class.  Offline, or at a server that has no
+ * tuning any more, it is the plain one.
+ * @param {string} url
+ */
+async function found(url) {
+  const address = await addressFor(url);
+  try {
+    return { address, manifest: await inspect(address) };
+  } catch (error) {
+    if (address === url) throw error;
+    return { address: url, manifest: await inspect(url) };
+  }
 }
 
 /** @returns {Promise<{name: string, url: string}[]>} */

@@ -72,6 +72,11 @@ export class SentenceModel {
     return this.#engine.info;
   }
 
+  /** For the tuner, which tries other kernels in it. */
+  get engine() {
+    return this.#engine;
+  }
+
   /**
    * @param {string} text
    * @param {Purpose} purpose

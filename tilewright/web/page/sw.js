@@ -5,12 +5,14 @@
 const CACHE = 'tilewright-page-v1';
 
 const FILES = [
-  '/', '/style.css', '/icon.svg', '/sentences.json', '/api/bundles',
-  ...['app', 'catalogue', 'collection', 'device_view', 'elements', 'latency_view', 'model', 'ranking_view', 'status_view', 'words']
+  '/', '/classes', '/style.css', '/icon.svg', '/sentences.json', '/api/bundles',
+  ...['app', 'catalogue', 'classes', 'collection', 'device_view', 'elements', 'latency_view', 'model', 'ranking_view', 'status_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view', 'words']
     .map((name) => `/${name}.js`),
   ...['bundle', 'driver', 'engine', 'errors', 'features', 'files', 'link', 'loader', 'machine', 'pool', 'serve', 'store', 'tensors', 'worker']
     .map((name) => `/engine/${name}.js`),
-  '/vendor/tokenizers/tokenizers.min.mjs',
+  ...['adopt', 'clock', 'device', 'exchange', 'frames', 'inputs', 'measure', 'pace', 'persist', 'socket', 'specs', 'statistics', 'trial_worker', 'trials', 'tuner', 'visit']
+    .map((name) => `/tune/${name}.js`),
+  '/vendor/tokenizers/tokenizers.min.mjs', '/vendor/uplot/uPlot.esm.js', '/vendor/uplot/uPlot.min.css',
 ];
 
 const scope = /** @type {any} */ (self);

@@ -21,6 +21,8 @@ scope.addEventListener('fetch', (/** @type {any} */ event) => {
 async function isolated(request) {
   const response = await fetch(request);
   const { status, statusText } = response;
+  // A redirect that the browser itself will follow has none, and cannot be made.
+  if (!status) return response;
   const headers = new Headers(response.headers);
   for (const [name, value] of Object.entries(HEADERS)) headers.set(name, value);
   // Answers that have no body may not be given one.

@@ -300,7 +300,7 @@ async function session(engine, options, pace, signal, onEvent) {
     await profile();
     if (targets.size) {
       await connect();
-      const offered = [...targets.values()].map(({ spec, node, share, kernel }) => ({ spec, kind: offers.get(spec)?.kind ?? kernel, shape: offers.get(spec)?.shape ?? '', node, share }));
+      const offered = [...targets.values()].map(({ spec, node, share, kernel, flops, milliseconds }) => ({ flops, milliseconds, spec, kind: offers.get(spec)?.kind ?? kernel, shape: offers.get(spec)?.shape ?? '', node, share }));
       onEvent({ type: 'start', class: device, kernels: offered });
       await latency();
       while (!dueToEnd()) {

@@ -76,7 +76,11 @@ export type Options = {
   signal?: AbortSignal;
 };
 export type Event =
-  | { type: 'start'; class: string; kernels: { spec: number; kind: string; shape: string; node: string; share: number }[] }
+  | {
+    type: 'start'; class: string;
+    /** `milliseconds`: of the bundle's own kernel. */
+    kernels: { spec: number; kind: string; shape: string; node: string; share: number; flops: number; milliseconds: number }[];
+  }
   | {
     type: 'trial'; round: number; spec: number; candidate: number; mark: Mark; schedule: string; verdict: Verdict;
     /** NaN where nothing was measured. */
@@ -203,7 +207,7 @@ export type Judged = (pairs: Pair[], parts: number, sure?: number) => Judgement;
 // The device.
 
 export type DeviceFacts = { kind: string; vendor: string; architecture: string; features: string[]; l1: number };
-export type FactsOf = (info: Engine.Info, l1: number) => DeviceFacts;
+export type FactsOf = (info: Pick<Engine.Info, 'features' | 'variant'>, l1: number) => DeviceFacts;
 export type Classify = (table: DeviceClass[], facts: DeviceFacts, variant: string) => string;
 
 // Frames, and what the device keeps.

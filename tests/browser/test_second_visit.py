@@ -1,0 +1,73 @@
+"""A re-linked bundle in a browser: it loads, agrees with the plain one, and shares its weights."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.crowd import agreed
+
+from tilewright.bundle import open_bundle
+from tilewright.cli.workers import makers
+from tilewright.server import Tuning
+from tilewright.server import tuned as module
+from tilewright.store import Store
+from tilewright.targets.classes import CLASSES
+
+from .bundles import Library
+from .conftest import Visit
+from .search_model import LENGTHS
+from .serving import serving
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module is linked before the answer goes out."""
+    monkeypatch.setattr(module, "PATIENCE", 60.0)
+
+
+def test_it_agrees_and_shares_its_weights(visit: Visit, library: Library, tmp_path: Path) -> None:
+    bundle = open_bundle(library.path("shards"))
+    device = "wasm-x86-relaxed-48k"
+    url = agreed(tmp_path, bundle, device, {0: 2}, ("firefox",))
+    tuning = Tuning(makers(0), partial(Store.open, url))
+    values = np.linspace(-1, 1, 2 * 1024).astype(np.float32).tolist()
+    inputs = {bundle.manifest.inputs[0].name: values}
+    with serving({"m": bundle.folder}, tuning=tuning) as site:
+        page = visit(site.blank)
+        plain = page.do("engine", url=site.bundle("m"), inputs=inputs)
+        if plain["info"]["variant"]["name"] != "x86":
+            pytest.skip("the class is one of x86 with relaxed SIMD")
+        tuned = page.do("engine", url=f"{site.url}/tuned/{device}/firefox/m/", inputs=inputs)
+        weights = [ref.file for ref in bundle.manifest.weights.shards]
+        assert [site.server.asked(file) for file in weights] == [1] * len(weights)
+        assert page.do("log")["errors"] == []
+    assert tuned["info"]["digest"] != plain["info"]["digest"]
+    assert tuned["info"]["cache"]["hitBytes"] >= bundle.manifest.weights.bytes
+    for name, array in plain["outputs"].items():
+        np.testing.assert_allclose(tuned["outputs"][name], array, rtol=1e-4, atol=1e-4)
+
+
+def test_the_page_asks_with_its_class(visit: Visit, library: Library, tmp_path: Path) -> None:
+    """Whatever the class of this machine is, its winners come with the first inference."""
+    bundle = open_bundle(library.path("search"))
+    codes = {code.variant for code in bundle.manifest.code}
+    for device in (c for c in CLASSES.values() if c.variant in codes):
+        url = agreed(tmp_path, bundle, device.id, {0: 1})
+    tuning = Tuning(makers(0), partial(Store.open, url))
+    with serving({"search": bundle.folder}, tuning=tuning) as site:
+        page = visit(site.url)
+        assert page.wait("ready", "error")["state"] == "ready"
+        page.do("text", selector="#fact-bucket", contains=f"n = {LENGTHS[0]}")
+        asked = [u for u in page.do("log")["requests"] if "bundle.json" in u]
+        assert asked
+        assert all("/tuned/wasm-" in u for u in asked)
+        assert page.ask("bread and butter")
+        assert page.do("log")["errors"] == []
+        # the class is known now: the next visit does not look for it
+        before = site.server.asked("/api/classes")
+        page.do("reload")
+        assert page.wait("ready", "error")["state"] == "ready"
+        assert site.server.asked("/api/classes") == before

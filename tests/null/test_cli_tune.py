@@ -1,0 +1,134 @@
+"""`tilewright tune` against a stand-in browser: table, JSON, files, options, Ctrl-C, bad usage."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_factory import sample
+from cli_call import Called
+
+from tilewright.bundle import write
+
+FAKE = Path(__file__).with_name("fake_browser.py")
+CLI = "from tilewright.cli import main; main()"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("TILEWRIGHT_CHROMIUM", str(program))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    write(sample(), tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def tuned(capsys: Capture, bundle: Path, *options: object) -> Any:
+    called = Called(capsys, "tune", bundle, *options, "--json")
+    assert called.code == 0, called.json
+    return called.json
+
+
+def test_answer(capsys: Capture, bundle: Path) -> None:
+    found = tuned(capsys, bundle, "--budget", 2, "--threads", 2)
+    assert found["host"] == "chromium"
+    assert found["threads"] == 2
+    assert found["class"] == "wasm-x86-relaxed-32k"
+    assert not found["cancelled"]
+    assert [k["gain"] for k in found["kernels"]] == [1.25, 1.0]
+    assert found["asked"] == {"seconds": 2, "budget": 1, "report": False}
+
+
+def test_table(capsys: Capture, bundle: Path) -> None:
+    called = Called(capsys, "tune", bundle)
+    assert called.code == 0
+    lines = called.out.splitlines()
+    assert lines[0].split() == ["kernel", "shape", "share", "in", "use", "gain", "GFLOP/s", "tried"]
+    assert lines[1].split() == ["matmul", "16x384x384", "60.0%", "#7", "1.25×", "25.0", "3"]
+    assert lines[2].split()[:5] == ["rows", "16x384", "10.0%", "default", "1.00×"]
+    assert lines[-1].startswith("3 rounds in 0.5 s on a device of class wasm-x86-relaxed-32k")
+    assert lines[-1].endswith("inference 10.00 → 8.80 ms (1.14×)")
+
+
+def test_hottest_kernels_only(capsys: Capture, bundle: Path) -> None:
+    found = tuned(capsys, bundle, "--kernels", 2)
+    assert found["asked"]["specs"] == [3, 8]
+
+
+def test_report_has_every_trial(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
+    answer = tuned(capsys, bundle, "--report", tmp_path / "report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    events = report.pop("events")
+    assert report == answer
+    kinds = [e["type"] for e in events]
+    assert kinds == ["latency", "trial", "trial", "swap", "latency", "trial"]
+    assert [e["verdict"] for e in events if "verdict" in e] == ["slower", "faster", "wrong"]
+
+
+def test_ctrl_c_gives_what_was_found(bundle: Path, tmp_path: Path) -> None:
+    """Exit code 130, the answer and the report are there, and no browser is left."""
+    report = tmp_path / "report.json"
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLI, "tune", bundle, "--json", "--report", report],
+        env=os.environ | {"FAKE_MODE": "tune", "FAKE_TOLD": str(tmp_path / "told")},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    end = time.monotonic() + 60
+    while not (tmp_path / "told").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    found = json.loads(out)
+    assert found["cancelled"]
+    assert found["kernels"][0]["current"]["candidate"] == 7
+    assert json.loads(report.read_text())["rounds"] == 3
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--host", "wasmtime"), 2, "wasmtime is no browser"),
+        (("--budget", "0"), 2, "--budget"),
+        (("--report", "missing/report.json"), 2, "There is no folder missing"),
+        (("--save", "missing/winners.json"), 2, "There is no folder missing"),
+    ],
+)
+def test_bad_usage(
+    capsys: Capture, bundle: Path, options: tuple[str, ...], code: int, words: str
+) -> None:
+    called = Called(capsys, "tune", bundle, *options)
+    assert called.code == code
+    assert words in called.err
+
+
+def test_no_bundle(capsys: Capture, tmp_path: Path) -> None:
+    called = Called(capsys, "tune", tmp_path / "nothing", "--json")
+    assert (called.code, called.json["error"]["code"]) == (6, "bundle-corrupt")
+
+
+def test_browser_that_dies(capsys: Capture, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_MODE", "die")
+    called = Called(capsys, "tune", bundle, "--json")
+    assert (called.code, called.json["error"]["code"]) == (8, "host")
+
+
+def test_winners_for_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
+    tuned(capsys, bundle, "--save", tmp_path / "winners.json")
+    assert json.loads((tmp_path / "winners.json").read_text()) == {"3": 7}

@@ -1,0 +1,157 @@
+"""`tune`: tunes a bundle's kernels in a headless browser, and says what came of it.
+
+Input: a bundle, a browser, so many seconds.  Output: a table of kernels, a JSON report, and the
+winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Group
+from rich.table import Table
+
+from tilewright.base.errors import UsageError
+from tilewright.bundle import open_bundle
+from tilewright.cli.options import Json
+from tilewright.cli.output import Answer, Report, progress, table
+
+BROWSERS = ("chromium", "firefox")
+CANCELLED = 130
+#: Events that a report keeps: all that is needed to draw latency against rounds.
+KEPT = ("trial", "swap", "rollback", "latency", "lost")
+Plain = dict[str, Any]
+
+
+def tune(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
+    host: Annotated[str, typer.Option(help="chromium or firefox.")] = "chromium",
+    budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 30,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
+    ] = None,
+    kernels: Annotated[
+        int | None, typer.Option(min=1, help="Tune only so many kernels, the hottest ones.")
+    ] = None,
+    store: Annotated[
+        str, typer.Option(metavar="URL", help="A kernel database to learn from and report to.")
+    ] = "",
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write all measurements, as JSON.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write the winners, for relink.")
+    ] = None,
+    as_json: Json = False,
+) -> Answer:
+    """Tune a bundle on this machine, in a browser."""
+    if host not in BROWSERS:
+        raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
+    open_bundle(bundle)
+    for path in (report, save):
+        if path is not None and not path.parent.is_dir():
+            raise UsageError(
+                f"There is no folder {path.parent}", hint="Make it, or correct the path"
+            )
+    from tilewright.cli.serving import open_store
+    from tilewright.cli.workers import makers
+    from tilewright.hosts.browser import BrowserHost
+    from tilewright.server import Tuning
+
+    tuning = Tuning(makers(1), open_store(store))
+    options: Plain = {"seconds": budget, "budget": 1, "report": bool(store)}
+    with progress(as_json) as show, BrowserHost(host, tuning=tuning) as browser:
+        model = browser.load(bundle, threads=threads)
+        if kernels is not None:
+            options["specs"] = hottest(model.profile(), kernels)
+        about = {"bundle": str(bundle), "name": model.info["name"], "host": host}
+        about |= {"threads": model.info["features"]["threads"]}
+        session = Session(budget, show)
+        summary = model.tune(options, session.take)
+    found = [session.kernels.get(k["spec"], {}) | k for k in summary["kernels"]]
+    data = about | summary | {"kernels": found}
+    if report is not None:
+        _write(report, data | {"events": session.events})
+    if save is not None:
+        _write(save, winners(data))
+    view = Group(_view(data), _words(data))
+    return Answer(data, view, CANCELLED if data["cancelled"] else 0)
+
+
+def hottest(steps: list[Plain], count: int) -> list[int]:
+    """Numbers of the kernels that take most of the time."""
+    spent: dict[int, float] = {}
+    for step in steps:
+        spent[step["spec"]] = spent.get(step["spec"], 0.0) + step["milliseconds"]
+    return sorted(spent, key=lambda spec: -spent[spec])[:count]
+
+
+@dataclass
+class Session:
+    """The tuner's events: what a report keeps of them, and a line for the screen."""
+
+    seconds: float
+    show: Report
+    started: float = field(default_factory=time.monotonic)
+    kernels: dict[int, Plain] = field(default_factory=dict)
+    best: float = 1.0
+    events: list[Plain] = field(default_factory=list)
+
+    def take(self, event: Plain) -> None:
+        if event["type"] == "start":
+            self.kernels = {kernel["spec"]: kernel for kernel in event["kernels"]}
+        if event["type"] in KEPT:
+            self.events.append(event)
+        if event["type"] == "swap":
+            self.best = max(self.best, event["ratio"])
+        if event["type"] == "trial":
+            kernel = self.kernels[event["spec"]]
+            name = f"{kernel['kind']} {kernel['shape']}"
+            line = f"round {event['round']} · {name} · best gain {self.best:.2f}×"
+            self.show(line, int(time.monotonic() - self.started), int(self.seconds))
+
+
+def winners(data: Plain) -> dict[str, int]:
+    """What `relink` reads: number of the kernel → candidate, of those that changed."""
+    current = {k["spec"]: k["current"]["candidate"] for k in data["kernels"]}
+    return {str(spec): candidate for spec, candidate in current.items() if candidate}
+
+
+def _view(data: Plain) -> Table:
+    columns = ("kernel", "shape", "share", "in use", "gain", "GFLOP/s", "tried")
+    return table(columns, (_row(k) for k in data["kernels"]))
+
+
+def _row(kernel: Plain) -> tuple[str, ...]:
+    current = kernel["current"]
+    share = kernel.get("share")
+    gflops = current.get("gflops")
+    candidate = current["candidate"]
+    return (
+        kernel["kind"],
+        kernel["shape"],
+        "" if share is None else f"{share:.1%}",
+        f"#{candidate}" if candidate else "default",
+        f"{kernel['gain']:.2f}×",
+        "" if gflops is None else f"{gflops:.1f}",
+        str(kernel["tried"]),
+    )
+
+
+def _words(data: Plain) -> str:
+    found = (
+        f"{data['rounds']} rounds in {data['seconds']:.1f} s on a device of class {data['class']}"
+    )
+    if data["before"] and data["after"]:
+        gain = data["before"] / data["after"]
+        found += f"; inference {data['before']:.2f} → {data['after']:.2f} ms ({gain:.2f}×)"
+    return f"{'Cancelled: ' if data['cancelled'] else ''}{found}"
+
+
+def _write(path: Path, data: object) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")

@@ -1,0 +1,151 @@
+// The tuning panel: starts, pauses and ends tuning of the loaded model, and forgets what was found.
+// Input: clicks, an engine.  Output: calls of tune/tuner.js, its events for log and view.
+// How a kernel is tried is the tuner's business; its files are loaded on demand.
+
+import { forget, restore } from '../tune/persist.js';
+import { browserFamily, rememberClass } from '../tune/visit.js';
+import { element } from './elements.js';
+import { TuningLog } from './tuning_log.js';
+import { showPreview, TuningView } from './tuning_view.js';
+import { countText, errorText } from './words.js';
+
+/** @typedef {import('../engine/types.js').Engine} Engine */
+
+const SOCKET = '/api/tune';
+
+export class TuningPanel {
+  #view = new TuningView();
+  /** @type {TuningLog | null} */
+  #log = null;
+  #stop = new AbortController();
+  #gate = new Gate();
+  #running = false;
+  #engine;
+
+  /** @param {() => Engine | null} engine the model's engine, once it is loaded */
+  constructor(engine) {
+    this.#engine = engine;
+    element('tune').addEventListener('click', () => this.start());
+    element('tune-pause').addEventListener('click', () => this.#toggle());
+    element('tune-stop').addEventListener('click', () => this.stop());
+    element('tune-forget').addEventListener('click', () => this.#forget());
+    element('tune-details').addEventListener('toggle', () => this.#preview());
+  }
+
+  /** A model was loaded: kernels that were found on an earlier visit take their places. @param {Engine} engine */
+  async restore(engine) {
+    const restored = await restore(engine);
+    element('tuning').hidden = false;
+    this.#view.state('idle', restored ? `${countText(restored, 'tuned kernel')} from an earlier visit` : '');
+    element('tune-forget').hidden = !restored;
+  }
+
+  async start() {
+    const engine = this.#engine();
+    if (!engine || this.#running) return;
+    this.#running = true;
+    this.#stop = new AbortController();
+    this.#gate.open();
+    const log = this.#log = new TuningLog();
+    this.#view.state('running', 'Starting');
+    try {
+      await this.#view.begin();
+      const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/socket.js')]);
+      await tune(engine, {
+        source: gated(socketSource(SOCKET), this.#gate),
+        budget: Number(element('tune-budget').value),
+        report: element('tune-share').checked,
+        signal: this.#stop.signal,
+        onEvent: (/** @type {Record<string, any>} */ event) => this.#take(log, event),
+      });
+      this.#view.state('done', `${this.#stop.signal.aborted ? 'Stopped' : 'Done'}: ${log.text}`);
+    } catch (error) {
+      this.#fail(error);
+    } finally {
+      this.#running = false;
+      element('tune-forget').hidden = !log.changed && element('tune-forget').hidden;
+      this.#preview();
+    }
+  }
+
+  /** Ends it; what was found so far stays in use. */
+  stop() {
+    this.#stop.abort();
+    this.#gate.open();
+  }
+
+  /**
+   * @param {TuningLog} log
+   * @param {Record<string, any>} event
+   */
+  #take(log, event) {
+    if (event.type === 'start') rememberClass(event.class);
+    log.take(event);
+    this.#view.show(log);
+    if (this.#gate.closed) return;
+    if (log.paused) this.#view.state('running', `Waiting (${log.paused}): ${log.text}`);
+    else if (!log.ended) this.#view.state('running', log.text);
+  }
+
+  /** The trial that is under way still ends. */
+  #toggle() {
+    if (this.#gate.closed) this.#gate.open();
+    else this.#gate.close();
+    const paused = this.#gate.closed;
+    this.#view.state(paused ? 'paused' : 'running', `${paused ? 'Paused: ' : ''}${this.#log?.text ?? ''}`);
+  }
+
+  async #forget() {
+    const engine = this.#engine();
+    if (engine) await forget(engine);
+    element('tune-forget').hidden = true;
+    this.#view.state('idle', 'Forgotten: the next visit starts with the kernels of the bundle');
+  }
+
+  /** @param {unknown} error */
+  #fail(error) {
+    const { message, hint } = errorText(error);
+    this.#view.state('error', `${message}. ${hint}`);
+  }
+
+  #preview() {
+    if (element('tune-details').open) showPreview(this.#log, browserFamily());
+  }
+}
+
+/** What holds the next candidate back while a person wants a pause. */
+class Gate {
+  /** @type {PromiseWithResolvers<void> | null} */
+  #held = null;
+
+  get closed() {
+    return this.#held !== null;
+  }
+
+  close() {
+    this.#held ??= Promise.withResolvers();
+  }
+
+  open() {
+    this.#held?.resolve();
+    this.#held = null;
+  }
+
+  passed() {
+    return this.#held?.promise;
+  }
+}
+
+/**
+ * A source whose next candidate waits for the gate.
+ * @param {Tune.Source} source
+ * @param {Gate} gate
+ * @returns {Tune.Source}
+ */
+const gated = (source, gate) => ({
+  ...source,
+  async next() {
+    await gate.passed();
+    return source.next();
+  },
+});

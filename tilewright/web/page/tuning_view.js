@@ -1,0 +1,107 @@
+// Shows a tuning session: chart, table of kernels, a line of words, and which buttons make sense.
+// Input: a tuning log and a state.  Output: elements of #tuning.  It redraws once per frame at most.
+// The chart's library is loaded with the first session, not with the page.
+
+import { element, make } from './elements.js';
+import { gainOf, gainText } from './tuning_log.js';
+
+/**
+ * @typedef {'idle' | 'running' | 'paused' | 'done' | 'error'} State
+ * @typedef {import('./tuning_log.js').TuningLog} TuningLog
+ * @typedef {import('./tuning_log.js').Slot} Slot
+ */
+
+export class TuningView {
+  /** @type {import('./tuning_chart.js').TuningChart | null} */
+  #chart = null;
+  #frame = 0;
+  /** @type {TuningLog | null} */
+  #log = null;
+  #rows = new Map();
+
+  /**
+   * @param {State} state
+   * @param {string} text
+   */
+  state(state, text) {
+    const section = element('tuning');
+    const open = state === 'running' || state === 'paused';
+    section.dataset.state = state;
+    element('tune').hidden = open;
+    element('tune-budget').disabled = open;
+    element('tune-share').disabled = open;
+    element('tune-pause').hidden = !open;
+    element('tune-pause').textContent = state === 'paused' ? 'Go on' : 'Pause';
+    element('tune-stop').hidden = !open;
+    // Rounds go by too fast to be read out; the end is.
+    element('tuning-text').setAttribute('aria-busy', String(state === 'running'));
+    element('tuning-text').textContent = text;
+  }
+
+  /** A new session: what the last one drew goes. */
+  async begin() {
+    const { TuningChart } = await import('./tuning_chart.js');
+    this.#chart ??= new TuningChart();
+    this.#chart.clear();
+    this.#rows.clear();
+    element('tuning-rows').replaceChildren();
+    element('tuning-results').hidden = false;
+  }
+
+  /** @param {TuningLog} log */
+  show(log) {
+    this.#log = log;
+    this.#frame ||= requestAnimationFrame(() => {
+      this.#frame = 0;
+      if (this.#log) this.#draw(this.#log);
+    });
+  }
+
+  /** @param {TuningLog} log */
+  #draw(log) {
+    this.#chart?.show(log);
+    Object.assign(element('tuning').dataset, { rounds: log.round, changed: log.changed, class: log.device });
+    element('tuning-class').textContent = log.device;
+    for (const slot of log.slots.values()) this.#row(slot);
+  }
+
+  /** @param {Slot} slot */
+  #row(slot) {
+    const row = this.#rows.get(slot.spec) ?? makeRow(slot);
+    if (!this.#rows.has(slot.spec)) element('tuning-rows').append(row);
+    this.#rows.set(slot.spec, row);
+    const { change, tried, gflops } = slot;
+    const gain = gainOf(slot);
+    const cells = [
+      change ? `default → #${change.candidate}${change.mark === 'extended' ? ' (extended)' : ''}` : tried ? 'default' : '–',
+      tried ? gainText(gain) : '–',
+      gflops > 0 ? (gflops * gain).toFixed(1) : '–',
+      String(tried),
+    ];
+    row.dataset.candidate = change ? change.candidate : 'default';
+    row.classList.toggle('changed', change !== null);
+    Array.from(row.cells).slice(-cells.length).forEach((cell, at) => (cell.textContent = cells[at]));
+    row.cells[row.cells.length - cells.length].title = change?.schedule ?? '';
+  }
+}
+
+/** @param {Slot} slot */
+function makeRow({ spec, kind, shape, node, share }) {
+  const name = make('th', { scope: 'row', title: node }, make('span', { textContent: kind }), make('span', { className: 'quiet', textContent: node }));
+  const row = make('tr', {}, name, make('td', { textContent: shape }), make('td', { textContent: `${(share * 100).toFixed(1)} %` }),
+    make('td', {}), make('td', {}), make('td', {}), make('td', {}));
+  row.dataset.spec = String(spec);
+  return row;
+}
+
+/**
+ * What would be sent for the kernels that have been tuned, field for field.
+ * @param {TuningLog | null} log
+ * @param {string} browser
+ */
+export function showPreview(log, browser) {
+  const tuned = [...log?.slots.values() ?? []].filter(({ best }) => best.length);
+  const kernels = tuned.map(({ kind, shape, best }) => ({ kind, shape, top: best.map(({ candidate, ratio }) => ({ candidate, ratio: Number(ratio.toFixed(3)) })) }));
+  const sent = { device: log?.device || 'a device class', browser, kernels };
+  element('tune-preview').textContent = JSON.stringify(sent, null, 1);
+}

@@ -1,0 +1,56 @@
+// Which kernels a visit starts with: where a bundle lies for devices of this class and browsers of this kind.
+// Input: the address of a bundle.  Output: the one at which a server with a kernel database gives the same bundle
+// with the winners of that class.  Only the class's id leaves the device.
+
+import { probeHost } from '../engine/engine.js';
+import { classify, factsOf, l1Bytes } from './device.js';
+
+const KEPT = 'tilewright-class';
+const CLASSES = '/api/classes';
+
+/**
+ * Where this device loads the bundle from; the address itself if its class is not known.
+ * @param {string} url of the bundle's folder, with a slash at the end
+ */
+export async function addressFor(url) {
+  const device = await knownClass();
+  const name = url.split('/').at(-2);
+  return device && name ? `/tuned/${device}/${browserFamily()}/${name}/` : url;
+}
+
+/** What an earlier visit found out, or else a probe of some 20 ms; '' where the server has no classes. */
+export async function knownClass() {
+  const kept = storage()?.getItem(KEPT);
+  if (kept) return kept;
+  const response = await fetch(CLASSES).catch(() => null);
+  if (!response?.ok) return '';
+  const host = probeHost();
+  const [registers, relaxed] = [host.registers, host.relaxed_simd];
+  const name = (registers === 15 ? 'x86' : 'arm') + (relaxed ? '' : '-simd');
+  const variant = { name, features: relaxed ? ['relaxed_simd'] : [], registers, why: '' };
+  const found = classify(await response.json(), factsOf({ features: host, variant }, l1Bytes()), name);
+  rememberClass(found);
+  return found;
+}
+
+/** The tuner's own finding counts more than a probe at a page's start. @param {string} device */
+export function rememberClass(device) {
+  if (device) storage()?.setItem(KEPT, device);
+}
+
+/** The family, by which votes are counted: engines differ in what is fast. */
+export function browserFamily() {
+  const { userAgent } = navigator;
+  if (/firefox/i.test(userAgent)) return 'firefox';
+  if (/chrom/i.test(userAgent)) return 'chromium';
+  return /safari/i.test(userAgent) ? 'safari' : 'other';
+}
+
+/** Null where the browser forbids it. */
+function storage() {
+  try {
+    return globalThis.localStorage;
+  } catch {
+    return null;
+  }
+}
