@@ -56,7 +56,7 @@ LOUD, LOUD_DRIFT = 0.10, 0.010
 DEVICE = 0.02
 
 # web/tune: trial_worker.js, statistics.js, tuner.js
-SURE = 2.58
+SURE = 3.3
 MARGIN = float(np.log(1.01))
 PAIRS_LEAST, PAIRS_MOST = 10, 80
 TOP = 5

@@ -121,7 +121,7 @@ export const TUNING = {
     const back = engine.swap([{ spec: change.spec, module: null }]);
     await back;
     runs.push(engine.run(inputs));
-    return (await Promise.all(runs)).map(({ outputs }) => tuning.plain(outputs)[0]).map((data) => [data[0], data.at(-1)]);
+    return (await Promise.all(runs)).map(({ outputs: { y: { data } } }) => [data[0], data.at(-1)]);
   }, url, inputs, change, options),
 
   /** Swaps, then a worker of the pool dies; gives whether all of the results after that are the swapped kernel's. */
@@ -143,11 +143,11 @@ export const TUNING = {
     await sleep(300);
     const all = [];
     for (let time = 0; time < 10; time++) {
-      const [data] = tuning.plain((await engine.run(inputs)).outputs);
+      const { data } = (await engine.run(inputs)).outputs.y;
       all.push(data.every((value) => value === mark));
     }
     await engine.swap([{ spec: change.spec, module: null }]);
-    const [data] = tuning.plain((await engine.run(inputs)).outputs);
+    const { data } = (await engine.run(inputs)).outputs.y;
     return { all, back: data.every((value) => value !== mark), workers: workers.length - count };
   }, url, inputs, change, mark),
 
