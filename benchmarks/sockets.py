@@ -100,9 +100,10 @@ def build(folder: Path, model: Path = MODEL) -> Path:
 
 def task_for(folder: Path, kernels: int, rounds: int, think: float) -> Task:
     bundle = open_bundle(folder)
-    specs = sorted({step.spec for plan in bundle.manifest.plans for step in plan.steps})
-    digest = bundle.pointer.manifest.digest
-    return Task("m", digest, VARIANT, tuple(specs[:kernels]), rounds, think)
+    flops = {step.spec: step.flops for plan in bundle.manifest.plans for step in plan.steps}
+    # the hottest have large spaces: no device may run out of candidates
+    specs = sorted(flops, key=lambda spec: -flops[spec])[:kernels]
+    return Task("m", bundle.pointer.manifest.digest, VARIANT, tuple(specs), rounds, think)
 
 
 def nonces(url: str) -> list[str]:
