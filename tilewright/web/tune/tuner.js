@@ -256,7 +256,8 @@ async function session(engine, options, pace, signal, onEvent) {
     if (!report || !found?.size || !offer) return;
     ratios.delete(spec);
     const top = [...found].sort((a, b) => b[1] - a[1]).slice(0, TOP).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio, MOST_VOTE) }));
-    const [a, b] = [found.get(offer.gold?.a ?? -1), found.get(offer.gold?.b ?? -1)];
+    const ratioOf = (/** @type {number} */ candidate) => (candidate === (offer.default ?? 0) ? 1 : found.get(candidate));
+    const [a, b] = [ratioOf(offer.gold?.a ?? -1), ratioOf(offer.gold?.b ?? -1)];
     const gold = offer.gold && a && b ? { ...offer.gold, ratio: clamped(a / b, MOST_VOTE) } : null;
     reports.push(source.report({ nonce: nonce(), spec, checksum: offer.checksum, top, gold }).catch(() => {}));
   }
