@@ -26,7 +26,7 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def task(sockets: Any) -> Any:
-    return sockets.Task("m", digest(), VARIANT, (0, 1, 2, 3), rounds=4, think=0.3)
+    return sockets.Task("m", digest(), VARIANT, (0, 1, 2, 3), rounds=4, think=0.5)
 
 
 def complete(found: Any, clients: int, kernels: int = 4) -> None:
@@ -43,7 +43,8 @@ def test_many_devices_on_one_process(sockets: Any, task: Any, url: str) -> None:
 
 def test_two_processes_that_are_killed_in_turn(sockets: Any, task: Any, url: str) -> None:
     """Each device connects to the other one and sends again what was not acknowledged."""
-    found = sockets.killed(bundle(), url, task, 12, kills=2, pause=1.5)
+    # The first kill comes before a device's four trials of half a second are over.
+    found = sockets.killed(bundle(), url, task, 12, kills=2, pause=1.0)
     complete(found, 12)
     assert found["kills"] >= 1
     assert found["connections"] > 12

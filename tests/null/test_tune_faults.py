@@ -37,6 +37,8 @@ from tilewright.tuning.messages import (
 
 SECONDS = 20.0
 
+PROC = Path("/proc")
+
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
@@ -324,6 +326,7 @@ def test_a_server_that_is_asked_to_end() -> None:
         process.communicate()
 
 
+@pytest.mark.skipif(not PROC.exists(), reason="no /proc to see processes in")
 def test_the_workers_of_a_killed_server_end() -> None:
     process, url = serve()
     with Client(url) as client:
@@ -338,17 +341,22 @@ def test_the_workers_of_a_killed_server_end() -> None:
 
 
 def children_of(parent: int) -> list[int]:
-    text = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False
-    ).stdout
-    return [int(word) for word in text.split()]
+    states = {int(p.parent.name): state(int(p.parent.name)) for p in PROC.glob("[0-9]*/stat")}
+    return [process for process, (_, above) in states.items() if above == parent]
 
 
 def alive(process: int) -> bool:
-    result = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False
-    )
-    return result.stdout.strip()[:1] not in ("", "Z")
+    return state(process)[0] not in ("", "Z")
+
+
+def state(process: int) -> tuple[str, int]:
+    """A letter, and the process above; nothing of one that is gone."""
+    try:
+        text = (PROC / str(process) / "stat").read_text()
+    except OSError:
+        return "", 0
+    letter, above, *_ = text.rpartition(")")[2].split()
+    return letter, int(above)
 
 
 # ---- sources and limits --------------------------------------------------------------------------
