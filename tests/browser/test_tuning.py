@@ -103,6 +103,17 @@ def test_wrong_candidates_are_never_adopted(visit: Visit, library: Library) -> N
     assert later["log"]["hello"]["tried"]["0"] == [s["candidate"] for s in sent]
 
 
+@pytest.mark.parametrize("earlier", [False, True])
+def test_inputs_in_place_survive(visit: Visit, library: Library, earlier: bool) -> None:
+    """What a page wrote into an input's place is there after the tuner's own runs."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "linear")
+        ask = {"url": site.bundle("linear"), "kernels": known.others(0, 2), "inputs": LINEAR}
+        found = page.do("tuneBesideInputs", **ask, earlier=earlier)
+    assert np.allclose(found["found"], found["wanted"], rtol=1e-4, atol=1e-4)
+
+
 def test_winners_come_back_without_a_source(visit: Visit, library: Library) -> None:
     """A much better kernel is adopted, kept, and there before the first run of the next visit."""
     x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}

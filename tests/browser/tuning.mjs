@@ -174,6 +174,24 @@ export const TUNING = {
     }
   }, url, kernels, inputs, options, limits, lose, again),
 
+  /** Fills an input in place, tunes, and runs with what should still be there. */
+  tuneBesideInputs: ({ page }, { url, kernels, inputs, earlier }) => page.evaluate(async (url, kernels, given, earlier) => {
+    const { tuning, spied } = globalThis;
+    const { engine: first, load, tune } = await tuning.open(url);
+    const inputs = spied.filled(given);
+    const wanted = tuning.plain((await first.run(inputs)).outputs);
+    first.dispose();
+    const engine = await load(url);
+    const others = Object.fromEntries(Object.entries(inputs).map(([name, { length }]) => [name, new Float32Array(length).fill(3)]));
+    if (earlier) await engine.run(others);
+    // An array that the page has given away cannot be read any more.
+    if (earlier) structuredClone(others, { transfer: Object.values(others).map(({ buffer }) => buffer) });
+    const places = Object.fromEntries(Object.keys(inputs).map((name) => [name, engine.input(name)]));
+    for (const [name, place] of Object.entries(places)) place.set(inputs[name]);
+    await tune(engine, { source: tuning.listSource(kernels), budget: 1, device: 'test' });
+    return { wanted, found: tuning.plain((await engine.run(places)).outputs) };
+  }, url, kernels, inputs, earlier),
+
   /** Ends the engine, or the tuning run, at some moment of a session; then runs the engine once more. */
   tuneEnds: ({ page }, { url, kernels, inputs, how, after }) => page.evaluate(async (url, kernels, given, how, after) => {
     const { tuning, spied } = globalThis;

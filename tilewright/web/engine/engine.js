@@ -1,5 +1,5 @@
 // Tilewright's browser engine, as a page sees it; types.d.ts describes what it gives.
-// Kernels run in workers: here are the order of runs, and the copying where memory is shared.
+// Kernels run in workers; here: the order of runs, and copying where memory is shared.
 
 import { abortError, EngineError } from './errors.js';
 import { instantiate } from './driver.js';
@@ -33,7 +33,8 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   const loading = async () => {
     const { info, manifest, setup } = await link.request('load', { url: absolute(url), limits, threads });
     const { memory } = link;
-    const nearby = async (/** @type {T.Kernel[]} */ tuned) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
+    /** @type {T.Nearby} */
+    const nearby = async (tuned) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
     return makeEngine(link, info, manifest, nearby, await nearby([]));
   };
   return orAborted(loading(), signal).catch((error) => {
@@ -62,6 +63,8 @@ function makeEngine(link, info, manifest, nearby, near) {
     if (disposed) throw new EngineError('disposed', 'The engine was disposed', 'Load the bundle again');
   }
 
+  /** Plans whose inputs the page holds. @type {Set<number>} */
+  const lent = new Set();
   /** Instead of the bundle's own. @type {T.Kernel[]} */
   let kernels = [];
 
@@ -76,8 +79,8 @@ function makeEngine(link, info, manifest, nearby, near) {
 
   /** @type {T.Ask} */
   function ask(kind, work, tensors, here = null) {
-    if (!link.memory) return link.request(kind, { ...work, tensors: tensors.map(copied) });
-    writeInputs(link.memory.buffer, plans[work.plan].inputs, tensors);
+    if (!link.memory) return link.request(kind, { ...work, tensors: tensors?.map(copied) });
+    if (tensors) writeInputs(link.memory.buffer, plans[work.plan].inputs, tensors);
     return here ? here.run(work) : link.request(kind, work);
   }
 
@@ -85,7 +88,8 @@ function makeEngine(link, info, manifest, nearby, near) {
   async function measure({ bucket = {}, ...work }) {
     requireLive();
     const plan = pickPlan(info.plans, bucket);
-    const value = await enqueue(async () => ask('measure', { plan, ...work }, last?.plan === plan ? last.tensors : []));
+    const tensors = () => (lent.has(plan) ? null : last?.plan === plan ? last.tensors : []);
+    const value = await enqueue(async () => ask('measure', { plan, ...work }, tensors()));
     return { ...value, bucket: info.plans[plan].dims };
   }
 
@@ -98,7 +102,7 @@ function makeEngine(link, info, manifest, nearby, near) {
     },
 
     get parts() {
-      return { manifest, memory: link.memory, file: link.request.bind(null, 'file') };
+      return { manifest, lent, memory: link.memory, file: link.request.bind(null, 'file') };
     },
 
     async run(inputs, { signal, into = {} } = {}) {
@@ -137,7 +141,9 @@ function makeEngine(link, info, manifest, nearby, near) {
 
     input(name, sizes = {}) {
       requireLive();
-      return inputArray(link.memory?.buffer, plans[pickPlan(info.plans, sizes)].inputs, name);
+      const plan = pickPlan(info.plans, sizes);
+      lent.add(plan);
+      return inputArray(link.memory?.buffer, plans[plan].inputs, name);
     },
 
     time: (options) => measure({ runs: 20, warmup: 3, ...options }),

@@ -21,7 +21,7 @@ function startWorker(file, fail) {
 
 /** @type {T.OpenLink} */
 export function openLink(onProgress, threads) {
-  /** @type {Map<number, {resolve: (value: any) => void, reject: (error: unknown) => void}>} */
+  /** @type {T.Pending} */
   const pending = new Map();
   let next = 1;
   /** Why the line is dead. @type {unknown} */

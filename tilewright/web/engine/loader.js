@@ -14,7 +14,7 @@ const WASM32_PAGES = 65536;
 const PARALLEL = 4;
 const POINTER = 'bundle.json';
 
-/** @param {string} url @param {T.Limits} limits @param {T.Crew} crew @param {(progress: T.Progress) => void} report */
+/** @param {string} url @param {T.Limits} limits @param {T.Crew} crew @param {T.Report} report */
 export async function loadBundle(url, limits, { threads, pool, claim }, report) {
   const start = performance.now();
   /** @type {T.Timings} */
@@ -22,7 +22,6 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
   const reached = (/** @type {keyof T.Timings} */ part) => (timings[part] = performance.now() - start);
   const host = probeHost();
   requireHost(host);
-  // One failure ends the other downloads too.
   const stop = new AbortController();
   const meter = makeMeter(report);
   const { manifest, digest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);

@@ -9,7 +9,7 @@ const START_LIMIT = 10_000;
 export function makePool() {
   /** @type {Map<number, MessagePort>} */
   const ports = new Map();
-  /** Per helper what keeps it from serving, or '' once it can. @type {Map<number, PromiseWithResolvers<any>>} */
+  /** Per helper what keeps it from serving, or '' once it can. @type {T.Starts} */
   const starts = new Map();
   /** @type {T.Setup | null} */
   let setup = null;

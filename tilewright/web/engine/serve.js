@@ -25,7 +25,7 @@ self.addEventListener('message', async ({ data: { port, number } }) => {
       try {
         return driver?.serve(number);
       } catch {
-        // The kernel's fault, not the worker's: this run ends with an error, the next may come.
+        // The kernel's fault: this run ends with an error.
         leaveRun(words, number, TRAP);
       }
     }

@@ -192,7 +192,8 @@ export interface Engine {
   input(name: string, bucket?: Sizes): TensorData;
   /**
    * Times driver calls in the worker, back to back, with what the arrays of the last run now hold if
-   * it was in that bucket, or else with zeros.  `first` is the very first call, warm-up or not.
+   * it was in that bucket, or else with zeros; with what lies there if the page asked for `input` of that
+   * bucket.  `first` is the very first call, warm-up or not.
    */
   time(options?: { bucket?: Sizes; runs?: number; warmup?: number }): Promise<Times & { bucket: Sizes }>;
   /**
@@ -210,7 +211,7 @@ export interface Engine {
   /** Called when the number of open jobs changes, after a run with its plan and milliseconds, and with -1 at `dispose`. */
   onjob(open: number, plan?: number, milliseconds?: number): void;
   /** For tuners: the manifest, the memory if it is shared, and the bundle's files, verified. */
-  readonly parts: { manifest: Manifest; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
+  readonly parts: { manifest: Manifest; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
   /** Lets runs stop before their next tile, or go on.  Only on cross-origin isolated pages. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs in the worker reject with `host`, later ones with `disposed`. */
@@ -263,6 +264,7 @@ export interface Machine {
   take(work: Work): void;
   call: Call;
 }
+export type Report = (progress: Progress) => void;
 export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null> };
 
 /** The files of one bundle, verified. */
@@ -392,7 +394,10 @@ export type Lodged = { worker: Worker; lock: string };
 /** Starts the job at once if no other is open. */
 export type Enqueue = (job: () => Promise<any>) => Promise<any>;
 /** A request whose inputs come first: into memory, or with the message.  Runs may take place `here`. */
-export type Ask = (kind: string, work: any, tensors: Tensor[], here?: Machine | null) => any;
+/** Requests without an answer, by number. */
+export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
+export type Starts = Map<number, PromiseWithResolvers<any>>;
+export type Ask = (kind: string, work: any, tensors: Tensor[] | null, here?: Machine | null) => any;
 export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all' }) => Promise<any>;
 /** Outputs that came with a message, in the arrays that were given for them. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
@@ -413,8 +418,9 @@ export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Pro
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Ends the run that is under way because this worker will not go on with it. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
+export type Nearby = (tuned: Kernel[]) => Promise<Machine | null>;
 /** `near` runs short plans in the page, if memory is shared; `nearby` makes another one. */
-export type MakeEngine = (link: Link, info: Info, manifest: Manifest, nearby: (tuned: Kernel[]) => Promise<Machine | null>, near: Machine | null) => Engine;
+export type MakeEngine = (link: Link, info: Info, manifest: Manifest, nearby: Nearby, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;

@@ -115,7 +115,9 @@ async function session(engine, options, pace, signal, onEvent) {
 
   /** What of the plans is worth tuning, hottest first. */
   async function profile() {
-    const order = [...manifest.plans.keys()].reverse();
+    const { lent } = engine.parts;
+    // Runs in other buckets would write over inputs that the page fills in place.
+    const order = [...manifest.plans.keys()].filter((plan) => !lent.size || lent.has(plan)).reverse();
     if (pace.latest >= 0) order.sort((a, b) => Number(b === pace.latest) - Number(a === pace.latest));
     const wanted = options.specs && new Set(options.specs);
     for (const plan of order) {
