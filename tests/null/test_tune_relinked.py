@@ -108,7 +108,7 @@ def test_tuning_goes_on_from_the_winner(url: str) -> None:
     with site(url) as server:
         agreed(server.url, best)
         loaded = relinked(server.url)["manifest"]["digest"]
-        with Client(server.url, who(50)) as client:
+        with Client(server.url, address=who(50)) as client:
             offer = client.start(hello("m", loaded)).kernels[0]
             assert offer.default == best
             sent = [m.candidate for m in client.all_of(1)]

@@ -37,13 +37,13 @@ SECRET = "secret of the tests"
 
 
 def site(url: str, **tuning: Any) -> BackgroundServer:
-    """A server with a store; pages of all sites may connect, so a test can be many reporters."""
-    given = {"store": lambda: Store.open(url), "secret": SECRET, "origins": frozenset({"*"})}
+    given = {"store": lambda: Store.open(url), "secret": SECRET}
     return BackgroundServer(app(**(given | tuning)))
 
 
 def who(number: int) -> str:
-    return f"https://site-{number}.example"
+    """An address in a network of its own."""
+    return f"10.{number >> 8}.{number & 255}.1"
 
 
 def counted(url: str) -> tuple[int, int]:
@@ -53,8 +53,8 @@ def counted(url: str) -> tuple[int, int]:
 
 
 def vote(server: str, number: int, ratios: dict[int, float], **changes: Any) -> Ack:
-    """One visitor of one site: tries nothing and reports."""
-    with Client(server, who(number)) as client:
+    """One visitor: tries nothing and reports."""
+    with Client(server, address=who(number)) as client:
         offer = client.start(hello("m", digest(), **changes)).kernels[0]
         message = report(offer, ratios)
         client.send(message)
@@ -95,12 +95,33 @@ def test_a_replay_is_acked_again_and_counted_once(url: str) -> None:
         assert counted(url) == (1, 1)
 
 
-def test_two_tabs_are_one_voice_and_two_sites_are_two(url: str) -> None:
+def test_two_tabs_are_one_voice_and_two_networks_are_two(url: str) -> None:
     with site(url) as server:
         assert vote(server.url, 0, {3: 1.4}).accepted
         assert vote(server.url, 0, {3: 1.4}).reason == "repeated"
         assert vote(server.url, 1, {3: 1.4}).accepted
         assert counted(url) == (2, 2)
+
+
+def test_one_address_is_one_voice_whatever_it_says_of_itself(url: str) -> None:
+    """Origin and Host are the client's own words: only a site that is listed counts apart."""
+    listed = ("https://friend.example", "https://other.example")
+    with site(url, origins=frozenset({"*", *listed})) as server:
+
+        def reason(origin: str | None, host: str | None) -> str:
+            with Client(server.url, origin, host=host) as client:
+                offer = client.start(hello("m", digest())).kernels[0]
+                message = report(offer, {3: 1.4})
+                client.send(message)
+                return client.ack(message.nonce).reason
+
+        assert reason(None, None) == ""
+        for number in range(5):
+            host = f"site-{number}.example"
+            assert reason(f"https://{host}", host) == "repeated"
+        assert reason("*", None) == "repeated"
+        assert [reason(friend, None) for friend in listed] == ["", ""]
+        assert counted(url) == (3, 3)
 
 
 def test_nothing_beats_the_default(url: str) -> None:
@@ -207,7 +228,7 @@ def test_a_wrong_answer_is_kept_and_not_counted(url: str, all_gold: None) -> Non
 
 
 def first(server: str, number: int, count: int, **changes: Any) -> list[int]:
-    with Client(server, who(number)) as client:
+    with Client(server, address=who(number)) as client:
         client.start(hello("m", digest(), **changes))
         client.want(count)
         return [client.kernel().candidate for _ in range(count)]
@@ -217,13 +238,14 @@ def test_the_next_device_starts_with_what_the_crowd_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)  # no gold question: it comes early
     best, second = space().order[-1], space().order[-2]
     with site(url) as server:
         assert best not in first(server.url, 100, 3)
         for number in range(15):
             assert vote(server.url, number, {best: 1.5, second: 1.3}).accepted
         assert first(server.url, 101, 2) == [best, second]
-        with Client(server.url, who(102)) as client:
+        with Client(server.url, address=who(102)) as client:
             client.start(hello("m", digest()))
             sent = client.all_of(1)
         lite = space().marks.count("lite")
@@ -345,7 +367,7 @@ def test_postgres_is_killed_and_comes_back(
 ) -> None:
     monkeypatch.setattr(ledger, "REST", 0.1)
     url = cluster.database()
-    with site(url) as server, Client(server.url, who(0)) as client:
+    with site(url) as server, Client(server.url, address=who(0)) as client:
         offers = client.start(hello("m", digest(), (0, 2))).kernels
         first, second = (report(offer, {3: 1.4}) for offer in offers)
         client.send(first)

@@ -30,7 +30,7 @@ class Client:
 
     @property
     def seed(self) -> int:
-        """The same for one network and site during a day, so that a session can be resumed."""
+        """The same for one network during a day, so that a session can be resumed."""
         return int(self.source[:12], 16)
 
 

@@ -39,7 +39,8 @@ class Tuning:
 
     store:   opens the store where reports go; None: they are refused, and nobody learns from others
     secret:  what processes of one site share so that they name sources alike
-    origins: sites beside our own whose pages may connect; "*" is all
+    origins: sites beside our own whose pages may connect; "*" is all.  Votes from a listed one are
+             counted apart; any other Origin says nothing, since a client writes what it likes
     reports: per minute and source, and in a burst
     """
 
@@ -76,7 +77,8 @@ class Tuner:
             await socket.close(1008)
             return
         address = socket.client.host if socket.client else ""
-        source = self._sources.name(address, origin)
+        listed = self._tuning.origins - {"*"}
+        source = self._sources.name(address, origin if origin in listed else "")
         counts, limits = self._counts, self._tuning.limits
         await socket.accept()
         session = Session(socket, self._workshop, self._desk, counts, limits, source)
