@@ -6,6 +6,7 @@ The same tests run over SQLite and PostgreSQL (fixture `url`).
 from __future__ import annotations
 
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -26,6 +27,7 @@ from tilewright.base.errors import (
 )
 from tilewright.bundle import open_bundle
 from tilewright.server import BackgroundServer, ledger
+from tilewright.server.session import Limits
 from tilewright.store import Store
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning import compose
@@ -360,6 +362,45 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
         monkeypatch.setattr(ledger, "PATIENCE", 20.0)
         again(client, message)
     assert counted(url) == (1, 1)
+
+
+def test_bye_waits_for_the_reports_before_it(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+
+    class Slow(Store):
+        def submit(self, *given: Any) -> Any:
+            time.sleep(0.3)
+            return super().submit(*given)
+
+    with site(url, store=lambda: Slow.open(url)) as server:
+        with Client(server.url) as client:
+            offers = client.start(hello("m", digest(), (0, 2, 3))).kernels
+            messages = [report(offer, {3: 1.4}) for offer in offers]
+            for message in messages:
+                client.send(message)
+            client.bye()
+            assert [client.ack(message.nonce).accepted for message in messages] == [True] * 3
+            assert client.closed() == 1000
+        assert counted(url) == (3, 3)
+
+
+def test_bye_does_not_wait_for_a_store_that_hangs(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    released = threading.Event()
+
+    class Hangs(Store):
+        def submit(self, *given: Any) -> Any:
+            released.wait(20)
+            return super().submit(*given)
+
+    limits = Limits(leaving=0.1)
+    with site(url, store=lambda: Hangs.open(url), limits=limits) as server:
+        with Client(server.url) as client:
+            offer = client.start(hello("m", digest())).kernels[0]
+            client.send(report(offer, {3: 1.4}))
+            client.bye()
+            assert client.closed() == 1000
+        released.set()
 
 
 def test_postgres_is_killed_and_comes_back(
