@@ -16,7 +16,16 @@ import sqlalchemy as sa
 
 from tilewright.store import migrate, records, t4
 from tilewright.store.database import Database
-from tilewright.store.records import Entry, Key, Ranked, Receipt, Report, Standing, Stats
+from tilewright.store.records import (
+    RANKED,
+    Entry,
+    Key,
+    Ranked,
+    Receipt,
+    Report,
+    Standing,
+    Stats,
+)
 from tilewright.store.rows import (
     HAS_NONCE,
     IS_KEY,
@@ -34,8 +43,6 @@ from tilewright.store.rows import (
 from tilewright.store.schema import HEAD, keys, reports
 from tilewright.store.votes import VOTE_EVERY, Limits, advance, tally
 
-#: A key's ranking keeps so many candidates.
-RANKED = 16
 #: `similar` takes so many candidates of one key.
 SIMILAR = 3
 SECONDS_A_DAY = 86_400
@@ -251,7 +258,7 @@ class Store:
         Keys that are new here come with their standing, the others are voted on anew.
         Raises InvalidReport.
         """
-        document = t4.read(data)
+        document = t4.read(data, self.today())
         with self.database.write() as connection:
             changed, added = t4.load(connection, document)
             for key_id in changed:
