@@ -13,7 +13,7 @@ import typer
 
 from tilewright.base.errors import StoreDown, StoreLocked
 from tilewright.bundle import open_bundle
-from tilewright.cli.options import Client, Json, Pyodide, bundle_names
+from tilewright.cli.options import Client, Json, Pyodide, bundle_names, database_url
 from tilewright.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def serve(
     store: Annotated[
         str,
         typer.Option(
-            metavar="URL",
+            metavar="FILE|URL",
             envvar="TILEWRIGHT_STORE",
-            help="Database of kernel votes, such as sqlite:///votes.db; without one, reports of "
-            "devices are refused.",
+            help="Database of kernel votes, as for `db`; without one, reports of devices are "
+            "refused.",
         ),
     ] = "",
     source_key: Annotated[
@@ -89,10 +89,14 @@ def serve(
     serve_app(app, host, port, ready)
 
 
-def open_store(url: str) -> Callable[[], Store] | None:
-    """Opens the store.  One that is only unreachable or busy is tried again while serving."""
-    if not url:
+def open_store(place: str) -> Callable[[], Store] | None:
+    """Opens the store: a file, or an address.
+
+    One that is only unreachable or busy is tried again while serving.
+    """
+    if not place:
         return None
+    url = database_url(place)
     from tilewright.store import Store
 
     try:
