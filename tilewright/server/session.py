@@ -61,7 +61,7 @@ LAST_WORDS = 2.0
 class Limits:
     """What a client may do, in seconds, messages per second, and numbers.
 
-    sessions: at once in this process
+    sessions: at once in this process; each: of these, for one source
     hello:    until the first message; idle: between messages; send: until a frame is taken
     messages: per second and session; twice as many in a burst
     waiting:  reports of a session that wait for the store
@@ -69,6 +69,7 @@ class Limits:
     """
 
     sessions: int = 2000
+    each: int = 64
     hello: float = 15.0
     idle: float = 600.0
     send: float = 30.0

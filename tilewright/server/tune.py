@@ -7,6 +7,7 @@ app.  The protocol is docs/tuning-protocol.md; a session is session.py.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,7 @@ class Tuner:
         self._workshop = Workshop(bundles, tuning.makers)
         self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
+        self._sessions: Counter[str] = Counter()
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -82,22 +84,34 @@ class Tuner:
         counts, limits = self._counts, self._tuning.limits
         await socket.accept()
         session = Session(socket, self._workshop, self._desk, counts, limits, source)
-        if counts.sessions >= limits.sessions:
-            counts.refused[Busy.code] += 1
-            busy = Busy("The server has no session left", hint="Try again later")
-            await session.refuse(busy)
-            return
+        for number, most, whose in (
+            (counts.sessions, limits.sessions, "The server"),
+            (self._sessions[source], limits.each, "This network"),
+        ):
+            if number >= most:
+                counts.refused[Busy.code] += 1
+                busy = Busy(f"{whose} has no session left", hint="Try again later", limit=most)
+                await session.refuse(busy)
+                return
         counts.sessions += 1
         counts.opened += 1
+        self._sessions[source] += 1
         try:
             await session.run()
         finally:
             counts.sessions -= 1
+            self._sessions[source] -= 1
+            if not self._sessions[source]:
+                del self._sessions[source]
 
     def _welcome(self, origin: str, host: str) -> bool:
         """Programs send no Origin; pages send theirs, and others than ours must be allowed."""
-        allowed = self._tuning.origins
-        return not origin or urlsplit(origin).netloc == host or bool({origin, "*"} & allowed)
+        if not origin or {origin, "*"} & self._tuning.origins:
+            return True
+        try:
+            return urlsplit(origin).netloc == host
+        except ValueError:  # no address at all
+            return False
 
     def _classes(self, _request: Request) -> Response:
         return JSONResponse(queue.class_table(), headers={"cache-control": REVALIDATE})
