@@ -114,8 +114,12 @@ def test_tuning_goes_on_from_the_winner(url: str) -> None:
             sent = [m.candidate for m in client.all_of(1)]
             assert best not in sent
             assert 0 in sent
-            # half as fast again as the winner: twice and a half as fast as candidate 0
+            # what others found of candidate 0 is not this page's to tell
             message = report(offer, {other: 1.5})
+            client.send(message)
+            assert client.ack(message.nonce).reason == "unknown"
+            # half as fast again as the winner: more than twice as fast as candidate 0
+            message = report(offer, {other: 1.5, 0: 1 / 1.5})
             client.send(message)
             assert client.ack(message.nonce).accepted
         with Store.open(url) as store:
