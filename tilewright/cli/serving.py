@@ -5,8 +5,11 @@ Input: bundle folders.  Output: the address, as soon as connections are accepted
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,6 +60,15 @@ def serve(
     compile_workers: Annotated[
         int, typer.Option(min=0, max=64, help="Processes that make candidates; 0: a thread.")
     ] = 1,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            envvar="TILEWRIGHT_CACHE",
+            help="Where bundles are kept that start with the crowd's best, for all servers of a "
+            "site; otherwise in the user's cache folder.",
+        ),
+    ] = None,
     client: Client = False,
     pyodide: Pyodide = None,
     as_json: Json = False,
@@ -77,6 +89,7 @@ def serve(
         store=open_store(store),
         secret=source_key,
         origins=frozenset(allow_origin or ()),
+        cache=cache or user_cache() / "relinked",
     )
 
     def ready(url: str) -> None:
@@ -87,6 +100,15 @@ def serve(
 
     app = create_app(folders, tuning=tuning, isolation=isolation, pyodide=core)
     serve_app(app, host, port, ready)
+
+
+def user_cache() -> Path:
+    """The folder where this user's programs keep what they can make again."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local")) / "tilewright"
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/tilewright"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
 
 
 def open_store(place: str) -> Callable[[], Store] | None:

@@ -43,6 +43,7 @@ class Tuning:
     origins: sites beside our own whose pages may connect; "*" is all.  Votes from a listed one are
              counted apart; any other Origin says nothing, since a client writes what it likes
     reports: per minute and source, and in a burst
+    cache:   folder of relinked bundles, for all processes of a site; None: one of this process
     """
 
     makers: Makers
@@ -50,6 +51,7 @@ class Tuning:
     secret: str = ""
     origins: frozenset[str] = frozenset()
     reports: tuple[float, float] = (60.0, 200.0)
+    cache: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -59,7 +61,7 @@ class Tuner:
     def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
         self._tuning = tuning
         self._sources = Sources(tuning.secret)
-        self._workshop = Workshop(bundles, tuning.makers)
+        self._workshop = Workshop(bundles, tuning.makers, tuning.cache)
         self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
         self._sessions: Counter[str] = Counter()
