@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from helpers.postgres import Cluster
+from helpers.reports import key
 from tuning_client import Client, hello, report
 from tuning_site import app, bundle, digest
 
@@ -26,8 +27,9 @@ from tilewright.base.errors import (
     StoreVersion,
 )
 from tilewright.bundle import open_bundle
-from tilewright.server import BackgroundServer, ledger
+from tilewright.server import BackgroundServer, ledger, standing
 from tilewright.server.session import Limits
+from tilewright.store import Report as Filed
 from tilewright.store import Store
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning import compose
@@ -277,6 +279,39 @@ def test_what_is_known_can_be_read(url: str) -> None:
         assert entry["ranked"][0]["candidate"] == 3
         assert "source" not in json.dumps(entry)
         with urllib.request.urlopen(server.url + "/api/standing?device=wasm") as answer:
+            assert json.loads(answer.read()) == []
+
+
+def test_what_is_known_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is cut off, and a store of any size is asked once for all who want the same."""
+    monkeypatch.setattr(standing, "ROWS", 2)
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    asked = []
+
+    class Counting(Store):
+        def overview(self, *given: Any, **named: Any) -> Any:
+            asked.append(named)
+            return super().overview(*given, **named)
+
+    with Store.open(url) as store:
+        for number in range(5):
+            store.submit(Filed(f"nonce-{number:04d}", key(f"{number}" * 64), ()), "s")
+    with site(url, store=lambda: Counting.open(url)) as server:
+        found, query = [], ""
+        while True:
+            with urllib.request.urlopen(server.url + "/api/standing" + query) as answer:
+                found += [entry["kernel"][0] for entry in json.loads(answer.read())]
+                link = answer.headers["link"]
+            if link is None:
+                break
+            query = link.removeprefix("<").removesuffix('>; rel="next"')
+        assert found == list("01234")
+        urllib.request.urlopen(server.url + "/api/standing" + query).close()
+        assert len(asked) == 3
+        for wrong in ("page=-1", "page=1e9", "page=1000", "device=vax"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(server.url + "/api/standing?" + wrong)
+        with urllib.request.urlopen(server.url + "/api/standing?page=999") as answer:
             assert json.loads(answer.read()) == []
 
 

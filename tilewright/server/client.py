@@ -42,6 +42,14 @@ class Crowd:
     settled: bool = False
 
 
+@dataclass(frozen=True)
+class Page:
+    """JSON of some keys with what the crowd says of them; whether there is a page after it."""
+
+    data: bytes
+    more: bool
+
+
 class Desk:
     """Nobody to ask."""
 
@@ -57,8 +65,8 @@ class Desk:
         """What devices of this class start with, by kernel, where it is not what the bundle has."""
         return {}
 
-    async def overview(self, device: str | None) -> list[dict[str, object]]:
-        """All keys (of one class) with what the crowd says of them."""
+    async def overview(self, device: str | None, number: int) -> Page:
+        """All keys (of one class) with what the crowd says of them, page by page from 0."""
         raise Unknown("This site has no store", hint="`tilewright serve --store URL`")
 
     def stats(self) -> dict[str, object]:

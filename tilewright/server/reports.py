@@ -7,15 +7,14 @@ what the crowd knows of the kernels that a client tunes.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import cast, get_args
 
-from tilewright.server.client import Client, Crowd, Desk
+from tilewright.server.client import Client, Crowd, Desk, Page
 from tilewright.server.ledger import Ledger, Unavailable
 from tilewright.server.sources import Buckets
 from tilewright.server.workshop import Workshop
-from tilewright.store import Entry, Key, Ranked, Standing
 from tilewright.store import Gold as StoredGold
+from tilewright.store import Key, Ranked, Standing
 from tilewright.store import Report as Stored
 from tilewright.store import Vote as StoredVote
 from tilewright.tuning import queue
@@ -88,9 +87,11 @@ class StoreDesk(Desk):
         ledger = self._ledger
         return {"open": True, "failures": ledger.failures, "resting": ledger.resting}
 
-    async def overview(self, device: str | None) -> list[dict[str, object]]:
+    async def overview(self, device: str | None, number: int) -> Page:
+        if device is not None:
+            queue.device_class(device)  # it exists
         try:
-            return [plain(entry) for entry in await self._ledger.overview(device)]
+            return await self._ledger.page(device, number)
         except Unavailable as error:
             raise Busy("The store does not answer", hint="Try again later") from error
 
@@ -118,16 +119,6 @@ class StoreDesk(Desk):
             return None
         number = queue.translate(ranked.candidate, theirs, client.spaces[spec])
         return None if number is None else Known(number, ranked.ratio)
-
-
-def plain(entry: Entry) -> dict[str, object]:
-    """A key and its standing in one flat record."""
-    standing = asdict(entry.standing)
-    ranked = [
-        {k: v for k, v in one.items() if k not in ("device", "space", "browser")}
-        for one in standing["ranked"]
-    ]
-    return asdict(entry.key) | standing | {"ranked": ranked, "day": entry.day}
 
 
 def key_of(space: Space, browser: Browser) -> Key:

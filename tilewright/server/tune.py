@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -26,7 +26,7 @@ from tilewright.server.sources import Buckets, Sources
 from tilewright.server.tuned import Tuned
 from tilewright.server.workshop import Makers, Workshop
 from tilewright.tuning import queue
-from tilewright.tuning.messages import Busy, Refusal
+from tilewright.tuning.messages import Busy, Refusal, Unknown
 
 if TYPE_CHECKING:
     from tilewright.store import Store
@@ -120,11 +120,18 @@ class Tuner:
 
     async def _standing(self, request: Request) -> Response:
         device = request.query_params.get("device") or None
+        number = request.query_params.get("page", "0")
         try:
-            known = await self._desk.overview(device)
+            if not (number.isdecimal() and number.isascii() and len(number) <= 3):
+                raise Unknown("There is no such page", hint="Pages are 0 to 999", page=number)
+            known = await self._desk.overview(device, int(number))
         except Refusal as refusal:
             return JSONResponse({"error": refusal.to_json()}, status_code=refusal.close - 4000)
-        return JSONResponse(known, headers={"cache-control": "no-store"})
+        headers = {"cache-control": "no-store"}
+        if known.more:
+            after = ({"device": device} if device else {}) | {"page": int(number) + 1}
+            headers["link"] = f'<?{urlencode(after)}>; rel="next"'
+        return Response(known.data, headers=headers, media_type="application/json")
 
     def _stats(self, _request: Request) -> Response:
         counts, built = self._counts, self._workshop.built

@@ -189,14 +189,27 @@ class Store:
     def _is_known(self, ranked: Ranked) -> bool:
         return ranked.stage != "candidate" or ranked.reporters >= self.limits.quorum
 
-    def overview(self, device: str | None = None, limit: int = 10_000) -> tuple[Entry, ...]:
-        """All keys with their standings, by device class, kind and shape."""
+    def overview(
+        self,
+        device: str | None = None,
+        *,
+        settled: bool = False,
+        start: int = 0,
+        limit: int | None = None,
+    ) -> tuple[Entry, ...]:
+        """Keys with their standings, by device class, kind and shape.
+
+        device: only this class;  settled: only those with a default
+        start, limit: so many of them, after so many
+        """
         names = ("device", "kind", "shape", "browser", "compiler", "kernel", "space")
         query = sa.select(keys).order_by(*(keys.c[name] for name in names))
         if device is not None:
             query = query.where(keys.c.device == device)
+        if settled:
+            query = query.where(keys.c.default_candidate.is_not(None))
         with self.database.read() as connection:
-            rows = connection.execute(query.limit(limit)).all()
+            rows = connection.execute(query.limit(limit).offset(start)).all()
         return tuple(Entry(key_of(r), standing_of(r), date_of(r.day)) for r in rows)
 
     # ---- upkeep ----------------------------------------------------------------------------------
