@@ -56,7 +56,7 @@ class Site:
 
     def start(self) -> None:
         code = "from tilewright.cli import main; main()"
-        options = ["--store", self.store, "--source-key", "benchmark", "--allow-origin", "*"]
+        options = ["--store", self.store, "--source-key", "benchmark"]
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "serve", f"m={self.bundle}", "--port", str(self.port),
              "--compile-workers", str(WORKERS), "--json", *options],

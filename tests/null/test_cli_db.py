@@ -10,6 +10,7 @@ import pytest
 from cli_call import Called
 from helpers.reports import report
 
+from tilewright.cli.serving import open_store
 from tilewright.store import Store
 
 
@@ -96,3 +97,13 @@ def test_what_goes_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert code("stats", "--store", tmp_path / "empty.db") == (10, "store-version")
     (tmp_path / "text.db").write_text("no database " * 100)
     assert code("stats", "--store", tmp_path / "text.db") == (10, "store-corrupt")
+
+
+def test_serve_and_tune_take_a_file_as_db_does(tmp_path: Path) -> None:
+    file = tmp_path / "votes.db"
+    for place in (str(file), f"sqlite:///{file}"):
+        opener = open_store(place)
+        assert opener is not None
+        with opener() as store:
+            assert store.database.shown == f"sqlite:///{file}"
+    assert open_store("") is None

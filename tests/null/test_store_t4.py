@@ -145,6 +145,11 @@ def changed(data: bytes, change: Any) -> bytes:
     return json.dumps(document).encode()
 
 
+def stand(**changes: Any) -> Any:
+    """A change of the first key's standing."""
+    return lambda d: d["metadata"]["tilewright"]["keys"][0].update(changes)
+
+
 BAD = {
     "no member": lambda d: d.pop("results"),
     "no time": lambda d: d["results"][4].pop("timestamp"),
@@ -162,6 +167,20 @@ BAD = {
         slice(0, 3), [r | {"report": "?"} for r in d["results"][:3]]
     ),
     "key": lambda d: d["metadata"]["tilewright"]["keys"][0].update(device=""),
+    "default": stand(default=-1),
+    "shadow": stand(shadow=1 << 20),
+    "previous": stand(previous=-7),
+    "fresh": stand(fresh=-1),
+    "voices": stand(voices=1 << 40),
+    "default after": stand(default_after=-1),
+    "shadow after": stand(shadow_after=-1),
+    "ranking": stand(ranked=[[3, 0.5, 6, 6, 1.5, 1.4, 1.6]] * 17),
+    "ranked candidate": stand(ranked=[[-3, 0.5, 6, 6, 1.5, 1.4, 1.6]]),
+    "ranked reporters": stand(ranked=[[3, 0.5, -6, 6, 1.5, 1.4, 1.6]]),
+    "ranked ratio": stand(ranked=[[3, 0.5, 6, 6, -1.5, 1.4, 1.6]]),
+    "key tomorrow": stand(day="9999-01-01"),
+    "report tomorrow": lambda d: [r.update(timestamp="9999-01-01") for r in d["results"][:3]],
+    "before time": stand(day="1900-01-01"),
     "format": lambda d: d["metadata"]["tilewright"].update(format=2),
 }
 

@@ -255,9 +255,30 @@ def test_more_sessions_than_there_are() -> None:
             fourth.start(hello("m", digest()))
 
 
+def test_one_network_cannot_take_all_sessions() -> None:
+    with BackgroundServer(app(limits=Limits(each=2))) as server:
+        with Client(server.url), Client(server.url):
+            until(lambda: stats(server.url)["sessions"]["now"] == 2)
+            with Client(server.url, address="127.0.0.9") as third:
+                error, close = third.refusal()
+                assert (error.code, close, error.facts["limit"]) == ("busy", 4503, 2)
+            with Client(server.url, address="10.0.0.1") as other:
+                other.start(hello("m", digest()))
+        until(lambda: stats(server.url)["sessions"]["now"] == 0)
+        with Client(server.url) as fourth:
+            fourth.start(hello("m", digest()))
+
+
 @pytest.mark.parametrize(
     ("origin", "allowed"),
-    [(None, True), ("own", True), ("https://friend.example", True), ("https://x.example", False)],
+    [
+        (None, True),
+        ("own", True),
+        ("https://friend.example", True),
+        ("https://x.example", False),
+        ("http://[", False),
+        ("null", False),
+    ],
 )
 def test_pages_of_other_sites(origin: str | None, allowed: bool) -> None:
     site = app(origins=frozenset({"https://friend.example"}))

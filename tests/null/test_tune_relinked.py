@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,7 +21,7 @@ from tilewright.bundle import open_bundle
 from tilewright.bundle.kernels import unpack
 from tilewright.cli.workers import makers
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.server import ledger
+from tilewright.server import ledger, workshop
 from tilewright.store import Store
 
 DEVICE = "wasm-x86-relaxed-32k"
@@ -108,14 +109,18 @@ def test_tuning_goes_on_from_the_winner(url: str) -> None:
     with site(url) as server:
         agreed(server.url, best)
         loaded = relinked(server.url)["manifest"]["digest"]
-        with Client(server.url, who(50)) as client:
+        with Client(server.url, address=who(50)) as client:
             offer = client.start(hello("m", loaded)).kernels[0]
             assert offer.default == best
             sent = [m.candidate for m in client.all_of(1)]
             assert best not in sent
             assert 0 in sent
-            # half as fast again as the winner: twice and a half as fast as candidate 0
+            # what others found of candidate 0 is not this page's to tell
             message = report(offer, {other: 1.5})
+            client.send(message)
+            assert client.ack(message.nonce).reason == "unknown"
+            # half as fast again as the winner: more than twice as fast as candidate 0
+            message = report(offer, {other: 1.5, 0: 1 / 1.5})
             client.send(message)
             assert client.ack(message.nonce).accepted
         with Store.open(url) as store:
@@ -148,3 +153,86 @@ def test_a_bundle_that_cannot_be_relinked_is_served_as_built(url: str) -> None:
         for _ in range(3):
             assert pointer(server.url)["manifest"]["digest"] == digest()
             time.sleep(0.1)
+
+
+def test_what_one_process_linked_any_other_knows(url: str, tmp_path: Path) -> None:
+    """Another server of the site, or the same one after a restart, neither of which links."""
+
+    def never(*given: Any) -> Any:
+        raise AssertionError("it was linked again")
+
+    cache = tmp_path / "cache"
+    best = space().order[-1]
+    with site(url, cache=cache) as one:
+        agreed(one.url, best)
+        found = relinked(one.url)
+        both = fetched(one.url, found, tmp_path / "one")
+    only = replace(makers(0), relinked=never)
+    with site(url, cache=cache, makers=only) as two:
+        # before anybody asked this server for the pointer
+        with Client(two.url) as client:
+            assert client.start(hello("m", found["manifest"]["digest"])).kernels[0].default == best
+        fetched(two.url, found, tmp_path / "two")
+        assert relinked(two.url) == found
+    names = {str(p.relative_to(both)) for p in both.rglob("*") if p.is_file()}
+    assert all((both / n).read_bytes() == (tmp_path / "two" / n).read_bytes() for n in names)
+    assert not list(cache.rglob(".part-*"))
+
+
+def test_a_cache_that_lost_files_is_filled_again(url: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with site(url, cache=cache) as server:
+        agreed(server.url, space().order[-1])
+        found = relinked(server.url)
+    for path in (cache / "blobs").iterdir():
+        path.unlink()
+    with site(url, cache=cache) as server:
+        with Client(server.url) as client:
+            client.send(hello("m", found["manifest"]["digest"]))
+            assert client.refusal()[1] == 4409
+        assert relinked(server.url) == found
+        fetched(server.url, found, tmp_path / "again")
+
+
+def test_what_failed_is_left_alone_for_a_while(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workshop, "REST", 1e9)
+    calls = []
+
+    def failing(*given: Any) -> Any:
+        calls.append(given)
+        raise ValueError("a bug")
+
+    with site(url, makers=replace(makers(0), relinked=failing)) as server:
+        agreed(server.url, space().order[-1])
+        end = time.monotonic() + 20
+        while not calls:
+            assert pointer(server.url)["manifest"]["digest"] == digest()
+            assert time.monotonic() < end
+        for _ in range(5):
+            assert pointer(server.url)["manifest"]["digest"] == digest()
+        assert len(calls) == 1
+
+
+def test_a_bundle_that_is_being_linked_stops_no_session(url: str) -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> Any:
+        begun.set()
+        released.wait(20)
+        return makers(0).relinked(*given)
+
+    with site(url, makers=replace(makers(0), relinked=slow)) as server:
+        agreed(server.url, space().order[-1])
+        end = time.monotonic() + 20
+        while not begun.is_set():
+            pointer(server.url)
+            assert time.monotonic() < end
+        with Client(server.url) as client:
+            client.start(hello("m", digest(), (3,)))
+            client.want(2)
+            assert {client.kernel().spec, client.kernel().spec} == {3}
+        assert not released.is_set()
+        released.set()
+        relinked(server.url)

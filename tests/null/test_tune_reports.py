@@ -6,6 +6,7 @@ The same tests run over SQLite and PostgreSQL (fixture `url`).
 from __future__ import annotations
 
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from helpers.postgres import Cluster
+from helpers.reports import key
 from tuning_client import Client, hello, report
 from tuning_site import app, bundle, digest
 
@@ -25,7 +27,9 @@ from tilewright.base.errors import (
     StoreVersion,
 )
 from tilewright.bundle import open_bundle
-from tilewright.server import BackgroundServer, ledger
+from tilewright.server import BackgroundServer, ledger, standing
+from tilewright.server.session import Limits
+from tilewright.store import Report as Filed
 from tilewright.store import Store
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning import compose
@@ -37,13 +41,13 @@ SECRET = "secret of the tests"
 
 
 def site(url: str, **tuning: Any) -> BackgroundServer:
-    """A server with a store; pages of all sites may connect, so a test can be many reporters."""
-    given = {"store": lambda: Store.open(url), "secret": SECRET, "origins": frozenset({"*"})}
+    given = {"store": lambda: Store.open(url), "secret": SECRET}
     return BackgroundServer(app(**(given | tuning)))
 
 
 def who(number: int) -> str:
-    return f"https://site-{number}.example"
+    """An address in a network of its own."""
+    return f"10.{number >> 8}.{number & 255}.1"
 
 
 def counted(url: str) -> tuple[int, int]:
@@ -53,8 +57,8 @@ def counted(url: str) -> tuple[int, int]:
 
 
 def vote(server: str, number: int, ratios: dict[int, float], **changes: Any) -> Ack:
-    """One visitor of one site: tries nothing and reports."""
-    with Client(server, who(number)) as client:
+    """One visitor: tries nothing and reports."""
+    with Client(server, address=who(number)) as client:
         offer = client.start(hello("m", digest(), **changes)).kernels[0]
         message = report(offer, ratios)
         client.send(message)
@@ -95,12 +99,33 @@ def test_a_replay_is_acked_again_and_counted_once(url: str) -> None:
         assert counted(url) == (1, 1)
 
 
-def test_two_tabs_are_one_voice_and_two_sites_are_two(url: str) -> None:
+def test_two_tabs_are_one_voice_and_two_networks_are_two(url: str) -> None:
     with site(url) as server:
         assert vote(server.url, 0, {3: 1.4}).accepted
         assert vote(server.url, 0, {3: 1.4}).reason == "repeated"
         assert vote(server.url, 1, {3: 1.4}).accepted
         assert counted(url) == (2, 2)
+
+
+def test_one_address_is_one_voice_whatever_it_says_of_itself(url: str) -> None:
+    """Origin and Host are the client's own words: only a site that is listed counts apart."""
+    listed = ("https://friend.example", "https://other.example")
+    with site(url, origins=frozenset({"*", *listed})) as server:
+
+        def reason(origin: str | None, host: str | None) -> str:
+            with Client(server.url, origin, host=host) as client:
+                offer = client.start(hello("m", digest())).kernels[0]
+                message = report(offer, {3: 1.4})
+                client.send(message)
+                return client.ack(message.nonce).reason
+
+        assert reason(None, None) == ""
+        for number in range(5):
+            host = f"site-{number}.example"
+            assert reason(f"https://{host}", host) == "repeated"
+        assert reason("*", None) == "repeated"
+        assert [reason(friend, None) for friend in listed] == ["", ""]
+        assert counted(url) == (3, 3)
 
 
 def test_nothing_beats_the_default(url: str) -> None:
@@ -207,7 +232,7 @@ def test_a_wrong_answer_is_kept_and_not_counted(url: str, all_gold: None) -> Non
 
 
 def first(server: str, number: int, count: int, **changes: Any) -> list[int]:
-    with Client(server, who(number)) as client:
+    with Client(server, address=who(number)) as client:
         client.start(hello("m", digest(), **changes))
         client.want(count)
         return [client.kernel().candidate for _ in range(count)]
@@ -217,13 +242,14 @@ def test_the_next_device_starts_with_what_the_crowd_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)  # no gold question: it comes early
     best, second = space().order[-1], space().order[-2]
     with site(url) as server:
         assert best not in first(server.url, 100, 3)
         for number in range(15):
             assert vote(server.url, number, {best: 1.5, second: 1.3}).accepted
         assert first(server.url, 101, 2) == [best, second]
-        with Client(server.url, who(102)) as client:
+        with Client(server.url, address=who(102)) as client:
             client.start(hello("m", digest()))
             sent = client.all_of(1)
         lite = space().marks.count("lite")
@@ -253,6 +279,39 @@ def test_what_is_known_can_be_read(url: str) -> None:
         assert entry["ranked"][0]["candidate"] == 3
         assert "source" not in json.dumps(entry)
         with urllib.request.urlopen(server.url + "/api/standing?device=wasm") as answer:
+            assert json.loads(answer.read()) == []
+
+
+def test_what_is_known_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is cut off, and a store of any size is asked once for all who want the same."""
+    monkeypatch.setattr(standing, "ROWS", 2)
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    asked = []
+
+    class Counting(Store):
+        def overview(self, *given: Any, **named: Any) -> Any:
+            asked.append(named)
+            return super().overview(*given, **named)
+
+    with Store.open(url) as store:
+        for number in range(5):
+            store.submit(Filed(f"nonce-{number:04d}", key(f"{number}" * 64), ()), "s")
+    with site(url, store=lambda: Counting.open(url)) as server:
+        found, query = [], ""
+        while True:
+            with urllib.request.urlopen(server.url + "/api/standing" + query) as answer:
+                found += [entry["kernel"][0] for entry in json.loads(answer.read())]
+                link = answer.headers["link"]
+            if link is None:
+                break
+            query = link.removeprefix("<").removesuffix('>; rel="next"')
+        assert found == list("01234")
+        urllib.request.urlopen(server.url + "/api/standing" + query).close()
+        assert len(asked) == 3
+        for wrong in ("page=-1", "page=1e9", "page=1000", "device=vax"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(server.url + "/api/standing?" + wrong)
+        with urllib.request.urlopen(server.url + "/api/standing?page=999") as answer:
             assert json.loads(answer.read()) == []
 
 
@@ -340,12 +399,51 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
     assert counted(url) == (1, 1)
 
 
+def test_bye_waits_for_the_reports_before_it(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+
+    class Slow(Store):
+        def submit(self, *given: Any) -> Any:
+            time.sleep(0.3)
+            return super().submit(*given)
+
+    with site(url, store=lambda: Slow.open(url)) as server:
+        with Client(server.url) as client:
+            offers = client.start(hello("m", digest(), (0, 2, 3))).kernels
+            messages = [report(offer, {3: 1.4}) for offer in offers]
+            for message in messages:
+                client.send(message)
+            client.bye()
+            assert [client.ack(message.nonce).accepted for message in messages] == [True] * 3
+            assert client.closed() == 1000
+        assert counted(url) == (3, 3)
+
+
+def test_bye_does_not_wait_for_a_store_that_hangs(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    released = threading.Event()
+
+    class Hangs(Store):
+        def submit(self, *given: Any) -> Any:
+            released.wait(20)
+            return super().submit(*given)
+
+    limits = Limits(leaving=0.1)
+    with site(url, store=lambda: Hangs.open(url), limits=limits) as server:
+        with Client(server.url) as client:
+            offer = client.start(hello("m", digest())).kernels[0]
+            client.send(report(offer, {3: 1.4}))
+            client.bye()
+            assert client.closed() == 1000
+        released.set()
+
+
 def test_postgres_is_killed_and_comes_back(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "REST", 0.1)
     url = cluster.database()
-    with site(url) as server, Client(server.url, who(0)) as client:
+    with site(url) as server, Client(server.url, address=who(0)) as client:
         offers = client.start(hello("m", digest(), (0, 2))).kernels
         first, second = (report(offer, {3: 1.4}) for offer in offers)
         client.send(first)

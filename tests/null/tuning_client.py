@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import socket
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
@@ -67,12 +69,24 @@ def report(offer: Offer, ratios: dict[int, float], **changes: Any) -> Report:
 
 
 class Client:
-    def __init__(self, url: str, origin: str | None = None) -> None:
+    """address: what a proxy on the server's machine says of the client; host: said to be asked."""
+
+    def __init__(
+        self,
+        url: str,
+        origin: str | None = None,
+        *,
+        address: str = "127.0.0.1",
+        host: str | None = None,
+    ) -> None:
         self.payload = b""
+        at = urlsplit(url)
         self._connection = connect(
-            url.replace("http", "ws", 1) + "/api/tune",
+            f"ws://{host or at.netloc}/api/tune",
+            sock=socket.create_connection((at.hostname or "", at.port or 80), SECONDS),
             compression=None,
             origin=origin,  # type: ignore[arg-type]
+            additional_headers={"X-Forwarded-For": address},
             max_size=MOST_FROM_SERVER,
             close_timeout=2,
         )

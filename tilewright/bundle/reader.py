@@ -33,7 +33,7 @@ class Bundle:
 
     def read(self, ref: FileRef) -> bytes:
         """The bytes of a file of this bundle, checked against size and digest."""
-        return _read(self.folder, ref)
+        return read_blob(self.folder, ref)
 
     def weights(self) -> Iterator[bytes]:
         """The weight region, shard by shard."""
@@ -69,10 +69,11 @@ def open_bundle(path: Path) -> Bundle:
         )
     pointer = decode(place.read_bytes(), Pointer, str(place))
     ref = pointer.manifest
-    return Bundle(folder, pointer, decode(_read(folder, ref), Manifest, str(folder / ref.file)))
+    return Bundle(folder, pointer, decode(read_blob(folder, ref), Manifest, str(folder / ref.file)))
 
 
-def _read(folder: Path, ref: FileRef) -> bytes:
+def read_blob(folder: Path, ref: FileRef) -> bytes:
+    """The bytes of a file of a bundle's folder, checked against size and digest."""
     _check_name(folder, ref)
     path = folder / ref.file
     try:

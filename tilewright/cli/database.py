@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tilewright.base.errors import UsageError
-from tilewright.cli.options import Json
+from tilewright.cli.options import Json, database_url
 from tilewright.cli.output import Answer, pairs
 
 app = typer.Typer(name="db", help="The kernel database: what devices found out about kernels.")
@@ -29,11 +29,6 @@ Db = Annotated[
 ]
 #: Where the server keeps it if nothing else is said.
 DEFAULT = "tilewright.db"
-
-
-def database_url(text: str) -> str:
-    """`"a/store.db"` → `"sqlite:///a/store.db"`; addresses stay."""
-    return text if "://" in text or not text else f"sqlite:///{text}"
 
 
 @app.command()

@@ -42,6 +42,11 @@ Target = Annotated[str, typer.Option(help="What to compile for: wasm.")]
 TARGETS = ("wasm",)
 
 
+def database_url(text: str) -> str:
+    """`"a/store.db"` → `"sqlite:///a/store.db"`; addresses stay."""
+    return text if "://" in text or not text else f"sqlite:///{text}"
+
+
 def check_target(target: str) -> None:
     if target not in TARGETS:
         raise UsageError(f"Unknown target: {target}", hint=f"Known are {', '.join(TARGETS)}")

@@ -5,15 +5,18 @@ Input: bundle folders.  Output: the address, as soon as connections are accepted
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.base.errors import StoreDown, StoreLocked
 from tilewright.bundle import open_bundle
-from tilewright.cli.options import Client, Json, Pyodide, bundle_names
+from tilewright.cli.options import Client, Json, Pyodide, bundle_names, database_url
 from tilewright.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -33,10 +36,10 @@ def serve(
     store: Annotated[
         str,
         typer.Option(
-            metavar="URL",
+            metavar="FILE|URL",
             envvar="TILEWRIGHT_STORE",
-            help="Database of kernel votes, such as sqlite:///votes.db; without one, reports of "
-            "devices are refused.",
+            help="Database of kernel votes, as for `db`; without one, reports of devices are "
+            "refused.",
         ),
     ] = "",
     source_key: Annotated[
@@ -57,6 +60,15 @@ def serve(
     compile_workers: Annotated[
         int, typer.Option(min=0, max=64, help="Processes that make candidates; 0: a thread.")
     ] = 1,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            envvar="TILEWRIGHT_CACHE",
+            help="Where bundles are kept that start with the crowd's best, for all servers of a "
+            "site; otherwise in the user's cache folder.",
+        ),
+    ] = None,
     client: Client = False,
     pyodide: Pyodide = None,
     as_json: Json = False,
@@ -77,6 +89,7 @@ def serve(
         store=open_store(store),
         secret=source_key,
         origins=frozenset(allow_origin or ()),
+        cache=cache or user_cache() / "relinked",
     )
 
     def ready(url: str) -> None:
@@ -89,10 +102,23 @@ def serve(
     serve_app(app, host, port, ready)
 
 
-def open_store(url: str) -> Callable[[], Store] | None:
-    """Opens the store.  One that is only unreachable or busy is tried again while serving."""
-    if not url:
+def user_cache() -> Path:
+    """The folder where this user's programs keep what they can make again."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData/Local")) / "tilewright"
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/tilewright"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
+
+
+def open_store(place: str) -> Callable[[], Store] | None:
+    """Opens the store: a file, or an address.
+
+    One that is only unreachable or busy is tried again while serving.
+    """
+    if not place:
         return None
+    url = database_url(place)
     from tilewright.store import Store
 
     try:

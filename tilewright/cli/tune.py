@@ -39,7 +39,7 @@ def tune(
         int | None, typer.Option(min=1, help="Tune only so many kernels, the hottest ones.")
     ] = None,
     store: Annotated[
-        str, typer.Option(metavar="URL", help="A kernel database to learn from and report to.")
+        str, typer.Option(metavar="FILE|URL", help="A kernel database to learn from and report to.")
     ] = "",
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write all measurements, as JSON.")

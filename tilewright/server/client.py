@@ -30,7 +30,7 @@ class Client:
 
     @property
     def seed(self) -> int:
-        """The same for one network and site during a day, so that a session can be resumed."""
+        """The same for one network during a day, so that a session can be resumed."""
         return int(self.source[:12], 16)
 
 
@@ -40,6 +40,14 @@ class Crowd:
 
     known: tuple[Known, ...] = ()
     settled: bool = False
+
+
+@dataclass(frozen=True)
+class Page:
+    """JSON of some keys with what the crowd says of them; whether there is a page after it."""
+
+    data: bytes
+    more: bool
 
 
 class Desk:
@@ -57,8 +65,8 @@ class Desk:
         """What devices of this class start with, by kernel, where it is not what the bundle has."""
         return {}
 
-    async def overview(self, device: str | None) -> list[dict[str, object]]:
-        """All keys (of one class) with what the crowd says of them."""
+    async def overview(self, device: str | None, number: int) -> Page:
+        """All keys (of one class) with what the crowd says of them, page by page from 0."""
         raise Unknown("This site has no store", hint="`tilewright serve --store URL`")
 
     def stats(self) -> dict[str, object]:

@@ -90,14 +90,13 @@ def send_path(request: Request, folder: Path, name: str) -> Response:
     return send_file(request, path, path.stat(), path.stem, IMMUTABLE)
 
 
-def send_bytes(request: Request, name: str, data: bytes) -> Response:
-    """The pointer or a blob of a bundle that is in memory."""
+def send_pointer(request: Request, data: bytes) -> Response:
+    """The pointer of a bundle that is in no folder of its own."""
     tag = digest(data)
-    headers = {"etag": f'"{tag}"', "cache-control": REVALIDATE if name == POINTER else IMMUTABLE}
+    headers = {"etag": f'"{tag}"', "cache-control": REVALIDATE}
     if _has(request.headers.get("if-none-match"), tag):
         return Response(status_code=304, headers=headers)
-    media_type = TYPES.get(Path(name).suffix, "application/octet-stream")
-    return Response(data, headers=headers, media_type=media_type)
+    return Response(data, headers=headers, media_type=TYPES[".json"])
 
 
 def _has(if_none_match: str | None, tag: str) -> bool:

@@ -17,7 +17,9 @@ from contextlib import nullcontext
 from typing import TypeVar
 
 from tilewright.base.errors import InvalidReport
+from tilewright.server.client import Page
 from tilewright.server.shared import Shared
+from tilewright.server.standing import page
 from tilewright.store import Entry, Key, Ranked, Receipt, Report, Standing, Store
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,8 @@ T = TypeVar("T")
 PATIENCE, REST = 5.0, 1.0
 #: Seconds that a standing is good: what thousands of devices ask again and again.
 FRESH = 10.0
+#: Bytes of pages that are kept so long.
+PAGES = 64 << 20
 #: Calls at work, and calls in all: a session waits for one report at a time.
 WORKERS, WAITING = 4, 4096
 
@@ -48,6 +52,7 @@ class Ledger:
         self._not_before = 0.0
         self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
         self._entries: Shared[tuple[Entry, ...]] = Shared(256, seconds=FRESH)
+        self._pages: Shared[Page] = Shared(PAGES, lambda found: len(found.data), FRESH)
         self._similar: Shared[tuple[Ranked, ...]] = Shared(10_000, seconds=FRESH)
 
     @property
@@ -79,12 +84,16 @@ class Ledger:
             return ()
 
     async def known(self, device: str) -> tuple[Entry, ...]:
-        """All keys of a class, not older than a moment; raises `Unavailable`."""
-        return await self._entries.get(device, lambda: self.overview(device))
+        """All keys of a class that have a default; raises `Unavailable`."""
+        return await self._entries.get(
+            device, lambda: self._call(lambda store: store.overview(device, settled=True))
+        )
 
-    async def overview(self, device: str | None) -> tuple[Entry, ...]:
-        """All that the crowd knows; raises `Unavailable`."""
-        return await self._call(lambda store: store.overview(device))
+    async def page(self, device: str | None, number: int) -> Page:
+        """What the crowd knows, written down once for all who ask; raises `Unavailable`."""
+        return await self._pages.get(
+            (device, number), lambda: self._call(lambda store: page(store, device, number))
+        )
 
     async def submit(self, report: Report, source: str) -> tuple[bool, str]:
         """(accepted, reason), after the commit."""

@@ -1,38 +1,132 @@
-"""A relinked bundle in memory: its own files here, weights and the rest in the folder as built.
+"""Bundles that were linked anew, in a folder that processes share and that outlives them.
 
-Input: the bundle before, the new manifest and the files that are new.  Output: a `Bundle`, and the
-bytes of its own files by name.
+Input: a bundle, a class, schedules by kernel; the new manifest and the files that are new.  Output:
+the bundle again, found by what it was made of or by the digest of its manifest, in any process.
+Weights and whatever else did not change stay files of the bundle as built.
+
+    blobs/DIGEST.EXT      files that only relinked bundles have
+    origins/MANIFEST.json what the bundle with this manifest was made of (`Origin`)
+    made/ORIGIN.json      the pointer of the bundle that was made of this
+
+Everything is named by a digest, so nothing ever changes; the folder may be deleted at any time.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
-from tilewright.bundle.format import digest, encode
+import msgspec
+
+from tilewright import __version__
+from tilewright.base.errors import BundleCorrupt
+from tilewright.bundle import Bundle, FileRef, Manifest, Pointer
+from tilewright.bundle.format import decode, digest, encode, is_blob_name
+from tilewright.bundle.reader import read_blob
+from tilewright.tuning.queue import Winners
 
 
 @dataclass(frozen=True)
 class Relinked(Bundle):
-    """`own`: bytes by path below the folder, pointer and manifest among them."""
+    """own: where the files are that the bundle before, in `folder`, has not."""
 
-    own: Mapping[str, bytes]
+    own: Path
+
+    def read(self, ref: FileRef) -> bytes:
+        return read_blob(self.own if (self.own / ref.file).is_file() else self.folder, ref)
+
+    @property
+    def shown(self) -> bytes:
+        """What its bundle.json says."""
+        return encode(self.pointer) + b"\n"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Of what a relinked bundle was made: digest of the manifest before, class, schedules."""
+
+    base: str
+    device: str
+    schedules: dict[int, dict[str, Any]]
+    tool: str = __version__
 
     @classmethod
-    def of(cls, base: Bundle, manifest: Manifest, blobs: Mapping[str, bytes]) -> Relinked:
+    def of(cls, base: Bundle, device: str, winners: Winners) -> Origin:
+        schedules = {spec: winners[spec].to_json() for spec in sorted(winners)}
+        return cls(base=base.pointer.manifest.digest, device=device, schedules=schedules)
+
+    @property
+    def key(self) -> str:
+        return digest(encode(self))
+
+
+class Cache:
+    """Relinked bundles in a folder; without one, in one that goes with this process."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="tilewright-relinked-"))
+        if folder is None:
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def made(self, base: Bundle, origin: Origin) -> Relinked | None:
+        """The bundle that was made of this; None if nobody did, or if files of it are gone."""
+        place = self.folder / "made" / f"{origin.key}.json"
+        if not place.is_file():
+            return None
+        try:
+            return self._whole(base, decode(place.read_bytes(), Pointer, str(place)))
+        except BundleCorrupt:
+            return None
+
+    def find(self, base: Bundle, manifest: str) -> Relinked | None:
+        """The bundle with this manifest, if it was made of `base`."""
+        place = self.folder / "origins" / f"{manifest}.json"
+        if not (is_blob_name(f"blobs/{manifest}.json") and place.is_file()):
+            return None
+        try:
+            origin = msgspec.json.decode(place.read_bytes(), type=Origin)
+        except msgspec.DecodeError:
+            return None
+        found = self.made(base, origin) if origin.base == base.pointer.manifest.digest else None
+        return found if found and found.pointer.manifest.digest == manifest else None
+
+    def keep(
+        self, base: Bundle, origin: Origin, manifest: Manifest, blobs: Mapping[str, bytes]
+    ) -> Relinked:
+        """Writes what is new: files first, the pointer last.  Raises OSError."""
         data = encode(manifest)
         name = f"blobs/{digest(data)}.json"
         ref = FileRef(file=name, digest=digest(data), bytes=len(data))
         pointer = Pointer(format=manifest.format, tool=manifest.tool, manifest=ref)
-        own = {**blobs, name: data, POINTER: encode(pointer) + b"\n"}
-        return cls(base.folder, pointer, manifest, own)
+        for file, content in {**blobs, name: data}.items():
+            _write(self.folder / file, content)
+        _write(self.folder / "origins" / f"{ref.digest}.json", encode(origin))
+        _write(self.folder / "made" / f"{origin.key}.json", encode(pointer))
+        return Relinked(base.folder, pointer, manifest, self.folder)
 
-    @property
-    def weight(self) -> int:
-        """Bytes in memory."""
-        return sum(map(len, self.own.values()))
+    def _whole(self, base: Bundle, pointer: Pointer) -> Relinked:
+        data = read_blob(self.folder, pointer.manifest)
+        manifest = decode(data, Manifest, str(self.folder / pointer.manifest.file))
+        found = Relinked(base.folder, pointer, manifest, self.folder)
+        for ref in manifest.files():
+            if not any((folder / ref.file).is_file() for folder in (self.folder, base.folder)):
+                raise BundleCorrupt("A file is gone", hint="It is made again", file=ref.file)
+        return found
 
-    def read(self, ref: FileRef) -> bytes:
-        own = self.own.get(ref.file)
-        return super().read(ref) if own is None else own
+
+def _write(path: Path, data: bytes) -> None:
+    """Beside it first, then renamed: another process may write or read the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+        Path(part).chmod(0o644)
+        Path(part).replace(path)
+    finally:
+        Path(part).unlink(missing_ok=True)

@@ -7,15 +7,14 @@ what the crowd knows of the kernels that a client tunes.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import cast, get_args
 
-from tilewright.server.client import Client, Crowd, Desk
+from tilewright.server.client import Client, Crowd, Desk, Page
 from tilewright.server.ledger import Ledger, Unavailable
 from tilewright.server.sources import Buckets
 from tilewright.server.workshop import Workshop
-from tilewright.store import Entry, Key, Ranked, Standing
 from tilewright.store import Gold as StoredGold
+from tilewright.store import Key, Ranked, Standing
 from tilewright.store import Report as Stored
 from tilewright.store import Vote as StoredVote
 from tilewright.tuning import queue
@@ -44,7 +43,7 @@ class StoreDesk(Desk):
             return Ack(nonce=report.nonce, accepted=False, reason=reason)
         space = client.spaces[report.spec]
         key = key_of(space, client.hello.browser)
-        top = await self._over_the_first(report, client, key)
+        top = over_the_first(report, client.offers[report.spec].default)
         if top is None:
             return Ack(nonce=report.nonce, accepted=False, reason="unknown")
         gold = report.gold
@@ -57,29 +56,6 @@ class StoreDesk(Desk):
         accepted, why = await self._ledger.submit(stored, client.source)
         told = cast(Reason, why if why in _REASONS else "refused")
         return Ack(nonce=report.nonce, accepted=accepted, reason=told)
-
-    async def _over_the_first(
-        self, report: Report, client: Client, key: Key
-    ) -> tuple[StoredVote, ...] | None:
-        """The votes, best first, with ratios over candidate 0; None if they cannot be known.
-
-        A page whose bundle has another one measured against that.  What candidate 0 is to it, the
-        page found out, or the crowd knows.
-        """
-        ratios = {vote.candidate: vote.ratio for vote in report.top}
-        default = client.offers[report.spec].default
-        if default != 0:
-            known: dict[int | None, float] = {}
-            if 0 not in ratios:
-                (standing,) = await self._ledger.standings([key])
-                known = {r.candidate: r.ratio for r in standing.ranked} if standing else {}
-            scale = 1 / ratios[0] if 0 in ratios else known.get(default)
-            if scale is None:
-                return None
-            ratios |= {} if default is None else {default: 1.0}
-            ratios = {candidate: ratio * scale for candidate, ratio in ratios.items()}
-        votes = [StoredVote(candidate, ratio) for candidate, ratio in ratios.items()]
-        return tuple(sorted(votes, key=lambda vote: -vote.ratio)[:TOP])
 
     async def crowd(self, client: Client) -> list[Crowd]:
         keys = [key_of(client.spaces[spec], client.hello.browser) for spec in client.hello.specs]
@@ -102,7 +78,8 @@ class StoreDesk(Desk):
         for spec, kernel in enumerate(opened.keys):
             if kernel in kernels:
                 space = await self._workshop.space(opened, spec, device, "latency")
-                if default := best.get((kernel, space.checksum)):
+                default = best.get((kernel, space.checksum)) or 0
+                if 0 < default < len(space.schedules):
                     found[spec] = space.schedules[default]
         return found
 
@@ -110,9 +87,11 @@ class StoreDesk(Desk):
         ledger = self._ledger
         return {"open": True, "failures": ledger.failures, "resting": ledger.resting}
 
-    async def overview(self, device: str | None) -> list[dict[str, object]]:
+    async def overview(self, device: str | None, number: int) -> Page:
+        if device is not None:
+            queue.device_class(device)  # it exists
         try:
-            return [plain(entry) for entry in await self._ledger.overview(device)]
+            return await self._ledger.page(device, number)
         except Unavailable as error:
             raise Busy("The store does not answer", hint="Try again later") from error
 
@@ -125,7 +104,7 @@ class StoreDesk(Desk):
             first = [c for c in (standing.default, standing.shadow) if c is not None]
             ratios = {r.candidate: r.ratio for r in standing.ranked}
             order = dict.fromkeys([*first, *(r.candidate for r in standing.ranked)])
-            known = [Known(c, ratios.get(c, 1.0)) for c in order if c < len(space.schedules)]
+            known = [Known(c, ratios.get(c, 1.0)) for c in order if 0 <= c < len(space.schedules)]
             return Crowd(tuple(known), settled=standing.default is not None)
         near = [device.id for device in queue.relatives(space.device)]
         found = await self._ledger.similar(key, near)
@@ -142,16 +121,6 @@ class StoreDesk(Desk):
         return None if number is None else Known(number, ranked.ratio)
 
 
-def plain(entry: Entry) -> dict[str, object]:
-    """A key and its standing in one flat record."""
-    standing = asdict(entry.standing)
-    ranked = [
-        {k: v for k, v in one.items() if k not in ("device", "space", "browser")}
-        for one in standing["ranked"]
-    ]
-    return asdict(entry.key) | standing | {"ranked": ranked, "day": entry.day}
-
-
 def key_of(space: Space, browser: Browser) -> Key:
     """Under which votes on this space are counted."""
     return Key(
@@ -163,6 +132,23 @@ def key_of(space: Space, browser: Browser) -> Key:
         compiler=queue.compiler(),
         browser=browser,
     )
+
+
+def over_the_first(report: Report, default: int | None) -> tuple[StoredVote, ...] | None:
+    """The votes, best first, with ratios over candidate 0; None if they cannot be known.
+
+    A page whose bundle has another one (`default`) measured against that, and must have measured
+    candidate 0 as well: what others found of it would be counted as this page's own finding.
+    """
+    ratios = {vote.candidate: vote.ratio for vote in report.top}
+    if default != 0:
+        if 0 not in ratios:
+            return None
+        scale = 1 / ratios[0]
+        ratios |= {} if default is None else {default: 1.0}
+        ratios = {candidate: ratio * scale for candidate, ratio in ratios.items()}
+    votes = [StoredVote(candidate, ratio) for candidate, ratio in ratios.items()]
+    return tuple(sorted(votes, key=lambda vote: -vote.ratio)[:TOP])
 
 
 def flaw(report: Report, client: Client) -> Reason:

@@ -61,18 +61,21 @@ LAST_WORDS = 2.0
 class Limits:
     """What a client may do, in seconds, messages per second, and numbers.
 
-    sessions: at once in this process
+    sessions: at once in this process; each: of these, for one source
     hello:    until the first message; idle: between messages; send: until a frame is taken
     messages: per second and session; twice as many in a burst
     waiting:  reports of a session that wait for the store
+    leaving:  for those that wait when the client says bye
     """
 
     sessions: int = 2000
+    each: int = 64
     hello: float = 15.0
     idle: float = 600.0
     send: float = 30.0
     messages: float = 200.0
     waiting: int = 32
+    leaving: float = 5.0
 
 
 @dataclass
@@ -121,6 +124,7 @@ class Session:
         self._credited = asyncio.Event()
         self._bucket = Bucket(limits.messages, 2 * limits.messages)
         self._reports: asyncio.Queue[Report] = asyncio.Queue(limits.waiting)
+        self._leaving = False
 
     async def run(self) -> None:
         """Until the client is done, is gone, or is refused; then the socket is closed."""
@@ -223,6 +227,7 @@ class Session:
                 case Report():
                     await self._keep(message)
                 case Bye():
+                    await self._settle()
                     return
                 case Hello():
                     raise Malformed("Hello may come once", hint=SEE)
@@ -247,7 +252,22 @@ class Session:
     async def _report(self) -> None:
         while True:
             report = await self._reports.get()
-            await self._answer(await self._desk.submit(report, self._client))
+            ack = await self._desk.submit(report, self._client)
+            try:
+                await self._answer(ack)
+            except _Gone:
+                # who said bye need not wait for the answers
+                if not self._leaving:
+                    raise
+            self._reports.task_done()
+
+    async def _settle(self) -> None:
+        """What the client reported before its bye is handled, however slow the store is."""
+        self._leaving = True
+        try:
+            await asyncio.wait_for(self._reports.join(), self._limits.leaving)
+        except TimeoutError:
+            log.warning("%d reports were not stored in time", self._reports.qsize() + 1)
 
     async def _answer(self, ack: Ack) -> None:
         self._counts.reports[ack.reason or "counted"] += 1

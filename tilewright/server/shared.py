@@ -50,10 +50,6 @@ class Shared(Generic[V]):
         # who waits may go away; the others still get it
         return await asyncio.shield(coming)
 
-    def values(self) -> list[V]:
-        """What is kept, the most recent first."""
-        return [value for value, _ in reversed(self._kept.values())]
-
     async def _make(self, key: Hashable, make: Callable[[], Awaitable[V]]) -> V:
         try:
             value = await make()

@@ -1,8 +1,9 @@
-"""Who reports, without knowing who: a keyed hash of network and site, and limits per hash.
+"""Who reports, without knowing who: a keyed hash of the network, and limits per hash.
 
-Input: the address of a connection and its Origin.  Output: a name that is the same for one network
-and site during one day (UTC), and for all processes that have the same secret.  Addresses are never
-stored; without a secret the key is random, lives in this process and is forgotten every day.
+Input: the address of a connection, and the site if it is one that the server lists.  Output: a name
+that is the same for one network (and site) during one day (UTC), and for all processes that have
+the same secret.  Addresses are never stored; without a secret the key is random, lives in this
+process and is forgotten every day.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class Sources:
         self._day = day
         self._current = ("", b"")
 
-    def name(self, address: str, origin: str) -> str:
-        """32 hex digits for this network and site today."""
-        text = f"{network(address)}|{origin}"
+    def name(self, address: str, site: str = "") -> str:
+        """32 hex digits for this network today; `site`: never what only the client says."""
+        text = f"{network(address)}|{site}"
         return hmac.new(self._key(), text.encode(), hashlib.sha256).hexdigest()[:32]
 
     def _key(self) -> bytes:

@@ -7,11 +7,12 @@ app.  The protocol is docs/tuning-protocol.md; a session is session.py.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -25,7 +26,7 @@ from tilewright.server.sources import Buckets, Sources
 from tilewright.server.tuned import Tuned
 from tilewright.server.workshop import Makers, Workshop
 from tilewright.tuning import queue
-from tilewright.tuning.messages import Busy, Refusal
+from tilewright.tuning.messages import Busy, Refusal, Unknown
 
 if TYPE_CHECKING:
     from tilewright.store import Store
@@ -39,8 +40,10 @@ class Tuning:
 
     store:   opens the store where reports go; None: they are refused, and nobody learns from others
     secret:  what processes of one site share so that they name sources alike
-    origins: sites beside our own whose pages may connect; "*" is all
+    origins: sites beside our own whose pages may connect; "*" is all.  Votes from a listed one are
+             counted apart; any other Origin says nothing, since a client writes what it likes
     reports: per minute and source, and in a burst
+    cache:   folder of relinked bundles, for all processes of a site; None: one of this process
     """
 
     makers: Makers
@@ -48,6 +51,7 @@ class Tuning:
     secret: str = ""
     origins: frozenset[str] = frozenset()
     reports: tuple[float, float] = (60.0, 200.0)
+    cache: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -57,9 +61,10 @@ class Tuner:
     def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
         self._tuning = tuning
         self._sources = Sources(tuning.secret)
-        self._workshop = Workshop(bundles, tuning.makers)
+        self._workshop = Workshop(bundles, tuning.makers, tuning.cache)
         self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
+        self._sessions: Counter[str] = Counter()
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -76,37 +81,57 @@ class Tuner:
             await socket.close(1008)
             return
         address = socket.client.host if socket.client else ""
-        source = self._sources.name(address, origin)
+        listed = self._tuning.origins - {"*"}
+        source = self._sources.name(address, origin if origin in listed else "")
         counts, limits = self._counts, self._tuning.limits
         await socket.accept()
         session = Session(socket, self._workshop, self._desk, counts, limits, source)
-        if counts.sessions >= limits.sessions:
-            counts.refused[Busy.code] += 1
-            busy = Busy("The server has no session left", hint="Try again later")
-            await session.refuse(busy)
-            return
+        for number, most, whose in (
+            (counts.sessions, limits.sessions, "The server"),
+            (self._sessions[source], limits.each, "This network"),
+        ):
+            if number >= most:
+                counts.refused[Busy.code] += 1
+                busy = Busy(f"{whose} has no session left", hint="Try again later", limit=most)
+                await session.refuse(busy)
+                return
         counts.sessions += 1
         counts.opened += 1
+        self._sessions[source] += 1
         try:
             await session.run()
         finally:
             counts.sessions -= 1
+            self._sessions[source] -= 1
+            if not self._sessions[source]:
+                del self._sessions[source]
 
     def _welcome(self, origin: str, host: str) -> bool:
         """Programs send no Origin; pages send theirs, and others than ours must be allowed."""
-        allowed = self._tuning.origins
-        return not origin or urlsplit(origin).netloc == host or bool({origin, "*"} & allowed)
+        if not origin or {origin, "*"} & self._tuning.origins:
+            return True
+        try:
+            return urlsplit(origin).netloc == host
+        except ValueError:  # no address at all
+            return False
 
     def _classes(self, _request: Request) -> Response:
         return JSONResponse(queue.class_table(), headers={"cache-control": REVALIDATE})
 
     async def _standing(self, request: Request) -> Response:
         device = request.query_params.get("device") or None
+        number = request.query_params.get("page", "0")
         try:
-            known = await self._desk.overview(device)
+            if not (number.isdecimal() and number.isascii() and len(number) <= 3):
+                raise Unknown("There is no such page", hint="Pages are 0 to 999", page=number)
+            known = await self._desk.overview(device, int(number))
         except Refusal as refusal:
             return JSONResponse({"error": refusal.to_json()}, status_code=refusal.close - 4000)
-        return JSONResponse(known, headers={"cache-control": "no-store"})
+        headers = {"cache-control": "no-store"}
+        if known.more:
+            after = ({"device": device} if device else {}) | {"page": int(number) + 1}
+            headers["link"] = f'<?{urlencode(after)}>; rel="next"'
+        return Response(known.data, headers=headers, media_type="application/json")
 
     def _stats(self, _request: Request) -> Response:
         counts, built = self._counts, self._workshop.built

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from tilewright.bundle import POINTER
 from tilewright.bundle.format import is_blob_name
 from tilewright.server.client import Desk
-from tilewright.server.files import send_bytes, send_path
+from tilewright.server.files import inside, send_path, send_pointer
 from tilewright.server.relinked import Relinked
 from tilewright.server.workshop import Workshop
 from tilewright.tuning import queue
@@ -51,17 +51,14 @@ class Tuned:
         try:
             base = await self._workshop.current(request.path_params["name"])
             if path != POINTER:
-                data = self._workshop.own(path)
-                return send_bytes(request, path, data) if data else self._as_built(request, base)
+                own = inside(self._workshop.own, path)
+                return send_path(request, self._workshop.own if own else base.bundle.folder, path)
             found = await self._soon(base, request)
         except Unknown as error:
             raise HTTPException(404) from error
         if isinstance(found.bundle, Relinked):
-            return send_bytes(request, path, found.bundle.own[POINTER])
-        return self._as_built(request, base)
-
-    def _as_built(self, request: Request, base: Opened) -> Response:
-        return send_path(request, base.bundle.folder, request.path_params["path"])
+            return send_pointer(request, found.bundle.shown)
+        return send_path(request, base.bundle.folder, path)
 
     async def _soon(self, base: Opened, request: Request) -> Opened:
         """The relinked bundle if it is ready in a moment; else the one as built."""

@@ -17,7 +17,7 @@ from typing import TypeVar
 from tilewright import __version__
 from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
 from tilewright.bundle import POINTER, Manifest, open_bundle
-from tilewright.server.relinked import Relinked
+from tilewright.server.relinked import Cache, Origin
 from tilewright.server.shared import Shared
 from tilewright.tuning import queue
 from tilewright.tuning.candidates import Built, Space
@@ -27,8 +27,10 @@ from tilewright.tuning.queue import Opened, Winners
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: What is kept: bytes of candidates and of relinked bundles, number of spaces and of bundles.
-ROOM, RELINKED, SPACES, BUNDLES = 64 << 20, 256 << 20, 4096, 16
+#: What is kept: bytes of candidates, number of spaces, of bundles and of relinked ones.
+ROOM, SPACES, BUNDLES, RELINKED = 64 << 20, 4096, 16, 64
+#: Seconds until a bundle that could not be relinked is tried again.
+REST = 60.0
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,49 @@ class Makers:
     pool: Callable[[], Executor]
 
 
+class Workers:
+    """Where functions are called; made when they are needed."""
+
+    def __init__(self, make: Callable[[], Executor]) -> None:
+        self._make = make
+        self._pool: Executor | None = None
+
+    async def run(self, function: Callable[..., T], *given: object) -> T:
+        """Calls a function in a worker; if workers die, once more in new ones."""
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            pool = self._pool = self._pool or self._make()
+            try:
+                return await loop.run_in_executor(pool, function, *given)
+            except BrokenExecutor as error:
+                log.warning("A compile worker died: %s", error)
+                if self._pool is pool:
+                    self._pool = None
+                broken = error
+        raise TilewrightError("The compile workers die", hint="See the server's log") from broken
+
+
+class _Missing(Exception):
+    """Nobody made a bundle with this manifest."""
+
+
 class Workshop:
-    def __init__(self, bundles: Mapping[str, Path], makers: Makers) -> None:
+    """cache: folder of relinked bundles, which other processes may share."""
+
+    def __init__(
+        self, bundles: Mapping[str, Path], makers: Makers, cache: Path | None = None
+    ) -> None:
         self._folders = bundles
         self._makers = makers
-        self._pool: Executor | None = None
+        self._workers = Workers(makers.pool)
+        # linking takes longer than anything that a session waits for
+        self._linkers = Workers(makers.pool)
         self._bundles: Shared[Opened] = Shared(BUNDLES)
         self._spaces: Shared[Space] = Shared(SPACES)
-        self._relinked: Shared[Opened] = Shared(RELINKED, _own_bytes)
+        self._cache = Cache(cache)
+        self._relinked: Shared[Opened] = Shared(RELINKED)
+        self._linked: Shared[Opened] = Shared(RELINKED)
+        self._failed: Shared[Exception | None] = Shared(4096, seconds=REST)
         self.built: Shared[Built | TilewrightError] = Shared(ROOM, _weight)
 
     async def current(self, name: str) -> Opened:
@@ -78,37 +115,68 @@ class Workshop:
         base = await self.current(name)
         if base.digest == digest:
             return base
-        found = next((o for o in self._relinked.values() if o.digest == digest), None)
-        if found is None or found.bundle.folder != base.bundle.folder:
+        found = await self._by_digest(base, digest)
+        if found is None:
             raise OtherVersion(
                 "The bundle was built anew", hint="Load it again", bundle=name, found=base.digest
             )
         return found
 
     async def relinked(self, base: Opened, device: str, winners: Winners) -> Opened:
-        """The bundle with these schedules in the code of this class."""
+        """The bundle with these schedules in the code of this class; as built, if that failed.
+
+        Who fails is left alone for a while: each visitor of that class would try it again.
+        """
+
+        origin = Origin.of(base.bundle, device, winners)
 
         async def make() -> Opened:
-            manifest, own = await self._run(self._makers.relinked, base.bundle, device, winners)
-            bundle = Relinked.of(base.bundle, manifest, own)
+            bundle = await asyncio.to_thread(self._cache.made, base.bundle, origin)
+            if bundle is None:
+                new = await self._linkers.run(self._makers.relinked, base.bundle, device, winners)
+                bundle = await asyncio.to_thread(self._cache.keep, base.bundle, origin, *new)
             return await asyncio.to_thread(queue.opened, bundle)
 
-        chosen = tuple(sorted(winners.items(), key=lambda winner: winner[0]))
-        return await self._relinked.get((base.digest, device, chosen), make)
+        async def attempt() -> Exception | None:
+            try:
+                await self._linked.get(key, make)
+            except Exception as error:
+                # a bug of the compiler or a full disk: the bundle as built is there
+                log.warning("Bundle %s is not relinked: %r", base.bundle.folder, error)
+                return error
+            return None
 
-    def own(self, path: str) -> bytes | None:
-        """A file that only a relinked bundle has."""
-        for found in self._relinked.values():
-            bundle = found.bundle
-            if isinstance(bundle, Relinked) and path in bundle.own:
-                return bundle.own[path]
-        return None
+        key = (base.bundle.folder, origin.key)
+        if await self._failed.get(key, attempt) is not None:
+            return base
+        return await self._linked.get(key, make)
+
+    async def _by_digest(self, base: Opened, digest: str) -> Opened | None:
+        """The bundle that some process made of `base`."""
+
+        async def find() -> Opened:
+            bundle = await asyncio.to_thread(self._cache.find, base.bundle, digest)
+            if bundle is None:
+                raise _Missing
+            return await asyncio.to_thread(queue.opened, bundle)
+
+        try:
+            return await self._relinked.get((base.bundle.folder, base.digest, digest), find)
+        except (_Missing, BundleCorrupt, BundleVersion):
+            return None
+
+    @property
+    def own(self) -> Path:
+        """Where the files are that only relinked bundles have."""
+        return self._cache.folder
 
     async def space(self, opened: Opened, spec: int, device: str, objective: Objective) -> Space:
         """The space of a kernel on a class."""
 
         async def make() -> Space:
-            return await self._run(self._makers.space, opened.kernels[spec], device, objective)
+            return await self._workers.run(
+                self._makers.space, opened.kernels[spec], device, objective
+            )
 
         return await self._spaces.get((opened.digest, spec, device, objective), make)
 
@@ -120,7 +188,9 @@ class Workshop:
 
         async def make() -> Built | TilewrightError:
             try:
-                return await self._run(self._makers.built, opened.kernels[spec], schedule, variant)
+                return await self._workers.run(
+                    self._makers.built, opened.kernels[spec], schedule, variant
+                )
             except TilewrightError as error:
                 log.warning("Candidate %d of %s: %s", number, space.shape, error)
                 return error
@@ -128,24 +198,6 @@ class Workshop:
         key = (space.key, schedule, variant, __version__)
         found = await self.built.get(key, make)
         return None if isinstance(found, TilewrightError) else found
-
-    async def _run(self, function: Callable[..., T], *given: object) -> T:
-        """Calls a function in a worker; if workers die, once more in new ones."""
-        loop = asyncio.get_running_loop()
-        for _ in range(2):
-            pool = self._pool = self._pool or self._makers.pool()
-            try:
-                return await loop.run_in_executor(pool, function, *given)
-            except BrokenExecutor as error:
-                log.warning("A compile worker died: %s", error)
-                if self._pool is pool:
-                    self._pool = None
-                broken = error
-        raise TilewrightError("The compile workers die", hint="See the server's log") from broken
-
-
-def _own_bytes(opened: Opened) -> int:
-    return opened.bundle.weight if isinstance(opened.bundle, Relinked) else 0
 
 
 def _weight(built: Built | TilewrightError) -> int:

@@ -6,6 +6,7 @@ processes may do it at once: the first does the work, the others find it done.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -17,6 +18,8 @@ from tilewright.store.schema import HEAD, REVISIONS, VERSION
 MIGRATIONS = Path(__file__).parent / "migrations"
 #: Any number, the same in all processes.
 ADVISORY_LOCK = 0x7113
+#: Alembic keeps what it works on in variables of its module: threads would write into each other's.
+ONE_AT_A_TIME = threading.Lock()
 
 
 def revision(connection: sa.Connection) -> str | None:
@@ -59,7 +62,7 @@ def upgrade(database: Database) -> tuple[str | None, str]:
     from alembic import command
     from alembic.config import Config
 
-    with database.write() as connection:
+    with ONE_AT_A_TIME, database.write() as connection:
         if not database.sqlite:
             connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
         before = revision(connection)

@@ -15,6 +15,8 @@ from tilewright.base.errors import InvalidReport
 
 #: A report names at most so many candidates: the paper's N (nnJIT, "Crowdsourcing").
 TOP = 5
+#: A key's ranking keeps so many candidates.
+RANKED = 16
 #: Candidates are numbers of a space; no space has more.
 MOST_CANDIDATES = 1 << 20
 #: No schedule is so much faster or slower than another one of the same kernel.

@@ -16,7 +16,16 @@ import sqlalchemy as sa
 
 from tilewright.store import migrate, records, t4
 from tilewright.store.database import Database
-from tilewright.store.records import Entry, Key, Ranked, Receipt, Report, Standing, Stats
+from tilewright.store.records import (
+    RANKED,
+    Entry,
+    Key,
+    Ranked,
+    Receipt,
+    Report,
+    Standing,
+    Stats,
+)
 from tilewright.store.rows import (
     HAS_NONCE,
     IS_KEY,
@@ -34,8 +43,6 @@ from tilewright.store.rows import (
 from tilewright.store.schema import HEAD, keys, reports
 from tilewright.store.votes import VOTE_EVERY, Limits, advance, tally
 
-#: A key's ranking keeps so many candidates.
-RANKED = 16
 #: `similar` takes so many candidates of one key.
 SIMILAR = 3
 SECONDS_A_DAY = 86_400
@@ -182,14 +189,27 @@ class Store:
     def _is_known(self, ranked: Ranked) -> bool:
         return ranked.stage != "candidate" or ranked.reporters >= self.limits.quorum
 
-    def overview(self, device: str | None = None, limit: int = 10_000) -> tuple[Entry, ...]:
-        """All keys with their standings, by device class, kind and shape."""
+    def overview(
+        self,
+        device: str | None = None,
+        *,
+        settled: bool = False,
+        start: int = 0,
+        limit: int | None = None,
+    ) -> tuple[Entry, ...]:
+        """Keys with their standings, by device class, kind and shape.
+
+        device: only this class;  settled: only those with a default
+        start, limit: so many of them, after so many
+        """
         names = ("device", "kind", "shape", "browser", "compiler", "kernel", "space")
         query = sa.select(keys).order_by(*(keys.c[name] for name in names))
         if device is not None:
             query = query.where(keys.c.device == device)
+        if settled:
+            query = query.where(keys.c.default_candidate.is_not(None))
         with self.database.read() as connection:
-            rows = connection.execute(query.limit(limit)).all()
+            rows = connection.execute(query.limit(limit).offset(start)).all()
         return tuple(Entry(key_of(r), standing_of(r), date_of(r.day)) for r in rows)
 
     # ---- upkeep ----------------------------------------------------------------------------------
@@ -251,7 +271,7 @@ class Store:
         Keys that are new here come with their standing, the others are voted on anew.
         Raises InvalidReport.
         """
-        document = t4.read(data)
+        document = t4.read(data, self.today())
         with self.database.write() as connection:
             changed, added = t4.load(connection, document)
             for key_id in changed:

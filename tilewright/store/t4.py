@@ -14,10 +14,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import Meta
 
 from tilewright import __version__
 from tilewright.base.errors import InvalidReport
@@ -29,6 +30,15 @@ from tilewright.store.votes import BUNDLE
 
 SCHEMA = "1.1.0"
 OBJECTIVE = "speedup"
+
+
+Candidate: TypeAlias = Annotated[int, Meta(ge=0, lt=records.MOST_CANDIDATES)]
+#: What the database's integers hold.
+Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Ratio: TypeAlias = Annotated[float, Meta(ge=0)]
+#: As in votes.Tally.
+Tallied: TypeAlias = tuple[Candidate, Share, Count, Count, Ratio, Ratio, Ratio]
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,14 +85,14 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
     compiler: str
     browser: str
     day: str
-    fresh: int
-    voices: int
-    default: int | None
-    default_after: int
-    shadow: int | None
-    shadow_after: int
-    previous: int | None
-    ranked: tuple[tuple[int, float, int, int, float, float, float], ...]
+    fresh: Count
+    voices: Count
+    default: Candidate | None
+    default_after: Count
+    shadow: Candidate | None
+    shadow_after: Count
+    previous: Candidate | None
+    ranked: Annotated[tuple[Tallied, ...], Meta(max_length=records.RANKED)]
 
 
 class Ours(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,8 +174,8 @@ def _stand(connection: sa.Connection, row: Any) -> Stand:
     )
 
 
-def read(data: bytes) -> Document:
-    """The document, if it is one of ours and sound."""
+def read(data: bytes, today: int) -> Document:
+    """The document, if it is one of ours and sound.  today: the last day that it may name."""
     try:
         document = msgspec.json.decode(data, type=Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -174,8 +184,9 @@ def read(data: bytes) -> Document:
         ) from error
     for stand in document.metadata.tilewright.keys:
         records.check_key(key_of(stand))
-        _day(stand.day)
-    for number, (report, _) in enumerate(_reports(document.results)):
+        _past(stand.day, today)
+    for number, (report, first) in enumerate(_reports(document.results)):
+        _past(first.timestamp, today)
         try:
             records.check(report)
         except InvalidReport as error:
@@ -244,7 +255,6 @@ def _reports(results: Sequence[Result]) -> Iterator[tuple[Report, Result]]:
             _require(len(row.measurements) == 1, nonce, "has one measurement a row")
             _require(key_of(row.configuration) == key_of(first.configuration), nonce, "has one key")
             top.append(Vote(row.configuration.candidate, row.measurements[0].value))
-        _day(first.timestamp)
         yield Report(nonce, key_of(first.configuration), tuple(top)), first
 
 
@@ -253,6 +263,14 @@ def _day(date: str) -> int:
         return day_of(date)
     except ValueError as error:
         raise InvalidReport(f"Not a date: {date}", hint="Write it as 2026-11-21") from error
+
+
+def _past(date: str, today: int) -> None:
+    """Raises `InvalidReport` for a day that has not come: it would never be forgotten."""
+    if not 0 <= _day(date) <= today:
+        raise InvalidReport(
+            f"Not a day that has been: {date}", hint=f"1970-01-01 to {date_of(today)}", day=date
+        )
 
 
 def _require(holds: bool, nonce: str, what: str) -> None:

@@ -67,8 +67,8 @@ KEPT: Mapping[str, str] = {
     "kind, shape": "the same for people, such as contract 384x768x768",
     "device, browser, compiler, space": "class, family, version, checksum",
     "day": "the date (UTC)",
-    "source": "for two days: keyed hash of the network (/24 or /48) and the page's origin, with a "
-    "key that changes daily",
+    "source": "for two days: keyed hash of the network (/24 or /48), and of the site if the server "
+    "lists it, with a key that changes daily",
 }
 
 NEVER = (

@@ -97,7 +97,9 @@ def relatives(device: DeviceClass) -> tuple[DeviceClass, ...]:
 
 def translate(candidate: int, of: Space, to: Space) -> int | None:
     """The number of the same schedule in another space of the kernel; None if it is not there."""
-    return number_of(to, of.schedules[candidate]) if candidate < len(of.schedules) else None
+    if not 0 <= candidate < len(of.schedules):
+        return None
+    return number_of(to, of.schedules[candidate])
 
 
 def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:

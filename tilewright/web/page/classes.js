@@ -23,10 +23,17 @@ let entries = [];
 
 async function start() {
   try {
-    const response = await fetch(STANDING, { cache: 'no-cache' });
-    if (response.status === 404) return showEmpty(false);
-    const found = await response.json();
-    if (!response.ok) throw new Error(`${found.error.message}. ${found.error.hint}`);
+    /** @type {Standing[]} */
+    const found = [];
+    for (let next = /** @type {string | undefined} */ (STANDING); next; ) {
+      const response = await fetch(next, { cache: 'no-cache' });
+      if (response.status === 404) return showEmpty(false);
+      const part = await response.json();
+      if (!response.ok) throw new Error(`${part.error.message}. ${part.error.hint}`);
+      found.push(...part);
+      const after = response.headers.get('link')?.match(/<(.*)>; rel="next"/)?.[1];
+      next = after && STANDING + after;
+    }
     if (found.length === 0) return showEmpty(true);
     entries = found.map(entryOf);
     fill('filter-class', entries.map(({ device }) => device));
