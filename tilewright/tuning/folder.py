@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilewright import __version__
+from tilewright import TOOL
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import BLOBS, encode
@@ -106,7 +106,7 @@ def write_candidates(
     index = encode(
         {
             "format": FORMAT,
-            "tool": f"tilewright {__version__}",
+            "tool": TOOL,
             "bundle": bundle.pointer.manifest.digest,
             "classes": devices.table(),
             "spaces": spaces,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from tilewright import __version__
+from tilewright import TOOL
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.kernels import Entry, unpack
@@ -124,4 +124,4 @@ def message(
 
 
 def compiler() -> str:
-    return f"tilewright {__version__}"
+    return TOOL
