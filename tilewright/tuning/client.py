@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from tilewright import TOOL as TOOL  # the worker under Pyodide asks for it
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.targets import classes as devices

@@ -146,7 +146,7 @@ def _candidates_of(job: Job) -> _Made:
             if key not in known:
                 known[key] = _built(kernel, schedule, device.variant)
             built = known[key]
-            about.append(built and described(space, number, built, kernel, plans))
+            about.append(None if built is None else described(space, number, built, kernel, plans))
         default = default_of(builds, device.variant, space)
         offered = offer(spec, space, default)
         offered["order"] = [n for n in offered["order"] if about[n] is not None]
