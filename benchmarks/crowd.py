@@ -12,9 +12,9 @@ The model, per class of devices and kernel:
            Some candidates are wrong on some devices, in some keys the fastest one.
   clients  arrive over five days in a random order, a few at a time, and tune all kernels.  They try
            the crowd's default and shadow first, then the space or a part of it.  The rules of a
-           trial are those of web/tune: pairs until a 99 % interval leaves 1.01, once more from new
-           pairs, and only then the kernel is taken.  A wrong kernel is found out by the check: that
-           it sees every wrong result is an assumption.
+           trial are those of web/tune: pairs until a 99.9 % interval leaves 1.01, once more from
+           new pairs, and only then the kernel is taken.  A wrong kernel is found out by the check:
+           that it sees every wrong result is an assumption.
   liars    a fifth of the clients of every class, in concert: they name the same bad kernel, slow or
            wrong, and know what honest clients say.
 """
@@ -113,7 +113,7 @@ def truth(random: np.random.Generator, devices: int) -> Truth:
 
 
 def sure(free: Ints) -> Floats:
-    """Student's t for 99 % (Cornish and Fisher's series): what few pairs say is worth less."""
+    """Student's t for 99.9 % (Cornish and Fisher's series): what few pairs say is worth less."""
     z = SURE
     found: Floats = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tilewright import __version__
+from tilewright import TOOL
 from tilewright.base.alignment import align
 from tilewright.base.errors import MemoryLimit, ShapeError, UsageError
 from tilewright.bundle import (
@@ -120,7 +120,7 @@ def contents_of(
     needs = frozenset[str]().union(*(e.needs for e in entries.values()))
     slots = 1 + max((e.slot for e in entries.values()), default=0)
     manifest = Manifest(
-        tool=f"tilewright {__version__}",
+        tool=TOOL,
         name=facts.name,
         dims={k: tuple(sorted(v)) for k, v in facts.buckets.items()},
         inputs=_infos(plans, facts, lambda g: g.inputs),

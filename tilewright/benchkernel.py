@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tilewright import __version__
+from tilewright import TOOL
 from tilewright.assembly import Planned
 from tilewright.base.alignment import align
 from tilewright.base.dtypes import F32
@@ -257,7 +257,7 @@ def _hand_made(
     )
     total = base + align(image_bytes(calls))
     manifest = Manifest(
-        tool=f"tilewright {__version__}",
+        tool=TOOL,
         name=name,
         dims={},
         inputs=(),

@@ -129,11 +129,11 @@ def test_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
     rows = Called(capsys, "space", bundle, "--json").json["kernels"]
     spec = next(r["spec"] for r in rows if r["kind"] == "contract")
     listed = Called(capsys, "space", bundle, "--spec", spec, "--json").json["candidates"]
-    winners = tmp_path / "winners.json"
+    winners, of = tmp_path / "winners.json", ("--device", "wasm-x86-relaxed")
     for given in (listed[1]["number"], {"x0": 3, "y0": 4, "x1": 6, "y1": 8}):
         winners.write_text(json.dumps({str(spec): given}))
         out = tmp_path / "out"
-        called = Called(capsys, "relink", bundle, "--winners", winners, "-o", out, "--json")
+        called = Called(capsys, "relink", bundle, "--winners", winners, "-o", out, "--json", *of)
         assert called.code == 0
         assert called.json["variant"] == "x86"
         assert open_bundle(out).manifest.code != open_bundle(bundle).manifest.code
@@ -147,6 +147,25 @@ def test_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
         '{"a": 1}',
     ):
         winners.write_text(text)
-        assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out).code == 5
+        assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out, *of).code == 5
     winners.write_text(json.dumps({str(spec): {"x0": 0}}))
-    assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out).code == 2
+    assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out, *of).code == 2
+
+
+def test_relink_asks_for_the_class_that_was_measured(
+    capsys: pytest.CaptureFixture[str], bundle: Path, tmp_path: Path
+) -> None:
+    winners, out = tmp_path / "winners.json", tmp_path / "out"
+    schedule = {"x0": 3, "y0": 4, "x1": 6, "y1": 8}
+    saved = {"class": "wasm-x86-relaxed-48k", "schedules": {"0": schedule}}
+    winners.write_text(json.dumps(saved))
+
+    def relink(*more: str) -> Called:
+        return Called(capsys, "relink", bundle, "--winners", winners, "-o", out, "--json", *more)
+
+    other = relink("--device", "wasm-x86-relaxed-32k")
+    assert other.code == 2
+    assert "wasm-x86-relaxed-48k" in other.json["error"]["message"]
+    assert relink().json["device"] == "wasm-x86-relaxed-48k"
+    winners.write_text(json.dumps({"0": 1}))
+    assert relink().code == 2

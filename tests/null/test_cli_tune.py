@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -15,8 +16,12 @@ import pytest
 from bundle_factory import sample
 from cli_call import Called
 
+from tilewright.benchkernel import product_kernel
 from tilewright.bundle import write
+from tilewright.targets.classes import find
+from tilewright.tuning.candidates import space_of
 
+command = importlib.import_module("tilewright.cli.tune")
 FAKE = Path(__file__).with_name("fake_browser.py")
 CLI = "from tilewright.cli import main; main()"
 Capture = pytest.CaptureFixture[str]
@@ -129,6 +134,16 @@ def test_browser_that_dies(capsys: Capture, bundle: Path, monkeypatch: pytest.Mo
     assert (called.code, called.json["error"]["code"]) == (8, "host")
 
 
-def test_winners_for_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
+def test_winners_for_relink(
+    capsys: Capture, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schedules and their class; also where the change is back to what the compiler chose."""
+    kernels = [product_kernel("mk,kn->mn", (16, 384), (384, 384), weight=True)] * 6
+    monkeypatch.setattr(command, "kernels_of", lambda _: kernels)
     tuned(capsys, bundle, "--save", tmp_path / "winners.json")
-    assert json.loads((tmp_path / "winners.json").read_text()) == {"3": 7}
+    schedules = space_of(kernels[3], find("wasm-x86-relaxed-32k")).schedules
+    saved = {"class": "wasm-x86-relaxed-32k", "schedules": {"3": schedules[7].to_json()}}
+    assert json.loads((tmp_path / "winners.json").read_text()) == saved
+    back = {"spec": 0, "default": {"candidate": 7}, "current": {"candidate": 0}}
+    found = command.winners({"class": "wasm-x86-relaxed-32k", "kernels": [back]}, kernels)
+    assert found["schedules"] == {"0": schedules[0].to_json()}

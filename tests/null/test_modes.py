@@ -22,13 +22,15 @@ from test_cli_models import save_model
 from tilewright.base.errors import CompilerBug, HostError, UsageError
 from tilewright.benchkernel import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
+from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.spec import Kernel
 from tilewright.server import create_app
 from tilewright.server.pyodide import FILES, core
 from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import CLASSES, find
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import TARGETS, WasmTarget
 from tilewright.tuning import source
-from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.candidates import Built, build, kernels_of, space_of
 from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink
 
@@ -81,6 +83,27 @@ def test_folder_holds_every_candidate(bundle: Bundle) -> None:
     assert written.candidates == sum(len(k["candidates"]) for k in listed) > 10
     assert written.modules == len(modules)
     assert written.bytes == sum(map(len, files_below(folder).values()))
+
+
+def test_a_candidate_that_cannot_be_made_is_left_out(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, kernel = find(NARROW), kernels_of(bundle)[0]
+    space = space_of(kernel, device)
+    bad = space.order[3]
+
+    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+        if schedule == space.schedules[bad]:
+            raise CompilerBug("this one cannot be made")
+        return build(kernel, schedule, target)
+
+    monkeypatch.setattr("tilewright.tuning.folder.build", built)
+    written = write_candidates(bundle, [device])
+    index = read_json(bundle.folder / "tuning/index.json")
+    (listed,) = read_json(bundle.folder / "tuning" / index["spaces"][NARROW]["file"])["kernels"]
+    assert listed["order"] == [n for n in space.order if n != bad]
+    assert [n for n, c in enumerate(listed["candidates"]) if c is None] == [bad]
+    assert written.candidates == len(space.schedules) - 1
 
 
 def test_equal_candidates_of_two_classes_are_one_file(bundle: Bundle) -> None:

@@ -7,14 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.kernel.space import (
-    OBJECTIVES,
     Core,
     Product,
     Tile,
     limits,
     lite,
     naive,
-    ordered,
     traffic,
 )
 
@@ -73,16 +71,6 @@ def test_every_tile_satisfies_the_heuristics(matrix: Product, core: Core) -> Non
             assert limits(tile, core).registers >= 1
     blocks = [min(core.warps, limits(tile, core).block_core) for tile in found]
     assert blocks == sorted(blocks, reverse=True)
-
-
-@given(MATRICES)
-def test_objectives_only_reorder(matrix: Product) -> None:
-    tiles = lite(matrix, AMPERE)
-    for objective, key in OBJECTIVES.items():
-        found = ordered(tiles, matrix, AMPERE, objective)
-        assert set(found) == set(tiles)
-        keys = [key(tile, matrix, AMPERE) for tile in found]
-        assert keys == sorted(keys)
 
 
 def test_traffic_by_hand() -> None:

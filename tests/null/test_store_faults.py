@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -288,8 +289,9 @@ def test_postgres_killed_in_mid_transaction(mortal: Cluster) -> None:
             held.execute(sa.text("SELECT 1 FROM keys FOR UPDATE"))  # a transaction that dies open
             for thread in threads:
                 thread.start()
+            end = time.monotonic() + 60
             while store.stats().reports < 40:
-                pass
+                assert time.monotonic() < end, "reports do not arrive"
             mortal.kill()
             mortal.start()
         for thread in threads:

@@ -32,10 +32,9 @@ from tilewright.server.session import Limits
 from tilewright.store import Report as Filed
 from tilewright.store import Store
 from tilewright.targets.classes import CLASSES
-from tilewright.tuning import compose
+from tilewright.tuning import compose, gold
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.messages import Ack, GoldAnswer, Offer, Report, Vote
-from tilewright.tuning.queue import slow_candidate
 
 SECRET = "secret of the tests"
 
@@ -199,18 +198,20 @@ def test_too_many_reports_of_one_source(url: str) -> None:
 
 @pytest.fixture
 def all_gold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products have gold too, so that the tests are quick."""
     monkeypatch.setattr(compose, "GOLD_EVERY", 1)
+    monkeypatch.setattr(gold, "DEEP", 16)
 
 
 def test_a_gold_question_must_be_answered(url: str, all_gold: None) -> None:
     with site(url) as server, Client(server.url) as client:
         offer = client.start(hello("m", digest())).kernels[0]
         assert offer.gold is not None
-        assert (offer.gold.a, offer.gold.b) == (0, slow_candidate(space()))
+        assert (offer.gold.a, offer.gold.b) == (0, space().slow)
         client.want(2)
         assert offer.gold.b in [client.kernel().candidate for _ in range(2)]
-        for gold in (None, GoldAnswer(a=0, b=offer.gold.b + 1, ratio=2.0)):
-            message = report(offer, {3: 1.4}, gold=gold)
+        for answer in (None, GoldAnswer(a=0, b=offer.gold.b + 1, ratio=2.0)):
+            message = report(offer, {3: 1.4}, gold=answer)
             client.send(message)
             assert client.ack(message.nonce).reason == "gold"
         assert counted(url) == (0, 0)

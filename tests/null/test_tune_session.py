@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -222,11 +222,12 @@ def test_a_candidate_that_cannot_be_made_is_left_out() -> None:
 
 def test_slow_work_for_one_does_not_delay_another() -> None:
     """While a space is computed for one client, another one is served."""
-    real = makers(0)
+    real, begun, served = makers(0), Event(), Event()
 
     def space(kernel: Any, device: str, objective: Any) -> Any:
         if objective == "scratch":
-            time.sleep(1.0)
+            begun.set()
+            assert served.wait(30), "nobody was served meanwhile"
         return real.space(kernel, device, objective)
 
     made = replace(real, space=space, pool=lambda: ThreadPoolExecutor(2))
@@ -236,9 +237,11 @@ def test_slow_work_for_one_does_not_delay_another() -> None:
         Client(server.url) as quick,
     ):
         slow.send(hello("m", digest(), (0,), objective="scratch"))
+        assert begun.wait(30)
         start(quick, specs=(1,))
         quick.want(1)
         assert isinstance(quick.receive(), KernelMessage)
+        served.set()
         slow.next(Welcome)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilewright import __version__
+from tilewright import TOOL, __version__
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.cli import (
     bench,
@@ -64,7 +64,7 @@ def _root(
     _as_json: Json = False,
 ) -> Answer | None:
     if version:
-        return Answer({"version": __version__}, f"tilewright {__version__}")
+        return Answer({"version": __version__}, TOOL)
     if context.invoked_subcommand is None:
         raise UsageError("No command", hint="`tilewright --help` lists the commands")
     return None

@@ -42,7 +42,7 @@ def show(
     ] = "wasm-x86-relaxed-32k",
     _as_json: Json = False,
 ) -> Answer:
-    """Show exactly what a site's visitors would send, if the site turns reports on."""
+    """Show what kind of messages a site's visitors would send, if the site turns reports on."""
     found_class = classes.find(device)
     given = read_summary(summary.read_bytes()) if summary else None
     with TemporaryDirectory(prefix="tilewright-") as place:

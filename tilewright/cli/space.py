@@ -94,18 +94,24 @@ def relink(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
     winners: Annotated[
         Path,
-        typer.Option(help='A JSON file: {"spec number": schedule or number of the candidate, …}.'),
+        typer.Option(
+            help='A JSON file, of `tune --save` or {"spec number": schedule or candidate, …}.'
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
-    device: Device = "wasm-x86-relaxed",
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="CLASS", help="The device class, if the file names none."),
+    ] = None,
     as_json: Json = False,
 ) -> Answer:
     """Write the bundle again with the schedules that won on a class of devices."""
     del as_json
     from tilewright.tuning.relink import relink as relinked
 
-    opened, chosen = open_bundle(bundle), find(device)
-    contents = relinked(opened, chosen, _winners(winners, kernels_of(opened), chosen))
+    opened = open_bundle(bundle)
+    chosen, schedules = _winners(winners, kernels_of(opened), device)
+    contents = relinked(opened, chosen, schedules)
     manifest = write(contents, output)
     (code,) = (c for c in manifest.code if c.variant == chosen.variant)
     data = {
@@ -151,13 +157,33 @@ def _numbered(path: Path, spec: int) -> Kernel:
     return kernels[spec]
 
 
+class Saved(msgspec.Struct):
+    """What `tune --save` writes: the class that was measured, schedules by spec number."""
+
+    device: str = msgspec.field(name="class")
+    schedules: dict[int, dict[str, Any]]
+
+
 def _winners(
-    path: Path, kernels: tuple[Kernel, ...], device: DeviceClass
-) -> Mapping[int, Schedule]:
-    """The schedules of a file, by spec number."""
+    path: Path, kernels: tuple[Kernel, ...], device: str | None
+) -> tuple[DeviceClass, Mapping[int, Schedule]]:
+    """The class of a file and its schedules by spec number; `UsageError` if it is another one."""
     try:
-        data = msgspec.json.decode(path.read_bytes(), type=dict[int, int | dict[str, Any]])
-        return {n: _schedule(given, kernels, n, device) for n, given in data.items()}
+        data = path.read_bytes()
+        if "class" in msgspec.json.decode(data, type=dict[str, msgspec.Raw]):
+            saved = msgspec.json.decode(data, type=Saved)
+            chosen = find(device or saved.device)
+            if chosen.id != saved.device:
+                raise UsageError(
+                    f"{path} has the winners of class {saved.device}, not of {chosen.id}",
+                    hint="Leave --device out, or tune on a device of that class",
+                )
+            return chosen, {n: Schedule.from_json(s) for n, s in saved.schedules.items()}
+        given = msgspec.json.decode(data, type=dict[int, int | dict[str, Any]])
+        if device is None:
+            raise UsageError(f"{path} does not say for which class", hint="Give --device CLASS")
+        chosen = find(device)
+        return chosen, {n: _schedule(s, kernels, n, chosen) for n, s in given.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, IndexError) as error:
         raise InputError(
             f"{path} is no list of winners: {error}",

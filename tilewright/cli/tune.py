@@ -7,6 +7,7 @@ winners as a file for `relink`.  Everything is measured by the page's own tuner 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,9 @@ from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Report, progress, table
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import find
+from tilewright.tuning.candidates import kernels_of, space_of
 
 BROWSERS = ("chromium", "firefox")
 CANCELLED = 130
@@ -78,7 +82,7 @@ def tune(
     if report is not None:
         _write(report, data | {"events": session.events})
     if save is not None:
-        _write(save, winners(data))
+        _write(save, winners(data, kernels_of(open_bundle(bundle))))
     view = Group(_view(data), _words(data))
     return Answer(data, view, CANCELLED if data["cancelled"] else 0)
 
@@ -116,10 +120,22 @@ class Session:
             self.show(line, int(time.monotonic() - self.started), int(self.seconds))
 
 
-def winners(data: Plain) -> dict[str, int]:
-    """What `relink` reads: number of the kernel → candidate, of those that changed."""
-    current = {k["spec"]: k["current"]["candidate"] for k in data["kernels"]}
-    return {str(spec): candidate for spec, candidate in current.items() if candidate}
+def winners(data: Plain, kernels: Sequence[Kernel]) -> Plain:
+    """What `relink` reads: the class, and schedules by number of the kernel of what changed.
+
+    Numbers of candidates would mean something on this class and to this version only.
+    """
+    device = find(data["class"])
+    changed = {
+        k["spec"]: k["current"]["candidate"]
+        for k in data["kernels"]
+        if k["current"]["candidate"] != k["default"]["candidate"]
+    }
+    found = {
+        str(spec): space_of(kernels[spec], device).schedules[candidate].to_json()
+        for spec, candidate in changed.items()
+    }
+    return {"class": device.id, "schedules": found}
 
 
 def _view(data: Plain) -> Table:

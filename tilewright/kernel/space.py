@@ -185,18 +185,8 @@ def lite(matrix: Product, core: Core, relaxation: float = RELAXATION) -> tuple[T
         if i.x0 <= o.x1 and i.r0 <= o.r1 and i.y0 <= o.y1 and suits(i, "inner")
         for cache_read in ranges.cache_read
     )
-    return ordered((tile for tile in tiles if suits(tile, "both")), matrix, core)
-
-
-def ordered(
-    tiles: Iterator[Tile] | tuple[Tile, ...],
-    matrix: Product,
-    core: Core,
-    objective: Objective = "latency",
-) -> tuple[Tile, ...]:
-    """Best guess first: by blocks per core, by words read, or by scratch memory."""
-    key = OBJECTIVES[objective]
-    return tuple(sorted(tiles, key=lambda t: (key(t, matrix, core), t)))
+    fitting = (tile for tile in tiles if suits(tile, "both"))
+    return tuple(sorted(fitting, key=lambda t: (-min(core.warps, limits(t, core).block_core), t)))
 
 
 def traffic(tile: Tile, matrix: Product) -> int:
@@ -205,14 +195,6 @@ def traffic(tile: Tile, matrix: Product) -> int:
     steps = -(-matrix.k // tile.r1)
     loads = matrix.k * (matrix.m * cols + matrix.n * rows)
     return matrix.batch * (loads + (2 * steps - 1) * matrix.m * matrix.n)
-
-
-#: What comes first is small.
-OBJECTIVES: Mapping[Objective, Callable[[Tile, Product, Core], float]] = {
-    "latency": lambda t, matrix, core: -min(core.warps, limits(t, core).block_core),
-    "traffic": lambda t, matrix, core: traffic(t, matrix),
-    "scratch": lambda t, matrix, core: t.l1_block,
-}
 
 
 def _powers(ends: tuple[int, int]) -> list[int]:

@@ -196,14 +196,6 @@ def match(facts: Mapping[str, Any]) -> DeviceClass:
     return found
 
 
-def wider(device: DeviceClass) -> tuple[DeviceClass, ...]:
-    """The class and all that it falls back to, the most exact first."""
-    chain = [device]
-    while chain[-1].fallback:
-        chain.append(CLASSES[chain[-1].fallback])
-    return tuple(chain)
-
-
 def table() -> list[dict[str, Any]]:
     """All classes as plain data, in the order of `match`: a page takes the first that admits it."""
     return [

@@ -28,6 +28,7 @@ from tilewright.kernel.space_schedules import Candidate, candidates
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS, WasmTarget, compile_tile, link
+from tilewright.tuning.gold import slow_candidate
 from tilewright.tuning.primitives import choices
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Space:
     marks:     "default", "lite" (the paper's space) or "extended" (our own), one per schedule
     order:     numbers in the order of trial; never 0
     checksum:  16 hex digits over all that the numbers mean
+    slow:      number of one that is much slower than 0 on any device, for gold questions
     """
 
     key: str
@@ -58,6 +60,7 @@ class Space:
     marks: tuple[str, ...]
     order: tuple[int, ...]
     checksum: str
+    slow: int | None
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def space_of(
         marks=tuple(c.mark for c in found),
         order=_order(found, objective),
         checksum=_digest(told)[:16],
+        slow=slow_candidate(kernel, schedules, device.machine),
     )
 
 

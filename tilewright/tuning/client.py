@@ -12,15 +12,13 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from tilewright import __version__
+from tilewright import TOOL as TOOL  # the worker under Pyodide asks for it
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.targets import classes as devices
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of
 from tilewright.tuning.offers import default_of, described, offer, plans_of
-
-TOOL = f"tilewright {__version__}"
 
 
 class Session:

@@ -7,14 +7,15 @@ half-written one.  Equal input gives equal bytes.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilewright import __version__
-from tilewright.base.errors import UsageError
+from tilewright import TOOL
+from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import BLOBS, encode
 from tilewright.bundle.kernels import unpack
@@ -27,6 +28,8 @@ from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Built, build, kernels_of, space_of
 from tilewright.tuning.offers import Data, default_of, described, offer, plans_of
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 FOLDER = "tuning"
@@ -103,7 +106,7 @@ def write_candidates(
     index = encode(
         {
             "format": FORMAT,
-            "tool": f"tilewright {__version__}",
+            "tool": TOOL,
             "bundle": bundle.pointer.manifest.digest,
             "classes": devices.table(),
             "spaces": spaces,
@@ -111,7 +114,8 @@ def write_candidates(
     )
     replace(folder / INDEX, index)
     sweep(folder / BLOBS, set(files))
-    candidates = sum(len(k["candidates"]) for found in listed.values() for k in found)
+    tried = (c for found in listed.values() for k in found for c in k["candidates"])
+    candidates = sum(c is not None for c in tried)
     return Written(tuple(spaces), candidates, modules, sum(files.values()) + len(index))
 
 
@@ -127,21 +131,36 @@ Job = tuple[int, Kernel, Mapping[str, Data], tuple[int, ...], tuple[DeviceClass,
 
 
 def _candidates_of(job: Job) -> _Made:
-    """Classes share most of their schedules: each is built once for each target."""
+    """Classes share most of their schedules: each is built once for each target.
+
+    One that cannot be made keeps its number, with null, and is not in the order of trial.
+    """
     spec, kernel, builds, plans, classes, objective = job
-    known: dict[tuple[Schedule, str], Built] = {}
+    known: dict[tuple[Schedule, str], Built | None] = {}
     listed = {}
     for device in classes:
         space = space_of(kernel, device, objective)
-        about = []
+        about: list[Data | None] = []
         for number, schedule in enumerate(space.schedules):
             key = (schedule, device.variant)
             if key not in known:
-                known[key] = build(kernel, schedule, TARGETS[device.variant])
-            about.append(described(space, number, known[key], kernel, plans))
+                known[key] = _built(kernel, schedule, device.variant)
+            built = known[key]
+            about.append(None if built is None else described(space, number, built, kernel, plans))
         default = default_of(builds, device.variant, space)
-        listed[device.id] = {**offer(spec, space, default), "candidates": about}
-    return _Made(tuple(b.module for b in known.values()), listed)
+        offered = offer(spec, space, default)
+        offered["order"] = [n for n in offered["order"] if about[n] is not None]
+        listed[device.id] = {**offered, "candidates": about}
+    return _Made(tuple(b.module for b in known.values() if b is not None), listed)
+
+
+def _built(kernel: Kernel, schedule: Schedule, variant: str) -> Built | None:
+    """None for one that cannot be made: it is left out, as the server does."""
+    try:
+        return build(kernel, schedule, TARGETS[variant])
+    except TilewrightError as error:
+        log.warning("A candidate is left out: %s", error)
+        return None
 
 
 @contextmanager

@@ -160,11 +160,6 @@ def decided() -> Mapping[str, findings.Decision]:
     return {p.name: found[p.name] for p in MEASURED if p.kind != "size" and p.name in found}
 
 
-def fixed() -> Mapping[str, bool]:
-    """Primitives of one better setting on all measured devices: True where it is the tuned one."""
-    return {name: d.tuned for name, d in decided().items() if d.tuned is not None}
-
-
 def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
     """A schedule under each setting that is still open for its kernel.
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from tilewright import __version__
+from tilewright import TOOL
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.kernels import Entry, unpack
@@ -23,10 +23,6 @@ from tilewright.tuning.messages import Gold, KernelMessage, Mark, Offer, Unknown
 
 #: Schedules by number of the kernel.
 Winners: TypeAlias = Mapping[int, Schedule]
-
-#: How many times more vector sums the default keeps in registers than a schedule that is surely
-#: slow: the sums of one of these wait for each other.
-SURELY = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,25 +100,11 @@ def translate(candidate: int, of: Space, to: Space) -> int | None:
 
 def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:
     """What welcome says of a kernel."""
-    slow = slow_candidate(space) if gold else None
     return Offer(
         spec=spec, kind=space.kind, shape=space.shape, checksum=space.checksum,
         count=len(space.schedules), default=default,
-        gold=None if slow is None else Gold(a=0, b=slow),
+        gold=Gold(a=0, b=space.slow) if gold and space.slow is not None else None,
     )  # fmt: skip
-
-
-def slow_candidate(space: Space) -> int | None:
-    """A candidate that is much slower than the default on any device, if the space has one.
-
-    Vectors of sums that a product keeps in registers wait for themselves alone: a processor that
-    finishes two multiply-adds per cycle, each after four, is idle most of the time with two.
-    """
-    if space.kind != "contract":
-        return None
-    sums = [s.x0 * s.y0 for s in space.schedules]
-    slow = min(range(len(sums)), key=lambda n: sums[n])
-    return slow if sums[slow] * SURELY <= sums[0] else None
 
 
 def message(
@@ -144,4 +126,4 @@ def message(
 
 
 def compiler() -> str:
-    return f"tilewright {__version__}"
+    return TOOL

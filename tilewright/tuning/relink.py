@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 
 import msgspec
 
-from tilewright import __version__
+from tilewright import TOOL
 from tilewright.base.alignment import align
 from tilewright.base.errors import BundleVersion, MemoryLimit, UsageError
 from tilewright.bundle import Bundle, Code, Contents, FileRef, Manifest, Memory, add, kernels
@@ -85,7 +85,7 @@ def relink(
     listed = [_entry(e, p, target.name) for e, p in zip(entries, parts, strict=True)]
     manifest = msgspec.structs.replace(
         old,
-        tool=f"tilewright {__version__}",
+        tool=TOOL,
         memory=memory,
         code=tuple(code if c.variant == code.variant else c for c in old.code),
         slots=max(old.slots, len(by_slot)),
