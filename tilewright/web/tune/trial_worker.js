@@ -69,6 +69,8 @@ let base = 0;
 let loaded = null;
 /** @type {Map<number, Tune.Loaded>} */
 const states = new Map();
+/** @type {Map<number, Tune.Facts>} */
+const told = new Map();
 let batch = 1;
 let paused = false;
 let resume = () => {};
@@ -193,8 +195,8 @@ async function runAll(runner, shuffled) {
   }
 }
 
-/** @type {Tune.Prepare} */
-async function prepare(facts) {
+/** What a kernel makes of the inputs: the bundle's own, or the one that is to judge it. @type {Tune.Prepare} */
+async function prepare(facts, reference) {
   /** @type {Tune.Loaded} */
   const next = { facts, ...lay(facts), sets: {}, known: new Map() };
   loaded = next;
@@ -209,7 +211,7 @@ async function prepare(facts) {
       next.sets[set] = { inputs, wanted: null };
       begin(set);
       try {
-        await runAll(standard, false);
+        await runAll(reference ?? standard, false);
         next.sets[set].wanted = output().slice();
       } catch (error) {
         // Numbers that the kernel refuses, as it may, compare nothing.
@@ -217,8 +219,10 @@ async function prepare(facts) {
         delete next.sets[set];
       }
     }
-    begin('random');
-    await warm(standard, NaN);
+    if (!reference) {
+      begin('random');
+      await warm(standard, NaN);
+    }
     states.set(facts.spec, next);
   } catch (error) {
     loaded = null;
@@ -320,6 +324,16 @@ async function compare(first, second, times, margin, over) {
   return { ...judged(pairs, parts), parts, sure: pairs.length >= enough, pairs: pairs.length, discards };
 }
 
+/** What is wrong with a kernel that is in use, by the results of another one. @type {Tune.Check} */
+async function refutation(runner) {
+  try {
+    return await check(runner);
+  } catch (error) {
+    if (!(error instanceof WebAssembly.RuntimeError)) throw error;
+    return error.message;
+  }
+}
+
 /** The kernel that candidates must beat: the bundle's own, or a winner of before. @type {Tune.RunnerOf} */
 async function runnerOf(known) {
   const { known: runners } = /** @type {Tune.Loaded} */ (loaded);
@@ -334,19 +348,17 @@ async function runnerOf(known) {
 }
 
 /** @type {Tune.Attempt} */
-async function attempt({ spec, facts: given, forget, candidate, incumbent, margin }) {
+async function attempt({ spec, facts: given, forget, candidate, incumbent, margin, judge }) {
   looked = performance.now();
   const start = worked;
   const spent = () => workedUntilNow() - start;
   const over = (/** @type {number} */ limit) => (times = 1) => spent() - prepared > times * limit;
-  for (const old of forget) states.delete(old);
-  const before = states.get(spec);
-  if (!before) await prepare(/** @type {Tune.Facts} */ (given));
-  else if (loaded !== before) lay((loaded = before).facts);
-  const { known, facts } = /** @type {Tune.Loaded} */ (loaded);
-  const other = await runnerOf(incumbent);
-  const prepared = spent();
+  for (const old of forget) [states, told].forEach((map) => map.delete(old));
+  if (given) told.set(spec, given);
+  let prepared = 0;
   const outcome = (/** @type {Tune.Verdict} */ verdict, /** @type {object} */ more = {}) => ({ verdict, milliseconds: spent(), prepared, resolution: finest, ...more });
+  const before = states.get(spec);
+  const facts = /** @type {Tune.Facts} */ (told.get(spec));
   let module;
   let runner;
   try {
@@ -355,6 +367,37 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
   } catch (error) {
     return outcome('refused', { why: String(error) });
   }
+  try {
+    if (judge) await prepare(facts, runner);
+  } catch (error) {
+    if (!(error instanceof WebAssembly.RuntimeError)) throw error;
+    states.delete(spec);
+    return outcome('trapped', { why: error.message });
+  }
+  if (!judge && !before) await prepare(facts, null);
+  else if (!judge && loaded !== before) lay((loaded = /** @type {Tune.Loaded} */ (before)).facts);
+  const { known } = /** @type {Tune.Loaded} */ (loaded);
+  if (judge) {
+    // Whether its tiles can go in any order, and stay where they may write.
+    const wrong = await refutation(runner);
+    if (wrong) {
+      states.delete(spec);
+      loaded = null;
+      return outcome('wrong', { why: wrong });
+    }
+    const refuted = await refutation(await runnerOf(incumbent));
+    lay(facts);
+    if (refuted) {
+      known.set(candidate.digest, runner);
+      return outcome('faster', { module, refuted });
+    }
+  }
+  const other = await runnerOf(incumbent);
+  if (judge) {
+    begin('random');
+    await warm(other, NaN);
+  }
+  prepared = spent();
   try {
     begin('random');
     const bar = await quick(other);

@@ -38,6 +38,10 @@ const LATENCY_RUNS = 5;
 const LATENCY_SHARE = 0.1;
 /** Nothing in these verdicts may be tried again. */
 const BAD = ['wrong', 'trapped', 'hung'];
+/** The compiler's own candidate, and a number for a bundle's kernel that is none of its space. */
+const [COMPILERS, NONE] = [0, -1];
+/** Candidates of a kernel that wait for the compiler's own. */
+const MOST_HELD = 8;
 
 /** @type {Tune.Tune} */
 export async function tune(engine, options) {
@@ -92,6 +96,8 @@ async function session(engine, options, pace, signal, onEvent) {
   /** @type {Map<number, Tune.Offer>} */
   const offers = new Map();
   const winners = new Map(record.winners.map((winner) => [winner.spec, winner]));
+  /** Candidates of kernels whose own is not judged yet. @type {Tune.Sent[]} */
+  const held = [];
   let [round, device, gone] = [0, options.device ?? '', false];
   /** @type {number | null} */
   let first = null;
@@ -111,6 +117,9 @@ async function session(engine, options, pace, signal, onEvent) {
   const dueToEnd = () => round >= rounds || pace.spent >= 1000 * seconds;
   const save = () => keep(engine, { ...record, device, winners: [...winners.values()] });
   const currentOf = (/** @type {number} */ spec) => winners.get(spec)?.candidate ?? offers.get(spec)?.default ?? 0;
+  /** A relinked bundle runs what a crowd found: it is believed once the compiler's own candidate agrees. */
+  const inQuestion = (/** @type {number} */ spec) => (offers.get(spec)?.default ?? NONE) !== COMPILERS && record.sound[spec] !== engine.info.digest;
+  const refuted = (/** @type {number} */ spec) => record.refuted[spec] === engine.info.digest;
   const gainOf = (/** @type {number} */ spec) => winners.get(spec)?.ratio ?? 1;
 
   /** What of the plans is worth tuning, hottest first. */
@@ -150,7 +159,9 @@ async function session(engine, options, pace, signal, onEvent) {
 
   /** Opens the source with all that was tried; a lost one again and again. */
   async function connect() {
-    const tried = Object.fromEntries([...targets.keys()].map((spec) => [spec, record.tried[spec] ?? []]));
+    // What was tried beside another bundle says nothing of this one's own kernel.
+    const done = (/** @type {number} */ spec) => (record.tried[spec] ?? []).filter((candidate) => candidate !== COMPILERS || record.sound[spec] === engine.info.digest);
+    const tried = Object.fromEntries([...targets.keys()].map((spec) => [spec, done(spec)]));
     const shares = [...targets.values()].map(({ share }) => Math.min(1, share));
     const hello = {
       protocol: 1, bundle: bundleName(engine.info.url), digest: engine.info.digest, device, browser: browserName(),
@@ -187,7 +198,7 @@ async function session(engine, options, pace, signal, onEvent) {
   }
 
   /** @type {Tune.TryOne} */
-  async function tryOne(header, module) {
+  async function tryOne(header, module, judge) {
     const { spec, digest, tiles, scratch } = header;
     const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
     if (!targets.has(spec)) return refused('nobody asked for this kernel');
@@ -197,24 +208,32 @@ async function session(engine, options, pace, signal, onEvent) {
     const best = winners.get(spec);
     const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
     try {
-      return await unless(trials.attempt({ spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, margin: MARGIN }), signal);
+      return await unless(trials.attempt({ judge, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, margin: MARGIN }), signal);
     } catch (error) {
       signal.throwIfAborted();
       return refused(error instanceof Error ? error.message : String(error));
     }
   }
 
-  /** @param {{header: Tune.Header, module: Uint8Array<ArrayBuffer>}} kernel */
+  /** @param {Tune.Sent} kernel */
   async function handle({ header, module }) {
     const { spec, candidate, mark, schedule } = header;
     const tried = (record.tried[spec] ??= []);
-    if (tried.includes(candidate)) return;
-    const outcome = await tryOne(header, module);
+    const judge = candidate === COMPILERS && inQuestion(spec);
+    if (refuted(spec) || (tried.includes(candidate) && !judge)) return;
+    if (inQuestion(spec) && !judge) {
+      if (held.filter((kernel) => kernel.header.spec === spec).length < MOST_HELD) held.push({ header, module });
+      return;
+    }
+    const outcome = await tryOne(header, module, judge);
     pace.spend(outcome.milliseconds);
-    tried.push(candidate);
+    if (!tried.includes(candidate)) tried.push(candidate);
     round++;
     let { verdict, why = '' } = outcome;
-    const { ratio = NaN, low = NaN, high = NaN } = outcome;
+    const own = outcome.refuted;
+    if (own) why = `the kernel in use is wrong: ${own}`;
+    if (judge && !['refused', ...BAD].includes(verdict)) record.sound[spec] = engine.info.digest;
+    const { ratio = own ? 1 : NaN, low = NaN, high = NaN } = outcome;
     const before = gainOf(spec);
     if (ratio > 0) ratiosOf(spec).set(candidate, before * ratio);
     let adopted = null;
@@ -226,7 +245,13 @@ async function session(engine, options, pace, signal, onEvent) {
       const change = { spec, module: /** @type {WebAssembly.Module} */ (outcome.module), tiles, grains, scratch };
       await pace.turn();
       try {
-        adopted = await adopt(engine, pace, target, change, old ? await changeOf(old) : { spec, module: null });
+        if (own) {
+          // Whatever the time: results come first.
+          await pace.job(() => engine.swap([change]));
+          adopted = { stays: true, before: NaN, after: NaN };
+          record.refuted[spec] = engine.info.digest;
+          (record.bad[spec] ??= []).push(offers.get(spec)?.default ?? NONE);
+        } else adopted = await adopt(engine, pace, target, change, old ? await changeOf(old) : { spec, module: null });
         if (adopted.stays) winners.set(spec, winner);
         else verdict = 'slower';
       } catch (error) {
@@ -237,7 +262,8 @@ async function session(engine, options, pace, signal, onEvent) {
     }
     if (BAD.includes(verdict)) (record.bad[spec] ??= []).push(candidate);
     onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio, low, high, milliseconds: outcome.milliseconds, why });
-    source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
+    if (own) ratios.delete(spec);
+    else source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
     if (adopted?.stays) {
       onEvent({ type: 'swap', spec, candidate, ratio: before * ratio });
       await latency(false);
@@ -311,6 +337,12 @@ async function session(engine, options, pace, signal, onEvent) {
         const kernel = await nextKernel();
         if (!kernel) break;
         await handle(kernel);
+        while (!dueToEnd() && kernel.header.candidate === COMPILERS) {
+          const next = held.findIndex(({ header: { spec } }) => spec === kernel.header.spec && !inQuestion(spec));
+          if (next < 0) break;
+          await pace.turn();
+          await handle(held.splice(next, 1)[0]);
+        }
       }
       if (round) await latency();
     }

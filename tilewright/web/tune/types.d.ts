@@ -37,7 +37,7 @@ export type Hello = {
   specs: number[]; shares: number[];
   tried: Record<string, number[]>;
 };
-export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number; gold?: { a: number; b: number } | null };
+export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number | null; gold?: { a: number; b: number } | null };
 export type Welcome = { compiler: string; kernels: Offer[] };
 /** A candidate: another schedule of the same kernel. */
 export type Header = {
@@ -150,7 +150,11 @@ export type Uniform = (seed: number) => () => number;
 export type Filled = (buffer: Buffer, set: string, seed: number) => Bytes;
 export type Difference = (found: any, wanted: any, dtype: string, rounds: boolean) => string;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
-type Tried = { spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number };
+type Tried = {
+  spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number;
+  /** The candidate is the compiler's own: its results are right, those of the kernel in use are in question. */
+  judge: boolean;
+};
 /** What a trial needs; `bytes`: of the kernel's buffers. */
 export type Work = Tried & { facts: () => Facts; bytes: number };
 /** The same on its way to the worker, with facts that it does not know yet, and kernels to forget. */
@@ -166,8 +170,10 @@ export type Outcome = {
   times?: number[];
   parts?: number; pairs?: number; discards?: number;
   why?: string;
-  /** If it is faster. */
+  /** If it is faster, or the kernel in use is refuted. */
   module?: WebAssembly.Module;
+  /** What is wrong with the kernel in use, by the compiler's own. */
+  refuted?: string;
 };
 export interface Trials {
   attempt(work: Work): Promise<Outcome>;
@@ -191,7 +197,7 @@ export type Loaded = {
 };
 export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
-export type Prepare = (facts: Facts) => Promise<void>;
+export type Prepare = (facts: Facts, reference: Runner | null) => Promise<void>;
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type Pair = { part: number; first: number; second: number };
@@ -221,6 +227,10 @@ export type Record_ = {
   /** By kernel, all that were tried; and those that must never run again. */
   tried: Record<string, number[]>;
   bad: Record<string, number[]>;
+  /** By kernel, digest of the bundle whose own kernel agrees with the compiler's. */
+  sound: Record<string, string>;
+  /** The same of bundles whose own disagrees: the compiler's is in use, and nothing else is tried. */
+  refuted: Record<string, string>;
 };
 export type Recall = (engine: Engine.Engine) => Promise<Record_>;
 export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
@@ -255,4 +265,5 @@ export type StepTime = (engine: Engine.Engine, pace: Pace, target: Target) => Pr
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; before: number; after: number }>;
 export type Alone = (engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: () => Promise<Summary>) => Promise<Summary>;
 export type Session = (engine: Engine.Engine, options: Options, pace: Pace, signal: AbortSignal, onEvent: (event: Event) => void) => Promise<Summary>;
-export type TryOne = (header: Header, module: Bytes) => Promise<Outcome>;
+export type Sent = { header: Header; module: Bytes };
+export type TryOne = (header: Header, module: Bytes, judge: boolean) => Promise<Outcome>;
