@@ -15,7 +15,7 @@ const known = new WeakMap();
 const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${new URLSearchParams({ bundle: info.url })}`;
 
 /** @param {T.Engine} engine @returns {Tune.Record_} */
-const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, device: '', winners: [], tried: {}, bad: {}, sound: {}, refuted: {} });
+const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, device: '', winners: [], tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
 
 /** What is kept for the engine's bundle, if it still fits. @type {Tune.Recall} */
 export async function recall(engine) {

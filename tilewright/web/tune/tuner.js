@@ -9,6 +9,7 @@ import { adopt } from './adopt.js';
 import { classify, factsOf } from './device.js';
 import { makePace, sleep, unless } from './pace.js';
 import { changeOf, keep, recall, restore } from './persist.js';
+import { clamped, openReports } from './reports.js';
 import { MOST_BYTES, openSpecs } from './specs.js';
 import { median } from './statistics.js';
 import { openTrials } from './trials.js';
@@ -26,11 +27,6 @@ const GUESS = 1e7;
 const [BACK_OFF, MOST_BACK_OFF] = [500, 60_000];
 /** Attempts in a row before a source is given up. */
 const ATTEMPTS = 12;
-/** Votes of a report, and the largest ratio that is believed. */
-const TOP = 5;
-const MOST_VOTE = 20;
-/** Milliseconds that the last reports may take. */
-const FAREWELL = 3000;
 /** Trials after which what is known is kept, even if nothing was won. */
 const KEEP_EVERY = 8;
 /** Runs by which latency is measured, and the share of tuning time that they may take. */
@@ -105,8 +101,6 @@ async function session(engine, options, pace, signal, onEvent) {
   let last = null;
   /** Milliseconds that went into it. */
   let looked = 0;
-  /** @type {Promise<unknown>[]} */
-  const reports = [];
   const trials = openTrials({
     code, slots: manifest.slots, scratchBytes: manifest.memory.scratch_bytes, patience,
     bytes: Math.max(...manifest.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec))).filter((bytes) => bytes <= MOST_BYTES), 0),
@@ -115,7 +109,8 @@ async function session(engine, options, pace, signal, onEvent) {
   pace.guard(trials);
 
   const dueToEnd = () => round >= rounds || pace.spent >= 1000 * seconds;
-  const save = () => keep(engine, { ...record, device, winners: [...winners.values()] });
+  const save = () => keep(engine, Object.assign(record, { device, winners: [...winners.values()] }));
+  const reports = openReports({ source, record, digest: engine.info.digest, on: report, save });
   const currentOf = (/** @type {number} */ spec) => winners.get(spec)?.candidate ?? offers.get(spec)?.default ?? 0;
   /** A relinked bundle runs what a crowd found: it is believed once the compiler's own candidate agrees. */
   const inQuestion = (/** @type {number} */ spec) => (offers.get(spec)?.default ?? NONE) !== COMPILERS && record.sound[spec] !== engine.info.digest;
@@ -173,6 +168,7 @@ async function session(engine, options, pace, signal, onEvent) {
         kernels.forEach((offer) => offers.set(offer.spec, offer));
         if (gone) onEvent({ type: 'resumed' });
         gone = false;
+        reports.again(offers);
         return;
       } catch (error) {
         signal.throwIfAborted();
@@ -278,16 +274,9 @@ async function session(engine, options, pace, signal, onEvent) {
     return found;
   }
 
-  /** Reports the best of a kernel, if the site takes part. @param {number} spec */
+  /** @param {number} spec */
   function tell(spec) {
-    const [found, offer] = [ratios.get(spec), offers.get(spec)];
-    if (!report || !found?.size || !offer) return;
-    ratios.delete(spec);
-    const top = [...found].sort((a, b) => b[1] - a[1]).slice(0, TOP).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio, MOST_VOTE) }));
-    const ratioOf = (/** @type {number} */ candidate) => (candidate === (offer.default ?? 0) ? 1 : found.get(candidate));
-    const [a, b] = [ratioOf(offer.gold?.a ?? -1), ratioOf(offer.gold?.b ?? -1)];
-    const gold = offer.gold && a && b ? { ...offer.gold, ratio: clamped(a / b, MOST_VOTE) } : null;
-    reports.push(source.report({ nonce: nonce(), spec, checksum: offer.checksum, top, gold }).catch(() => {}));
+    if (reports.tell(offers.get(spec), ratios.get(spec))) ratios.delete(spec);
   }
 
   /** Milliseconds of a whole run: the page's own if there were any, or else of some that nobody asked for, if those are `due`. */
@@ -336,6 +325,10 @@ async function session(engine, options, pace, signal, onEvent) {
         await pace.turn();
         const kernel = await nextKernel();
         if (!kernel) break;
+        if ('done' in kernel) {
+          tell(kernel.done);
+          continue;
+        }
         await handle(kernel);
         while (!dueToEnd() && kernel.header.candidate === COMPILERS) {
           const next = held.findIndex(({ header: { spec } }) => spec === kernel.header.spec && !inQuestion(spec));
@@ -353,7 +346,7 @@ async function session(engine, options, pace, signal, onEvent) {
     trials.close();
     if (round) await save();
     [...ratios.keys()].forEach(tell);
-    if (reports.length) await Promise.race([Promise.all(reports), new Promise((resolve) => setTimeout(resolve, FAREWELL))]);
+    await reports.farewell();
   }
   onEvent({ type: 'end', summary: summary() });
   return summary();
@@ -387,10 +380,5 @@ function browserName() {
   return /safari/i.test(userAgent) ? 'safari' : 'other';
 }
 
-/** A ratio in the protocol's range. @param {number} ratio @param {number} [most] */
-const clamped = (ratio, most = 1e3) => Math.min(most, Math.max(1 / most, ratio));
-
 /** What is known of the ratio. @param {Record<string, number>} values */
 const bounded = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value > 0).map(([key, value]) => [key, clamped(value)]));
-
-const nonce = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');

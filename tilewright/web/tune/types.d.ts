@@ -18,8 +18,8 @@ export interface Source {
   classes?(): Promise<DeviceClass[]>;
   /** Begins, or begins again after `next` was lost: hello says all there is to know. */
   open(hello: Hello): Promise<Welcome>;
-  /** The next candidate, or null when there is none left.  Rejects with a `network` error if the source is lost. */
-  next(): Promise<{ header: Header; module: Bytes } | null>;
+  /** The next candidate, a kernel of which nothing more comes, or null when there is none left.  Rejects with a `network` error if the source is lost. */
+  next(): Promise<{ header: Header; module: Bytes } | { done: number } | null>;
   result(result: Result): void;
   /** A vote; only asked if the site takes part.  Resolves when it is stored or refused. */
   report(report: Report): Promise<unknown>;
@@ -231,6 +231,8 @@ export type Record_ = {
   sound: Record<string, string>;
   /** The same of bundles whose own disagrees: the compiler's is in use, and nothing else is tried. */
   refuted: Record<string, string>;
+  /** Reports without an answer. */
+  unsent: Unsent[];
 };
 export type Recall = (engine: Engine.Engine) => Promise<Record_>;
 export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
@@ -265,5 +267,12 @@ export type StepTime = (engine: Engine.Engine, pace: Pace, target: Target) => Pr
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; before: number; after: number }>;
 export type Alone = (engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: () => Promise<Summary>) => Promise<Summary>;
 export type Session = (engine: Engine.Engine, options: Options, pace: Pace, signal: AbortSignal, onEvent: (event: Event) => void) => Promise<Summary>;
+/** `digest`: of the bundle whose default the ratios are over; `at`: when it was made. */
+export type Unsent = { at: number; digest: string; report: Report };
+export type OpenReports = (parts: { source: Source; record: Record_; digest: string; on: boolean; save: () => Promise<void> }) => {
+  tell(offer: Offer | undefined, found: Map<number, number> | undefined): boolean;
+  again(offers: Map<number, Offer>): void;
+  farewell(): Promise<void>;
+};
 export type Sent = { header: Header; module: Bytes };
 export type TryOne = (header: Header, module: Bytes, judge: boolean) => Promise<Outcome>;
