@@ -44,7 +44,7 @@ export function tuningSpy() {
           log.hello = hello;
           if (lose.includes(-log.opened)) throw new scope.tuning.EngineError('network', 'lost while opening');
           left = kernels.filter(({ spec, candidate }) => hello.specs.includes(spec) && !hello.tried[spec]?.includes(candidate));
-          const specs = [...new Set(left.map(({ spec }) => spec))];
+          const specs = [...new Set(kernels.map(({ spec }) => spec))].filter((spec) => hello.specs.includes(spec));
           return { compiler: 'test', kernels: specs.map((spec) => ({ spec, kind: 'kind', shape: 'shape', checksum: '0'.repeat(16), count: 9, default: 0, gold: null, ...offered })) };
         },
         async next() {
@@ -306,7 +306,13 @@ export const TUNING = {
     if (how === 'flip') bytes[bytes.length - 40] ^= 1;
     if (how === 'cut') bytes.fill(255, 0, 4);
     await cache.put(request, new Response(bytes));
-    const view = how === 'another' ? { ...engine, info: { ...engine.info, digest: '0'.repeat(64) } } : engine;
+    const other = /** @type {Record<string, object>} */ ({
+      compiler: { tool: 'another' }, relinked: { digest: '0'.repeat(64), url: engine.info.url.replace('/bundles/', '/tuned/a/b/') }, unlike: { digest: '0'.repeat(64) },
+    })[how];
+    const { manifest } = engine.parts;
+    // The same kernel in a plan of another size is another one.
+    const parts = how === 'unlike' ? { ...engine.parts, manifest: { ...manifest, plans: manifest.plans.map((plan) => ({ ...plan, dims: { n: 1 } })) } } : engine.parts;
+    const view = other ? { ...engine, parts, info: { ...engine.info, ...other } } : engine;
     const restored = await persist.restore(view);
     return { restored, left: (await cache.keys()).length };
   }, url, how),

@@ -8,7 +8,7 @@ import { sha256 } from '../engine/files.js';
 import { adopt } from './adopt.js';
 import { classify, factsOf } from './device.js';
 import { makePace, sleep, unless } from './pace.js';
-import { changeOf, keep, recall, restore } from './persist.js';
+import { aboutKernels, bundleName, changeOf, keep, recall, restore } from './persist.js';
 import { clamped, openReports } from './reports.js';
 import { MOST_BYTES, openSpecs } from './specs.js';
 import { median } from './statistics.js';
@@ -64,7 +64,7 @@ export async function tune(engine, options) {
 
 /** One tab tunes a bundle; the others wait, and begin with what it found. @type {Tune.Alone} */
 async function alone(engine, signal, onEvent, work) {
-  const name = `tilewright-tune-${engine.info.digest}`;
+  const name = `tilewright-tune-${bundleName(engine.info.url)}`;
   if (!navigator.locks) return work();
   const first = await navigator.locks.request(name, { ifAvailable: true }, async (lock) => lock && { summary: await work() });
   if (first) return first.summary;
@@ -84,6 +84,7 @@ async function session(engine, options, pace, signal, onEvent) {
   // A page that did not ask for them gets its winners now.
   await pace.job(() => restore(engine));
   const record = await recall(engine);
+  if (!record.about.length) record.about = await aboutKernels(engine);
   const code = await specs.code();
   /** @type {Map<number, Tune.Target>} */
   const targets = new Map();
@@ -166,6 +167,7 @@ async function session(engine, options, pace, signal, onEvent) {
       try {
         const { kernels } = await unless(source.open(hello), signal);
         kernels.forEach((offer) => offers.set(offer.spec, offer));
+        if (await dropOthers(kernels)) return await connect();
         if (gone) onEvent({ type: 'resumed' });
         gone = false;
         reports.again(offers);
@@ -177,6 +179,18 @@ async function session(engine, options, pace, signal, onEvent) {
         await sleep(Math.min(BACK_OFF * 2 ** attempt, MOST_BACK_OFF) * (0.5 + Math.random() / 2), signal);
       }
     }
+  }
+
+  /** Numbers of another space (another class, another source) say nothing here; true if there were any. @param {Tune.Offer[]} kernels */
+  async function dropOthers(kernels) {
+    const other = kernels.filter(({ spec, checksum }) => record.tried[spec]?.length && record.checksums[spec] !== checksum);
+    for (const { spec, checksum } of kernels) record.checksums[spec] = checksum;
+    for (const { spec } of other) {
+      [record.tried, record.bad, record.sound, record.refuted].forEach((map) => delete map[spec]);
+      ratios.delete(spec);
+      if (winners.delete(spec)) await pace.job(() => engine.swap([{ spec, module: null }]));
+    }
+    return other.length > 0;
   }
 
   async function nextKernel() {
@@ -237,7 +251,7 @@ async function session(engine, options, pace, signal, onEvent) {
       const target = /** @type {Tune.Target} */ (targets.get(spec));
       const old = winners.get(spec);
       const { tiles, grains, scratch, digest } = header;
-      const winner = { spec, candidate, schedule, digest, module, tiles, grains, scratch, ratio: before * ratio };
+      const winner = { spec, candidate, schedule, digest, module, tiles, grains, scratch, ratio: before * ratio, ...(old?.moved && { moved: true }) };
       const change = { spec, module: /** @type {WebAssembly.Module} */ (outcome.module), tiles, grains, scratch };
       await pace.turn();
       try {
@@ -276,6 +290,7 @@ async function session(engine, options, pace, signal, onEvent) {
 
   /** @param {number} spec */
   function tell(spec) {
+    if (winners.get(spec)?.moved) return;
     if (reports.tell(offers.get(spec), ratios.get(spec))) ratios.delete(spec);
   }
 
@@ -368,9 +383,6 @@ const isLost = (error) => error instanceof EngineError && error.code === 'networ
 
 /** @param {unknown} error */
 const isDisposed = (error) => error instanceof EngineError && error.code === 'disposed';
-
-/** The last folder of a bundle's address: the name that the server knows it by. @param {string} url */
-const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
 
 /** The family, for the store's key: engines differ in what is fast. */
 function browserName() {

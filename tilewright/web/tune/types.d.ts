@@ -220,9 +220,16 @@ export type Classify = (table: DeviceClass[], facts: DeviceFacts, variant: strin
 
 export type Encode = (header: object, ...payloads: Uint8Array[]) => Bytes;
 export type Decode = (frame: ArrayBuffer) => { header: any; payload: Bytes };
-export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; ratio: number };
+export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; ratio: number;
+  /** It won in another build: `ratio` says nothing. */
+  moved?: boolean;
+};
 export type Record_ = {
   digest: string; variant: string; tool: string; device: string;
+  /** By number of a kernel, what it computes and where (a digest). */
+  about: string[];
+  /** By kernel, checksum of the space that the numbers of its candidates are of. */
+  checksums: Record<string, string>;
   winners: Winner[];
   /** By kernel, all that were tried; and those that must never run again. */
   tried: Record<string, number[]>;
@@ -235,6 +242,8 @@ export type Record_ = {
   unsent: Unsent[];
 };
 export type Recall = (engine: Engine.Engine) => Promise<Record_>;
+export type Moved = (engine: Engine.Engine, record: Record_) => Promise<Record_>;
+export type AboutKernels = (engine: Engine.Engine) => Promise<string[]>;
 export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
 export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
 export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
