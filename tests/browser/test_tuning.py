@@ -17,6 +17,7 @@ from tilewright.targets.classes import CLASSES
 
 from .bundles import Library
 from .conftest import Visit
+from .kernels import MARK
 from .serving import serving
 from .test_run import sentence
 from .test_swap import kernels, plain
@@ -140,7 +141,7 @@ def test_winners_come_back_without_a_source(visit: Visit, library: Library) -> N
         assert again["restored"] == 1
 
 
-@pytest.mark.parametrize("how", ["flip", "cut", "another"])
+@pytest.mark.parametrize("how", ["flip", "cut", "compiler", "unlike", "relinked"])
 def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how: str) -> None:
     x = {"x": [0.5] * (96 * 256)}
     with serving({"poor": library.path("poor")}) as site:
@@ -150,9 +151,58 @@ def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how
         found = page.do("tune", **ask, kernels=best, again=True)
         assert found["restored"] == 1
         assert page.do("spoilWinners", url=site.bundle("poor"), how=how) == {
-            "restored": 0,
-            "left": 0,
+            "restored": int(how == "relinked"),
+            "left": int(how in {"relinked", "unlike"}),
         }
+
+
+def test_numbers_of_another_space_are_forgotten(visit: Visit, library: Library) -> None:
+    """What was tried elsewhere hides no candidate, and a winner with such a number goes."""
+    x = {"x": [0.5] * (96 * 256)}
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        best = kernels(page, site, library, "poor").others(0, 1)
+        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": best}
+        assert verdicts(page.do("tune", **ask)) == ["faster"]
+        assert verdicts(page.do("tune", **ask)) == []
+        found = page.do("tune", **ask, offered={"checksum": "1" * 16})
+    assert verdicts(found) == ["faster"]
+    assert found["log"]["opened"] == 2
+    assert found["log"]["hello"]["tried"] == {"0": []}
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_compilers_own_judges_what_a_crowd_chose(
+    visit: Visit, library: Library, right: bool
+) -> None:
+    """Before it a relinked bundle is not believed; if they disagree the compiler's stays."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "linear")
+        (other,) = known.others(0, 1)
+        (spare,) = (known.wrong("value", 0, 901),)
+        own = known.others(0, 1)[0] if right else known.wrong("value", 0)
+        sent = [other | {"candidate": 3}, own | {"candidate": 0}, spare]
+        ask = {"url": site.bundle("linear"), "kernels": sent, "inputs": LINEAR}
+        options = {"report": True}
+        found = page.do("tune", **ask, options=options, offered={"default": 5}, again=True)
+        seen = {e["candidate"]: e["verdict"] for e in found["events"] if e["type"] == "trial"}
+        later = page.do("tune", **ask, options=options, offered={"default": 5})
+    if right:
+        assert list(seen) == [0, 3, 901]
+        assert seen.pop(901) == "wrong"
+        assert set(seen.values()) <= {"faster", "same", "slower"}
+        assert close(found)
+    else:
+        assert seen == {0: "faster"}
+        (trial,) = (e for e in found["events"] if e["type"] == "trial")
+        assert trial["why"].startswith("the kernel in use is wrong")
+        assert {value for out in found["after"] for value in out} == {MARK}
+        assert found["restored"] == 1
+        assert found["later"] == found["after"]
+        assert found["log"]["reports"] == found["log"]["results"] == []
+        assert later["after"] == found["after"]
+    assert verdicts(later) == []
 
 
 @pytest.mark.parametrize("lose", [[-1], [0], [1], [2, -2], [0, 1, 2]])

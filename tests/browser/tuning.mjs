@@ -33,7 +33,7 @@ export function tuningSpy() {
      * Gives these kernels, one after the other; `lose` says after how many the connection is lost, once each.
      * @param {any[]} kernels @param {number[]} lose
      */
-    listSource(kernels, lose = []) {
+    listSource(kernels, lose = [], offered = {}) {
       const log = { opened: 0, results: [], reports: [], hello: null, closed: false };
       let left = [];
       let given = 0;
@@ -44,8 +44,8 @@ export function tuningSpy() {
           log.hello = hello;
           if (lose.includes(-log.opened)) throw new scope.tuning.EngineError('network', 'lost while opening');
           left = kernels.filter(({ spec, candidate }) => hello.specs.includes(spec) && !hello.tried[spec]?.includes(candidate));
-          const specs = [...new Set(left.map(({ spec }) => spec))];
-          return { compiler: 'test', kernels: specs.map((spec) => ({ spec, kind: 'kind', shape: 'shape', checksum: '0'.repeat(16), count: 9, default: 0, gold: null })) };
+          const specs = [...new Set(kernels.map(({ spec }) => spec))].filter((spec) => hello.specs.includes(spec));
+          return { compiler: 'test', kernels: specs.map((spec) => ({ spec, kind: 'kind', shape: 'shape', checksum: '0'.repeat(16), count: 9, default: 0, gold: null, ...offered })) };
         },
         async next() {
           if (lose.includes(given)) {
@@ -152,13 +152,13 @@ export const TUNING = {
   }, url, inputs, change, mark),
 
   /** Tunes with a list of kernels, and runs the model before and after. */
-  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false }) => page.evaluate(async (url, kernels, given, options, limits, lose, again) => {
+  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered) => {
     const { tuning, spied } = globalThis;
     const { engine, tune, persist, load } = await tuning.open(url, limits);
     const inputs = spied.filled(given);
     const run = async (/** @type {any} */ from = engine) => tuning.plain((await from.run(inputs)).outputs);
     const events = [];
-    const source = tuning.listSource(kernels, lose);
+    const source = tuning.listSource(kernels, lose, offered);
     const before = await run();
     try {
       const summary = await tune(engine, { source, budget: 1, device: 'test', ...options, onEvent: (/** @type {any} */ event) => events.push(event) });
@@ -172,7 +172,7 @@ export const TUNING = {
     } catch (error) {
       return { error: JSON.parse(JSON.stringify(error)), text: String(error), events, log: source.log };
     }
-  }, url, kernels, inputs, options, limits, lose, again),
+  }, url, kernels, inputs, options, limits, lose, again, offered),
 
   /** Fills an input in place, tunes, and runs with what should still be there. */
   tuneBesideInputs: ({ page }, { url, kernels, inputs, earlier }) => page.evaluate(async (url, kernels, given, earlier) => {
@@ -306,7 +306,13 @@ export const TUNING = {
     if (how === 'flip') bytes[bytes.length - 40] ^= 1;
     if (how === 'cut') bytes.fill(255, 0, 4);
     await cache.put(request, new Response(bytes));
-    const view = how === 'another' ? { ...engine, info: { ...engine.info, digest: '0'.repeat(64) } } : engine;
+    const other = /** @type {Record<string, object>} */ ({
+      compiler: { tool: 'another' }, relinked: { digest: '0'.repeat(64), url: engine.info.url.replace('/bundles/', '/tuned/a/b/') }, unlike: { digest: '0'.repeat(64) },
+    })[how];
+    const { manifest } = engine.parts;
+    // The same kernel in a plan of another size is another one.
+    const parts = how === 'unlike' ? { ...engine.parts, manifest: { ...manifest, plans: manifest.plans.map((plan) => ({ ...plan, dims: { n: 1 } })) } } : engine.parts;
+    const view = other ? { ...engine, parts, info: { ...engine.info, ...other } } : engine;
     const restored = await persist.restore(view);
     return { restored, left: (await cache.keys()).length };
   }, url, how),

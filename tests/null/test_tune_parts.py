@@ -140,6 +140,77 @@ def test_when_tuning_may_go_on() -> None:
     assert found["disposed"] == "ends"
 
 
+REPORTS = """
+import { openReports } from 'TUNE/reports.js';
+
+const sent = [];
+let answers = false;
+const source = { report: (report) => (sent.push(report), answers ? Promise.resolve({ accepted: true }) : new Promise(() => {})) };
+let kept = 0;
+const save = async () => void kept++;
+const record = { unsent: [] };
+const session = (more) => openReports({ source, record, digest: 'one', on: true, save, ...more });
+const soon = () => new Promise((resolve) => setTimeout(resolve, 5));
+const offer = { spec: 3, checksum: 'c', default: 0, gold: null };
+const offers = new Map([[3, offer]]);
+const ratios = new Map([[1, 2], [2, 90], [4, 0.5]]);
+
+const first = session();
+const seen = { empty: first.tell(offer, new Map()) };
+const asked = { ...offer, gold: { a: 0, b: 7 } };
+seen.unmeasured = first.tell(asked, ratios);
+seen.told = first.tell(offer, ratios);
+await soon();
+seen.kept = [kept, record.unsent.length, sent.length];
+first.again(offers);
+seen.twice = sent.length;
+const [{ nonce, top }] = sent;
+seen.top = top;
+// the next visit
+answers = true;
+const next = session();
+next.again(new Map());
+seen.ofOthers = sent.length;
+next.again(offers);
+await soon();
+seen.again = sent.length === 2 && sent[1].nonce === nonce;
+seen.left = record.unsent.length;
+seen.answered = next.tell(asked, new Map([...ratios, [7, 0.1]]));
+await soon();
+seen.gold = sent[2].gold;
+const old = (more) => ({ at: Date.now() - 1000, digest: 'one', report: {}, ...more });
+record.unsent = [old({}), old({ at: Date.now() - 9e7 }), old({ digest: 'two' })];
+session();
+seen.fresh = record.unsent.length;
+seen.off = session({ on: false }).tell(offer, ratios);
+seen.none = record.unsent.length;
+console.log(JSON.stringify(seen));
+process.exit(0);
+"""  # noqa: E501
+
+
+def test_reports_are_kept_until_they_are_answered() -> None:
+    found = run(REPORTS)
+    assert not found["empty"]
+    assert not found["unmeasured"]
+    assert found["told"]
+    assert found["kept"] == [1, 1, 1]
+    assert found["twice"] == 1
+    assert [(vote["candidate"], vote["ratio"]) for vote in found["top"]] == [
+        (2, 20),
+        (1, 2),
+        (4, 0.5),
+    ]
+    assert found["ofOthers"] == 1
+    assert found["again"]
+    assert found["left"] == 0
+    assert found["answered"]
+    assert found["gold"] == {"a": 0, "b": 7, "ratio": 10}
+    assert found["fresh"] == 1
+    assert not found["off"]
+    assert found["none"] == 0
+
+
 INPUTS = """
 import { difference, filled } from 'TUNE/inputs.js';
 

@@ -1,6 +1,7 @@
 // Winners that this device keeps, so that the next visit starts tuned without any server.
 // Input: an engine, kernels that won.  Output: the same after a reload, checked by digest.  One record per
-// bundle; another bundle at its address, another compiler or another class of device drop it.
+// name of a bundle, wherever it lies: as built or relinked.  Another compiler or code variant drops it; of another
+// build those kernels stay that compute the same in the same plans.
 
 import { EngineError } from '../engine/errors.js';
 import { sha256 } from '../engine/files.js';
@@ -12,10 +13,13 @@ const CACHE = 'tilewright-tuned-1';
 const known = new WeakMap();
 
 /** @param {T.Engine} engine */
-const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${new URLSearchParams({ bundle: info.url })}`;
+const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${new URLSearchParams({ bundle: bundleName(info.url) })}`;
+
+/** The last folder of a bundle's address: the name that the server knows it by. @param {string} url */
+export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
 
 /** @param {T.Engine} engine @returns {Tune.Record_} */
-const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, device: '', winners: [], tried: {}, bad: {} });
+const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, device: '', winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
 
 /** What is kept for the engine's bundle, if it still fits. @type {Tune.Recall} */
 export async function recall(engine) {
@@ -33,12 +37,40 @@ export async function recall(engine) {
       winners.push({ ...winner, module: payload.slice(at, at += bytes) });
     }
     const whole = await Promise.all(winners.map(async ({ module, digest: wanted }) => await sha256(module) === wanted));
-    if (header.digest === digest && header.variant === variant && header.tool === tool && whole.every(Boolean)) return { ...header, winners };
+    const fits = header.variant === variant && header.tool === tool && whole.every(Boolean);
+    const record = { ...empty(engine), ...header, winners };
+    if (fits) return header.digest === digest ? record : await moved(engine, record);
   } catch {
     // No storage, or a damaged record: the device starts anew.
   }
   await forget(engine);
   return empty(engine);
+}
+
+/**
+ * The record of another build.  What compiles to the same kernel in the same plans stays, but by how much it is
+ * faster than this build's own is not known: nothing is reported of it.
+ * @type {Tune.Moved}
+ */
+async function moved(engine, record) {
+  const about = await aboutKernels(engine);
+  const same = (/** @type {number | string} */ spec) => about[Number(spec)] !== undefined && about[Number(spec)] === record.about[Number(spec)];
+  const only = (/** @type {Record<string, any>} */ map) => Object.fromEntries(Object.entries(map).filter(([spec]) => same(spec)));
+  const { scratch_bytes: most } = engine.parts.manifest.memory;
+  return {
+    ...record, digest: engine.info.digest, about, tried: only(record.tried), bad: only(record.bad), checksums: only(record.checksums),
+    sound: only(record.sound), refuted: only(record.refuted),
+    winners: record.winners.filter(({ spec, scratch }) => same(spec) && scratch <= most).map((winner) => ({ ...winner, ratio: 1, moved: true })),
+  };
+}
+
+/** By number of each kernel specification, a digest of what it computes and where: not of how. @type {Tune.AboutKernels} */
+export async function aboutKernels({ parts: { manifest, file } }) {
+  const listed = JSON.parse(new TextDecoder().decode(await file(manifest.kernels)));
+  return Promise.all(listed.map(async (/** @type {any} */ { spec }, /** @type {number} */ number) => {
+    const steps = manifest.plans.map(({ dims, steps }) => [dims, steps.flatMap((step, at) => (step.spec === number ? [at] : []))]);
+    return sha256(new TextEncoder().encode(JSON.stringify([spec, steps])));
+  }));
 }
 
 /** Keeps the record; a device that keeps nothing is no error. @type {Tune.Keep} */

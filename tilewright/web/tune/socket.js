@@ -21,7 +21,7 @@ const PASSING = ['busy', 'too-slow', 'too-many'];
 export function socketSource(url = '/api/tune') {
   /** @type {WebSocket | null} */
   let socket = null;
-  /** @type {{header: any, module: Uint8Array<ArrayBuffer>}[]} */
+  /** @type {({header: any, module: Uint8Array<ArrayBuffer>} | {done: number})[]} */
   let inbox = [];
   let left = new Set();
   /** Why nothing more comes. @type {unknown} */
@@ -42,7 +42,7 @@ export function socketSource(url = '/api/tune') {
     switch (header.type) {
       case 'welcome': return welcomed?.(header);
       case 'kernel': return void inbox.push({ header, module: payload });
-      case 'done': return void left.delete(header.spec);
+      case 'done': return void (left.delete(header.spec) && inbox.push({ done: header.spec }));
       case 'ack': return acknowledged(header);
       case 'error': return fail(refusal(header));
       default: return undefined; // a newer server may say more
@@ -115,7 +115,7 @@ export function socketSource(url = '/api/tune') {
       for (;;) {
         const kernel = inbox.shift();
         if (kernel) {
-          send({ type: 'want', count: 1 });
+          if ('header' in kernel) send({ type: 'want', count: 1 });
           return kernel;
         }
         if (lost) throw lost;

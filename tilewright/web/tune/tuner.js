@@ -8,7 +8,8 @@ import { sha256 } from '../engine/files.js';
 import { adopt } from './adopt.js';
 import { classify, factsOf } from './device.js';
 import { makePace, sleep, unless } from './pace.js';
-import { changeOf, keep, recall, restore } from './persist.js';
+import { aboutKernels, bundleName, changeOf, keep, recall, restore } from './persist.js';
+import { clamped, openReports } from './reports.js';
 import { MOST_BYTES, openSpecs } from './specs.js';
 import { median } from './statistics.js';
 import { openTrials } from './trials.js';
@@ -26,11 +27,6 @@ const GUESS = 1e7;
 const [BACK_OFF, MOST_BACK_OFF] = [500, 60_000];
 /** Attempts in a row before a source is given up. */
 const ATTEMPTS = 12;
-/** Votes of a report, and the largest ratio that is believed. */
-const TOP = 5;
-const MOST_VOTE = 20;
-/** Milliseconds that the last reports may take. */
-const FAREWELL = 3000;
 /** Trials after which what is known is kept, even if nothing was won. */
 const KEEP_EVERY = 8;
 /** Runs by which latency is measured, and the share of tuning time that they may take. */
@@ -38,6 +34,10 @@ const LATENCY_RUNS = 5;
 const LATENCY_SHARE = 0.1;
 /** Nothing in these verdicts may be tried again. */
 const BAD = ['wrong', 'trapped', 'hung'];
+/** The compiler's own candidate, and a number for a bundle's kernel that is none of its space. */
+const [COMPILERS, NONE] = [0, -1];
+/** Candidates of a kernel that wait for the compiler's own. */
+const MOST_HELD = 8;
 
 /** @type {Tune.Tune} */
 export async function tune(engine, options) {
@@ -64,7 +64,7 @@ export async function tune(engine, options) {
 
 /** One tab tunes a bundle; the others wait, and begin with what it found. @type {Tune.Alone} */
 async function alone(engine, signal, onEvent, work) {
-  const name = `tilewright-tune-${engine.info.digest}`;
+  const name = `tilewright-tune-${bundleName(engine.info.url)}`;
   if (!navigator.locks) return work();
   const first = await navigator.locks.request(name, { ifAvailable: true }, async (lock) => lock && { summary: await work() });
   if (first) return first.summary;
@@ -84,6 +84,7 @@ async function session(engine, options, pace, signal, onEvent) {
   // A page that did not ask for them gets its winners now.
   await pace.job(() => restore(engine));
   const record = await recall(engine);
+  if (!record.about.length) record.about = await aboutKernels(engine);
   const code = await specs.code();
   /** @type {Map<number, Tune.Target>} */
   const targets = new Map();
@@ -92,6 +93,8 @@ async function session(engine, options, pace, signal, onEvent) {
   /** @type {Map<number, Tune.Offer>} */
   const offers = new Map();
   const winners = new Map(record.winners.map((winner) => [winner.spec, winner]));
+  /** Candidates of kernels whose own is not judged yet. @type {Tune.Sent[]} */
+  const held = [];
   let [round, device, gone] = [0, options.device ?? '', false];
   /** @type {number | null} */
   let first = null;
@@ -99,8 +102,6 @@ async function session(engine, options, pace, signal, onEvent) {
   let last = null;
   /** Milliseconds that went into it. */
   let looked = 0;
-  /** @type {Promise<unknown>[]} */
-  const reports = [];
   const trials = openTrials({
     code, slots: manifest.slots, scratchBytes: manifest.memory.scratch_bytes, patience,
     bytes: Math.max(...manifest.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec))).filter((bytes) => bytes <= MOST_BYTES), 0),
@@ -109,8 +110,12 @@ async function session(engine, options, pace, signal, onEvent) {
   pace.guard(trials);
 
   const dueToEnd = () => round >= rounds || pace.spent >= 1000 * seconds;
-  const save = () => keep(engine, { ...record, device, winners: [...winners.values()] });
+  const save = () => keep(engine, Object.assign(record, { device, winners: [...winners.values()] }));
+  const reports = openReports({ source, record, digest: engine.info.digest, on: report, save });
   const currentOf = (/** @type {number} */ spec) => winners.get(spec)?.candidate ?? offers.get(spec)?.default ?? 0;
+  /** A relinked bundle runs what a crowd found: it is believed once the compiler's own candidate agrees. */
+  const inQuestion = (/** @type {number} */ spec) => (offers.get(spec)?.default ?? NONE) !== COMPILERS && record.sound[spec] !== engine.info.digest;
+  const refuted = (/** @type {number} */ spec) => record.refuted[spec] === engine.info.digest;
   const gainOf = (/** @type {number} */ spec) => winners.get(spec)?.ratio ?? 1;
 
   /** What of the plans is worth tuning, hottest first. */
@@ -150,7 +155,9 @@ async function session(engine, options, pace, signal, onEvent) {
 
   /** Opens the source with all that was tried; a lost one again and again. */
   async function connect() {
-    const tried = Object.fromEntries([...targets.keys()].map((spec) => [spec, record.tried[spec] ?? []]));
+    // What was tried beside another bundle says nothing of this one's own kernel.
+    const done = (/** @type {number} */ spec) => (record.tried[spec] ?? []).filter((candidate) => candidate !== COMPILERS || record.sound[spec] === engine.info.digest);
+    const tried = Object.fromEntries([...targets.keys()].map((spec) => [spec, done(spec)]));
     const shares = [...targets.values()].map(({ share }) => Math.min(1, share));
     const hello = {
       protocol: 1, bundle: bundleName(engine.info.url), digest: engine.info.digest, device, browser: browserName(),
@@ -160,8 +167,10 @@ async function session(engine, options, pace, signal, onEvent) {
       try {
         const { kernels } = await unless(source.open(hello), signal);
         kernels.forEach((offer) => offers.set(offer.spec, offer));
+        if (await dropOthers(kernels)) return await connect();
         if (gone) onEvent({ type: 'resumed' });
         gone = false;
+        reports.again(offers);
         return;
       } catch (error) {
         signal.throwIfAborted();
@@ -170,6 +179,18 @@ async function session(engine, options, pace, signal, onEvent) {
         await sleep(Math.min(BACK_OFF * 2 ** attempt, MOST_BACK_OFF) * (0.5 + Math.random() / 2), signal);
       }
     }
+  }
+
+  /** Numbers of another space (another class, another source) say nothing here; true if there were any. @param {Tune.Offer[]} kernels */
+  async function dropOthers(kernels) {
+    const other = kernels.filter(({ spec, checksum }) => record.tried[spec]?.length && record.checksums[spec] !== checksum);
+    for (const { spec, checksum } of kernels) record.checksums[spec] = checksum;
+    for (const { spec } of other) {
+      [record.tried, record.bad, record.sound, record.refuted].forEach((map) => delete map[spec]);
+      ratios.delete(spec);
+      if (winners.delete(spec)) await pace.job(() => engine.swap([{ spec, module: null }]));
+    }
+    return other.length > 0;
   }
 
   async function nextKernel() {
@@ -187,7 +208,7 @@ async function session(engine, options, pace, signal, onEvent) {
   }
 
   /** @type {Tune.TryOne} */
-  async function tryOne(header, module) {
+  async function tryOne(header, module, judge) {
     const { spec, digest, tiles, scratch } = header;
     const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
     if (!targets.has(spec)) return refused('nobody asked for this kernel');
@@ -197,24 +218,32 @@ async function session(engine, options, pace, signal, onEvent) {
     const best = winners.get(spec);
     const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
     try {
-      return await unless(trials.attempt({ spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, margin: MARGIN }), signal);
+      return await unless(trials.attempt({ judge, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, margin: MARGIN }), signal);
     } catch (error) {
       signal.throwIfAborted();
       return refused(error instanceof Error ? error.message : String(error));
     }
   }
 
-  /** @param {{header: Tune.Header, module: Uint8Array<ArrayBuffer>}} kernel */
+  /** @param {Tune.Sent} kernel */
   async function handle({ header, module }) {
     const { spec, candidate, mark, schedule } = header;
     const tried = (record.tried[spec] ??= []);
-    if (tried.includes(candidate)) return;
-    const outcome = await tryOne(header, module);
+    const judge = candidate === COMPILERS && inQuestion(spec);
+    if (refuted(spec) || (tried.includes(candidate) && !judge)) return;
+    if (inQuestion(spec) && !judge) {
+      if (held.filter((kernel) => kernel.header.spec === spec).length < MOST_HELD) held.push({ header, module });
+      return;
+    }
+    const outcome = await tryOne(header, module, judge);
     pace.spend(outcome.milliseconds);
-    tried.push(candidate);
+    if (!tried.includes(candidate)) tried.push(candidate);
     round++;
     let { verdict, why = '' } = outcome;
-    const { ratio = NaN, low = NaN, high = NaN } = outcome;
+    const own = outcome.refuted;
+    if (own) why = `the kernel in use is wrong: ${own}`;
+    if (judge && !['refused', ...BAD].includes(verdict)) record.sound[spec] = engine.info.digest;
+    const { ratio = own ? 1 : NaN, low = NaN, high = NaN } = outcome;
     const before = gainOf(spec);
     if (ratio > 0) ratiosOf(spec).set(candidate, before * ratio);
     let adopted = null;
@@ -222,11 +251,17 @@ async function session(engine, options, pace, signal, onEvent) {
       const target = /** @type {Tune.Target} */ (targets.get(spec));
       const old = winners.get(spec);
       const { tiles, grains, scratch, digest } = header;
-      const winner = { spec, candidate, schedule, digest, module, tiles, grains, scratch, ratio: before * ratio };
+      const winner = { spec, candidate, schedule, digest, module, tiles, grains, scratch, ratio: before * ratio, ...(old?.moved && { moved: true }) };
       const change = { spec, module: /** @type {WebAssembly.Module} */ (outcome.module), tiles, grains, scratch };
       await pace.turn();
       try {
-        adopted = await adopt(engine, pace, target, change, old ? await changeOf(old) : { spec, module: null });
+        if (own) {
+          // Whatever the time: results come first.
+          await pace.job(() => engine.swap([change]));
+          adopted = { stays: true, before: NaN, after: NaN };
+          record.refuted[spec] = engine.info.digest;
+          (record.bad[spec] ??= []).push(offers.get(spec)?.default ?? NONE);
+        } else adopted = await adopt(engine, pace, target, change, old ? await changeOf(old) : { spec, module: null });
         if (adopted.stays) winners.set(spec, winner);
         else verdict = 'slower';
       } catch (error) {
@@ -237,7 +272,8 @@ async function session(engine, options, pace, signal, onEvent) {
     }
     if (BAD.includes(verdict)) (record.bad[spec] ??= []).push(candidate);
     onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio, low, high, milliseconds: outcome.milliseconds, why });
-    source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
+    if (own) ratios.delete(spec);
+    else source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
     if (adopted?.stays) {
       onEvent({ type: 'swap', spec, candidate, ratio: before * ratio });
       await latency(false);
@@ -252,16 +288,10 @@ async function session(engine, options, pace, signal, onEvent) {
     return found;
   }
 
-  /** Reports the best of a kernel, if the site takes part. @param {number} spec */
+  /** @param {number} spec */
   function tell(spec) {
-    const [found, offer] = [ratios.get(spec), offers.get(spec)];
-    if (!report || !found?.size || !offer) return;
-    ratios.delete(spec);
-    const top = [...found].sort((a, b) => b[1] - a[1]).slice(0, TOP).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio, MOST_VOTE) }));
-    const ratioOf = (/** @type {number} */ candidate) => (candidate === (offer.default ?? 0) ? 1 : found.get(candidate));
-    const [a, b] = [ratioOf(offer.gold?.a ?? -1), ratioOf(offer.gold?.b ?? -1)];
-    const gold = offer.gold && a && b ? { ...offer.gold, ratio: clamped(a / b, MOST_VOTE) } : null;
-    reports.push(source.report({ nonce: nonce(), spec, checksum: offer.checksum, top, gold }).catch(() => {}));
+    if (winners.get(spec)?.moved) return;
+    if (reports.tell(offers.get(spec), ratios.get(spec))) ratios.delete(spec);
   }
 
   /** Milliseconds of a whole run: the page's own if there were any, or else of some that nobody asked for, if those are `due`. */
@@ -310,7 +340,17 @@ async function session(engine, options, pace, signal, onEvent) {
         await pace.turn();
         const kernel = await nextKernel();
         if (!kernel) break;
+        if ('done' in kernel) {
+          tell(kernel.done);
+          continue;
+        }
         await handle(kernel);
+        while (!dueToEnd() && kernel.header.candidate === COMPILERS) {
+          const next = held.findIndex(({ header: { spec } }) => spec === kernel.header.spec && !inQuestion(spec));
+          if (next < 0) break;
+          await pace.turn();
+          await handle(held.splice(next, 1)[0]);
+        }
       }
       if (round) await latency();
     }
@@ -321,7 +361,7 @@ async function session(engine, options, pace, signal, onEvent) {
     trials.close();
     if (round) await save();
     [...ratios.keys()].forEach(tell);
-    if (reports.length) await Promise.race([Promise.all(reports), new Promise((resolve) => setTimeout(resolve, FAREWELL))]);
+    await reports.farewell();
   }
   onEvent({ type: 'end', summary: summary() });
   return summary();
@@ -344,9 +384,6 @@ const isLost = (error) => error instanceof EngineError && error.code === 'networ
 /** @param {unknown} error */
 const isDisposed = (error) => error instanceof EngineError && error.code === 'disposed';
 
-/** The last folder of a bundle's address: the name that the server knows it by. @param {string} url */
-const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
-
 /** The family, for the store's key: engines differ in what is fast. */
 function browserName() {
   const { userAgent } = navigator;
@@ -355,10 +392,5 @@ function browserName() {
   return /safari/i.test(userAgent) ? 'safari' : 'other';
 }
 
-/** A ratio in the protocol's range. @param {number} ratio @param {number} [most] */
-const clamped = (ratio, most = 1e3) => Math.min(most, Math.max(1 / most, ratio));
-
 /** What is known of the ratio. @param {Record<string, number>} values */
 const bounded = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value > 0).map(([key, value]) => [key, clamped(value)]));
-
-const nonce = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');

@@ -18,8 +18,8 @@ export interface Source {
   classes?(): Promise<DeviceClass[]>;
   /** Begins, or begins again after `next` was lost: hello says all there is to know. */
   open(hello: Hello): Promise<Welcome>;
-  /** The next candidate, or null when there is none left.  Rejects with a `network` error if the source is lost. */
-  next(): Promise<{ header: Header; module: Bytes } | null>;
+  /** The next candidate, a kernel of which nothing more comes, or null when there is none left.  Rejects with a `network` error if the source is lost. */
+  next(): Promise<{ header: Header; module: Bytes } | { done: number } | null>;
   result(result: Result): void;
   /** A vote; only asked if the site takes part.  Resolves when it is stored or refused. */
   report(report: Report): Promise<unknown>;
@@ -37,7 +37,7 @@ export type Hello = {
   specs: number[]; shares: number[];
   tried: Record<string, number[]>;
 };
-export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number; gold?: { a: number; b: number } | null };
+export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number | null; gold?: { a: number; b: number } | null };
 export type Welcome = { compiler: string; kernels: Offer[] };
 /** A candidate: another schedule of the same kernel. */
 export type Header = {
@@ -150,7 +150,11 @@ export type Uniform = (seed: number) => () => number;
 export type Filled = (buffer: Buffer, set: string, seed: number) => Bytes;
 export type Difference = (found: any, wanted: any, dtype: string, rounds: boolean) => string;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
-type Tried = { spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number };
+type Tried = {
+  spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number;
+  /** The candidate is the compiler's own: its results are right, those of the kernel in use are in question. */
+  judge: boolean;
+};
 /** What a trial needs; `bytes`: of the kernel's buffers. */
 export type Work = Tried & { facts: () => Facts; bytes: number };
 /** The same on its way to the worker, with facts that it does not know yet, and kernels to forget. */
@@ -166,8 +170,10 @@ export type Outcome = {
   times?: number[];
   parts?: number; pairs?: number; discards?: number;
   why?: string;
-  /** If it is faster. */
+  /** If it is faster, or the kernel in use is refuted. */
   module?: WebAssembly.Module;
+  /** What is wrong with the kernel in use, by the compiler's own. */
+  refuted?: string;
 };
 export interface Trials {
   attempt(work: Work): Promise<Outcome>;
@@ -191,7 +197,7 @@ export type Loaded = {
 };
 export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
-export type Prepare = (facts: Facts) => Promise<void>;
+export type Prepare = (facts: Facts, reference: Runner | null) => Promise<void>;
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type Pair = { part: number; first: number; second: number };
@@ -214,15 +220,30 @@ export type Classify = (table: DeviceClass[], facts: DeviceFacts, variant: strin
 
 export type Encode = (header: object, ...payloads: Uint8Array[]) => Bytes;
 export type Decode = (frame: ArrayBuffer) => { header: any; payload: Bytes };
-export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; ratio: number };
+export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; ratio: number;
+  /** It won in another build: `ratio` says nothing. */
+  moved?: boolean;
+};
 export type Record_ = {
   digest: string; variant: string; tool: string; device: string;
+  /** By number of a kernel, what it computes and where (a digest). */
+  about: string[];
+  /** By kernel, checksum of the space that the numbers of its candidates are of. */
+  checksums: Record<string, string>;
   winners: Winner[];
   /** By kernel, all that were tried; and those that must never run again. */
   tried: Record<string, number[]>;
   bad: Record<string, number[]>;
+  /** By kernel, digest of the bundle whose own kernel agrees with the compiler's. */
+  sound: Record<string, string>;
+  /** The same of bundles whose own disagrees: the compiler's is in use, and nothing else is tried. */
+  refuted: Record<string, string>;
+  /** Reports without an answer. */
+  unsent: Unsent[];
 };
 export type Recall = (engine: Engine.Engine) => Promise<Record_>;
+export type Moved = (engine: Engine.Engine, record: Record_) => Promise<Record_>;
+export type AboutKernels = (engine: Engine.Engine) => Promise<string[]>;
 export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
 export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
 export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
@@ -255,4 +276,12 @@ export type StepTime = (engine: Engine.Engine, pace: Pace, target: Target) => Pr
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; before: number; after: number }>;
 export type Alone = (engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: () => Promise<Summary>) => Promise<Summary>;
 export type Session = (engine: Engine.Engine, options: Options, pace: Pace, signal: AbortSignal, onEvent: (event: Event) => void) => Promise<Summary>;
-export type TryOne = (header: Header, module: Bytes) => Promise<Outcome>;
+/** `digest`: of the bundle whose default the ratios are over; `at`: when it was made. */
+export type Unsent = { at: number; digest: string; report: Report };
+export type OpenReports = (parts: { source: Source; record: Record_; digest: string; on: boolean; save: () => Promise<void> }) => {
+  tell(offer: Offer | undefined, found: Map<number, number> | undefined): boolean;
+  again(offers: Map<number, Offer>): void;
+  farewell(): Promise<void>;
+};
+export type Sent = { header: Header; module: Bytes };
+export type TryOne = (header: Header, module: Bytes, judge: boolean) => Promise<Outcome>;

@@ -1,0 +1,63 @@
+// Votes of a tuning run: told when a kernel is done, and kept until the source has answered.
+// Input: ratios to the default that were measured, a source.  Output: reports, each with a nonce of its own.
+// What was not acknowledged is sent again by a later visit, for a day.
+
+/** Votes of a report, and the largest ratio that is believed. */
+const TOP = 5;
+const MOST_VOTE = 20;
+/** Milliseconds that the last reports may take. */
+const FAREWELL = 3000;
+/** Milliseconds after which a report is too old: stores count by days. */
+const DAY = 86_400_000;
+
+/** @type {Tune.OpenReports} */
+export function openReports({ source, record, digest, on, save }) {
+  const fresh = (/** @type {Tune.Unsent} */ { at, digest: from }) => on && from === digest && Date.now() - at < DAY && at <= Date.now();
+  record.unsent = (record.unsent ?? []).filter(fresh);
+  /** Nonces that are with the source. @type {Set<string>} */
+  const open = new Set();
+  /** @type {Promise<unknown>[]} */
+  const sent = [];
+
+  /** @param {Tune.Report} report */
+  async function send(report) {
+    open.add(report.nonce);
+    try {
+      await source.report(report);
+      record.unsent = record.unsent.filter(({ report: { nonce } }) => nonce !== report.nonce);
+      await save();
+    } catch {
+      open.delete(report.nonce);
+    }
+  }
+
+  return {
+    /** Reports the best of a kernel; false if there is nothing to say, or not yet. */
+    tell(offer, found) {
+      if (!on || !offer || !found?.size) return false;
+      const ratioOf = (/** @type {number} */ candidate) => (candidate === (offer.default ?? 0) ? 1 : found.get(candidate));
+      const [a, b] = [ratioOf(offer.gold?.a ?? -1), ratioOf(offer.gold?.b ?? -1)];
+      if (offer.gold && !(a && b)) return false;
+      const gold = offer.gold && a && b ? { ...offer.gold, ratio: clamped(a / b, MOST_VOTE) } : null;
+      const top = [...found].sort((x, y) => y[1] - x[1]).slice(0, TOP).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio, MOST_VOTE) }));
+      const report = { nonce: nonce(), spec: offer.spec, checksum: offer.checksum, top, gold };
+      record.unsent.push({ at: Date.now(), digest, report });
+      sent.push(save().then(() => send(report)));
+      return true;
+    },
+
+    /** What an earlier visit could not tell; of kernels of this session alone, for others would be refused. */
+    again(offers) {
+      for (const { report } of record.unsent) {
+        if (!open.has(report.nonce) && offers.get(report.spec)?.checksum === report.checksum) sent.push(send(report));
+      }
+    },
+
+    farewell: async () => void await (sent.length && Promise.race([Promise.all(sent), new Promise((resolve) => setTimeout(resolve, FAREWELL))])),
+  };
+}
+
+/** A ratio in the protocol's range. @param {number} ratio @param {number} [most] */
+export const clamped = (ratio, most = 1e3) => Math.min(most, Math.max(1 / most, ratio));
+
+const nonce = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
