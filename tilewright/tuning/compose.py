@@ -113,12 +113,16 @@ def asks_gold(spec: int, seed: int) -> bool:
 
 
 def _exploitation(subject: Subject) -> Iterator[Known]:
-    seen = {subject.default}
+    """What the crowd knows; where a bundle has its choice already, the compiler's comes before all,
+    for devices judge the bundle's by it."""
+    seen = {subject.default, 0}
+    if subject.default != 0:
+        yield Known(0, HOPE)
     for found in subject.known:
         if found.candidate not in seen:
             seen.add(found.candidate)
             yield found
-        if len(seen) > KNOWN_MOST:
+        if len(seen) > KNOWN_MOST + (subject.default != 0):
             return
 
 
