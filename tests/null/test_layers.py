@@ -50,7 +50,7 @@ def imports(path: Path) -> set[str]:
             names = [a.name for a in node.names]
         for name in names:
             parts = name.split(".")
-            if parts[0] == "tilewright" and len(parts) > 1 and parts[1] != "__version__":
+            if parts[0] == "tilewright" and parts[1:] and parts[1] not in ("__version__", "TOOL"):
                 found.add(parts[1])
     return found
 
