@@ -142,3 +142,14 @@ def test_a_bundle_with_another_default_may_try_the_compilers() -> None:
     assert {p.candidate for p in relinked} == set(order) - {7}
     foreign = compose([subject(order=order, default=None)], 0)
     assert {p.candidate for p in foreign} == set(order)
+
+
+def test_the_compilers_own_comes_first_where_a_bundle_has_another() -> None:
+    """Settled or not: devices judge what they were given by it."""
+    known = (Known(7, 1.5), Known(5, 1.2))
+    for settled in (False, True):
+        one = subject(default=7, known=known, settled=settled)
+        assert [p.candidate for p in compose([one], 1)][:2] == [0, 5]
+        tried = replace(one, tried=frozenset({0}))
+        assert 0 not in [p.candidate for p in compose([tried], 1)]
+    assert 0 not in [p.candidate for p in compose([subject(known=known)], 1)]
