@@ -153,3 +153,10 @@ def test_the_compilers_own_comes_first_where_a_bundle_has_another() -> None:
         tried = replace(one, tried=frozenset({0}))
         assert 0 not in [p.candidate for p in compose([tried], 1)]
     assert 0 not in [p.candidate for p in compose([subject(known=known)], 1)]
+
+
+def test_a_gold_candidate_that_many_know_comes_once() -> None:
+    """It may be known, and yet not among the few that come first."""
+    known = tuple(Known(n, 1.0) for n in (1, 2, 3, 4, 5, 14))
+    sent = [p.candidate for p in compose([subject(known=known, gold=14)], 0)]
+    assert sent.count(14) == 1

@@ -131,7 +131,8 @@ def _exploration(subject: Subject, seed: int) -> Iterator[int]:
 
     Of a settled space another tenth on each device: together they go on looking at all of it.
     """
-    but = {subject.default, subject.gold, *(k.candidate for k in _exploitation(subject))}
+    known = {k.candidate for k in _exploitation(subject)}
+    but = {subject.default, subject.gold, *known}
     order: Iterable[int] = (c for c in subject.order if c not in but)
     if subject.settled:
         rest = list(order)
@@ -140,6 +141,6 @@ def _exploration(subject: Subject, seed: int) -> Iterator[int]:
         order = (c for c in rest if c in chosen)
     order = iter(order)
     yield from islice(order, 1)
-    if subject.gold is not None and subject.gold not in {k.candidate for k in subject.known}:
+    if subject.gold is not None and subject.gold not in known:
         yield subject.gold
     yield from order
