@@ -36,7 +36,7 @@ const { outputs, milliseconds } = await engine.run({ x: new Float32Array(4) });
 const shape: number[] = outputs.y.shape;
 const threads: number = engine.info.features.threads;
 const sent = await folderSource('/tuning/').next();
-const tiles: number | undefined = sent?.header.tiles;
+const tiles: number | undefined = sent && 'header' in sent ? sent.header.tiles : undefined;
 const { rounds } = await tune(engine, { source: folderSource('/tuning/'), seconds: 5 });
 const made = pyodideSource({ bundle: '/bundle/', pyodide: '/node_modules/pyodide/' });
 try {
