@@ -21,7 +21,8 @@ from tilewright.targets.wasm import TARGETS, CompiledKernel, WasmTarget, link
 from tilewright.targets.wasm.emit import assemble, flatten
 from tilewright.targets.wasm.ir import BrIf, Func, Local, Loop, Stmt, Trap, const
 from tilewright.targets.wasm.isa import uleb
-from tilewright.tuning.candidates import build, grains_of, kernels_of, space_of
+from tilewright.tuning.candidates import build, grain_of, kernels_of, space_of
+from tilewright.tuning.offers import plans_of
 
 Sent = dict[str, Any]
 
@@ -139,4 +140,5 @@ class Kernels:
         }
 
     def _grains(self, spec: int, tiles: int) -> dict[int, int]:
-        return grains_of(self.bundle, self.target.name, spec, tiles)
+        steps = [[step.spec for step in plan.steps] for plan in self.bundle.manifest.plans]
+        return dict.fromkeys(plans_of(steps)[spec], grain_of(self.kernels[spec], tiles))

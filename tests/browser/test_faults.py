@@ -150,7 +150,7 @@ def test_larger_than_memory(lab: Lab, refuse: Refuse, spoilt: Path, limit: int |
     needed = open_bundle(spoilt).manifest.memory.bytes
     files = bundles.shards(spoilt)
     before = lab.server.asked(*files)
-    error = refuse(spoilt, MemoryLimit, memory_limit=limit)
+    error = refuse(spoilt, MemoryLimit, memory_limit=limit, threads=1)
     assert error.facts == {"estimate": needed, "limit": limit or 1 << 32}
     assert lab.server.asked(*files) == before
     assert f"{needed / 2**20:.1f} MiB" in error.message

@@ -127,6 +127,16 @@ def test_folder_skips_what_was_tried(take: Take, site: tuple[Path, str]) -> None
     assert [sent["candidate"] for sent in found["taken"]] == [order[0]]
 
 
+def refused(take: Take, kind: str, folder: Path, fault: tuple[Callable[[Path], Any], str]) -> None:
+    """A typed error with a way out, and no candidate before it."""
+    spoil, code = fault
+    spoil(folder)
+    found = take(kind)
+    assert found["error"]["code"] == code, found["error"]
+    assert found["error"]["hint"]
+    assert not found["taken"]
+
+
 def edit_index(folder: Path, **changes: Any) -> None:
     index = folder / "tuning" / "index.json"
     index.write_text(json.dumps(json.loads(index.read_bytes()) | changes))
@@ -177,12 +187,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_folder_that_is_broken(take: Take, site: tuple[Path, str], fault: str) -> None:
-    spoil, code = FAULTS[fault]
-    spoil(site[0])
-    found = take("folder")
-    assert found["error"]["code"] == code, found["error"]
-    assert found["error"]["hint"]
-    assert not found["taken"]
+    refused(take, "folder", site[0], FAULTS[fault])
 
 
 def test_module_that_is_missing_or_damaged(take: Take, site: tuple[Path, str]) -> None:
@@ -257,12 +262,7 @@ CLIENT_FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("fault", CLIENT_FAULTS)
 def test_compiler_that_does_not_start(take: Take, site: tuple[Path, str], fault: str) -> None:
-    spoil, code = CLIENT_FAULTS[fault]
-    spoil(site[0])
-    found = take("pyodide")
-    assert found["error"]["code"] == code, found["error"]
-    assert found["error"]["hint"]
-    assert not found["taken"]
+    refused(take, "pyodide", site[0], CLIENT_FAULTS[fault])
 
 
 def test_client_can_be_stopped(take: Take) -> None:

@@ -218,6 +218,7 @@ def test_list(client: TestClient, tmp_path: Path) -> None:
         "inputs": [{"name": "x", "dtype": "f32", "shape": [1, "n"]}],
         "outputs": [{"name": "y", "dtype": "f32", "shape": [1, "n"]}],
         "dims": {"n": [16, 32]},
+        "tuned": False,
     }
     assert client.get(entry["url"] + "bundle.json").status_code == 200
     (tmp_path / "bundle" / "bundle.json").write_text("{}")

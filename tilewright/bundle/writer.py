@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 
 import msgspec
 
@@ -123,8 +124,11 @@ def reference(data: Buffer, extension: str) -> FileRef:
 
 
 def replace(path: Path, data: Buffer) -> None:
-    """Writes beside the place and renames, so that the name never holds half a file."""
-    part = path.with_name(f"{PART}{path.name}")
+    """Writes beside the place and renames, so that the name never holds half a file.
+
+    Under a name of its own: others may write the same file at the same time.
+    """
+    part = path.with_name(f"{PART}{token_hex(8)}-{path.name}")
     try:
         part.write_bytes(data)
         part.replace(path)
@@ -135,6 +139,7 @@ def replace(path: Path, data: Buffer) -> None:
 def sweep(blobs: Path, named: set[str]) -> None:
     """Deletes the blobs that nothing names any more; other files are left alone."""
     for path in blobs.iterdir():
-        file = f"{BLOBS}/{path.name.removeprefix(PART)}"
-        if is_blob_name(file) and (path.name.startswith(PART) or file not in named):
+        left = path.name.startswith(PART)
+        file = f"{BLOBS}/{path.name.rpartition('-')[2] if left else path.name}"
+        if is_blob_name(file) and (left or file not in named):
             path.unlink()

@@ -49,7 +49,7 @@ def create_app(
     isolation:   False leaves the isolation headers out, to see what a page then loses
     pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
     """
-    served = _Bundles(bundles)
+    served = _Bundles(bundles, tuned=tuning is not None)
     routes: list[BaseRoute] = [
         Route("/healthz", _health),
         Route("/api/bundles", served.list),
@@ -78,12 +78,19 @@ def create_app(
 class _Bundles:
     """The endpoints that give out bundles."""
 
-    def __init__(self, folders: Mapping[str, Path]) -> None:
+    def __init__(self, folders: Mapping[str, Path], *, tuned: bool) -> None:
         self.folders = folders
+        self.tuned = tuned
 
     def list(self, _request: Request) -> Response:
-        """One entry per bundle; a broken one is listed with its error, the others still work."""
-        entries = [_describe(name, folder) for name, folder in sorted(self.folders.items())]
+        """One entry per bundle; a broken one is listed with its error, the others still work.
+
+        `tuned` says whether there are versions for device classes, too (tuned.py).
+        """
+        entries = [
+            _describe(name, folder) | {"tuned": self.tuned}
+            for name, folder in sorted(self.folders.items())
+        ]
         return JSONResponse(entries, headers={"cache-control": REVALIDATE})
 
     def file(self, request: Request) -> Response:

@@ -13,7 +13,6 @@ Everything is named by a digest, so nothing ever changes; the folder may be dele
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import weakref
@@ -29,6 +28,7 @@ from tilewright.base.errors import BundleCorrupt
 from tilewright.bundle import Bundle, FileRef, Manifest, Pointer
 from tilewright.bundle.format import decode, digest, encode, is_blob_name
 from tilewright.bundle.reader import read_blob
+from tilewright.bundle.writer import replace
 from tilewright.tuning.queue import Winners
 
 
@@ -103,10 +103,16 @@ class Cache:
         name = f"blobs/{digest(data)}.json"
         ref = FileRef(file=name, digest=digest(data), bytes=len(data))
         pointer = Pointer(format=manifest.format, tool=manifest.tool, manifest=ref)
-        for file, content in {**blobs, name: data}.items():
-            _write(self.folder / file, content)
-        _write(self.folder / "origins" / f"{ref.digest}.json", encode(origin))
-        _write(self.folder / "made" / f"{origin.key}.json", encode(pointer))
+        new = {
+            **blobs,
+            name: data,
+            f"origins/{ref.digest}.json": encode(origin),
+            f"made/{origin.key}.json": encode(pointer),
+        }
+        for file, content in new.items():
+            place = self.folder / file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace(place, content)
         return Relinked(base.folder, pointer, manifest, self.folder)
 
     def _whole(self, base: Bundle, pointer: Pointer) -> Relinked:
@@ -117,16 +123,3 @@ class Cache:
             if not any((folder / ref.file).is_file() for folder in (self.folder, base.folder)):
                 raise BundleCorrupt("A file is gone", hint="It is made again", file=ref.file)
         return found
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Beside it first, then renamed: another process may write or read the same file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(data)
-        Path(part).chmod(0o644)
-        Path(part).replace(path)
-    finally:
-        Path(part).unlink(missing_ok=True)

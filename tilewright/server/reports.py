@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast, get_args
 
+from tilewright import TOOL
 from tilewright.server.client import Client, Crowd, Desk, Page
 from tilewright.server.ledger import Ledger, Unavailable
 from tilewright.server.sources import Buckets
@@ -71,7 +72,7 @@ class StoreDesk(Desk):
         best = {
             (entry.key.kernel, entry.key.space): entry.standing.default
             for entry in entries
-            if (entry.key.browser, entry.key.compiler) == (browser, queue.compiler())
+            if (entry.key.browser, entry.key.compiler) == (browser, TOOL)
         }
         kernels = {kernel for (kernel, _), default in best.items() if default}
         found = {}
@@ -129,7 +130,7 @@ def key_of(space: Space, browser: Browser) -> Key:
         shape=space.shape,
         device=space.device.id,
         space=space.checksum,
-        compiler=queue.compiler(),
+        compiler=TOOL,
         browser=browser,
     )
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tilewright import TOOL
 from tilewright.base.errors import TilewrightError
 from tilewright.server.client import Client, Desk
 from tilewright.server.sources import Bucket
@@ -169,7 +170,7 @@ class Session:
         _check(hello)
         self._client = client = await self._admit(hello)
         offers = tuple(client.offers.values())
-        await self._send(Welcome(compiler=queue.compiler(), kernels=offers))
+        await self._send(Welcome(compiler=TOOL, kernels=offers))
         await self._together(self._read(), self._feed(), self._report())
 
     async def _admit(self, hello: Hello) -> Client:
@@ -299,7 +300,7 @@ class Session:
         if built is None:
             return False
         self._credit -= 1
-        header = queue.message(client.opened, spec, space, variant, candidate, built)
+        header = queue.message(client.opened, spec, space, candidate, built)
         await self._send(header, built.module)
         return True
 

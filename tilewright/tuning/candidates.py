@@ -32,7 +32,7 @@ from tilewright.tuning.gold import slow_candidate
 from tilewright.tuning.primitives import choices
 
 if TYPE_CHECKING:
-    from tilewright.bundle import Bundle, Step
+    from tilewright.bundle import Bundle
 
 
 #: What a class starts with whose lite space is empty: the smallest tile of WebGPU's ranges.
@@ -231,29 +231,13 @@ def number_of(space: Space, schedule: Schedule) -> int | None:
     return space.schedules.index(schedule) if schedule in space.schedules else None
 
 
-def grain_of(step: Step | Kernel, tiles: int, costs: Costs = USUAL) -> int:
-    """Tiles per ticket of a plan's step when its kernel has so many: the compiler's own rule.
+def grain_of(kernel: Kernel, tiles: int, costs: Costs = USUAL) -> int:
+    """Tiles per ticket of a kernel's steps when it has so many: the compiler's own rule.
 
-    All tiles, where the rule would leave the step to one worker.
+    All tiles, where the rule would leave the steps to one worker.  A step that is serial in the
+    plan's image stays so whatever this says: engines see to that.
     """
-    return tiles_per_ticket(Work(step.flops, step.bytes, tiles, (), ()), costs) or max(1, tiles)
-
-
-def grains_of(bundle: Bundle, variant: str, spec: int, tiles: int) -> dict[int, int]:
-    """Per number of a plan that runs kernel `spec`: tiles per ticket once it has so many tiles.
-
-    A step that is serial in the plan's image stays serial, since others may be chained to it.
-    """
-    from tilewright.bundle.image import serial
-
-    (code,) = (c for c in bundle.manifest.code if c.variant == variant)
-    found: dict[int, int] = {}
-    for number, (plan, ref) in enumerate(zip(bundle.manifest.plans, code.images, strict=True)):
-        uses = [n for n, step in enumerate(plan.steps) if step.spec == spec]
-        if uses:
-            alone = serial(bundle.read(ref))[uses[0]]
-            found[number] = max(1, tiles) if alone else grain_of(plan.steps[uses[0]], tiles)
-    return found
+    return tiles_per_ticket(Work(kernel.flops, kernel.bytes, tiles, (), ()), costs) or max(1, tiles)
 
 
 def _digest(data: Any) -> str:

@@ -18,7 +18,7 @@ from tilewright.kernel.serial import kernel_from_data
 from tilewright.targets import classes as devices
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of
-from tilewright.tuning.offers import default_of, described, offer, plans_of
+from tilewright.tuning.offers import default_of, described, ordered, plans_of
 
 
 class Session:
@@ -46,7 +46,7 @@ class Session:
 
     def offers(self, specs: list[int]) -> list[dict[str, Any]]:
         """The kernels, each with its candidates in their order of trial."""
-        return [offer(spec, self.space(spec), self._default(spec)) for spec in specs]
+        return [ordered(spec, self.space(spec), self._default(spec)) for spec in specs]
 
     def _default(self, spec: int) -> int | None:
         return default_of(self.entries[spec]["builds"], self.device.variant, self.space(spec))

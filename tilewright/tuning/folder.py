@@ -18,7 +18,6 @@ from tilewright import TOOL
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import BLOBS, encode
-from tilewright.bundle.kernels import unpack
 from tilewright.bundle.writer import reference, replace, sweep
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.space import Objective
@@ -26,8 +25,9 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS
-from tilewright.tuning.candidates import Built, build, kernels_of, space_of
-from tilewright.tuning.offers import Data, default_of, described, offer, plans_of
+from tilewright.tuning.candidates import Built, build, space_of
+from tilewright.tuning.offers import Data, default_of, described, ordered
+from tilewright.tuning.queue import opened
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +84,10 @@ def write_candidates(
             files[ref.file] = ref.bytes
         return ref
 
-    kernels = kernels_of(bundle)
-    plans = plans_of([[step.spec for step in plan.steps] for plan in bundle.manifest.plans])
-    entries = unpack(bundle.read(bundle.manifest.kernels))
+    found = opened(bundle)
     jobs = [
-        (spec, kernel, entries[spec].builds, plans.get(spec, ()), tuple(classes), objective)
-        for spec, kernel in enumerate(kernels)
+        (spec, kernel, entry.builds, found.plans.get(spec, ()), tuple(classes), objective)
+        for spec, (kernel, entry) in enumerate(zip(found.kernels, found.entries, strict=True))
     ]
     listed: dict[str, list[Data]] = {device.id: [] for device in classes}
     with _each(workers) as each:
@@ -101,7 +99,7 @@ def write_candidates(
                 listed[id].append(about)
     modules = len(files)
     spaces = {
-        id: put(encode({"class": id, "kernels": found}), "json") for id, found in listed.items()
+        id: put(encode({"class": id, "kernels": kernels}), "json") for id, kernels in listed.items()
     }
     index = encode(
         {
@@ -114,7 +112,7 @@ def write_candidates(
     )
     replace(folder / INDEX, index)
     sweep(folder / BLOBS, set(files))
-    tried = (c for found in listed.values() for k in found for c in k["candidates"])
+    tried = (c for kernels in listed.values() for k in kernels for c in k["candidates"])
     candidates = sum(c is not None for c in tried)
     return Written(tuple(spaces), candidates, modules, sum(files.values()) + len(index))
 
@@ -148,7 +146,7 @@ def _candidates_of(job: Job) -> _Made:
             built = known[key]
             about.append(None if built is None else described(space, number, built, kernel, plans))
         default = default_of(builds, device.variant, space)
-        offered = offer(spec, space, default)
+        offered = ordered(spec, space, default)
         offered["order"] = [n for n in offered["order"] if about[n] is not None]
         listed[device.id] = {**offered, "candidates": about}
     return _Made(tuple(b.module for b in known.values() if b is not None), listed)

@@ -36,7 +36,7 @@ def default_of(builds: Mapping[str, Data], variant: str, space: Space) -> int | 
 
 
 def offer(spec: int, space: Space, default: int | None) -> Data:
-    """A kernel that may be tuned, with its candidates in their order of trial."""
+    """A kernel that may be tuned."""
     return {
         "spec": spec,
         "kind": space.kind,
@@ -45,8 +45,13 @@ def offer(spec: int, space: Space, default: int | None) -> Data:
         "count": len(space.schedules),
         "default": default,
         "gold": None,
-        "order": [number for number in space.order if number != default],
     }
+
+
+def ordered(spec: int, space: Space, default: int | None) -> Data:
+    """The same with its candidates in their order of trial, for who has no server to order them."""
+    order = [number for number in space.order if number != default]
+    return offer(spec, space, default) | {"order": order}
 
 
 def described(
@@ -59,7 +64,7 @@ def described(
         "schedule": str(built.schedule),
         "digest": built.digest,
         "tiles": built.tiles,
-        "grains": {str(plan): grain for plan in plans},
+        "grains": dict.fromkeys(plans, grain),
         "scratch": built.scratch,
         "bytes": len(built.module),
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tilewright import TOOL
 from tilewright.base.errors import InputError
 from tilewright.targets.classes import DeviceClass
 from tilewright.tuning.candidates import Space, space_of
@@ -24,7 +25,7 @@ from tilewright.tuning.messages import (
     Result,
     Vote,
 )
-from tilewright.tuning.queue import Opened, compiler
+from tilewright.tuning.queue import Opened
 
 #: Ratios of an example that nobody measured.
 INVENTED = (1.25, 1.1, 1.02)
@@ -182,6 +183,6 @@ def kept(opened: Opened, device: DeviceClass, spec: int) -> dict[str, str]:
         "shape": space.shape,
         "device": device.id,
         "space": space.checksum,
-        "compiler": compiler(),
+        "compiler": TOOL,
         "browser": "chromium",
     }

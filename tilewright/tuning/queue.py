@@ -7,19 +7,20 @@ compose.py, messages for candidates.  It keeps nothing, waits for nothing and kn
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from tilewright import TOOL
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.kernels import Entry, unpack
 from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes
 from tilewright.targets.classes import CLASSES, DeviceClass
-from tilewright.tuning.candidates import Built, Space, grains_of, kernels_of, key_of, number_of
-from tilewright.tuning.messages import Gold, KernelMessage, Mark, Offer, Unknown
+from tilewright.tuning import offers
+from tilewright.tuning.candidates import Built, Space, key_of, number_of
+from tilewright.tuning.messages import Gold, KernelMessage, Offer, Unknown
 
 #: Schedules by number of the kernel.
 Winners: TypeAlias = Mapping[int, Schedule]
@@ -27,13 +28,16 @@ Winners: TypeAlias = Mapping[int, Schedule]
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A bundle as the queue sees it: all that it needs of each kernel is in memory."""
+    """A bundle as the queue sees it: all that it needs of each kernel is in memory.
+
+    plans: by number of the kernel, those that run it
+    """
 
     bundle: Bundle
     kernels: tuple[Kernel, ...]
     keys: tuple[str, ...]
     entries: Sequence[Entry]
-    grains: dict[tuple[str, int, int], dict[int, int]] = field(default_factory=dict)
+    plans: Mapping[int, tuple[int, ...]]
 
     @property
     def digest(self) -> str:
@@ -45,22 +49,15 @@ class Opened:
 
     def default(self, spec: int, variant: str, space: Space) -> int | None:
         """The number of the candidate that the bundle itself has; None if the space lacks it."""
-        build = self.entries[spec].builds[variant]
-        return number_of(space, Schedule.from_json(build["schedule"]))
-
-    def grains_of(self, variant: str, spec: int, tiles: int) -> dict[int, int]:
-        """By number of the plan, tiles per ticket for a candidate of so many tiles."""
-        key = (variant, spec, tiles)
-        if key not in self.grains:
-            self.grains[key] = grains_of(self.bundle, *key)
-        return self.grains[key]
+        return offers.default_of(self.entries[spec].builds, variant, space)
 
 
 def opened(bundle: Bundle) -> Opened:
     """Reads all kernel specifications."""
     entries = unpack(bundle.read(bundle.manifest.kernels))
-    kernels = kernels_of(bundle)
-    return Opened(bundle, kernels, tuple(map(key_of, kernels)), entries)
+    kernels = tuple(kernel_from_data(entry.spec) for entry in entries)
+    plans = offers.plans_of([[step.spec for step in p.steps] for p in bundle.manifest.plans])
+    return Opened(bundle, kernels, tuple(map(key_of, kernels)), entries, plans)
 
 
 def device_class(name: str) -> DeviceClass:
@@ -100,30 +97,12 @@ def translate(candidate: int, of: Space, to: Space) -> int | None:
 
 def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:
     """What welcome says of a kernel."""
-    return Offer(
-        spec=spec, kind=space.kind, shape=space.shape, checksum=space.checksum,
-        count=len(space.schedules), default=default,
-        gold=Gold(a=0, b=space.slow) if gold and space.slow is not None else None,
-    )  # fmt: skip
+    asked = Gold(a=0, b=space.slow) if gold and space.slow is not None else None
+    return Offer(**offers.offer(spec, space, default) | {"gold": asked})
 
 
-def message(
-    opened: Opened, spec: int, space: Space, variant: str, candidate: int, built: Built
-) -> KernelMessage:
+def message(opened: Opened, spec: int, space: Space, candidate: int, built: Built) -> KernelMessage:
     """The header that goes with a module."""
-    return KernelMessage(
-        spec=spec,
-        candidate=candidate,
-        mark=cast(Mark, space.marks[candidate]),
-        schedule=str(built.schedule),
-        checksum=space.checksum,
-        digest=built.digest,
-        tiles=built.tiles,
-        grains=opened.grains_of(variant, spec, built.tiles),
-        scratch=built.scratch,
-        bytes=len(built.module),
-    )
-
-
-def compiler() -> str:
-    return TOOL
+    plans = opened.plans.get(spec, ())
+    about = offers.described(space, candidate, built, opened.kernels[spec], plans)
+    return KernelMessage(spec=spec, candidate=candidate, checksum=space.checksum, **about)

@@ -32,9 +32,8 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   const link = openLink(onProgress, threads);
   const loading = async () => {
     const { info, manifest, setup } = await link.request('load', { url: absolute(url), limits, threads });
-    const { memory } = link;
     /** @type {T.Nearby} */
-    const nearby = async (tuned) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
+    const nearby = async (tuned, { memory } = link) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
     return makeEngine(link, info, manifest, nearby, await nearby([]));
   };
   return orAborted(loading(), signal).catch((error) => {

@@ -15,9 +15,9 @@ export async function findSentenceBundle() {
   const entries = await bundleList();
   /** @type {unknown} */
   let problem = null;
-  for (const { url } of entries) {
+  for (const { url, tuned } of entries) {
     try {
-      const { address, manifest } = await found(url);
+      const { address, manifest } = await found(url, tuned);
       if (embedsSentences(manifest)) return address;
     } catch (error) {
       // A broken bundle must not hide a good one behind it, but it is the best answer if there is none.
@@ -35,11 +35,12 @@ export async function findSentenceBundle() {
 
 /**
  * The bundle as this device gets it: perhaps with the winners of its class.  Offline, or at a server that has no
- * tuning any more, it is the plain one.
+ * tuning (any more), it is the plain one.
  * @param {string} url
+ * @param {boolean} [tuned] whether the server has versions for device classes
  */
-async function found(url) {
-  const address = await addressFor(url);
+async function found(url, tuned) {
+  const address = tuned ? await addressFor(url) : url;
   try {
     return { address, manifest: await inspect(address) };
   } catch (error) {
@@ -48,7 +49,7 @@ async function found(url) {
   }
 }
 
-/** @returns {Promise<{name: string, url: string}[]>} */
+/** @returns {Promise<{name: string, url: string, tuned?: boolean}[]>} */
 async function bundleList() {
   try {
     const response = await fetch(LIST, { cache: 'no-cache' });

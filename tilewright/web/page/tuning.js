@@ -3,7 +3,8 @@
 // How a kernel is tried is the tuner's business; its files are loaded on demand.
 
 import { forget, restore } from '../tune/persist.js';
-import { browserFamily, rememberClass } from '../tune/visit.js';
+import { browserFamily } from '../tune/device.js';
+import { rememberClass } from '../tune/visit.js';
 import { element } from './elements.js';
 import { TuningLog } from './tuning_log.js';
 import { showPreview, TuningView } from './tuning_view.js';

@@ -2,6 +2,7 @@
 // Input: events of tune/tuner.js, one by one.  Output: points for the chart, a row per kernel, a sentence.
 // It touches no element of the page.
 
+import { TOP } from '../tune/reports.js';
 import { countText, timeText } from './words.js';
 
 /**
@@ -16,8 +17,6 @@ import { countText, timeText } from './words.js';
 
 /** @type {Record<string, Outcome>} */
 const OUTCOMES = { faster: 'adopted', same: 'same', slower: 'slower' };
-/** So many candidates of a kernel are reported at most. */
-const TOP = 5;
 
 export class TuningLog {
   device = '';

@@ -6,10 +6,9 @@ import { instantiate } from '../engine/driver.js';
 import { EngineError } from '../engine/errors.js';
 import { makeMachine } from '../engine/machine.js';
 
-/** Words of a plan image (docs/bundle.md). */
-const HEADER = 4;
-const RECORD = 8;
-const [SLOT, , TILES, GRAIN, TICKETS, BEFORE] = [0, 1, 2, 3, 4, 5];
+/** Words of a plan image (docs/bundle.md): of its header and of a step's record, and their places in that. */
+export const [HEADER, RECORD] = [4, 8];
+export const [SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE] = [0, 1, 2, 3, 4, 5];
 const MOST_TILES = 2 ** 31 - 1;
 const IMPORTS = ['memory', 'table', 'scratch'];
 

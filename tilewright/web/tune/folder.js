@@ -3,7 +3,7 @@
 
 import { bundleFiles, makeMeter } from '../engine/files.js';
 import { EngineError } from '../engine/errors.js';
-import { inOrder } from './order.js';
+import { inOrder, unheard } from './order.js';
 
 const FORMAT = 1;
 const INDEX = 'index.json';
@@ -76,11 +76,7 @@ export function folderSource(url, { signal } = {}) {
       return { header: { spec, candidate, checksum: kernel.checksum, ...found }, module };
     },
 
-    result() {},
-
-    async report({ nonce }) {
-      return { nonce, accepted: false, reason: 'off' };
-    },
+    ...unheard,
 
     close() {
       left = [];

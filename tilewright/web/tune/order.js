@@ -14,3 +14,12 @@ export function inOrder(kernels, { specs, shares = [], tried = {} }) {
     .sort((a, b) => a.turn - b.turn || a.number - b.number)
     .map(({ spec, candidate }) => ({ spec, candidate }));
 }
+
+/** The part of a source that has nobody to tell. @type {Pick<Tune.Source, 'result' | 'report'>} */
+export const unheard = {
+  result() {},
+
+  async report({ nonce }) {
+    return { nonce, accepted: false, reason: 'off' };
+  },
+};

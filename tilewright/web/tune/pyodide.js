@@ -5,7 +5,7 @@
 import { inspect } from '../engine/engine.js';
 import { abortError, EngineError } from '../engine/errors.js';
 import { filesOf } from './folder.js';
-import { inOrder } from './order.js';
+import { inOrder, unheard } from './order.js';
 
 /** Milliseconds: megabytes may have to be fetched and compiled; a kernel takes less than one second. */
 const START_LIMIT = 120_000;
@@ -59,11 +59,7 @@ export function pyodideSource({ bundle, compiler = new URL('../compiler/', impor
       return trial && worker ? worker.ask('make', trial, LIMIT) : null;
     },
 
-    result() {},
-
-    async report({ nonce }) {
-      return { nonce, accepted: false, reason: 'off' };
-    },
+    ...unheard,
 
     close() {
       left = [];

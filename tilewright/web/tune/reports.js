@@ -3,7 +3,7 @@
 // What was not acknowledged is sent again by a later visit, for a day.
 
 /** Votes of a report, and the largest ratio that is believed. */
-const TOP = 5;
+export const TOP = 5;
 const MOST_VOTE = 20;
 /** Milliseconds that the last reports may take. */
 const FAREWELL = 3000;

@@ -3,10 +3,8 @@
 // to fill them, scalars, slot and tiles of the bundle's own kernel.  It knows nothing of schedules.
 
 import { EngineError } from '../engine/errors.js';
+import { ARGS, HEADER, RECORD, SLOT, TILES } from './exchange.js';
 
-const HEADER = 4;
-const RECORD = 8;
-const [SLOT, ARGS, TILES] = [0, 1, 2];
 const BYTES = /** @type {Record<string, number>} */ ({ f32: 4, f64: 8, i8: 1, u8: 1, i16: 2, i32: 4, i64: 8, bool: 1 });
 /** A kernel with more bytes of buffers than this is not tried: the device may lack memory for a copy. */
 export const MOST_BYTES = 512 * 2 ** 20;

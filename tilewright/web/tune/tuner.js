@@ -6,7 +6,7 @@
 import { EngineError } from '../engine/errors.js';
 import { sha256 } from '../engine/files.js';
 import { adopt } from './adopt.js';
-import { classify, factsOf } from './device.js';
+import { browserFamily, classify, factsOf } from './device.js';
 import { makePace, sleep, unless } from './pace.js';
 import { aboutKernels, bundleName, changeOf, keep, recall, restore } from './persist.js';
 import { clamped, openReports } from './reports.js';
@@ -160,7 +160,7 @@ async function session(engine, options, pace, signal, onEvent) {
     const tried = Object.fromEntries([...targets.keys()].map((spec) => [spec, done(spec)]));
     const shares = [...targets.values()].map(({ share }) => Math.min(1, share));
     const hello = {
-      protocol: 1, bundle: bundleName(engine.info.url), digest: engine.info.digest, device, browser: browserName(),
+      protocol: 1, bundle: bundleName(engine.info.url), digest: engine.info.digest, device, browser: browserFamily(),
       variant: engine.info.variant.name, objective, specs: [...targets.keys()], shares, tried,
     };
     for (let attempt = 0; ; attempt++) {
@@ -383,14 +383,6 @@ const isLost = (error) => error instanceof EngineError && error.code === 'networ
 
 /** @param {unknown} error */
 const isDisposed = (error) => error instanceof EngineError && error.code === 'disposed';
-
-/** The family, for the store's key: engines differ in what is fast. */
-function browserName() {
-  const { userAgent } = navigator;
-  if (/firefox/i.test(userAgent)) return 'firefox';
-  if (/chrom/i.test(userAgent)) return 'chromium';
-  return /safari/i.test(userAgent) ? 'safari' : 'other';
-}
 
 /** What is known of the ratio. @param {Record<string, number>} values */
 const bounded = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value > 0).map(([key, value]) => [key, clamped(value)]));

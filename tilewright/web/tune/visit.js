@@ -3,7 +3,7 @@
 // with the winners of that class.  Only the class's id leaves the device.
 
 import { probeHost } from '../engine/engine.js';
-import { classify, factsOf, l1Bytes } from './device.js';
+import { browserFamily, classify, factsOf, l1Bytes } from './device.js';
 
 const KEPT = 'tilewright-class';
 const CLASSES = '/api/classes';
@@ -36,14 +36,6 @@ export async function knownClass() {
 /** The tuner's own finding counts more than a probe at a page's start. @param {string} device */
 export function rememberClass(device) {
   if (device) storage()?.setItem(KEPT, device);
-}
-
-/** The family, by which votes are counted: engines differ in what is fast. */
-export function browserFamily() {
-  const { userAgent } = navigator;
-  if (/firefox/i.test(userAgent)) return 'firefox';
-  if (/chrom/i.test(userAgent)) return 'chromium';
-  return /safari/i.test(userAgent) ? 'safari' : 'other';
 }
 
 /** Null where the browser forbids it. */
