@@ -5,6 +5,8 @@ Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a 
     rounds   from poor and from good defaults, per kernel: rounds until the kernel in use has 97 %
              of the speed of the exhaustive optimum (results/space.json), and its share after 32.
              All kernels that were in use are timed anew beside the optimum, by turns
+    known    what one device found, linked into the bundle as a server does for the next one of its
+             class: the first inference in a new browser, and the share of the optimum's speed
     server   milliseconds for the code of one candidate
     model    a whole model: seconds until the last swap, and the gain
     never    sessions from good defaults, each followed by tuned and default by turns
@@ -31,7 +33,7 @@ import common
 import space as sweeps
 
 from tilewright.benchkernel import alone
-from tilewright.bundle import write
+from tilewright.bundle import open_bundle, write
 from tilewright.cli.hosts import open_timers
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
@@ -44,6 +46,7 @@ from tilewright.targets.classes import find
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.primitives import untuned
+from tilewright.tuning.relink import relink
 
 Row = dict[str, Any]
 KERNELS = ("K0", "K1", "K2", "K3")
@@ -54,6 +57,8 @@ STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {
 #: Rounds in which the optimum must be reached, and the share that counts as reached.
 MOST_ROUNDS, REACHED = 32, 0.97
 WARM_MS = 1000.0
+#: Browsers with nothing in them, for each kind of bundle.
+NEW_DEVICES = 5
 #: Share of the time that tuning takes beside a page's own work.
 BUDGET = 0.05
 KEY = ("part", "host", "subject", "start")
@@ -158,6 +163,38 @@ def counted(verdicts: Iterator[str]) -> dict[str, int]:
     for verdict in verdicts:
         found[verdict] = found.get(verdict, 0) + 1
     return found
+
+
+# ---- the next device of the class ----------------------------------------------------------------
+
+
+def known(host: str, name: str, start: str, seconds: float) -> Row:
+    """What the next device of the class starts with, beside the optimum as its bundle's default."""
+    step, optimum = sweeps.SUBJECTS[name](), optimum_of(host, name)
+    with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
+        built = kernel_bundle(step, start, Path(folder) / "bundle")
+        with page(host) as browser:
+            _, session, summary = tuned(browser, built, seconds)
+        device = find(summary["class"])
+        space = space_of(step.kernel, device)
+        found = {0: space.schedules[session.used[-1][1]]} if session.used else {}
+        relinked, best = Path(folder) / "relinked", Path(folder) / "best"
+        write(relink(open_bundle(built), device, found), relinked)
+        write(alone(step, Options(schedule=lambda *_: optimum)).contents, best)
+        first: dict[Path, list[float]] = {built: [], relinked: [], best: []}
+        for number in range(NEW_DEVICES):
+            for path in list(first)[:: 1 if number % 2 else -1]:
+                with page(host) as browser:
+                    first[path].append(browser.load(path, threads=1).time(1, 0).first)
+        with page(host) as browser:
+            shares = by_turns(*(browser.load(path, threads=1) for path in (relinked, best)))
+    built_ms, first_ms, best_ms = (statistics.median(times) for times in first.values())
+    return {
+        "part": "known", "host": host, "subject": name, "start": start, "device": device.id,
+        "built_first_ms": round(built_ms, 2), "first_ms": round(first_ms, 2),
+        "optimum_first_ms": round(best_ms, 2), "first_share": round(best_ms / first_ms, 3),
+        "share": round(statistics.median(shares), 3), "n": NEW_DEVICES,
+    }  # fmt: skip
 
 
 # ---- the server's part ---------------------------------------------------------------------------
@@ -278,10 +315,11 @@ def rows_of(args: argparse.Namespace) -> Iterator[Row]:
     if args.part == "server":
         yield from (server(name) for name in args.kernel or KERNELS)
         return
-    if args.part == "rounds":
+    of_kernels = {"rounds": rounds, "known": known}
+    if args.part in of_kernels:
         for name in args.kernel or KERNELS:
             for start in args.start or STARTS:
-                yield rounds(args.host, name, start, args.seconds)
+                yield of_kernels[args.part](args.host, name, start, args.seconds)
         return
     shapes = dict(text.split("=", 1) for text in args.shape)
     sizes = {k: [int(n) if n.isdigit() else n for n in v.split("x")] for k, v in shapes.items()}
@@ -297,7 +335,7 @@ def rows_of(args: argparse.Namespace) -> Iterator[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["rounds", "server", "model", "never", "p95"])
+    parser.add_argument("part", choices=["rounds", "known", "server", "model", "never", "p95"])
     parser.add_argument("--host", default="chromium")
     parser.add_argument("--kernel", action="append", choices=list(sweeps.SUBJECTS))
     parser.add_argument("--start", action="append", choices=list(STARTS))
