@@ -16,7 +16,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.benchkernel import matmul
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, pairs, table
@@ -58,6 +57,8 @@ def show(
     found_class = classes.find(device or (given.device if given else EXAMPLE))
     with TemporaryDirectory(prefix="tilewright-") as place:
         if bundle is None:
+            from tilewright.benchkernel import matmul
+
             write(matmul(64, 64, 64).contents, Path(place))
         opened = queue.opened(open_bundle(bundle or Path(place)))
     found = preview(opened, found_class, given)
