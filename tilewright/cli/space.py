@@ -209,7 +209,7 @@ def _listed(
     kernel: Kernel, device: DeviceClass, objective: str, relaxation: float, note: str
 ) -> Answer:
     found = space_of(kernel, device, objective, relaxation)  # type: ignore[arg-type]
-    data = {"note": note} if note else {}
+    data: dict[str, Any] = {"note": note} if note else {}
     data |= _summary(found, kernel, relaxation) | {"objective": objective, "relaxation": relaxation}
     data["useful"] = found.useful
     rows = [_row(found, kernel, n) for n in (0, *found.order)]
