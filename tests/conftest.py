@@ -1,13 +1,19 @@
-"""Options that all tests share."""
+"""Options that all tests share, and no deadlines: a machine with much to do makes nothing wrong."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 #: Pages that are watched, and kernels that are timed, want the machine for themselves.
 ALONE = Path(__file__).with_name("browser")
+
+settings.register_profile(
+    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
