@@ -1,14 +1,12 @@
-"""Options that all tests share, and no deadlines: a machine with much to do makes nothing wrong."""
+"""Options of all tests, how they share a machine, and no deadlines: slow is not wrong."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-#: Pages that are watched, and kernels that are timed, want the machine for themselves.
-ALONE = Path(__file__).with_name("browser")
+from xdist.scheduler import LoadFileScheduling
 
 settings.register_profile(
     "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -18,17 +16,19 @@ settings.load_profile("patient")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files anew, then fail")
-    parser.addoption(
-        "--part",
-        choices=["shared", "alone"],
-        help="only the tests that may share the machine, or only those that run alone on it",
-    )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    part = config.getoption("part")
-    if part is None:
-        return
-    chosen = [item for item in items if (ALONE in item.path.parents) == (part == "alone")]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    items[:] = chosen
+class Shared(LoadFileScheduling):
+    """`pytest -n`: a file's tests stay in one worker, and so do all tests of pages.
+
+    Those are the longest part: they start first, the files after them in their order.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        pages = "tests/browser/"
+        return pages if nodeid.startswith(pages) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Shared:
+    config.option.loadscopereorder = False  # else files with many tests would come first
+    return Shared(config, log)
