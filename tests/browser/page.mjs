@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
 import { TUNING, tuningSpy } from './tuning.mjs';
 
-const PATIENCE = 30_000;
+const PATIENCE = 60_000;
 const HEIGHT = 900;
 
 const [name, executablePath] = process.argv.slice(2);

@@ -4,6 +4,16 @@ Input: arguments.  Output: text for people, or with `--json` one JSON document o
 code tells the kind of failure (base/errors.py).  No command computes anything itself.
 """
 
-from tilewright.cli.entry import main
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a command and ends the process with its exit code."""
+    # Compile workers are started from this package and need no commands: half of their start.
+    from tilewright.cli import entry
+
+    entry.main(arguments)
