@@ -173,6 +173,12 @@ def test_votes_on_other_code_than_the_classs_own_do_not_count(url: str) -> None:
         assert counted(url) == (0, 0)
 
 
+def test_who_looked_for_something_else_has_no_vote_on_speed(url: str) -> None:
+    with site(url) as server:
+        assert vote(server.url, 0, {3: 1.4}, objective="traffic").reason == "unknown"
+        assert counted(url) == (0, 0)
+
+
 def test_a_site_without_a_store_takes_none() -> None:
     with BackgroundServer(app()) as server, Client(server.url) as client:
         offer = client.start(hello("m", digest())).kernels[0]
@@ -207,7 +213,7 @@ def test_a_gold_question_must_be_answered(url: str, all_gold: None) -> None:
     with site(url) as server, Client(server.url) as client:
         offer = client.start(hello("m", digest())).kernels[0]
         assert offer.gold is not None
-        assert (offer.gold.a, offer.gold.b) == (0, space().slow)
+        assert (offer.gold.a, offer.gold.b) == (0, offer.count) == (0, space().gold)
         client.want(2)
         assert offer.gold.b in [client.kernel().candidate for _ in range(2)]
         for answer in (None, GoldAnswer(a=0, b=offer.gold.b + 1, ratio=2.0)):
@@ -215,6 +221,14 @@ def test_a_gold_question_must_be_answered(url: str, all_gold: None) -> None:
             client.send(message)
             assert client.ack(message.nonce).reason == "gold"
         assert counted(url) == (0, 0)
+        client.result(0, offer.gold.b, 0.2)
+        honest = report(offer, {3: 1.4, offer.gold.b: 0.2})
+        client.send(honest)
+        assert client.ack(honest.nonce).accepted
+        with Store.open(url) as store:
+            (entry,) = store.overview()
+        assert 3 in (named := {r.candidate for r in entry.standing.ranked})
+        assert offer.gold.b not in named, "it is a question, and nothing to vote for"
 
 
 def test_a_wrong_answer_is_kept_and_not_counted(url: str, all_gold: None) -> None:
@@ -223,7 +237,7 @@ def test_a_wrong_answer_is_kept_and_not_counted(url: str, all_gold: None) -> Non
         offer = client.start(hello("m", digest())).kernels[0]
         assert offer.gold is not None
         wrong = GoldAnswer(a=0, b=offer.gold.b, ratio=0.5)
-        message = report(offer, {offer.gold.b: 5.0}, gold=wrong)
+        message = report(offer, {3: 5.0}, gold=wrong)
         client.send(message)
         assert client.ack(message.nonce).accepted
         assert counted(url) == (1, 0)

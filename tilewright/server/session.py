@@ -235,7 +235,7 @@ class Session:
 
     def _take(self, result: Result) -> None:
         space = self._client.spaces.get(result.spec)
-        if space is None or result.candidate >= len(space.schedules):
+        if space is None or space.schedule(result.candidate) is None:
             raise Unknown(
                 "There is no such candidate", hint=SEE, spec=result.spec, candidate=result.candidate
             )
@@ -317,7 +317,7 @@ class Session:
                 spec=spec,
                 share=share,
                 lite=client.spaces[spec].marks.count("lite"),
-                order=(0, *client.spaces[spec].order),
+                order=(0, *client.spaces[spec].trial),
                 default=client.offers[spec].default,
                 known=found.known,
                 settled=found.settled,

@@ -184,7 +184,7 @@ class Workshop:
         self, opened: Opened, spec: int, space: Space, number: int, variant: str
     ) -> Built | None:
         """A candidate's module; None if it cannot be made."""
-        schedule = space.schedules[number]
+        schedule = space.schedule(number)
 
         async def make() -> Built | TilewrightError:
             try:
