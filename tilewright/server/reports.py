@@ -22,11 +22,8 @@ from tilewright.store import Vote as StoredVote
 from tilewright.tuning import queue
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.compose import Known
-from tilewright.tuning.messages import TOP, Ack, Browser, Busy, Reason, Report, Vote
+from tilewright.tuning.messages import MOST_VOTE, TOP, Ack, Browser, Busy, Reason, Report, Vote
 from tilewright.tuning.queue import Opened, Winners
-
-#: Whoever finds a candidate so much faster or slower than the default made a mistake, or lies.
-MOST_RATIO = 20.0
 
 _REASONS = frozenset(get_args(Reason))
 
@@ -170,7 +167,7 @@ def flaw(report: Report, client: Client) -> Reason:
     numbers = [vote.candidate for vote in report.top]
     if len(set(numbers)) < len(numbers) or any(space.schedule(n) is None for n in numbers):
         return "range"
-    if any(not 1 / MOST_RATIO <= vote.ratio <= MOST_RATIO for vote in report.top):
+    if any(not 1 / MOST_VOTE <= vote.ratio <= MOST_VOTE for vote in report.top):
         return "range"
     asked, told = offer.gold, report.gold
     if asked is None or told is None:
