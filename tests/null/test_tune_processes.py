@@ -88,6 +88,39 @@ def test_the_workers_of_a_killed_server_end() -> None:
     until(lambda: not any(alive(child) for child in children))
 
 
+HANGS = """
+import sys, time
+from tilewright.cli import main, workers
+def built(*_):
+    time.sleep(3600)
+if __name__ == "__main__":
+    workers.built = built
+    main(["serve", "m=" + sys.argv[1], "--port", "0", "--json"])
+"""
+
+
+@pytest.mark.skipif(not PROC.exists(), reason="no /proc to see processes in")
+def test_a_server_ends_while_a_worker_hangs(tmp_path: Path) -> None:
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(bundle())], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        with Client(json.loads(process.stdout.readline())["url"]) as client:
+            client.start(hello("m", digest()))
+            client.want(1)
+            with pytest.raises(TimeoutError):
+                client.receive(0.5)
+            process.send_signal(signal.SIGTERM)
+            assert client.closed() in (1012, 1001)
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def children_of(parent: int) -> list[int]:
     states = {int(p.parent.name): state(int(p.parent.name)) for p in PROC.glob("[0-9]*/stat")}
     return [process for process, (_, above) in states.items() if above == parent]

@@ -215,15 +215,17 @@ def test_what_failed_is_left_alone_for_a_while(
         assert len(calls) == 1
 
 
-def test_a_bundle_that_is_being_linked_stops_no_session(url: str) -> None:
+@pytest.mark.parametrize("what", ["winners", "relinked"])
+def test_a_bundle_that_is_being_linked_stops_no_session(url: str, what: str) -> None:
+    """Neither while the winners' schedules are looked up, nor while their code is made."""
     begun, released = threading.Event(), threading.Event()
 
     def slow(*given: Any) -> Any:
         begun.set()
         released.wait(20)
-        return makers(0).relinked(*given)
+        return getattr(makers(0), what)(*given)
 
-    with site(url, makers=replace(makers(0), relinked=slow)) as server:
+    with site(url, makers=replace(makers(0), **{what: slow})) as server:
         agreed(server.url, space().order[-1])
         end = time.monotonic() + 20
         while not begun.is_set():

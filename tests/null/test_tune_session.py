@@ -7,7 +7,7 @@ import os
 import signal
 import urllib.request
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -232,7 +232,7 @@ def test_slow_work_for_one_does_not_delay_another() -> None:
             assert served.wait(30), "nobody was served meanwhile"
         return real.space(kernel, device, objective)
 
-    made = replace(real, space=space, pool=lambda: ThreadPoolExecutor(2))
+    made = replace(real, space=space, workers=2)
     with (
         BackgroundServer(app(makers=made)) as server,
         Client(server.url) as slow,

@@ -66,23 +66,11 @@ class StoreDesk(Desk):
 
     async def winners(self, opened: Opened, device: str, browser: Browser) -> Winners:
         try:
-            entries = await self._ledger.known(device)
+            settled = await self._ledger.settled(device, browser)
         except Unavailable:
             return {}
-        best = {
-            (entry.key.kernel, entry.key.space): entry.standing.default
-            for entry in entries
-            if (entry.key.browser, entry.key.compiler) == (browser, TOOL)
-        }
-        kernels = {kernel for (kernel, _), default in best.items() if default}
-        found = {}
-        for spec, kernel in enumerate(opened.keys):
-            if kernel in kernels:
-                space = await self._workshop.space(opened, spec, device, "latency")
-                default = best.get((kernel, space.checksum)) or 0
-                if 0 < default < len(space.schedules):
-                    found[spec] = space.schedules[default]
-        return found
+        best = {spec: settled[key] for spec, key in enumerate(opened.keys) if key in settled}
+        return await self._workshop.winners(opened, device, best) if best else {}
 
     def stats(self) -> dict[str, object]:
         ledger = self._ledger

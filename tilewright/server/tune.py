@@ -70,6 +70,10 @@ class Tuner:
         self._counts = Counts()
         self._sessions: Counter[str] = Counter()
 
+    def close(self) -> None:
+        """When the server ends."""
+        self._workshop.close()
+
     def routes(self) -> list[BaseRoute]:
         return [
             WebSocketRoute(SOCKET, self._socket),
