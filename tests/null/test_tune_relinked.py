@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_tune_reports import site, space, vote, who
 from tuning_client import Client, hello, report
 from tuning_site import bundle, digest
+from tuning_votes import site, space, vote, who
 
 from tilewright.bundle import open_bundle
 from tilewright.bundle.kernels import unpack
