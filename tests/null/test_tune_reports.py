@@ -183,6 +183,15 @@ def test_a_gold_question_must_be_answered(url: str, all_gold: None) -> None:
         assert offer.gold.b not in named, "it is a question, and nothing to vote for"
 
 
+@pytest.mark.parametrize("what", [{"objective": "traffic"}, {"variant": "x86-simd"}, None], ids=str)
+def test_who_has_no_vote_is_not_asked(what: Any, all_gold: None, tmp_path: Any) -> None:
+    """Neither is anybody where nobody takes reports."""
+    assert space().gold is not None
+    store = what and (lambda: Store.open(f"sqlite:///{tmp_path / 'store.db'}"))
+    with BackgroundServer(app(store=store)) as server, Client(server.url) as client:
+        assert client.start(hello("m", digest(), **(what or {}))).kernels[0].gold is None
+
+
 def test_a_wrong_answer_is_kept_and_not_counted(url: str, all_gold: None) -> None:
     """The liar is not told."""
     with site(url) as server, Client(server.url) as client:

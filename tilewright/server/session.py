@@ -189,12 +189,14 @@ class Session:
         )
         spaces = dict(zip(hello.specs, found, strict=True))
         client = Client(hello, opened, self._source, spaces, {})
+        # a question costs a device some time, and is for those whose votes it vouches for
+        asks = self._desk.open and client.votes
         offers = {
             spec: queue.offer(
                 spec,
                 space,
                 opened.default(spec, hello.variant, space),
-                gold=asks_gold(spec, client.seed),
+                gold=asks and asks_gold(spec, client.seed),
             )
             for spec, space in spaces.items()
         }
