@@ -69,7 +69,8 @@ def trial(spec: int, candidate: int, ratio: float | None, verdict: str = "slower
 
 def written(tmp_path: Path, *events: Any) -> Path:
     """As `tilewright tune --report` writes it."""
-    run = {"kernels": [kernel(2, 0.7), kernel(0, 0.3)], "rounds": len(events)}
+    run = {"host": "firefox", "class": DEVICE, "rounds": len(events)}
+    run["kernels"] = [kernel(2, 0.7), kernel(0, 0.3)]
     path = tmp_path / "run.json"
     path.write_text(json.dumps(run | {"events": events}))
     return path
@@ -91,8 +92,9 @@ def test_all_votes_and_results_of_a_real_run(tmp_path: Path, capsys: Capsys) -> 
         trial(2, 3, 0.9),
         trial(2, 8, 1e9),
     )
-    data = shown(capsys, "--bundle", bundle(), "--run", run, "--device", DEVICE)
+    data = shown(capsys, "--bundle", bundle(), "--run", run)
     (hello,) = of("hello", data)
+    assert (hello["device"], hello["browser"]) == (DEVICE, "firefox")
     assert (hello["specs"], hello["shares"]) == ([2, 0], [0.7, 0.3])
     (report,) = of("report", data)  # nothing of kernel 0 was measured
     assert [vote["candidate"] for vote in report["top"]] == [8, 2, 3, 5, 7]
@@ -103,7 +105,8 @@ def test_all_votes_and_results_of_a_real_run(tmp_path: Path, capsys: Capsys) -> 
     assert len(results) == 8
     assert (3, "trapped") in results
     assert data["invented"] == []
-    assert {entry["device"] for entry in data["stored"]} == {DEVICE}
+    (stored,) = data["stored"]
+    assert (stored["device"], stored["browser"]) == (DEVICE, "firefox")
 
 
 def test_the_answer_to_a_gold_question_is_shown(
@@ -116,6 +119,9 @@ def test_the_answer_to_a_gold_question_is_shown(
     assert report["gold"] == {"a": 0, "b": asked, "ratio": 8.0}
 
 
+RUN = f'{{"host": "firefox", "class": "{DEVICE}", '
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -123,10 +129,10 @@ def test_the_answer_to_a_gold_question_is_shown(
         "{}",
         "[1]",
         '{"kernels": []}',
-        '{"kernels": [{"spec": 99, "share": 1}], "events": []}',
-        '{"kernels": [], "events": [{"type": "trial"}]}',
-        '{"kernels": [], "events": [{"type": "swap", "spec": 0, "ratio": 2}]}',
-        '{"kernels": [{"spec": 0, "share": 1}], "events": '
+        RUN + '"kernels": [{"spec": 99, "share": 1}], "events": []}',
+        RUN + '"kernels": [], "events": [{"type": "trial"}]}',
+        RUN + '"kernels": [], "events": [{"type": "swap", "spec": 0, "ratio": 2}]}',
+        RUN + '"kernels": [{"spec": 0, "share": 1}], "events": '
         '[{"type": "trial", "spec": 0, "candidate": 4000, "verdict": "same"}]}',
     ],
 )

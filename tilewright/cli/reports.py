@@ -24,6 +24,9 @@ from tilewright.targets import classes
 from tilewright.tuning import queue
 from tilewright.tuning.preview import FIELDS, KEPT, NEVER, Preview, kept, preview, read_run
 
+#: The class of an example.
+EXAMPLE = "wasm-x86-relaxed-32k"
+
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
 
 
@@ -42,13 +45,17 @@ def show(
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="CLASS", help="The class of the visitor's device.")
-    ] = "wasm-x86-relaxed-32k",
+        str,
+        typer.Option(
+            metavar="CLASS",
+            help=f"The class of the visitor's device; otherwise that of the run, or {EXAMPLE}.",
+        ),
+    ] = "",
     _as_json: Json = False,
 ) -> Answer:
     """Show all that a site's visitors would send, if the site turns reports on."""
-    found_class = classes.find(device)
     given = read_run(run.read_bytes()) if run else None
+    found_class = classes.find(device or (given.device if given else EXAMPLE))
     with TemporaryDirectory(prefix="tilewright-") as place:
         if bundle is None:
             write(matmul(64, 64, 64).contents, Path(place))
@@ -58,7 +65,7 @@ def show(
         "messages": [msgspec.to_builtins(message) for message in found.messages],
         "invented": list(found.invented),
         "fields": FIELDS,
-        "stored": [kept(opened, found_class, report.spec) for report in found.reports],
+        "stored": [kept(found, opened, found_class, report.spec) for report in found.reports],
         "kept": KEPT,
         "never": NEVER,
     }

@@ -20,6 +20,7 @@ from tilewright.tuning.messages import (
     MOST_VOTE,
     PROTOCOL,
     TOP,
+    Browser,
     Bye,
     FromClient,
     GoldAnswer,
@@ -32,7 +33,8 @@ from tilewright.tuning.messages import (
 )
 from tilewright.tuning.queue import Opened
 
-#: Ratios of an example that nobody measured.
+#: Of an example: the family of the browser, and ratios that nobody measured.
+BROWSER: Browser = "chromium"
 INVENTED = (1.25, 1.1, 1.02, 0.95, 0.8)
 
 #: What each field of a message is, by message.
@@ -115,15 +117,20 @@ class _Event(msgspec.Struct):
     type: str
 
 
-class _Written(msgspec.Struct):
+class _Written(msgspec.Struct, rename={"device": "class"}):
     kernels: list[_Tuned]
     events: list[msgspec.Raw]
+    device: str
+    host: Browser
 
 
 @dataclass(frozen=True)
 class Run:
-    """Of a tuning run what messages are made of: share of the time by kernel, and what happened."""
+    """Of a tuning run what messages are made of: class and browser of the device, share of the time
+    by kernel, and what happened."""
 
+    device: str
+    browser: Browser
     shares: Mapping[int, float]
     told: tuple[Trial | Swap, ...]
 
@@ -134,6 +141,10 @@ class Preview:
 
     messages: tuple[FromClient, ...]
     invented: tuple[str, ...] = ()
+
+    @property
+    def hello(self) -> Hello:
+        return next(m for m in self.messages if isinstance(m, Hello))
 
     @property
     def reports(self) -> tuple[Report, ...]:
@@ -152,11 +163,12 @@ def read_run(data: bytes) -> Run:
             "These are no measurements of a tuning run",
             hint="`tilewright tune BUNDLE --report FILE` writes them", reason=error,
         ) from error  # fmt: skip
-    return Run({kernel.spec: kernel.share for kernel in written.kernels}, tuple(told))
+    shares = {kernel.spec: kernel.share for kernel in written.kernels}
+    return Run(written.device, written.host, shares, tuple(told))
 
 
 def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Preview:
-    """All messages that a visitor with this bundle sends: of the run, or as an example."""
+    """All messages that a visitor with this bundle and class sends: of the run, or an example."""
     shares = run.shares if run else _shares(opened)
     spaces = _spaces(opened, device, shares)
     told = run.told if run else tuple(_example(spaces))
@@ -164,7 +176,7 @@ def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Prev
     found = _ratios(told, spaces)
     hello = Hello(
         protocol=PROTOCOL, bundle=opened.bundle.manifest.name, digest=opened.digest,
-        device=device.id, browser="chromium", variant=device.variant,
+        device=device.id, browser=run.browser if run else BROWSER, variant=device.variant,
         specs=tuple(shares), shares=tuple(min(1.0, share) for share in shares.values()),
     )  # fmt: skip
     tries = [t for t in told if isinstance(t, Trial)]
@@ -250,7 +262,7 @@ def _clamped(ratio: float) -> float:
     return min(MOST_VOTE, max(1 / MOST_VOTE, ratio))
 
 
-def kept(opened: Opened, device: DeviceClass, spec: int) -> dict[str, str]:
+def kept(found: Preview, opened: Opened, device: DeviceClass, spec: int) -> dict[str, str]:
     """Under which key the store counts a report on this kernel."""
     space = space_of(opened.kernels[spec], device)
     return {
@@ -260,5 +272,5 @@ def kept(opened: Opened, device: DeviceClass, spec: int) -> dict[str, str]:
         "device": device.id,
         "space": space.checksum,
         "compiler": TOOL,
-        "browser": "chromium",
+        "browser": found.hello.browser,
     }
