@@ -144,11 +144,12 @@ def test_what_does_not_exist(url: str) -> None:
             assert caught.value.code == 404
 
 
-def test_a_bundle_that_cannot_be_relinked_is_served_as_built(url: str) -> None:
+@pytest.mark.parametrize("what", ["winners", "relinked"])
+def test_a_bundle_that_cannot_be_relinked_is_served_as_built(url: str, what: str) -> None:
     def failing(*given: Any) -> Any:
         raise ValueError("a bug")
 
-    with site(url, makers=replace(makers(0), relinked=failing)) as server:
+    with site(url, makers=replace(makers(0), **{what: failing})) as server:
         agreed(server.url, space().order[-1])
         for _ in range(3):
             assert pointer(server.url)["manifest"]["digest"] == digest()
