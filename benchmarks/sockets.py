@@ -57,6 +57,7 @@ class Site:
     def start(self) -> None:
         code = "from tilewright.cli import main; main()"
         options = ["--store", self.store, "--source-key", "benchmark"]
+        options += ["--trusted-proxy", "127.0.0.1"]
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "serve", f"m={self.bundle}", "--port", str(self.port),
              "--compile-workers", str(WORKERS), "--json", *options],

@@ -97,7 +97,7 @@ async def _visit(
             async with door:
                 socket = await connect(
                     site.replace("http", "ws", 1) + "/api/tune",
-                    # servers believe a proxy on their own machine: a network for each device
+                    # as a proxy would say it, whom the servers trust: a network for each device
                     additional_headers={"X-Forwarded-For": f"10.{number >> 8}.{number & 255}.1"},
                     compression=None,
                     max_size=MOST_FROM_SERVER,

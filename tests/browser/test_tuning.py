@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
 from tilewright.server.app import WEB
 from tilewright.store import Store
 from tilewright.targets.classes import CLASSES
+from tilewright.tuning import compose
+from tilewright.tuning.candidates import kernels_of, space_of
 
 from .bundles import Library
 from .conftest import Visit
@@ -339,6 +342,31 @@ def test_with_a_real_server(visit: Visit, library: Library, tmp_path: Path, cut:
     tried = [e["candidate"] for e in found["events"] if e["type"] == "trial"]
     assert len(set(tried)) == 6
     assert [ack["type"] for ack in found["acks"]] == ["ack"]
+
+
+def test_a_gold_question_is_answered(
+    visit: Visit, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow one is right, slower by far, never adopted, and no vote is for it."""
+    monkeypatch.setattr(compose, "GOLD_EVERY", 1)
+    url = f"sqlite:///{tmp_path / 'kernels.db'}"
+    tuning = Tuning(makers=makers(0), store=lambda: Store.open(url))
+    x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
+    with serving({"poor": library.path("poor")}, tuning=tuning) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("poor"), "inputs": x, "cut": False}
+        found = page.do("tuneOnline", **ask, options={"rounds": 4, "report": True})
+    assert close(found)
+    (kernel,) = kernels_of(open_bundle(library.path("poor")))
+    slow = space_of(kernel, CLASSES[found["summary"]["class"]]).gold
+    (trial,) = [e for e in found["events"] if e["type"] == "trial" and e["candidate"] == slow]
+    assert trial["verdict"] == "slower"
+    assert trial["ratio"] < 0.5
+    assert [ack["accepted"] for ack in found["acks"]] == [True]
+    with Store.open(url) as store:
+        assert store.stats().counted == 1
+        (entry,) = store.overview()
+    assert slow not in {ranked.candidate for ranked in entry.standing.ranked}
 
 
 def test_a_server_that_refuses(visit: Visit, library: Library) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tilewright.base.errors import UsageError
-from tilewright.benchkernel import compile_matmul
+from tilewright.benchkernel import compile_matmul, product_kernel
 from tilewright.bundle import Step, open_bundle, write
 from tilewright.compiler import Compiled, Options
 from tilewright.kernel.schedule import default_schedule, objection
@@ -75,7 +75,7 @@ def test_what_the_numbers_mean_is_in_the_checksum(compiled: Compiled) -> None:
     assert space_of(renamed, X86).checksum == found[0].checksum
 
 
-def test_objectives_only_reorder(compiled: Compiled) -> None:
+def test_objectives_change_no_number(compiled: Compiled) -> None:
     kernel = compiled.entries[0].kernel
     latency, traffic, scratch = (
         space_of(kernel, X86, o) for o in ("latency", "traffic", "scratch")
@@ -85,6 +85,26 @@ def test_objectives_only_reorder(compiled: Compiled) -> None:
     assert len({latency.order, traffic.order, scratch.order}) == 3
     needs = [build(kernel, scratch.schedules[n], TARGETS["x86"]).scratch for n in scratch.order]
     assert needs == sorted(needs)
+
+
+def test_what_does_not_serve_the_objective_is_not_tried() -> None:
+    """Of scratch memory and traffic it is known beforehand who needs less than the default."""
+    # columns that are copied first: the default needs scratch memory
+    kernel = product_kernel("mk,nk->mn", (96, 512), (96, 512), weight=False)
+    for device in (X86, ARM):
+        latency, scratch = (space_of(kernel, device, o) for o in ("latency", "scratch"))
+        assert latency.trial == latency.order
+        target = TARGETS[device.variant]
+        most = build(kernel, scratch.schedules[0], target).scratch
+        assert most > 0
+        for number in scratch.order[::12]:
+            need = build(kernel, scratch.schedules[number], target).scratch
+            assert (need < most) is (number in scratch.trial)
+        assert 0 < len(scratch.trial) < len(scratch.order)
+    packed = product_kernel("mk,kn->mn", (128, 384), (384, 384), weight=True)
+    traffic, scratch = (space_of(packed, X86, o) for o in ("traffic", "scratch"))
+    assert 0 < len(traffic.trial) < len(traffic.order)
+    assert scratch.trial == (), "nothing needs less than none"
 
 
 def test_a_webgpu_space_is_its_lite_space(compiled: Compiled) -> None:

@@ -53,6 +53,24 @@ def test_a_batched_product_on_a_gpu(capsys: Capture) -> None:
     assert called.json["shape"] == "12x384x384x64"
 
 
+def test_an_objective_tells_what_serves_it(capsys: Capture) -> None:
+    """All are listed, the least first; how many need less of it than the default is a number."""
+    given = ("space", "matmul", "128x384x384", "--device", "wasm-x86-relaxed-32k")
+    plain, traffic = (
+        Called(capsys, *given, "--json", *more).json for more in ((), ("--objective", "traffic"))
+    )
+    assert plain["useful"] == plain["all"] - 1
+    assert 0 < traffic["useful"] < traffic["all"] - 1
+    assert traffic["checksum"] == plain["checksum"]
+    numbers = [[c["number"] for c in found["candidates"]] for found in (plain, traffic)]
+    assert numbers[0] != numbers[1]
+    assert sorted(numbers[0]) == sorted(numbers[1])
+    text = Called(capsys, *given, "--objective", "traffic").out
+    assert f"{traffic['useful']} of them need less traffic than the default" in " ".join(
+        text.split()
+    )
+
+
 def test_relaxation_moves_the_count(capsys: Capture) -> None:
     counts = [
         Called(

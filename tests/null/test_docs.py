@@ -73,6 +73,8 @@ def test_command_runs(
         run(capsys, ["build", "model.onnx", "-o", "bundle", "--buckets", "n=8"])
     if words[0] == "check" and "--buckets" not in words:
         words += ["--buckets", "n=8"]
+    if "--budget" in words:
+        words[words.index("--budget") + 1] = "0.5"  # that it works, not what it finds
     if words[0] in LONG:
         serve([*words, "--port", "0"])
     else:

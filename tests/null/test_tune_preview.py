@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from cli_call import Called
 from tuning_site import bundle
 
-from tilewright.tuning.messages import Hello, Report, Result, decode_from_client, encode
+from tilewright.bundle import open_bundle
+from tilewright.targets.classes import CLASSES
+from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.messages import TOP, FromClient, decode_from_client, encode
 from tilewright.tuning.preview import FIELDS
 
-KINDS = {"hello": Hello, "result": Result, "report": Report}
+KINDS = {kind.__struct_config__.tag: kind for kind in get_args(FromClient)}
+DEVICE = "wasm-x86-relaxed-48k"
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_field_is_explained_and_none_is_made_up(name: str) -> None:
-    assert tuple(FIELDS[name]) == KINDS[name].__struct_fields__
+def test_every_field_of_every_message_is_explained_and_none_is_made_up() -> None:
+    assert {n: tuple(f) for n, f in FIELDS.items()} == {
+        name: kind.__struct_fields__ for name, kind in KINDS.items()
+    }
 
 
 Capsys = pytest.CaptureFixture[str]
@@ -31,38 +36,109 @@ def shown(capsys: Capsys, *arguments: object) -> Any:
     return called.json
 
 
+def of(kind: str, data: Any) -> list[Any]:
+    return [message for message in data["messages"] if message["type"] == kind]
+
+
 def test_what_it_shows_is_what_the_server_takes(capsys: Capsys) -> None:
-    for data in (shown(capsys), shown(capsys, "--bundle", bundle())):
-        kinds = [message["type"] for message in data["messages"]]
-        assert kinds == ["hello", "result", "report"]
+    for given, kernels in (((), 1), (("--bundle", bundle()), 4)):
+        data = shown(capsys, *given)
         for message in data["messages"]:
-            kind = KINDS[message["type"]]
-            record = msgspec.convert(message, kind)
+            record = msgspec.convert(message, KINDS[message["type"]])
             assert decode_from_client(encode(record)) == record
-        assert data["invented"] == ["ratio"]
+        assert {message["type"] for message in data["messages"]} == set(KINDS)
+        (hello,) = of("hello", data)
+        assert len(hello["specs"]) == len(hello["shares"]) == kernels
+        assert sum(hello["shares"]) == pytest.approx(1)
+        assert [report["spec"] for report in of("report", data)] == hello["specs"]
+        # as many votes as a report may have
+        assert len(of("report", data)[0]["top"]) == TOP
+        assert "ratio" in data["invented"]
+    assert of("report", shown(capsys))[0]["gold"] is not None
 
 
-def test_the_reports_of_a_real_run(tmp_path: Path, capsys: Capsys) -> None:
-    def kernel(spec: int, candidate: int, gain: float) -> dict[str, Any]:
-        current = {"candidate": candidate, "schedule": "x0=6", "milliseconds": 1.0}
-        return {"spec": spec, "kind": "contract", "current": current, "gain": gain, "tried": 9}
-
-    run = {"kernels": [kernel(2, 5, 1.3), kernel(0, 0, 1.0)], "rounds": 20}
-    for text in (run, {"summary": run}):
-        (tmp_path / "run.json").write_text(json.dumps(text))
-        given = ("--bundle", bundle(), "--summary", tmp_path / "run.json")
-        data = shown(capsys, *given, "--device", "wasm-x86-relaxed-48k")
-        one, two = [m for m in data["messages"] if m["type"] == "report"]
-        assert (one["spec"], one["top"]) == (2, [{"candidate": 5, "ratio": 1.3}])
-        assert (two["spec"], two["top"]) == (0, [])
-        assert data["invented"] == []
-        assert {entry["device"] for entry in data["stored"]} == {"wasm-x86-relaxed-48k"}
+def kernel(spec: int, share: float) -> dict[str, Any]:
+    return {"spec": spec, "share": share, "kind": "contract", "gain": 1.3, "tried": 9}
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"kernels": [{"spec": 99}]}'])
-def test_a_summary_that_is_none(tmp_path: Path, text: str, capsys: Capsys) -> None:
+def trial(spec: int, candidate: int, ratio: float | None, verdict: str = "slower") -> Any:
+    low, high = (ratio and ratio * 0.99), (ratio and ratio * 1.01)
+    known = {"ratio": ratio, "low": low, "high": high, "milliseconds": 3.0, "why": ""}
+    return {"type": "trial", "spec": spec, "candidate": candidate, "verdict": verdict} | known
+
+
+def written(tmp_path: Path, *events: Any) -> Path:
+    """As `tilewright tune --report` writes it."""
+    run = {"host": "firefox", "class": DEVICE, "rounds": len(events)}
+    run["kernels"] = [kernel(2, 0.7), kernel(0, 0.3)]
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(run | {"events": events}))
+    return path
+
+
+def test_all_votes_and_results_of_a_real_run(tmp_path: Path, capsys: Capsys) -> None:
+    """Ratios are to the default, whatever was in use when a candidate was tried."""
+    run = written(
+        tmp_path,
+        trial(2, 5, 1.5, "faster"),
+        {"type": "swap", "spec": 2, "candidate": 5, "ratio": 1.5},
+        {"type": "latency", "round": 1, "milliseconds": 3.0},
+        trial(2, 7, 0.8),
+        trial(0, 3, None, "trapped"),
+        trial(2, 1, 0.5),
+        trial(2, 2, 1.2, "faster"),
+        {"type": "swap", "spec": 2, "candidate": 2, "ratio": 1.8},
+        trial(2, 4, 0.01),
+        trial(2, 3, 0.9),
+        trial(2, 8, 1e9),
+    )
+    data = shown(capsys, "--bundle", bundle(), "--run", run)
+    (hello,) = of("hello", data)
+    assert (hello["device"], hello["browser"]) == (DEVICE, "firefox")
+    assert (hello["specs"], hello["shares"]) == ([2, 0], [0.7, 0.3])
+    (report,) = of("report", data)  # nothing of kernel 0 was measured
+    assert [vote["candidate"] for vote in report["top"]] == [8, 2, 3, 5, 7]
+    ratios = [vote["ratio"] for vote in report["top"]]
+    assert ratios == pytest.approx([20.0, 1.8, 1.62, 1.5, 1.2])
+    assert report["gold"] is None
+    results = [(r["candidate"], r["verdict"]) for r in of("result", data)]
+    assert len(results) == 8
+    assert (3, "trapped") in results
+    assert data["invented"] == []
+    (stored,) = data["stored"]
+    assert (stored["device"], stored["browser"]) == (DEVICE, "firefox")
+
+
+def test_the_answer_to_a_gold_question_is_shown(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.tuning.gold.DEEP", 16)
+    asked = space_of(kernels_of(open_bundle(bundle()))[0], CLASSES[DEVICE]).gold
+    run = written(tmp_path, trial(0, 3, 0.9), trial(0, asked, 0.125))
+    (report,) = of("report", shown(capsys, "--bundle", bundle(), "--run", run, "--device", DEVICE))
+    assert report["gold"] == {"a": 0, "b": asked, "ratio": 8.0}
+
+
+RUN = f'{{"host": "firefox", "class": "{DEVICE}", '
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"kernels": []}',
+        RUN + '"kernels": [{"spec": 99, "share": 1}], "events": []}',
+        RUN + '"kernels": [], "events": [{"type": "trial"}]}',
+        RUN + '"kernels": [], "events": [{"type": "swap", "spec": 0, "ratio": 2}]}',
+        RUN + '"kernels": [{"spec": 0, "share": 1}], "events": '
+        '[{"type": "trial", "spec": 0, "candidate": 4000, "verdict": "same"}]}',
+    ],
+)
+def test_a_run_that_is_none(tmp_path: Path, text: str, capsys: Capsys) -> None:
     (tmp_path / "run.json").write_text(text)
-    given = ("--bundle", bundle(), "--summary", tmp_path / "run.json")
+    given = ("--bundle", bundle(), "--run", tmp_path / "run.json")
     called = Called(capsys, "reports", "preview", *given, "--json")
     assert called.code == 5
     assert called.json["error"]["code"] == "input"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_tune_reports import site, space, vote, who
 from tuning_client import Client, hello, report
 from tuning_site import bundle, digest
+from tuning_votes import site, space, vote, who
 
 from tilewright.bundle import open_bundle
 from tilewright.bundle.kernels import unpack
@@ -144,11 +144,12 @@ def test_what_does_not_exist(url: str) -> None:
             assert caught.value.code == 404
 
 
-def test_a_bundle_that_cannot_be_relinked_is_served_as_built(url: str) -> None:
+@pytest.mark.parametrize("what", ["winners", "relinked"])
+def test_a_bundle_that_cannot_be_relinked_is_served_as_built(url: str, what: str) -> None:
     def failing(*given: Any) -> Any:
         raise ValueError("a bug")
 
-    with site(url, makers=replace(makers(0), relinked=failing)) as server:
+    with site(url, makers=replace(makers(0), **{what: failing})) as server:
         agreed(server.url, space().order[-1])
         for _ in range(3):
             assert pointer(server.url)["manifest"]["digest"] == digest()
@@ -215,15 +216,17 @@ def test_what_failed_is_left_alone_for_a_while(
         assert len(calls) == 1
 
 
-def test_a_bundle_that_is_being_linked_stops_no_session(url: str) -> None:
+@pytest.mark.parametrize("what", ["winners", "relinked"])
+def test_a_bundle_that_is_being_linked_stops_no_session(url: str, what: str) -> None:
+    """Neither while the winners' schedules are looked up, nor while their code is made."""
     begun, released = threading.Event(), threading.Event()
 
     def slow(*given: Any) -> Any:
         begun.set()
         released.wait(20)
-        return makers(0).relinked(*given)
+        return getattr(makers(0), what)(*given)
 
-    with site(url, makers=replace(makers(0), relinked=slow)) as server:
+    with site(url, makers=replace(makers(0), **{what: slow})) as server:
         agreed(server.url, space().order[-1])
         end = time.monotonic() + 20
         while not begun.is_set():

@@ -182,3 +182,17 @@ class Client:
                 self.socket.recv(timeout=SECONDS)
         except ConnectionClosed as closed:
             return closed.rcvd.code if closed.rcvd else 1006
+
+
+def handshake(plain: socket.socket, url: str) -> None:
+    """Opens a WebSocket by hand, so that nothing reads from it."""
+    plain.sendall(
+        b"GET /api/tune HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    assert b" 101 " in plain.recv(100)
+
+
+def masked(plain: socket.socket, data: bytes) -> None:
+    """A binary frame (RFC 6455, 5.2) under a mask of zeros."""
+    plain.sendall(b"\x82\xfe" + len(data).to_bytes(2, "big") + bytes(4) + data)

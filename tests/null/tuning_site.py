@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
+import urllib.request
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -16,6 +20,7 @@ from tilewright.graph.node import Graph, contract, elementwise, graph_input, red
 from tilewright.server import Tuning, create_app
 
 VARIANT = "x86"
+SECONDS = 20.0
 
 
 @cache
@@ -36,5 +41,19 @@ def digest() -> str:
 
 
 def app(**tuning: Any) -> Any:
-    """The app with the bundle `m`; candidates are made in a thread."""
-    return create_app({"m": bundle()}, tuning=Tuning(**{"makers": makers(0)} | tuning))
+    """The app with the bundle `m`; candidates are made in a thread, and clients may say where they
+    are, as a proxy on this machine would."""
+    given: dict[str, Any] = {"makers": makers(0), "proxies": ("127.0.0.1",)}
+    return create_app({"m": bundle()}, tuning=Tuning(**given | tuning))
+
+
+def stats(url: str) -> Any:
+    with urllib.request.urlopen(url + "/api/stats", timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)

@@ -19,16 +19,19 @@ from tilewright.targets.wasm import ALL, TARGETS, compile_tile, link
 ARGS = 2048
 FIRST_BUFFER = 4096
 CANARY = b"\xa5" * 64
+FUEL = 1 << 60
 
 
 @cache
-def engine(deterministic: bool = False) -> wasmtime.Engine:
-    """wasmtime with threads; `deterministic` fixes what relaxed SIMD leaves open."""
+def engine(deterministic: bool = False, counting: bool = False) -> wasmtime.Engine:
+    """wasmtime with threads; `deterministic` fixes what relaxed SIMD leaves open, `counting` counts
+    instructions."""
     config = wasmtime.Config()
     config.wasm_relaxed_simd = True
     config.wasm_threads = True
     config.shared_memory = True
     config.wasm_relaxed_simd_deterministic = deterministic
+    config.consume_fuel = counting
     return wasmtime.Engine(config)
 
 
@@ -39,9 +42,13 @@ def validate(module: bytes) -> None:
 class Machine:
     """One memory and one table, into which modules are instantiated."""
 
-    def __init__(self, size: int, slots: int = 1, deterministic: bool = False) -> None:
-        self.engine = engine(deterministic)
+    def __init__(
+        self, size: int, slots: int = 1, deterministic: bool = False, counting: bool = False
+    ) -> None:
+        self.engine = engine(deterministic, counting)
         self.store = wasmtime.Store(self.engine)
+        if counting:
+            self.store.set_fuel(FUEL)
         self.memory = SharedBytes(self.engine, size // 65536 + 2)
         kind = wasmtime.TableType(wasmtime.ValType.funcref(), wasmtime.Limits(slots, None))
         self.table = wasmtime.Table(self.store, kind, None)
@@ -90,11 +97,27 @@ def run_module(
     deterministic: bool = False,
 ) -> np.ndarray:
     """Compute tiles [first, last) for each given pair with the module's only kernel."""
+    return _ran(module, tiles, arrays, scalars, deterministic)[0]
+
+
+def instructions(module: bytes, tiles: int, arrays: Sequence[np.ndarray]) -> int:
+    """How many Wasm instructions a processor is given for all tiles."""
+    return FUEL - _ran(module, [(0, tiles)], arrays, counting=True)[1].store.get_fuel()
+
+
+def _ran(
+    module: bytes,
+    tiles: Iterable[tuple[int, int]],
+    arrays: Sequence[np.ndarray],
+    scalars: Sequence[int] = (),
+    deterministic: bool = False,
+    counting: bool = False,
+) -> tuple[np.ndarray, Machine]:
     places, at = [], FIRST_BUFFER
     for a in arrays:
         places.append(at)
         at += (a.nbytes + 15) // 16 * 16 + len(CANARY)
-    machine = Machine(at, deterministic=deterministic)
+    machine = Machine(at, deterministic=deterministic, counting=counting)
     for a, place in zip(arrays, places, strict=True):
         machine.write(place, a.tobytes() + CANARY)
     machine.words(ARGS, (*places, *scalars))
@@ -104,4 +127,4 @@ def run_module(
     for a, place in zip(arrays, places, strict=True):
         assert machine.read(place + a.nbytes, len(CANARY)) == CANARY, "wrote past a buffer"
     raw = machine.read(places[0], arrays[0].nbytes)
-    return np.frombuffer(raw, arrays[0].dtype).reshape(arrays[0].shape).copy()
+    return np.frombuffer(raw, arrays[0].dtype).reshape(arrays[0].shape).copy(), machine

@@ -1,7 +1,7 @@
 """`reports preview`: what the pages of a site's visitors would send, before they do.
 
-Input: a bundle (or none: then a small one of our own), a device class, perhaps the summary of a
-real run.  Output: the messages, and what each field of them is.
+Input: a bundle (or none: then a small one of our own), a device class, perhaps the measurements of
+a real run.  Output: all messages of a session, and what each field of them is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, pairs, table
 from tilewright.targets import classes
 from tilewright.tuning import queue
-from tilewright.tuning.preview import FIELDS, KEPT, NEVER, Preview, kept, preview, read_summary
+from tilewright.tuning.preview import FIELDS, KEPT, NEVER, Preview, kept, preview, read_run
+
+#: The class of an example.
+EXAMPLE = "wasm-x86-relaxed-32k"
 
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
 
@@ -33,18 +36,26 @@ def show(
         Path | None,
         typer.Option(metavar="FOLDER", help="The bundle; without it, one product as an example."),
     ] = None,
-    summary: Annotated[
+    run: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Summary of a run (`tilewright tune BUNDLE --json`)."),
+        typer.Option(
+            metavar="FILE",
+            help="Measurements of a run (`tilewright tune BUNDLE --report FILE`); without them, "
+            "ratios are invented.",
+        ),
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="CLASS", help="The class of the visitor's device.")
-    ] = "wasm-x86-relaxed-32k",
+        str,
+        typer.Option(
+            metavar="CLASS",
+            help=f"The class of the visitor's device; otherwise that of the run, or {EXAMPLE}.",
+        ),
+    ] = "",
     _as_json: Json = False,
 ) -> Answer:
-    """Show what kind of messages a site's visitors would send, if the site turns reports on."""
-    found_class = classes.find(device)
-    given = read_summary(summary.read_bytes()) if summary else None
+    """Show all that a site's visitors would send, if the site turns reports on."""
+    given = read_run(run.read_bytes()) if run else None
+    found_class = classes.find(device or (given.device if given else EXAMPLE))
     with TemporaryDirectory(prefix="tilewright-") as place:
         if bundle is None:
             write(matmul(64, 64, 64).contents, Path(place))
@@ -52,9 +63,9 @@ def show(
     found = preview(opened, found_class, given)
     data = {
         "messages": [msgspec.to_builtins(message) for message in found.messages],
-        "invented": ["ratio"] if found.invented else [],
+        "invented": list(found.invented),
         "fields": FIELDS,
-        "stored": [kept(opened, found_class, report.spec) for report in found.reports],
+        "stored": [kept(found, opened, found_class, report.spec) for report in found.reports],
         "kept": KEPT,
         "never": NEVER,
     }
@@ -62,15 +73,26 @@ def show(
 
 
 def _view(found: Preview) -> Group:
+    """By kind of message: what its fields are, and all that would be sent of it."""
     parts: list[Text | Table] = []
+    sent: dict[str, list[dict[str, object]]] = {name: [] for name in FIELDS}
     for message in found.messages:
         plain = msgspec.to_builtins(message)
-        name = plain.pop("type")
-        parts += [Text(f"\n{name}", style="bold")]
-        rows = [(field, _short(value), FIELDS[name][field]) for field, value in plain.items()]
-        parts.append(table(["field", "value", "what it is"], rows))
+        sent[plain.pop("type")].append(plain)
+    for name, messages in sent.items():
+        times = f" ({len(messages)} of them)" if len(messages) > 1 else ""
+        parts += [Text(f"\n{name}{times}", style="bold")]
+        fields = FIELDS[name].items()
+        if len(messages) == 1:
+            (one,) = messages
+            rows = [(field, _short(one[field]), what) for field, what in fields if field in one]
+            parts.append(table(["field", "value", "what it is"], rows))
+        elif messages:
+            parts += [pairs(FIELDS[name])]
+            values = ([_short(m[f]) if f in m else "" for f in FIELDS[name]] for m in messages)
+            parts.append(table(list(FIELDS[name]), values))
     if found.invented:
-        parts.append(Text("\nNobody measured these ratios: give --summary for those of a run."))
+        parts.append(Text("\nNobody measured these ratios: give --run for those of a run."))
     parts += [Text("\nThe store keeps beside the votes", style="bold"), pairs(KEPT)]
     parts += [Text("\nNever sent", style="bold"), *(Text(f"  {what}") for what in NEVER)]
     return Group(*parts)

@@ -57,6 +57,15 @@ def serve(
             "repeatable.",
         ),
     ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A reverse proxy, or a network of them such as 10.0.0.0/8, that tells visitors' "
+            "addresses (X-Forwarded-For or Forwarded); without it, all who come through it count "
+            "as one; repeatable.",
+        ),
+    ] = None,
     compile_workers: Annotated[
         int, typer.Option(min=0, max=64, help="Processes that make candidates; 0: a thread.")
     ] = 1,
@@ -88,6 +97,7 @@ def serve(
         makers=makers(compile_workers),
         store=open_store(store),
         secret=source_key,
+        proxies=tuple(trusted_proxy or ()),
         origins=frozenset(allow_origin or ()),
         cache=cache or user_cache() / "relinked",
     )

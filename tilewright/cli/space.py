@@ -211,6 +211,7 @@ def _listed(
     found = space_of(kernel, device, objective, relaxation)  # type: ignore[arg-type]
     data = {"note": note} if note else {}
     data |= _summary(found, kernel, relaxation) | {"objective": objective, "relaxation": relaxation}
+    data["useful"] = found.useful
     rows = [_row(found, kernel, n) for n in (0, *found.order)]
     view = Group(
         *([note] if note else []), table(rows[0], (r.values() for r in rows)), _words(data)
@@ -263,6 +264,8 @@ def _words(data: Mapping[str, Any]) -> str:
         f"{data['shape']} on {data['device']}: {data['all']} candidates with the default; the lite "
         f"space has {data['lite']}, the extended one {data['extended']} more"
     )
+    if data.get("objective", "latency") != "latency":
+        words += f"; {data['useful']} of them need less {data['objective']} than the default"
     if data["naive"]:
         words += f"; the naive space has {data['naive']:,}, {data['reduction']:,} times as many"
     return words

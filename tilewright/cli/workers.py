@@ -17,7 +17,7 @@ from tilewright.bundle import Bundle, Manifest
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.space import Objective
 from tilewright.kernel.spec import Kernel
-from tilewright.server.workshop import Makers
+from tilewright.server.workshop import Best, Makers
 from tilewright.targets.classes import find
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Built, Space, build, space_of
@@ -29,9 +29,9 @@ def makers(workers: int) -> Makers:
         if workers == 0:
             return ThreadPoolExecutor(1, "tilewright-compile")
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(workers, context, _begin)
+        return ProcessPoolExecutor(1, context, _begin)
 
-    return Makers(space, built, relinked, pool)
+    return Makers(space, built, relinked, winners, pool, max(1, workers))
 
 
 def space(kernel: Kernel, device: str, objective: Objective) -> Space:
@@ -50,6 +50,17 @@ def relinked(
     before = {ref.file for ref in bundle.manifest.files()}
     own = {name: bytes(data) for name, data in contents.blobs.items() if name not in before}
     return contents.manifest, own
+
+
+def winners(kernels: Mapping[int, Kernel], device: str, best: Best) -> dict[int, Schedule]:
+    """Of each kernel the candidate that was agreed on, if its number still means the same."""
+    found = {}
+    for spec, kernel in kernels.items():
+        own = space(kernel, device, "latency")
+        number = best[spec].get(own.checksum, 0)
+        if 0 < number < len(own.schedules):
+            found[spec] = own.schedules[number]
+    return found
 
 
 def _begin() -> None:

@@ -6,7 +6,8 @@ Input: bundle folders by name.  Output: a Starlette app with the demo page at /,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
@@ -63,13 +64,22 @@ def create_app(
     ]
     if host_socket is not None:
         routes.insert(0, WebSocketRoute(HOST_SOCKET, host_socket))
-    if tuning is not None:
-        routes[:0] = Tuner(bundles, tuning).routes()
+    tuner = Tuner(bundles, tuning) if tuning is not None else None
+    if tuner is not None:
+        routes[:0] = tuner.routes()
+
+    @asynccontextmanager
+    async def life(_app: Starlette) -> AsyncGenerator[None]:
+        yield
+        if tuner is not None:
+            tuner.close()
+
     if pyodide is not None:
         routes[-1:-1] = compiler_routes(pyodide)
     headers = COMMON | ISOLATION if isolation else COMMON
     return Starlette(
         routes=routes,
+        lifespan=life,
         middleware=[Middleware(WithHeaders, headers=headers)],
         exception_handlers={HTTPException: _http_error, TilewrightError: _own_error},
     )

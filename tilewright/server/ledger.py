@@ -19,8 +19,9 @@ from typing import TypeVar
 from tilewright.base.errors import InvalidReport
 from tilewright.server.client import Page
 from tilewright.server.shared import Shared
-from tilewright.server.standing import page
-from tilewright.store import Entry, Key, Ranked, Receipt, Report, Standing, Store
+from tilewright.server.standing import Settled, page, settled
+from tilewright.store import Key, Ranked, Receipt, Report, Standing, Store
+from tilewright.tuning.messages import Browser
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class Ledger:
         self._calls = 0
         self._not_before = 0.0
         self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
-        self._entries: Shared[tuple[Entry, ...]] = Shared(256, seconds=FRESH)
+        self._settled: Shared[Settled] = Shared(256, seconds=FRESH)
         self._pages: Shared[Page] = Shared(PAGES, lambda found: len(found.data), FRESH)
         self._similar: Shared[tuple[Ranked, ...]] = Shared(10_000, seconds=FRESH)
 
@@ -83,10 +84,10 @@ class Ledger:
         except Unavailable:
             return ()
 
-    async def known(self, device: str) -> tuple[Entry, ...]:
-        """All keys of a class that have a default; raises `Unavailable`."""
-        return await self._entries.get(
-            device, lambda: self._call(lambda store: store.overview(device, settled=True))
+    async def settled(self, device: str, browser: Browser) -> Settled:
+        """What a class and browser have agreed on; raises `Unavailable`."""
+        return await self._settled.get(
+            (device, browser), lambda: self._call(lambda store: settled(store, device, browser))
         )
 
     async def page(self, device: str | None, number: int) -> Page:

@@ -9,14 +9,18 @@ Weights and whatever else did not change stay files of the bundle as built.
     made/ORIGIN.json      the pointer of the bundle that was made of this
 
 Everything is named by a digest, so nothing ever changes; the folder may be deleted at any time.
+What is used gets the time of now, and what was used longest ago goes where there is too much.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +28,19 @@ from typing import Any
 import msgspec
 
 from tilewright import __version__
-from tilewright.base.errors import BundleCorrupt
-from tilewright.bundle import Bundle, FileRef, Manifest, Pointer
-from tilewright.bundle.format import decode, digest, encode, is_blob_name
+from tilewright.base.errors import BundleCorrupt, UsageError
+from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
+from tilewright.bundle.format import BLOBS, decode, digest, encode, is_blob_name
 from tilewright.bundle.reader import read_blob
-from tilewright.bundle.writer import replace
+from tilewright.bundle.writer import PART, replace
 from tilewright.tuning.queue import Winners
+
+#: Most bytes and files that are kept.
+ROOM, FILES = 1 << 30, 50_000
+#: Seconds after its last use that a file stays, whatever room there is: a visitor who was told of a
+#: bundle loads its files, and comes back with its digest.
+GRACE = 3600.0
+_FOLDERS = (BLOBS, "origins", "made")
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,11 @@ class Cache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="tilewright-relinked-"))
+        if (self.folder / POINTER).exists():
+            raise UsageError(
+                f"{self.folder} is the folder of a bundle: files would be deleted from it",
+                hint="Give --cache a folder of its own",
+            )
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -79,8 +95,9 @@ class Cache:
         if not place.is_file():
             return None
         try:
-            return self._whole(base, decode(place.read_bytes(), Pointer, str(place)))
-        except BundleCorrupt:
+            pointer = decode(place.read_bytes(), Pointer, str(place))
+            return self._whole(base, pointer, place)
+        except (BundleCorrupt, FileNotFoundError):
             return None
 
     def find(self, base: Bundle, manifest: str) -> Relinked | None:
@@ -113,13 +130,45 @@ class Cache:
             place = self.folder / file
             place.parent.mkdir(parents=True, exist_ok=True)
             replace(place, content)
+        self._tidy()
         return Relinked(base.folder, pointer, manifest, self.folder)
 
-    def _whole(self, base: Bundle, pointer: Pointer) -> Relinked:
+    def _whole(self, base: Bundle, pointer: Pointer, place: Path) -> Relinked:
+        """The bundle; all files of it are of now, so that none goes while it is in use."""
         data = read_blob(self.folder, pointer.manifest)
         manifest = decode(data, Manifest, str(self.folder / pointer.manifest.file))
         found = Relinked(base.folder, pointer, manifest, self.folder)
+        named = (ref.file for ref in (pointer.manifest, *manifest.files()))
+        origin = f"origins/{pointer.manifest.digest}.json"
+        for path in (place, *(self.folder / file for file in (origin, *named))):
+            with suppress(OSError):  # of the bundle as built, or in a folder of somebody else
+                os.utime(path)
         for ref in manifest.files():
             if not any((folder / ref.file).is_file() for folder in (self.folder, base.folder)):
                 raise BundleCorrupt("A file is gone", hint="It is made again", file=ref.file)
         return found
+
+    def _tidy(self) -> None:
+        """Deletes what was used longest ago beyond `ROOM` or `FILES`, and what writers left."""
+        since = time.time() - GRACE
+        files = sorted(self._files(), key=lambda file: file[1].st_mtime)
+        size, count = sum(status.st_size for _, status in files), len(files)
+        for path, status in files:
+            left = path.name.startswith(PART)
+            if status.st_mtime >= since or not (left or size > ROOM or count > FILES):
+                continue
+            with suppress(OSError):
+                # another process may have come to use it meanwhile
+                if path.stat().st_mtime == status.st_mtime:
+                    path.unlink()
+                    size, count = size - status.st_size, count - 1
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for folder in _FOLDERS:
+            with suppress(OSError), os.scandir(self.folder / folder) as entries:
+                for entry in entries:
+                    name = entry.name.rpartition("-")[2]
+                    if not is_blob_name(f"{BLOBS}/{name}"):
+                        continue  # nothing of ours
+                    with suppress(OSError):
+                        yield Path(entry.path), entry.stat(follow_symlinks=False)

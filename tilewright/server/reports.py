@@ -7,6 +7,7 @@ what the crowd knows of the kernels that a client tunes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import cast, get_args
 
 from tilewright import TOOL
@@ -21,16 +22,15 @@ from tilewright.store import Vote as StoredVote
 from tilewright.tuning import queue
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.compose import Known
-from tilewright.tuning.messages import TOP, Ack, Browser, Busy, Reason, Report
+from tilewright.tuning.messages import MOST_VOTE, TOP, Ack, Browser, Busy, Reason, Report, Vote
 from tilewright.tuning.queue import Opened, Winners
-
-#: Whoever finds a candidate so much faster or slower than the default made a mistake, or lies.
-MOST_RATIO = 20.0
 
 _REASONS = frozenset(get_args(Reason))
 
 
 class StoreDesk(Desk):
+    open = True
+
     def __init__(self, ledger: Ledger, workshop: Workshop, buckets: Buckets) -> None:
         self._ledger = ledger
         self._workshop = workshop
@@ -44,7 +44,9 @@ class StoreDesk(Desk):
             return Ack(nonce=report.nonce, accepted=False, reason=reason)
         space = client.spaces[report.spec]
         key = key_of(space, client.hello.browser)
-        top = over_the_first(report, client.offers[report.spec].default)
+        # gold is a question and no candidate; who measured few others names it all the same
+        told = [vote for vote in report.top if vote.candidate != space.gold]
+        top = over_the_first(told, client.offers[report.spec].default)
         if top is None:
             return Ack(nonce=report.nonce, accepted=False, reason="unknown")
         gold = report.gold
@@ -55,8 +57,8 @@ class StoreDesk(Desk):
             gold=(StoredGold(gold.a, gold.b, gold.ratio),) if gold else (),
         )
         accepted, why = await self._ledger.submit(stored, client.source)
-        told = cast(Reason, why if why in _REASONS else "refused")
-        return Ack(nonce=report.nonce, accepted=accepted, reason=told)
+        reason = cast(Reason, why if why in _REASONS else "refused")
+        return Ack(nonce=report.nonce, accepted=accepted, reason=reason)
 
     async def crowd(self, client: Client) -> list[Crowd]:
         keys = [key_of(client.spaces[spec], client.hello.browser) for spec in client.hello.specs]
@@ -66,27 +68,15 @@ class StoreDesk(Desk):
 
     async def winners(self, opened: Opened, device: str, browser: Browser) -> Winners:
         try:
-            entries = await self._ledger.known(device)
+            settled = await self._ledger.settled(device, browser)
         except Unavailable:
             return {}
-        best = {
-            (entry.key.kernel, entry.key.space): entry.standing.default
-            for entry in entries
-            if (entry.key.browser, entry.key.compiler) == (browser, TOOL)
-        }
-        kernels = {kernel for (kernel, _), default in best.items() if default}
-        found = {}
-        for spec, kernel in enumerate(opened.keys):
-            if kernel in kernels:
-                space = await self._workshop.space(opened, spec, device, "latency")
-                default = best.get((kernel, space.checksum)) or 0
-                if 0 < default < len(space.schedules):
-                    found[spec] = space.schedules[default]
-        return found
+        best = {spec: settled[key] for spec, key in enumerate(opened.keys) if key in settled}
+        return await self._workshop.winners(opened, device, best) if best else {}
 
     def stats(self) -> dict[str, object]:
         ledger = self._ledger
-        return {"open": True, "failures": ledger.failures, "resting": ledger.resting}
+        return {"open": self.open, "failures": ledger.failures, "resting": ledger.resting}
 
     async def overview(self, device: str | None, number: int) -> Page:
         if device is not None:
@@ -135,13 +125,13 @@ def key_of(space: Space, browser: Browser) -> Key:
     )
 
 
-def over_the_first(report: Report, default: int | None) -> tuple[StoredVote, ...] | None:
+def over_the_first(top: Iterable[Vote], default: int | None) -> tuple[StoredVote, ...] | None:
     """The votes, best first, with ratios over candidate 0; None if they cannot be known.
 
     A page whose bundle has another one (`default`) measured against that, and must have measured
     candidate 0 as well: what others found of it would be counted as this page's own finding.
     """
-    ratios = {vote.candidate: vote.ratio for vote in report.top}
+    ratios = {vote.candidate: vote.ratio for vote in top}
     if default != 0:
         if 0 not in ratios:
             return None
@@ -158,14 +148,14 @@ def flaw(report: Report, client: Client) -> Reason:
     Whether the answer to a gold question is right is the store's to judge, and not told.
     """
     space, offer = client.spaces.get(report.spec), client.offers.get(report.spec)
-    if space is None or offer is None or client.hello.variant != space.device.variant:
+    if space is None or offer is None or not client.votes:
         return "unknown"
     if report.checksum != space.checksum:
         return "checksum"
     numbers = [vote.candidate for vote in report.top]
-    if len(set(numbers)) < len(numbers) or any(n >= len(space.schedules) for n in numbers):
+    if len(set(numbers)) < len(numbers) or any(space.schedule(n) is None for n in numbers):
         return "range"
-    if any(not 1 / MOST_RATIO <= vote.ratio <= MOST_RATIO for vote in report.top):
+    if any(not 1 / MOST_VOTE <= vote.ratio <= MOST_VOTE for vote in report.top):
         return "range"
     asked, told = offer.gold, report.gold
     if asked is None or told is None:

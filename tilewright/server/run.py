@@ -120,7 +120,9 @@ class _Server(uvicorn.Server):
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                lifespan="off",
+                lifespan="auto",
+                # whose word is taken on addresses is the app's to know (proxies.py)
+                proxy_headers=False,
                 ws_max_size=max_message,
                 # A page that computes cannot answer a ping, and the data does not compress.
                 ws_ping_interval=None,

@@ -189,12 +189,14 @@ class Session:
         )
         spaces = dict(zip(hello.specs, found, strict=True))
         client = Client(hello, opened, self._source, spaces, {})
+        # a question costs a device some time, and is for those whose votes it vouches for
+        asks = self._desk.open and client.votes
         offers = {
             spec: queue.offer(
                 spec,
                 space,
                 opened.default(spec, hello.variant, space),
-                gold=asks_gold(spec, client.seed),
+                gold=asks and asks_gold(spec, client.seed),
             )
             for spec, space in spaces.items()
         }
@@ -235,7 +237,7 @@ class Session:
 
     def _take(self, result: Result) -> None:
         space = self._client.spaces.get(result.spec)
-        if space is None or result.candidate >= len(space.schedules):
+        if space is None or space.schedule(result.candidate) is None:
             raise Unknown(
                 "There is no such candidate", hint=SEE, spec=result.spec, candidate=result.candidate
             )
@@ -317,7 +319,7 @@ class Session:
                 spec=spec,
                 share=share,
                 lite=client.spaces[spec].marks.count("lite"),
-                order=(0, *client.spaces[spec].order),
+                order=(0, *client.spaces[spec].trial),
                 default=client.offers[spec].default,
                 known=found.known,
                 settled=found.settled,

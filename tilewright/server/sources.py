@@ -12,10 +12,13 @@ import datetime
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def today() -> str:
@@ -43,14 +46,23 @@ class Sources:
         return self._current[1]
 
 
+def address_of(text: str) -> Address | None:
+    """`1.2.3.4`, `1.2.3.4:5`, `::1`, `[::1]:5`, `fe80::1%eth0`; None for anything else."""
+    forms = r"\[(.+)\](?::\d+)?|(\d+(?:\.\d+){3}):\d+"
+    ported = re.fullmatch(forms, text)
+    plain = ported.group(ported.lastindex or 0) if ported else text
+    try:
+        found = ipaddress.ip_address(plain.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
 def network(address: str) -> str:
     """The part of an address that many share: /24 of IPv4, /48 of IPv6."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    found = address_of(address)
+    if found is None:
         return ""
-    mapped = getattr(found, "ipv4_mapped", None)
-    found = mapped or found
     bits = 24 if found.version == 4 else 48
     return str(ipaddress.ip_network((found, bits), strict=False))
 

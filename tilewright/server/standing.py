@@ -1,20 +1,26 @@
-"""What the crowd knows, as GET /api/standing gives it: JSON, a page at a time.
+"""What the crowd knows: as GET /api/standing gives it, JSON, a page at a time; and what to link.
 
-Input: the store, a device class or none, the number of a page.  Output: bytes, and whether there is
-a page after it.  Called in threads of the store: the event loop never sees the rows.
+Input: the store, a device class.  Output: bytes, and whether there is a page after them; candidates
+by kernel and space.  Called in threads of the store: the event loop never sees the rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from tilewright import TOOL
 from tilewright.server.client import Page
+from tilewright.tuning.messages import Browser
 
 if TYPE_CHECKING:
     from tilewright.store import Entry, Store
+
+#: By kernel, by checksum of the space: the candidate that was agreed on.
+Settled: TypeAlias = Mapping[str, Mapping[str, int]]
 
 #: Keys of a page.
 ROWS = 2000
@@ -26,6 +32,16 @@ def page(store: Store, device: str | None, number: int) -> Page:
     entries = store.overview(device, start=number * ROWS, limit=ROWS + 1)
     data = msgspec.json.encode([plain(entry) for entry in entries[:ROWS]])
     return Page(data, more=len(entries) > ROWS and number + 1 < PAGES)
+
+
+def settled(store: Store, device: str, browser: Browser) -> Settled:
+    """The defaults of this class and browser that are not the compiler's own."""
+    found: dict[str, dict[str, int]] = {}
+    for entry in store.overview(device, settled=True):
+        key, default = entry.key, entry.standing.default
+        if default and (key.browser, key.compiler) == (browser, TOOL):
+            found.setdefault(key.kernel, {})[key.space] = default
+    return found
 
 
 def plain(entry: Entry) -> dict[str, object]:

@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 
 from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
+from tilewright.server.proxies import Proxies
 from tilewright.server.session import Counts, Limits, Session
 from tilewright.server.sources import Buckets, Sources
 from tilewright.server.tuned import Tuned
@@ -40,6 +41,7 @@ class Tuning:
 
     store:   opens the store where reports go; None: they are refused, and nobody learns from others
     secret:  what processes of one site share so that they name sources alike
+    proxies: addresses or networks of reverse proxies, whose word on a visitor's address is taken
     origins: sites beside our own whose pages may connect; "*" is all.  Votes from a listed one are
              counted apart; any other Origin says nothing, since a client writes what it likes
     reports: per minute and source, and in a burst
@@ -49,6 +51,7 @@ class Tuning:
     makers: Makers
     store: Callable[[], Store] | None = None
     secret: str = ""
+    proxies: tuple[str, ...] = ()
     origins: frozenset[str] = frozenset()
     reports: tuple[float, float] = (60.0, 200.0)
     cache: Path | None = None
@@ -61,10 +64,15 @@ class Tuner:
     def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
         self._tuning = tuning
         self._sources = Sources(tuning.secret)
+        self._proxies = Proxies(tuning.proxies)
         self._workshop = Workshop(bundles, tuning.makers, tuning.cache)
         self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
         self._sessions: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """When the server ends."""
+        self._workshop.close()
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -80,7 +88,8 @@ class Tuner:
         if not self._welcome(origin, socket.headers.get("host", "")):
             await socket.close(1008)
             return
-        address = socket.client.host if socket.client else ""
+        peer = socket.client.host if socket.client else ""
+        address = self._proxies.visitor(peer, socket.headers)
         listed = self._tuning.origins - {"*"}
         source = self._sources.name(address, origin if origin in listed else "")
         counts, limits = self._counts, self._tuning.limits

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from concurrent.futures import BrokenExecutor, Executor
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from tilewright import __version__
 from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
 from tilewright.bundle import POINTER, Manifest, open_bundle
-from tilewright.server.relinked import Cache, Origin
+from tilewright.server.relinked import GRACE, Cache, Origin
 from tilewright.server.shared import Shared
+from tilewright.server.workers import Workers
 from tilewright.tuning import queue
 from tilewright.tuning.candidates import Built, Space
 from tilewright.tuning.messages import Objective, OtherVersion, Unknown
@@ -29,8 +30,12 @@ T = TypeVar("T")
 
 #: What is kept: bytes of candidates, number of spaces, of bundles and of relinked ones.
 ROOM, SPACES, BUNDLES, RELINKED = 64 << 20, 4096, 16, 64
-#: Seconds until a bundle that could not be relinked is tried again.
-REST = 60.0
+#: Seconds until what failed is tried again, that making a space or a candidate may take, which are
+#: a matter of milliseconds, and that linking may.
+REST, MAKING, LINKING = 60.0, 30.0, 300.0
+
+#: Which candidates were agreed on: by number of the kernel, by checksum of the space.
+Best: TypeAlias = Mapping[int, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -40,35 +45,17 @@ class Makers:
     space:    kernel, id of the device class, objective → its space
     built:    kernel, schedule, variant → the candidate
     relinked: bundle, id of the class, schedule by kernel → manifest, and the files that are new
-    pool:     makes the workers; they are made anew when one of them dies
+    winners:  kernels, id of the class, `Best` → schedule by kernel, of spaces that are the same
+    pool:     makes an executor of one worker; again, when that dies or hangs
+    workers:  how many of them there are for sessions; as many link
     """
 
     space: Callable[..., Space]
     built: Callable[..., Built]
     relinked: Callable[..., tuple[Manifest, dict[str, bytes]]]
+    winners: Callable[..., Winners]
     pool: Callable[[], Executor]
-
-
-class Workers:
-    """Where functions are called; made when they are needed."""
-
-    def __init__(self, make: Callable[[], Executor]) -> None:
-        self._make = make
-        self._pool: Executor | None = None
-
-    async def run(self, function: Callable[..., T], *given: object) -> T:
-        """Calls a function in a worker; if workers die, once more in new ones."""
-        loop = asyncio.get_running_loop()
-        for _ in range(2):
-            pool = self._pool = self._pool or self._make()
-            try:
-                return await loop.run_in_executor(pool, function, *given)
-            except BrokenExecutor as error:
-                log.warning("A compile worker died: %s", error)
-                if self._pool is pool:
-                    self._pool = None
-                broken = error
-        raise TilewrightError("The compile workers die", hint="See the server's log") from broken
+    workers: int = 1
 
 
 class _Missing(Exception):
@@ -83,14 +70,16 @@ class Workshop:
     ) -> None:
         self._folders = bundles
         self._makers = makers
-        self._workers = Workers(makers.pool)
+        self._workers = Workers(makers.pool, makers.workers, MAKING)
         # linking takes longer than anything that a session waits for
-        self._linkers = Workers(makers.pool)
+        self._linkers = Workers(makers.pool, makers.workers, LINKING)
         self._bundles: Shared[Opened] = Shared(BUNDLES)
         self._spaces: Shared[Space] = Shared(SPACES)
         self._cache = Cache(cache)
-        self._relinked: Shared[Opened] = Shared(RELINKED)
-        self._linked: Shared[Opened] = Shared(RELINKED)
+        # looked at again before anybody may delete its files
+        self._relinked: Shared[Opened] = Shared(RELINKED, seconds=GRACE / 2)
+        self._linked: Shared[Opened] = Shared(RELINKED, seconds=GRACE / 2)
+        self._winners: Shared[Winners] = Shared(RELINKED)
         self._failed: Shared[Exception | None] = Shared(4096, seconds=REST)
         self.built: Shared[Built | TilewrightError] = Shared(ROOM, _weight)
 
@@ -123,11 +112,7 @@ class Workshop:
         return found
 
     async def relinked(self, base: Opened, device: str, winners: Winners) -> Opened:
-        """The bundle with these schedules in the code of this class; as built, if that failed.
-
-        Who fails is left alone for a while: each visitor of that class would try it again.
-        """
-
+        """The bundle with these schedules in the code of this class; as built, if that failed."""
         origin = Origin.of(base.bundle, device, winners)
 
         async def make() -> Opened:
@@ -137,19 +122,40 @@ class Workshop:
                 bundle = await asyncio.to_thread(self._cache.keep, base.bundle, origin, *new)
             return await asyncio.to_thread(queue.opened, bundle)
 
+        key = (base.bundle.folder, origin.key)
+        try:
+            return await self._lasting(self._linked, key, make)
+        except Exception:
+            # a bug of the compiler or a full disk, and in the log: the bundle as built is there
+            return base
+
+    async def winners(self, opened: Opened, device: str, best: Best) -> Winners:
+        """The schedules of these candidates; made beside the sessions, as linking is."""
+
+        async def make() -> Winners:
+            kernels = {spec: opened.kernels[spec] for spec in best}
+            return await self._linkers.run(self._makers.winners, kernels, device, best)
+
+        named = tuple((spec, *sorted(best[spec].items())) for spec in sorted(best))
+        key = (opened.digest, device, named)
+        return await self._lasting(self._winners, key, make)
+
+    async def _lasting(self, kept: Shared[T], key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+        """What is kept, or made now; what failed is left alone for a while: all who come would try
+        it again."""
+
         async def attempt() -> Exception | None:
             try:
-                await self._linked.get(key, make)
+                await kept.get(key, make)
             except Exception as error:
-                # a bug of the compiler or a full disk: the bundle as built is there
-                log.warning("Bundle %s is not relinked: %r", base.bundle.folder, error)
+                log.warning("It is tried again in %g s: %r", REST, error)
                 return error
             return None
 
-        key = (base.bundle.folder, origin.key)
-        if await self._failed.get(key, attempt) is not None:
-            return base
-        return await self._linked.get(key, make)
+        error = await self._failed.get((id(kept), key), attempt)
+        if error is not None:
+            raise error.with_traceback(None)
+        return await kept.get(key, make)
 
     async def _by_digest(self, base: Opened, digest: str) -> Opened | None:
         """The bundle that some process made of `base`."""
@@ -165,26 +171,31 @@ class Workshop:
         except (_Missing, BundleCorrupt, BundleVersion):
             return None
 
+    def close(self) -> None:
+        """Ends the workers: what is being made is not needed any more."""
+        self._workers.close()
+        self._linkers.close()
+
     @property
     def own(self) -> Path:
         """Where the files are that only relinked bundles have."""
         return self._cache.folder
 
     async def space(self, opened: Opened, spec: int, device: str, objective: Objective) -> Space:
-        """The space of a kernel on a class."""
+        """The space of a kernel on a class; a `TilewrightError` if it cannot be made."""
 
         async def make() -> Space:
             return await self._workers.run(
                 self._makers.space, opened.kernels[spec], device, objective
             )
 
-        return await self._spaces.get((opened.digest, spec, device, objective), make)
+        return await self._lasting(self._spaces, (opened.digest, spec, device, objective), make)
 
     async def candidate(
         self, opened: Opened, spec: int, space: Space, number: int, variant: str
     ) -> Built | None:
         """A candidate's module; None if it cannot be made."""
-        schedule = space.schedules[number]
+        schedule = space.schedule(number)
 
         async def make() -> Built | TilewrightError:
             try:

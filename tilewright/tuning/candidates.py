@@ -28,7 +28,7 @@ from tilewright.kernel.space_schedules import Candidate, candidates
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS, WasmTarget, compile_tile, link
-from tilewright.tuning.gold import slow_candidate
+from tilewright.tuning.gold import slow_schedule
 from tilewright.tuning.primitives import choices
 
 if TYPE_CHECKING:
@@ -47,9 +47,12 @@ class Space:
     kind:      `Kernel.anchor`; shape: its sizes, "384x768x768" for a product (m, k, n)
     schedules: the index in it is the number of the candidate; 0 is what the bundle starts with
     marks:     "default", "lite" (the paper's space) or "extended" (our own), one per schedule
-    order:     numbers in the order of trial; never 0
+    order:     all numbers but 0, the best by the objective first
+    useful:    how many of these have less of it than 0, so that trying them serves the objective;
+               of latency all, since nobody knows it before
     checksum:  16 hex digits over all that the numbers mean
-    slow:      number of one that is much slower than 0 on any device, for gold questions
+    slow:      a schedule beyond the space that is much slower than 0 on any device, for gold
+               questions; its number is `gold`
     """
 
     key: str
@@ -59,8 +62,28 @@ class Space:
     schedules: tuple[Schedule, ...]
     marks: tuple[str, ...]
     order: tuple[int, ...]
+    useful: int
     checksum: str
-    slow: int | None
+    slow: Schedule | None
+
+    @property
+    def trial(self) -> tuple[int, ...]:
+        """Numbers in the order of trial, as far as they serve the objective."""
+        return self.order[: self.useful]
+
+    @property
+    def gold(self) -> int | None:
+        """The number after the last; it has no votes, so that checksums need not name it."""
+        return None if self.slow is None else len(self.schedules)
+
+    def schedule(self, number: int) -> Schedule | None:
+        """What a number means; None if it means nothing."""
+        known = (*self.schedules, self.slow)
+        return known[number] if 0 <= number < len(known) else None
+
+    def mark(self, number: int) -> str:
+        """What is said of it; who asks about gold need not tell that it is."""
+        return self.marks[number] if number < len(self.marks) else "extended"
 
 
 @dataclass(frozen=True)
@@ -92,12 +115,13 @@ def space_of(
 ) -> Space:
     """Every candidate of a kernel; equal arguments give an equal space in every process.
 
-    The objective decides the order of trial only.  Numbers mean something to others only at the
-    usual relaxation ratio of the lite space.
+    The objective decides the order of trial only, and how much of it is useful.  Numbers mean
+    something to others only at the usual relaxation ratio of the lite space.
     """
     found = _candidates(kernel, device, relaxation)
     key = key_of(kernel)
     schedules = tuple(c.schedule for c in found)
+    order, useful = _order(found, objective)
     figures = [device.id, asdict(device.core), device.machine and asdict(device.machine)]
     told = [key, figures, __version__, [s.to_json() for s in schedules]]
     return Space(
@@ -107,9 +131,10 @@ def space_of(
         device=device,
         schedules=schedules,
         marks=tuple(c.mark for c in found),
-        order=_order(found, objective),
+        order=order,
+        useful=useful,
         checksum=_digest(told)[:16],
-        slow=slow_candidate(kernel, schedules, device.machine),
+        slow=slow_schedule(kernel, schedules[0]) if device.machine is not None else None,
     )
 
 
@@ -149,11 +174,12 @@ _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
 }
 
 
-def _order(found: list[Candidate], objective: Objective) -> tuple[int, ...]:
-    key = _KEYS[objective]
-    return tuple(
-        sorted(range(1, len(found)), key=lambda n: (round(key(found[n]), 6), found[n].cost, n))
-    )
+def _order(found: list[Candidate], objective: Objective) -> tuple[tuple[int, ...], int]:
+    """All but the default, and how many of them need less than it does."""
+    needs = [round(_KEYS[objective](c), 6) for c in found]
+    order = sorted(range(1, len(found)), key=lambda n: (needs[n], found[n].cost, n))
+    less = sum(need < needs[0] for need in needs)
+    return tuple(order), len(order) if objective == "latency" else less
 
 
 def build(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:

@@ -46,12 +46,12 @@ class Subject:
 
     share:   of the time that the model takes
     lite:    how many candidates the lite space has
-    order:   all candidates, in their order of trial
+    order:   candidates that may be tried, in their order of trial
     default: the one that the bundle has, if it is of the space
     known:   the exploitation set, best first
     settled: whether the crowd has agreed on an optimum
     tried:   candidates that need not come again
-    gold:    a candidate that is known to be slow, if one is
+    gold:    a number beyond the space that is known to be slow, if the device is asked
     """
 
     spec: int
@@ -115,11 +115,11 @@ def asks_gold(spec: int, seed: int) -> bool:
 def _exploitation(subject: Subject) -> Iterator[Known]:
     """What the crowd knows; where a bundle has its choice already, the compiler's comes before all,
     for devices judge the bundle's by it."""
-    seen = {subject.default, 0}
+    seen, may = {subject.default, 0}, set(subject.order)
     if subject.default != 0:
         yield Known(0, HOPE)
     for found in subject.known:
-        if found.candidate not in seen:
+        if found.candidate in may and found.candidate not in seen:
             seen.add(found.candidate)
             yield found
         if len(seen) > KNOWN_MOST + (subject.default != 0):
@@ -131,8 +131,7 @@ def _exploration(subject: Subject, seed: int) -> Iterator[int]:
 
     Of a settled space another tenth on each device: together they go on looking at all of it.
     """
-    known = {k.candidate for k in _exploitation(subject)}
-    but = {subject.default, subject.gold, *known}
+    but = {subject.default, *(k.candidate for k in _exploitation(subject))}
     order: Iterable[int] = (c for c in subject.order if c not in but)
     if subject.settled:
         rest = list(order)
@@ -141,6 +140,6 @@ def _exploration(subject: Subject, seed: int) -> Iterator[int]:
         order = (c for c in rest if c in chosen)
     order = iter(order)
     yield from islice(order, 1)
-    if subject.gold is not None and subject.gold not in known:
+    if subject.gold is not None:
         yield subject.gold
     yield from order

@@ -26,8 +26,10 @@ MOST_FROM_SERVER = 8 << 20
 MOST_SPECS = 1024
 MOST_CANDIDATES = 4096
 MOST_CREDIT = 64
-#: How many of its best candidates a report may name.
+#: How many of its best candidates a report may name, and the largest ratio that is believed: who
+#: finds a candidate so much faster or slower than the default made a mistake, or lies.
 TOP = 5
+MOST_VOTE = 20.0
 
 _LENGTH = 4
 

@@ -50,7 +50,7 @@ def offer(spec: int, space: Space, default: int | None) -> Data:
 
 def ordered(spec: int, space: Space, default: int | None) -> Data:
     """The same with its candidates in their order of trial, for who has no server to order them."""
-    order = [number for number in space.order if number != default]
+    order = [number for number in space.trial if number != default]
     return offer(spec, space, default) | {"order": order}
 
 
@@ -60,7 +60,7 @@ def described(
     """A candidate: what an engine has to know to swap it in, and what people like to see."""
     grain = grain_of(kernel, built.tiles)
     return {
-        "mark": space.marks[number],
+        "mark": space.mark(number),
         "schedule": str(built.schedule),
         "digest": built.digest,
         "tiles": built.tiles,

@@ -1,13 +1,13 @@
 """What a visitor's page sends, before anybody sends it: the very messages, and what each field is.
 
-Input: a bundle and a device class, and if there is one the summary of a tuning run.  Output: a
-hello, a result and the reports as records, and the meaning of every field.  Nothing is sent.
+Input: a bundle and a device class, and if there is one what a tuning run measured.  Output: all
+messages of a session as records, and the meaning of every field.  Nothing is sent.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -17,18 +17,25 @@ from tilewright.base.errors import InputError
 from tilewright.targets.classes import DeviceClass
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.messages import (
+    MOST_VOTE,
     PROTOCOL,
     TOP,
+    Browser,
+    Bye,
     FromClient,
+    GoldAnswer,
     Hello,
     Report,
     Result,
+    Verdict,
     Vote,
+    Want,
 )
 from tilewright.tuning.queue import Opened
 
-#: Ratios of an example that nobody measured.
-INVENTED = (1.25, 1.1, 1.02)
+#: Of an example: the family of the browser, and ratios that nobody measured.
+BROWSER: Browser = "chromium"
+INVENTED = (1.25, 1.1, 1.02, 0.95, 0.8)
 
 #: What each field of a message is, by message.
 FIELDS: Mapping[str, Mapping[str, str]] = {
@@ -44,6 +51,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "shares": "share of the time of each",
         "tried": "numbers of candidates that were tried, by kernel",
     },
+    "want": {"count": "how many candidates more the server may send; again after each of them"},
     "result": {
         "spec": "number of the kernel",
         "candidate": "number of the candidate",
@@ -60,6 +68,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "gold": "answer to a question whose answer is known, if one was asked: two candidates and "
         "the ratio of their times",
     },
+    "bye": {},
 }
 
 #: What the store keeps of a report beside its votes.
@@ -81,100 +90,179 @@ NEVER = (
 )
 
 
-class _At(msgspec.Struct):
-    candidate: int
-
-
 class _Tuned(msgspec.Struct):
     spec: int
-    current: _At
-    gain: float
+    share: float
 
 
-class Summary(msgspec.Struct):
-    """Of what a tuning run says at its end (web/tune), the part that a report is made of."""
+class Trial(msgspec.Struct, tag_field="type", tag="trial"):
+    """A candidate that was tried; ratio: to the kernel that was in use then, if it was measured."""
 
+    spec: int
+    candidate: int
+    verdict: Verdict
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class Swap(msgspec.Struct, tag_field="type", tag="swap"):
+    """A candidate that is in use from now on; ratio: to the default."""
+
+    spec: int
+    ratio: float
+
+
+class _Event(msgspec.Struct):
+    type: str
+
+
+class _Written(msgspec.Struct, rename={"device": "class"}):
     kernels: list[_Tuned]
+    events: list[msgspec.Raw]
+    device: str
+    host: Browser
 
 
-class _Wrapped(msgspec.Struct):
-    summary: Summary
+@dataclass(frozen=True)
+class Run:
+    """Of a tuning run what messages are made of: class and browser of the device, share of the time
+    by kernel, and what happened."""
+
+    device: str
+    browser: Browser
+    shares: Mapping[int, float]
+    told: tuple[Trial | Swap, ...]
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What would be sent.  invented: whether nobody measured these ratios."""
+    """What would be sent, in order.  invented: fields whose values nobody measured."""
 
-    hello: Hello
-    result: Result
-    reports: tuple[Report, ...]
-    invented: bool
+    messages: tuple[FromClient, ...]
+    invented: tuple[str, ...] = ()
 
     @property
-    def messages(self) -> tuple[FromClient, ...]:
-        return (self.hello, self.result, *self.reports)
+    def hello(self) -> Hello:
+        return next(m for m in self.messages if isinstance(m, Hello))
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        return tuple(m for m in self.messages if isinstance(m, Report))
 
 
-def read_summary(data: bytes) -> Summary:
-    """The summary of a run, bare or in the report of `tilewright tune --json`."""
+def read_run(data: bytes) -> Run:
+    """What `tilewright tune BUNDLE --report FILE` wrote."""
+    kinds: Mapping[str, type[Trial] | type[Swap]] = {"trial": Trial, "swap": Swap}
     try:
-        try:
-            return msgspec.json.decode(data, type=_Wrapped).summary
-        except msgspec.ValidationError:
-            return msgspec.json.decode(data, type=Summary)
+        written = msgspec.json.decode(data, type=_Written)
+        named = [(msgspec.json.decode(e, type=_Event).type, e) for e in written.events]
+        told = [msgspec.json.decode(e, type=kinds[name]) for name, e in named if name in kinds]
     except msgspec.DecodeError as error:
         raise InputError(
-            "This is no summary of a tuning run",
-            hint="`tilewright tune BUNDLE --json` prints one", reason=error,
+            "These are no measurements of a tuning run",
+            hint="`tilewright tune BUNDLE --report FILE` writes them", reason=error,
         ) from error  # fmt: skip
+    shares = {kernel.spec: kernel.share for kernel in written.kernels}
+    return Run(written.device, written.host, shares, tuple(told))
 
 
-def preview(opened: Opened, device: DeviceClass, summary: Summary | None = None) -> Preview:
-    """The messages for this bundle: of the run, or of its kernel with the most operations."""
-    manifest = opened.bundle.manifest
-    if summary is None:
-        flops = {step.spec: step.flops for plan in manifest.plans for step in plan.steps}
-        specs: Sequence[int] = [max(flops, key=lambda spec: flops[spec])]
-    else:
-        specs = [kernel.spec for kernel in summary.kernels]
+def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Preview:
+    """All messages that a visitor with this bundle and class sends: of the run, or an example."""
+    shares = run.shares if run else _shares(opened)
+    spaces = _spaces(opened, device, shares)
+    told = run.told if run else tuple(_example(spaces))
+    invented = () if run else ("shares", "ratio", "low", "high")
+    found = _ratios(told, spaces)
+    hello = Hello(
+        protocol=PROTOCOL, bundle=opened.bundle.manifest.name, digest=opened.digest,
+        device=device.id, browser=run.browser if run else BROWSER, variant=device.variant,
+        specs=tuple(shares), shares=tuple(min(1.0, share) for share in shares.values()),
+    )  # fmt: skip
+    tries = [t for t in told if isinstance(t, Trial)]
+    reports = [_report(spaces[spec], spec, ratios) for spec, ratios in found.items() if ratios]
+    return Preview((hello, Want(count=1), *map(_result, tries), *reports, Bye()), invented)
+
+
+def _shares(opened: Opened) -> dict[int, float]:
+    """Of each kernel in all operations, the most first: an example of shares of the time."""
+    steps = [step for plan in opened.bundle.manifest.plans for step in plan.steps]
+    flops: dict[int, int] = dict.fromkeys((step.spec for step in steps), 0)
+    for step in steps:
+        flops[step.spec] += step.flops
+    total = sum(flops.values()) or 1
+    return {spec: flops[spec] / total for spec in sorted(flops, key=lambda s: (-flops[s], s))}
+
+
+def _spaces(opened: Opened, device: DeviceClass, specs: Iterable[int]) -> dict[int, Space]:
     unknown = [spec for spec in specs if not 0 <= spec < len(opened.kernels)]
     if unknown:
         raise InputError(
             f"The bundle has no kernel {unknown[0]}",
-            hint="Give the bundle of this run", bundle=manifest.name,
+            hint="Give the bundle of this run", bundle=opened.bundle.manifest.name,
         )  # fmt: skip
-    spaces = {spec: space_of(opened.kernels[spec], device) for spec in specs}
-    votes = {spec: _invented(spaces[spec]) for spec in specs}
-    for kernel in summary.kernels if summary else ():
-        found = Vote(candidate=kernel.current.candidate, ratio=kernel.gain)
-        votes[kernel.spec] = (found,) if kernel.gain > 1 else ()
-    best = next((v[0] for v in votes.values() if v), Vote(candidate=0, ratio=1.0))
-    return Preview(
-        hello=Hello(
-            protocol=PROTOCOL, bundle=manifest.name, digest=opened.digest, device=device.id,
-            browser="chromium", variant=device.variant, specs=tuple(specs),
-        ),
-        result=Result(
-            spec=specs[0], candidate=best.candidate, verdict="faster",
-            ratio=best.ratio, low=best.ratio * 0.99, high=best.ratio * 1.01,
-        ),
-        reports=tuple(
-            Report(
-                nonce=secrets.token_hex(16), spec=spec, checksum=spaces[spec].checksum,
-                top=votes[spec][:TOP],
-            )
-            for spec in specs
-        ),
-        invented=summary is None,
-    )  # fmt: skip
+    return {spec: space_of(opened.kernels[spec], device) for spec in specs}
 
 
-def _invented(space: Space) -> tuple[Vote, ...]:
-    pairs = zip(space.order, INVENTED, strict=False)
-    return tuple(Vote(candidate=candidate, ratio=ratio) for candidate, ratio in pairs)
+def _example(spaces: Mapping[int, Space]) -> Iterator[Trial | Swap]:
+    """Of each kernel as many tries as a report has votes, the first adopted; one gold question."""
+    asked = next((spec for spec, space in spaces.items() if space.gold is not None), None)
+    for spec, space in spaces.items():
+        numbers = list(zip(space.trial, INVENTED, strict=False))
+        for candidate, ratio in numbers:
+            verdict: Verdict = "faster" if (candidate, ratio) == numbers[0] else "slower"
+            now = ratio if verdict == "faster" else ratio / numbers[0][1]
+            yield Trial(spec, candidate, verdict, now, now * 0.99, now * 1.01)
+            if verdict == "faster":
+                yield Swap(spec, ratio)
+        if spec == asked and space.gold is not None:
+            yield Trial(spec, space.gold, "slower", 0.1, 0.09, 0.11)
 
 
-def kept(opened: Opened, device: DeviceClass, spec: int) -> dict[str, str]:
+def _ratios(
+    told: Iterable[Trial | Swap], spaces: Mapping[int, Space]
+) -> dict[int, dict[int, float]]:
+    """Of each kernel the ratios to its default, as the tuner keeps them (web/tune/tuner.js)."""
+    found: dict[int, dict[int, float]] = {spec: {} for spec in spaces}
+    gain = dict.fromkeys(spaces, 1.0)
+    for event in told:
+        space = spaces.get(event.spec)
+        if space is None or (isinstance(event, Trial) and space.schedule(event.candidate) is None):
+            raise InputError(
+                "The run tried what the bundle has not",
+                hint="Give the bundle and the class of this run", spec=event.spec,
+            )  # fmt: skip
+        if isinstance(event, Swap):
+            gain[event.spec] = event.ratio
+        elif event.ratio:
+            found[event.spec][event.candidate] = gain[event.spec] * event.ratio
+    return found
+
+
+def _result(trial: Trial) -> Result:
+    named = {name: getattr(trial, name) for name in ("ratio", "low", "high")}
+    known = {name: min(1e3, max(1e-3, value)) for name, value in named.items() if value}
+    return Result(spec=trial.spec, candidate=trial.candidate, verdict=trial.verdict, **known)
+
+
+def _report(space: Space, spec: int, ratios: Mapping[int, float]) -> Report:
+    """As web/tune/reports.js makes it."""
+    best = sorted(ratios, key=lambda candidate: -ratios[candidate])[:TOP]
+    asked = space.gold if space.gold in ratios else None
+    return Report(
+        nonce=secrets.token_hex(16),
+        spec=spec,
+        checksum=space.checksum,
+        top=tuple(Vote(candidate=c, ratio=_clamped(ratios[c])) for c in best),
+        gold=GoldAnswer(a=0, b=asked, ratio=_clamped(1 / ratios[asked])) if asked else None,
+    )
+
+
+def _clamped(ratio: float) -> float:
+    return min(MOST_VOTE, max(1 / MOST_VOTE, ratio))
+
+
+def kept(found: Preview, opened: Opened, device: DeviceClass, spec: int) -> dict[str, str]:
     """Under which key the store counts a report on this kernel."""
     space = space_of(opened.kernels[spec], device)
     return {
@@ -184,5 +272,5 @@ def kept(opened: Opened, device: DeviceClass, spec: int) -> dict[str, str]:
         "device": device.id,
         "space": space.checksum,
         "compiler": TOOL,
-        "browser": "chromium",
+        "browser": found.hello.browser,
     }

@@ -97,7 +97,7 @@ def translate(candidate: int, of: Space, to: Space) -> int | None:
 
 def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:
     """What welcome says of a kernel."""
-    asked = Gold(a=0, b=space.slow) if gold and space.slow is not None else None
+    asked = Gold(a=0, b=space.gold) if gold and space.gold is not None else None
     return Offer(**offers.offer(spec, space, default) | {"gold": asked})
 
 

@@ -1,0 +1,148 @@
+"""Findings decide: intervals, documents, and what is refused.
+
+Nothing is timed: rounds come from made-up clocks.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate
+from math import comb
+from pathlib import Path
+
+import pytest
+from cli_call import Called
+from primitives_factory import FASTER, SLOWER, UNSURE, device
+
+from tilewright.base.errors import UsageError
+from tilewright.cli import primitives as command
+from tilewright.targets import wasm
+from tilewright.tuning import findings
+from tilewright.tuning.findings import Document, Finding
+from tilewright.tuning.primitives import MATMUL, MEASURED
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "tuned"),
+    [
+        ([FASTER, FASTER], "consistent", True),
+        ([SLOWER, SLOWER], "consistent", False),
+        ([FASTER, UNSURE], "consistent", True),
+        ([FASTER, SLOWER], "device-dependent", None),
+        ([FASTER, SLOWER, UNSURE], "device-dependent", None),
+        ([UNSURE, UNSURE], "no effect", None),
+        ([Finding(1.005, 1.004, 1.006, 9)], "no effect", None),
+        ([], "no effect", None),
+    ],
+)
+def test_decide(found: list[Finding], verdict: str, tuned: bool | None) -> None:
+    decision = findings.decide(found)
+    assert (decision.verdict, decision.tuned) == (verdict, tuned)
+
+
+@pytest.mark.parametrize("n", range(1, 41))
+def test_interval_holds_the_median(n: int) -> None:
+    """The interval's order statistics miss the median with 5 % at most, by the binomial itself."""
+    found = findings.median_interval([float(i) for i in range(n, 0, -1)])
+    at = round(found.low) - 1
+    assert (found.high, found.ratio, found.n) == (n - at, (n + 1) / 2, n)
+    below = [0, *accumulate(comb(n, i) / 2**n for i in range(n + 1))]
+    assert n < 6 or 2 * below[at + 1] <= 0.05
+    assert 2 * below[at + 2] > 0.05, "no narrower interval would do"
+
+
+def test_documents_survive_files_and_join(tmp_path: Path) -> None:
+    first = Document((8, 8, 8), (device("x", unroll=FASTER), device("y", unroll=UNSURE)))
+    findings.write(first, tmp_path / "a.json")
+    assert findings.read(tmp_path / "a.json") == first
+    newer = Document((8, 8, 8), (device("y", unroll=SLOWER), device("y", "b", unroll=SLOWER)))
+    joined = findings.merged([first, newer])
+    assert [d.key for d in joined.devices] == [("x", "a"), ("y", "a"), ("y", "b")]
+    assert findings.decisions(joined.devices)["unroll"].verdict == "device-dependent"
+    assert joined.devices[1].rho == (0,)
+    with pytest.raises(UsageError, match="different products"):
+        findings.merged([first, Document((4, 4, 4), ())])
+
+
+GOOD = json.dumps(findings.to_json(Document((8, 8, 8), (device("x", unroll=FASTER),))))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        GOOD[:-1],
+        GOOD.replace('"format": 1', '"format": 2'),
+        GOOD.replace("1.4", "1.7"),
+        GOOD.replace("1.6", "Infinity"),
+        GOOD.replace("1.6", "NaN"),
+        GOOD.replace('"host": "x", ', ""),
+        GOOD.replace("[8, 8, 8]", "[8, 8]"),
+    ],
+)
+def test_files_of_others_are_refused(text: str, tmp_path: Path) -> None:
+    assert text != GOOD
+    path = tmp_path / "found.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="no findings") as raised:
+        findings.read(path)
+    assert raised.value.facts["path"] == str(path)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def test_findings_of_others_are_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
+    findings.write(Document(MATMUL, (device("x", unroll=FASTER),)), ours)
+    findings.write(Document(MATMUL, (device("y", unroll=SLOWER),)), theirs)
+    called = Called(capsys, "primitives", "--add", theirs, "-o", ours, "--json")
+    assert called.code == 0
+    assert called.json["decisions"]["unroll"]["verdict"] == "device-dependent"
+    assert [d.host for d in findings.read(ours).devices] == ["x", "y"]
+    assert "device-dependent" in Called(capsys, "primitives", "--add", ours).out
+
+
+@pytest.mark.parametrize("host", ["reference", "netscape"])
+def test_hosts_that_cannot_time_are_refused(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    called = Called(capsys, "primitives", "--host", host, "--json")
+    assert called.code != 0
+    assert called.json["error"]["hint"]
+
+
+def test_rounds_swap_sides_and_end_early_where_settings_lie_far_apart() -> None:
+    asked: list[bool] = []
+
+    def run(tuned: bool) -> float:
+        asked.append(tuned)
+        return 1.0 if tuned else 2.0
+
+    found = command._finding(run)
+    assert found == Finding(2.0, 2.0, 2.0, command.FEW_ROUNDS)
+    assert asked[:4] == [False, True, True, False]
+    assert command._finding(lambda tuned: 1.0).n == command.ROUNDS
+    with pytest.raises(UsageError, match="clock"):
+        command._finding(lambda tuned: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "passes"),
+    [([9.0] * 99, 6), ([9.0] * 5 + [5.0] + [4.9] * 99, 7), ([2.0**-n for n in range(99)], 16)],
+)
+def test_warm_up_ends_when_nothing_becomes_faster(times: list[float], passes: int) -> None:
+    left = iter(times)
+    command.warm_up([lambda: next(left)])
+    assert len(list(left)) == len(times) - passes
+
+
+def test_a_way_per_kind_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal passes, features and columns share a bundle; equal schedules a plan."""
+    monkeypatch.setattr(command, "MATMUL", (16, 16, 16))
+    paths, places = command._bundles(tmp_path)
+    assert len(paths) == 3 + len(wasm.PASSES)
+    assert set(places) == {(p.name, tuned) for p in MEASURED for tuned in (False, True)}
+    assert places["unroll", True] == places["fma", True] != places["unroll", False]
+    assert places["unroll", False].bundle == places["fma", True].bundle
+    assert places["fma", False].bundle != places["fma", True].bundle

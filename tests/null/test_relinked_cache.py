@@ -1,0 +1,165 @@
+"""The folder of relinked bundles: bounded, the least recently used go, nothing that is in use."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tuning_site import bundle
+
+from tilewright.base.errors import UsageError
+from tilewright.bundle import Bundle, open_bundle
+from tilewright.bundle.writer import PART
+from tilewright.cli.workers import makers
+from tilewright.server import relinked
+from tilewright.server.relinked import GRACE, Cache, Origin, Relinked
+from tilewright.targets.classes import CLASSES
+from tilewright.tuning.candidates import kernels_of, space_of
+
+DEVICE = "wasm-x86-relaxed-32k"
+
+
+@pytest.fixture(scope="module")
+def base() -> Bundle:
+    return open_bundle(bundle())
+
+
+Make = Callable[[int], tuple[Origin, Relinked]]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def make(base: Bundle, cache: Cache) -> Make:
+    """Keeps the bundle with this candidate of kernel 0."""
+    schedules = space_of(kernels_of(base)[0], CLASSES[DEVICE]).schedules
+
+    def kept(candidate: int) -> tuple[Origin, Relinked]:
+        winners = {0: schedules[candidate]}
+        origin = Origin.of(base, DEVICE, winners)
+        return origin, cache.keep(base, origin, *makers(0).relinked(base, DEVICE, winners))
+
+    return kept
+
+
+def age(cache: Cache, hours: float) -> None:
+    """All that is there was used so long ago, in addition to what it was."""
+    for path in files(cache):
+        then = path.stat().st_mtime - 3600 * hours
+        os.utime(path, (then, then))
+
+
+def files(cache: Cache) -> list[Path]:
+    return [path for path in cache.folder.rglob("*") if path.is_file()]
+
+
+def size(cache: Cache) -> int:
+    return sum(path.stat().st_size for path in files(cache))
+
+
+def test_the_least_recently_used_go_first(
+    base: Bundle, cache: Cache, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, one = make(1)
+    room = 3 * size(cache)
+    age(cache, 4)
+    second, _ = make(2)
+    age(cache, 4)
+    assert cache.find(base, one.pointer.manifest.digest)  # it is used: now it is newer than 2
+    age(cache, 4)
+    monkeypatch.setattr(relinked, "ROOM", room)
+    third, _ = make(3)
+    fourth, _ = make(4)
+    assert size(cache) <= room
+    assert cache.made(base, second) is None
+    for origin in (third, fourth):
+        found = cache.made(base, origin)
+        assert found is not None
+        found.verify()
+    make(2)  # and it can be made again
+    assert cache.made(base, second)
+    assert cache.made(base, first) is None
+
+
+def test_files_are_bounded_in_number_too(
+    base: Bundle, cache: Cache, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = make(1)
+    age(cache, 4)
+    monkeypatch.setattr(relinked, "FILES", len(files(cache)) + 1)
+    second, _ = make(2)
+    assert len(files(cache)) <= relinked.FILES
+    assert cache.made(base, first) is None
+    assert cache.made(base, second)
+
+
+@pytest.mark.parametrize("used", ["made", "found", "named"])
+def test_what_was_just_told_stays_however_little_room_there_is(
+    used: str, base: Bundle, cache: Cache, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relinked, "ROOM", 0)
+    origin, kept = make(1)
+    if used != "made":
+        age(cache, 2 * GRACE / 3600)
+    if used == "found":
+        assert cache.made(base, origin)
+    if used == "named":
+        assert cache.find(base, kept.pointer.manifest.digest)
+    make(2)
+    found = cache.made(base, origin)
+    assert found is not None
+    found.verify()
+
+
+def test_what_bundles_share_stays_with_the_one_that_is_used(
+    base: Bundle, cache: Cache, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, one = make(1)
+    age(cache, 4)
+    _, two = make(2)
+    own = {ref.file for ref in one.manifest.files()} & {ref.file for ref in two.manifest.files()}
+    assert own, "weights at least"
+    monkeypatch.setattr(relinked, "ROOM", 0)
+    origin, _ = make(2)
+    found = cache.made(base, origin)
+    assert found is not None
+    found.verify()
+
+
+def test_what_writers_left_behind_goes_and_what_is_not_ours_stays(cache: Cache, make: Make) -> None:
+    make(1)
+    blobs = cache.folder / "blobs"
+    name = next(blobs.iterdir()).name
+    left, other, young = (blobs / n for n in (f"{PART}0a-{name}", "notes.txt", f"{PART}0b-{name}"))
+    for path in (left, other, young):
+        path.write_text("x")
+    then = time.time() - 2 * GRACE
+    for path in (left, other):
+        os.utime(path, (then, then))
+    make(2)
+    assert not left.exists()
+    assert other.exists()
+    assert young.exists()  # somebody writes it
+
+
+def test_the_folder_of_a_bundle_is_no_place_for_it() -> None:
+    with pytest.raises(UsageError, match="folder of a bundle"):
+        Cache(bundle())
+
+
+def test_a_folder_that_may_not_be_written_can_be_read(
+    base: Bundle, cache: Cache, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin, _ = make(1)
+
+    def denied(*_given: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "utime", denied)
+    assert cache.made(base, origin)

@@ -1,0 +1,109 @@
+"""What the crowd found: the next device tries it first, and anybody can read it.
+
+The same tests run over SQLite and PostgreSQL (fixture `url`).
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from helpers.reports import key
+from tuning_client import Client, hello
+from tuning_site import bundle, digest
+from tuning_votes import site, space, vote, who
+
+from tilewright.bundle import open_bundle
+from tilewright.server import ledger, standing
+from tilewright.store import Report as Filed
+from tilewright.store import Store
+from tilewright.targets.classes import CLASSES
+from tilewright.tuning import compose
+from tilewright.tuning.candidates import kernels_of, space_of
+
+
+def first(server: str, number: int, count: int, **changes: Any) -> list[int]:
+    with Client(server, address=who(number)) as client:
+        client.start(hello("m", digest(), **changes))
+        client.want(count)
+        return [client.kernel().candidate for _ in range(count)]
+
+
+def test_the_next_device_starts_with_what_the_crowd_found(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)  # no gold question: it comes early
+    best, second = space().order[-1], space().order[-2]
+    with site(url) as server:
+        assert best not in first(server.url, 100, 3)
+        for number in range(15):
+            assert vote(server.url, number, {best: 1.5, second: 1.3}).accepted
+        assert first(server.url, 101, 2) == [best, second]
+        with Client(server.url, address=who(102)) as client:
+            client.start(hello("m", digest()))
+            sent = client.all_of(1)
+        lite = space().marks.count("lite")
+        assert 2 < len(sent) <= 2 + -(-lite // compose.KNOWN_SHARE)
+
+
+def test_a_class_without_votes_starts_with_those_of_similar_hardware(url: str) -> None:
+    """Numbers differ between spaces: what counts is the schedule."""
+    kernel = kernels_of(open_bundle(bundle()))[0]
+    other = space_of(kernel, CLASSES["wasm-x86-relaxed-48k"])
+    schedule = other.schedules[other.order[-1]]
+    with site(url) as server:
+        for number in range(6):
+            ratios = {other.schedules.index(schedule): 1.5}
+            assert vote(server.url, number, ratios, device="wasm-x86-relaxed-48k").accepted
+        (candidate,) = first(server.url, 100, 1)
+        assert space().schedules[candidate] == schedule
+
+
+def test_what_is_known_can_be_read(url: str) -> None:
+    with site(url) as server:
+        for number in range(3):
+            assert vote(server.url, number, {3: 1.4}).accepted
+        with urllib.request.urlopen(server.url + "/api/standing") as answer:
+            (entry,) = json.loads(answer.read())
+        assert (entry["shape"], entry["device"]) == ("24x32x16", "wasm-x86-relaxed-32k")
+        assert entry["ranked"][0]["candidate"] == 3
+        assert "source" not in json.dumps(entry)
+        with urllib.request.urlopen(server.url + "/api/standing?device=wasm") as answer:
+            assert json.loads(answer.read()) == []
+
+
+def test_what_is_known_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is cut off, and a store of any size is asked once for all who want the same."""
+    monkeypatch.setattr(standing, "ROWS", 2)
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    asked = []
+
+    class Counting(Store):
+        def overview(self, *given: Any, **named: Any) -> Any:
+            asked.append(named)
+            return super().overview(*given, **named)
+
+    with Store.open(url) as store:
+        for number in range(5):
+            store.submit(Filed(f"nonce-{number:04d}", key(f"{number}" * 64), ()), "s")
+    with site(url, store=lambda: Counting.open(url)) as server:
+        found, query = [], ""
+        while True:
+            with urllib.request.urlopen(server.url + "/api/standing" + query) as answer:
+                found += [entry["kernel"][0] for entry in json.loads(answer.read())]
+                link = answer.headers["link"]
+            if link is None:
+                break
+            query = link.removeprefix("<").removesuffix('>; rel="next"')
+        assert found == list("01234")
+        urllib.request.urlopen(server.url + "/api/standing" + query).close()
+        assert len(asked) == 3
+        for wrong in ("page=-1", "page=1e9", "page=1000", "device=vax"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(server.url + "/api/standing?" + wrong)
+        with urllib.request.urlopen(server.url + "/api/standing?page=999") as answer:
+            assert json.loads(answer.read()) == []

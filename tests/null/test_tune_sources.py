@@ -1,0 +1,178 @@
+"""Who reports, without knowing who: networks, proxies, sites, and limits for each."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+from cli_call import Called
+from starlette.datastructures import Headers
+from tuning_client import Client, hello
+from tuning_site import app, bundle, digest, stats, until
+from websockets.exceptions import InvalidStatus
+
+from tilewright.server import BackgroundServer
+from tilewright.server.proxies import Proxies
+from tilewright.server.session import Limits
+from tilewright.server.sources import Bucket, Buckets, Sources, network
+
+
+@pytest.mark.parametrize(
+    ("address", "shared"),
+    [
+        ("192.0.2.77", "192.0.2.0/24"),
+        ("::ffff:192.0.2.77", "192.0.2.0/24"),
+        ("2001:db8:1:2:3::4", "2001:db8:1::/48"),
+        ("fe80::1%eth0", "fe80::/48"),
+        ("not an address", ""),
+        ("", ""),
+    ],
+)
+def test_what_of_an_address_counts(address: str, shared: str) -> None:
+    assert network(address) == shared
+
+
+def test_sources_cannot_be_linked_over_days_and_processes_agree() -> None:
+    days = iter(["2026-01-01"] * 4 + ["2026-01-02"])
+    day = "2026-01-01"
+    one, two = (Sources("secret", lambda: day) for _ in range(2))
+    name = one.name("192.0.2.1", "https://a.example")
+    assert name == two.name("192.0.2.200", "https://a.example")
+    assert name != one.name("192.0.3.1", "https://a.example")
+    assert name != one.name("192.0.2.1", "https://b.example")
+    assert name != Sources("other", lambda: day).name("192.0.2.1", "https://a.example")
+    assert Sources("", lambda: day).name("::1", "") != Sources("", lambda: day).name("::1", "")
+    own = Sources("", lambda: next(days))
+    assert len({own.name("::1", "") for _ in range(4)}) == 1
+    assert own.name("::1", "") != name
+    day = "2026-01-02"
+    later = one.name("192.0.2.1", "https://a.example")
+    assert later != name
+    day = "2026-01-01"  # the clock goes back: the same secret names the same day alike
+    assert one.name("192.0.2.1", "https://a.example") == name
+
+
+def test_a_clock_that_goes_back_gives_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits use the monotonic clock: the wall clock may jump as it likes."""
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    bucket = Bucket(rate=0.0, burst=2)
+    assert [bucket.take() for _ in range(3)] == [True, True, False]
+
+
+def test_one_source_does_not_use_up_anothers_tokens() -> None:
+    buckets = Buckets(rate=0.0, burst=1, most=2)
+    assert buckets.take("a")
+    assert not buckets.take("a")
+    assert buckets.take("b")
+    assert buckets.take("c")  # and "a", the least recent, is forgotten
+    assert buckets.take("a")
+
+
+def test_one_network_cannot_take_all_sessions() -> None:
+    with BackgroundServer(app(limits=Limits(each=2))) as server:
+        with Client(server.url), Client(server.url):
+            until(lambda: stats(server.url)["sessions"]["now"] == 2)
+            with Client(server.url, address="127.0.0.9") as third:
+                error, close = third.refusal()
+                assert (error.code, close, error.facts["limit"]) == ("busy", 4503, 2)
+            with Client(server.url, address="10.0.0.1") as other:
+                other.start(hello("m", digest()))
+        until(lambda: stats(server.url)["sessions"]["now"] == 0)
+        with Client(server.url) as fourth:
+            fourth.start(hello("m", digest()))
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        (None, True),
+        ("own", True),
+        ("https://friend.example", True),
+        ("https://x.example", False),
+        ("http://[", False),
+        ("null", False),
+    ],
+)
+def test_pages_of_other_sites(origin: str | None, allowed: bool) -> None:
+    site = app(origins=frozenset({"https://friend.example"}))
+    with BackgroundServer(site) as server:
+        sent = server.url if origin == "own" else origin
+        refused = contextlib.nullcontext() if allowed else pytest.raises(InvalidStatus, match="403")
+        with refused, Client(server.url, sent) as client:
+            client.start(hello("m", digest()))
+
+
+# ---- proxies -------------------------------------------------------------------------------------
+
+OURS = ("10.0.0.1", "10.1.0.0/16", "fd00::/8")
+
+#: (other end, headers, visitor)
+HOPS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
+    "nobody is trusted": ("8.8.8.8", [("x-forwarded-for", "1.1.1.1")], "8.8.8.8"),
+    "nothing is said": ("10.0.0.1", [], "10.0.0.1"),
+    "by one": ("10.0.0.1", [("x-forwarded-for", "1.1.1.1")], "1.1.1.1"),
+    "forged before it": ("10.0.0.1", [("x-forwarded-for", "9.9.9.9, 1.1.1.1")], "1.1.1.1"),
+    "forged as ours": ("10.0.0.1", [("x-forwarded-for", "9.9.9.9, 10.0.0.1, 1.1.1.1")], "1.1.1.1"),
+    "by two": ("10.0.0.1", [("x-forwarded-for", "9.9.9.9, 1.1.1.1,10.1.2.3")], "1.1.1.1"),
+    "in two lines": (
+        "10.0.0.1",
+        [("x-forwarded-for", "9.9.9.9"), ("x-forwarded-for", "1.1.1.1, 10.1.0.9")],
+        "1.1.1.1",
+    ),
+    "all are ours": ("10.0.0.1", [("x-forwarded-for", "10.1.0.1, 10.1.0.2")], "10.1.0.1"),
+    "port": ("10.0.0.1", [("x-forwarded-for", "1.1.1.1:4711")], "1.1.1.1"),
+    "IPv6": ("fd00::1", [("x-forwarded-for", "[2001:db8::1]:80")], "2001:db8::1"),
+    "mapped": ("::ffff:10.0.0.1", [("x-forwarded-for", "::ffff:1.1.1.1")], "1.1.1.1"),
+    "no address": ("10.0.0.1", [("x-forwarded-for", "1.1.1.1, unknown")], "10.0.0.1"),
+    "nothing between commas": ("10.0.0.1", [("x-forwarded-for", "1.1.1.1,")], "10.0.0.1"),
+    "standard": ("10.0.0.1", [("forwarded", "for=1.1.1.1;proto=https;by=10.0.0.1")], "1.1.1.1"),
+    "standard, forged": ("10.0.0.1", [("forwarded", "for=9.9.9.9, For=1.1.1.1")], "1.1.1.1"),
+    "standard, IPv6": ("10.0.0.1", [("forwarded", 'for="[2001:db8::1]:80"')], "2001:db8::1"),
+    "standard, by two": (
+        "10.0.0.1",
+        [("forwarded", 'for="_a,b;c"'), ("forwarded", 'for=1.1.1.1, for="10.1.0.1:8"')],
+        "1.1.1.1",
+    ),
+    "standard, hidden": ("10.0.0.1", [("forwarded", "for=1.1.1.1, for=_hidden")], "10.0.0.1"),
+    "standard, without for": ("10.0.0.1", [("forwarded", "for=1.1.1.1, by=8.8.8.8")], "10.0.0.1"),
+    "an open quote": ("10.0.0.1", [("forwarded", 'for=9.9.9.9, for=", for=1.1.1.1')], "10.0.0.1"),
+    "both": (
+        "10.0.0.1",
+        [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=9.9.9.9")],
+        "10.0.0.1",
+    ),
+    "no address at all": ("", [("x-forwarded-for", "1.1.1.1")], ""),
+}
+
+
+@pytest.mark.parametrize("what", HOPS)
+def test_only_proxies_of_ours_are_believed(what: str) -> None:
+    peer, headers, visitor = HOPS[what]
+    raw = [(name.encode(), value.encode()) for name, value in headers]
+    assert Proxies(OURS).visitor(peer, Headers(raw=raw)) == visitor
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_visitors_behind_a_proxy_are_told_apart_if_it_is_named(trusted: bool) -> None:
+    """Who is not named may write what it likes: it is one visitor, and has one's sessions."""
+    proxies = ("127.0.0.1",) if trusted else ()
+    with (
+        BackgroundServer(app(limits=Limits(each=1), proxies=proxies)) as server,
+        Client(server.url, address="192.0.2.1") as one,
+    ):
+        one.start(hello("m", digest()))
+        with Client(server.url, address="198.51.100.1") as other:
+            if trusted:
+                other.start(hello("m", digest()))
+            else:
+                assert other.refusal()[1] == 4503
+        with Client(server.url, address="203.0.113.1, 192.0.2.9") as forger:
+            assert forger.refusal()[1] == 4503
+
+
+@pytest.mark.parametrize("name", ["proxy.example", "10.0.0.1/8", ""])
+def test_a_proxy_that_is_no_address(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--port", 0, "--trusted-proxy", name, "--json")
+    called = Called(capsys, "serve", bundle(), *given)
+    assert (called.code, called.json["error"]["code"]) == (2, "usage")

@@ -1,0 +1,205 @@
+"""The store fails, hangs, is late or comes back: tuning goes on, and no report is lost.
+
+The same tests run over SQLite and PostgreSQL (fixture `url`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from helpers.postgres import Cluster
+from tuning_client import Client, hello, report
+from tuning_site import digest
+from tuning_votes import counted, site, vote, who
+
+from tilewright.base.errors import (
+    StoreDown,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreVersion,
+)
+from tilewright.server import ledger
+from tilewright.server.session import Limits
+from tilewright.store import Store
+from tilewright.tuning.messages import Report
+
+
+class Broken(Store):
+    """A store whose calls fail while `error` is set."""
+
+    error: Exception | None = None
+
+    def submit(self, *given: Any) -> Any:
+        if self.error:
+            raise self.error
+        return super().submit(*given)
+
+    def standing(self, *given: Any) -> Any:
+        if self.error:
+            raise self.error
+        return super().standing(*given)
+
+
+ERRORS = [
+    StoreDown("down"),
+    StoreLocked("locked"),
+    StoreReadOnly("read-only"),
+    StoreFull("full"),
+    StoreVersion("newer"),
+    RuntimeError("a bug"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: str(e))
+def test_a_store_that_fails_disturbs_nothing_but_reports(
+    error: Exception, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "REST", 0.1)
+    store = Broken.open(url)
+    with store, site(url, store=lambda: store) as server:
+        with Client(server.url) as client:
+            store.error = error  # type: ignore[attr-defined]
+            offer = client.start(hello("m", digest())).kernels[0]
+            message = report(offer, {3: 1.4})
+            client.send(message)
+            assert client.ack(message.nonce).reason == "later"
+            client.want(2)
+            client.kernel()
+            client.kernel()
+            with urllib.request.urlopen(server.url + "/bundles/m/bundle.json") as answer:
+                assert answer.status == 200
+            store.error = None  # type: ignore[attr-defined]
+            again(client, message)
+        assert counted(url) == (1, 1)
+
+
+def again(client: Client, message: Report) -> None:
+    """Sends a report until it is stored, as clients do."""
+    for _ in range(100):
+        client.send(message)
+        if client.ack(message.nonce).accepted:
+            return
+        time.sleep(0.1)
+    raise AssertionError("it was never stored")
+
+
+def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
+    monkeypatch.setattr(ledger, "REST", 0.1)
+
+    class Slow(Store):
+        def submit(self, *given: Any) -> Any:
+            time.sleep(0.5)
+            return super().submit(*given)
+
+    with site(url, store=lambda: Slow.open(url)) as server, Client(server.url) as client:
+        offer = client.start(hello("m", digest())).kernels[0]
+        message = report(offer, {3: 1.4})
+        client.send(message)
+        assert client.ack(message.nonce).reason == "later"
+        client.want(1)
+        client.kernel()
+        # it was stored after all; sent again, it is not counted twice
+        monkeypatch.setattr(ledger, "PATIENCE", 20.0)
+        again(client, message)
+    assert counted(url) == (1, 1)
+
+
+def test_bye_waits_for_the_reports_before_it(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+
+    class Slow(Store):
+        def submit(self, *given: Any) -> Any:
+            time.sleep(0.3)
+            return super().submit(*given)
+
+    with site(url, store=lambda: Slow.open(url)) as server:
+        with Client(server.url) as client:
+            offers = client.start(hello("m", digest(), (0, 2, 3))).kernels
+            messages = [report(offer, {3: 1.4}) for offer in offers]
+            for message in messages:
+                client.send(message)
+            client.bye()
+            assert [client.ack(message.nonce).accepted for message in messages] == [True] * 3
+            assert client.closed() == 1000
+        assert counted(url) == (3, 3)
+
+
+def test_bye_does_not_wait_for_a_store_that_hangs(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    released = threading.Event()
+
+    class Hangs(Store):
+        def submit(self, *given: Any) -> Any:
+            released.wait(20)
+            return super().submit(*given)
+
+    limits = Limits(leaving=0.1)
+    with site(url, store=lambda: Hangs.open(url), limits=limits) as server:
+        with Client(server.url) as client:
+            offer = client.start(hello("m", digest())).kernels[0]
+            client.send(report(offer, {3: 1.4}))
+            client.bye()
+            assert client.closed() == 1000
+        released.set()
+
+
+def test_postgres_is_killed_and_comes_back(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "REST", 0.1)
+    url = cluster.database()
+    with site(url) as server, Client(server.url, address=who(0)) as client:
+        offers = client.start(hello("m", digest(), (0, 2))).kernels
+        first, second = (report(offer, {3: 1.4}) for offer in offers)
+        client.send(first)
+        assert client.ack(first.nonce).accepted
+        cluster.kill()
+        try:
+            client.send(second)
+            assert client.ack(second.nonce).reason == "later"
+            client.want(1)
+            client.kernel()
+        finally:
+            cluster.start()
+        again(client, second)
+        again(client, first)
+    assert counted(url) == (2, 2)
+
+
+def test_a_server_may_start_before_its_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "REST", 0.1)
+    there = False
+
+    def opener() -> Store:
+        if not there:
+            raise StoreDown("not yet")
+        return Store.open(url)
+
+    with site(url, store=opener) as server, Client(server.url) as client:
+        offer = client.start(hello("m", digest())).kernels[0]
+        message = report(offer, {3: 1.4})
+        client.send(message)
+        assert client.ack(message.nonce).reason == "later"
+        there = True
+        again(client, message)
+    assert counted(url) == (1, 1)
+
+
+def test_the_servers_clock_goes_back(url: str) -> None:
+    """Reports are counted as before; the same visitor on the same day is still one voice."""
+    now = [1_800_000_000.0]
+    with site(url, store=lambda: Store.open(url, clock=lambda: now[0])) as server:
+        assert vote(server.url, 0, {3: 1.4}).accepted
+        now[0] -= 3 * 86_400
+        assert vote(server.url, 1, {3: 1.4}).accepted
+        assert vote(server.url, 1, {3: 1.4}).reason == "repeated"
+        now[0] += 3 * 86_400
+        assert vote(server.url, 0, {3: 1.4}).reason == "repeated"
+    assert counted(url) == (2, 2)

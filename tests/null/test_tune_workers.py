@@ -1,0 +1,140 @@
+"""Compile workers: a call that hangs ends in bounded time, typed, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from threading import Event
+from typing import Any
+
+import pytest
+from tuning_client import Client, hello
+from tuning_site import app, bundle, digest
+
+from tilewright.base.errors import TilewrightError
+from tilewright.bundle import open_bundle
+from tilewright.cli.workers import makers
+from tilewright.server import BackgroundServer, workshop
+from tilewright.server.workers import CompileTimeout, Workers
+from tilewright.targets.classes import CLASSES
+from tilewright.tuning.candidates import kernels_of, space_of
+
+LONG, SHORT = 60.0, 1.0
+
+
+def in_loop(work: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(LONG):
+            await work()
+
+    asyncio.run(bounded())
+
+
+def test_a_process_that_hangs_is_killed_and_replaced() -> None:
+    workers = Workers(makers(1).pool, 1, LONG)
+
+    async def work() -> None:
+        first = await workers.run(os.getpid)
+        assert await workers.run(os.getpid) == first
+        workers._seconds = SHORT
+        with pytest.raises(CompileTimeout, match="come to an end") as caught:
+            await workers.run(time.sleep, 3600)
+        assert caught.value.facts == {"function": "sleep", "seconds": SHORT}
+        workers._seconds = LONG
+        assert await workers.run(os.getpid) != first
+        await gone(first)
+        workers.close()
+        with pytest.raises(TilewrightError, match="server ends"):
+            await workers.run(os.getpid)
+
+    in_loop(work)
+
+
+async def gone(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.kill(process, 0)
+            await asyncio.sleep(0.01)
+
+
+def test_others_go_on_beside_one_that_hangs_and_behind_it() -> None:
+    released = Event()
+    workers = Workers(makers(0).pool, 2, SHORT)
+
+    async def work() -> None:
+        hangs = asyncio.ensure_future(workers.run(released.wait, LONG))
+        assert [await workers.run(abs, -n) for n in range(20)] == list(range(20))
+        assert not hangs.done()
+        both = [asyncio.ensure_future(workers.run(released.wait, LONG)) for _ in range(3)]
+        waiting = [asyncio.ensure_future(workers.run(abs, -n)) for n in range(4)]
+        assert await asyncio.gather(*waiting) == list(range(4))
+        found = await asyncio.gather(hangs, *both, return_exceptions=True)
+        assert [type(error) for error in found] == [CompileTimeout] * 4
+        assert await workers.run(abs, -9) == 9
+
+    try:
+        in_loop(work)
+    finally:
+        released.set()
+
+
+def test_an_error_of_the_function_is_its_own() -> None:
+    workers = Workers(makers(0).pool, 1, LONG)
+
+    def fails(error: Exception) -> None:
+        raise error
+
+    async def work() -> None:
+        for error in (ValueError("a bug"), TimeoutError("its own")):
+            with pytest.raises(type(error), match=str(error)):
+                await workers.run(fails, error)
+
+    in_loop(work)
+
+
+def test_a_candidate_that_never_comes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workshop, "MAKING", SHORT)
+    real, released = makers(0), Event()
+    space = space_of(kernels_of(open_bundle(bundle()))[0], CLASSES["wasm-x86-relaxed-32k"])
+    bad = space.order[3]
+
+    def built(kernel: Any, schedule: Any, variant: str) -> Any:
+        if schedule == space.schedules[bad]:
+            released.wait(LONG)
+        return real.built(kernel, schedule, variant)
+
+    with BackgroundServer(app(makers=replace(real, built=built))) as server:
+        for _ in range(2):  # the second one need not wait
+            with Client(server.url) as client:
+                client.start(hello("m", digest(), (0,)))
+                found = {m.candidate for m in client.all_of(1)}
+            assert found == set(space.order) - {bad}
+        released.set()
+
+
+def test_a_space_that_never_comes_ends_that_session_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workshop, "MAKING", SHORT)
+    real, released = makers(0), Event()
+    calls = []
+
+    def space(kernel: Any, device: str, objective: Any) -> Any:
+        if objective == "scratch":
+            calls.append(kernel)
+            released.wait(LONG)
+        return real.space(kernel, device, objective)
+
+    with BackgroundServer(app(makers=replace(real, space=space))) as server:
+        for _ in range(3):
+            with Client(server.url) as client:
+                client.send(hello("m", digest(), (0,), objective="scratch"))
+                assert client.refusal()[1] == 4500
+            with Client(server.url) as client:
+                client.start(hello("m", digest(), (0,)))
+                client.want(1)
+                client.kernel()
+        assert len(calls) == 1, "it is left alone for a while"
+        released.set()

@@ -1,0 +1,50 @@
+"""A site with a store, and visitors that vote, for tests of reports.
+
+Input: URL of a store; who votes, for what.  Output: a running server; its answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuning_client import Client, hello, report
+from tuning_site import app, bundle, digest
+
+from tilewright.bundle import open_bundle
+from tilewright.server import BackgroundServer
+from tilewright.store import Store
+from tilewright.targets.classes import CLASSES
+from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.messages import Ack
+
+SECRET = "secret of the tests"
+
+
+def site(url: str, **tuning: Any) -> BackgroundServer:
+    given = {"store": lambda: Store.open(url), "secret": SECRET}
+    return BackgroundServer(app(**(given | tuning)))
+
+
+def who(number: int) -> str:
+    """An address in a network of its own."""
+    return f"10.{number >> 8}.{number & 255}.1"
+
+
+def counted(url: str) -> tuple[int, int]:
+    with Store.open(url) as store:
+        stats = store.stats()
+    return stats.reports, stats.counted
+
+
+def vote(server: str, number: int, ratios: dict[int, float], **changes: Any) -> Ack:
+    """One visitor: tries nothing and reports."""
+    with Client(server, address=who(number)) as client:
+        offer = client.start(hello("m", digest(), **changes)).kernels[0]
+        message = report(offer, ratios)
+        client.send(message)
+        return client.ack(message.nonce)
+
+
+def space() -> Any:
+    kernel = kernels_of(open_bundle(bundle()))[0]
+    return space_of(kernel, CLASSES["wasm-x86-relaxed-32k"])
