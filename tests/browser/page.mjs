@@ -302,6 +302,16 @@ const SCENARIOS = {
     return { right, same: into === y && fresh !== y, codes, outcomes, kept: y.every((value) => value === 3) };
   }, size),
 
+  /** Times `engine` after the array of its last run went to somebody else; then runs it again. */
+  givenAway: ({ page }, { size }) => page.evaluate(async (size) => {
+    const { engine, spied } = globalThis;
+    const x = new Float32Array(size).fill(1.5);
+    await engine.run({ x });
+    structuredClone(x, { transfer: [x.buffer] });
+    const outcomes = [await spied.outcome(engine.time({ runs: 2 })), await spied.outcome(engine.profile({ runs: 1 }))];
+    return [...outcomes, await spied.outcome(engine.run({ x: new Float32Array(size) }))];
+  }, size),
+
   /** Runs of `engine`, x - z, with inputs in their own places, in each other's, and held back. */
   inPlace: ({ page }, { isolated }) => page.evaluate(async (isolated) => {
     const { engine, spied } = globalThis;
