@@ -72,6 +72,16 @@ def test_a_helper_that_dies_in_mid_run(visit: Visit, library: Library) -> None:
     assert found["workers"] == 3 + 3
 
 
+@pytest.mark.parametrize("how", ["kill", "error", "dispose"])
+def test_the_end_is_told_once(visit: Visit, library: Library, how: str) -> None:
+    """Whoever works beside the engine, as a tuner does, must learn that there is none any more."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("linear"), "inputs": {"x": [1] * 96}}
+        found = page.do("endsOf", **ask, how=how)
+    assert found == {"ends": 1, "later": "disposed" if how == "dispose" else "host"}
+
+
 def test_preempting_between_tiles(visit: Visit, library: Library) -> None:
     with serving({"busy": library.path("busy")}) as site:
         page = visit(site.blank)
