@@ -7,8 +7,6 @@ import { EngineError, requireCount } from './errors.js';
 /** i32.const x, i8x16.splat @param {number} x */
 const splat = (x) => [0x41, x, 0xfd, 0x0f];
 const ZERO = splat(0);
-const I8X16_POPCNT = [0xfd, 0x62];
-const F32X4_RELAXED_MADD = [0xfd, 0x85, 0x02];
 const I16X8_RELAXED_DOT = [0xfd, 0x92, 0x02];
 const I16X8_EXTRACT_0 = [0xfd, 0x18, 0];
 const V128 = 0x7b;
@@ -57,8 +55,8 @@ export function probeHost() {
   const isolated = globalThis.crossOriginIsolated === true;
   const cores = navigator.hardwareConcurrency || 1;
   return {
-    simd: validates([...ZERO, ...I8X16_POPCNT]),
-    relaxed_simd: validates([...ZERO, ...ZERO, ...ZERO, ...F32X4_RELAXED_MADD]),
+    simd: validates([...ZERO, 0xfd, 0x62]), // i8x16.popcnt
+    relaxed_simd: validates([...ZERO, ...ZERO, ...ZERO, 0xfd, 0x85, 0x02]), // f32x4.relaxed_madd
     dot_u8: dotIsUnsigned(),
     registers: nanIsNegative() ? 15 : 32,
     isolated,

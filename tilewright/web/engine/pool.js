@@ -27,7 +27,8 @@ export function makePool() {
       const helper = { port, able: false, told: false, answer: Promise.withResolvers(), gone: Promise.withResolvers() };
       port.onmessage = ({ data: { version, problem } }) => {
         if (version !== setup?.version) return; // of the setup of before
-        Object.assign(helper, { able: !problem, told: false });
+        helper.able = !problem;
+        helper.told &&= !helper.able;
         helper.answer.resolve(problem);
         pool.tell(helper);
       };

@@ -250,7 +250,7 @@ export type Helper = {
   port: MessagePort;
   /** It has taken on the setup of now. */
   able: boolean;
-  /** It may be inside of `serve`, perhaps with an older setup. */
+  /** It was told to serve, and has taken on no setup since: it may be inside of `serve`, with an older one. */
   told: boolean;
   /** To the setup of now: what keeps it from serving, or ''. */
   answer: PromiseWithResolvers<string>;
