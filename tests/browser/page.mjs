@@ -197,19 +197,27 @@ const SCENARIOS = {
     };
   }, url, inputs, times),
 
-  /** One engine after the other; the page itself keeps none. */
-  manyLoads: ({ page }, { url, inputs, times }) => page.evaluate(async (url, given, times) => {
+  /** One engine after the other, with another kernel; every second one dies.  The page keeps them all, as some pages do. */
+  manyLoads: ({ page }, { url, input, change, times }) => page.evaluate(async (url, input, sent, times) => {
     const { load } = await import(new URL('/engine/engine.js', location.href).href);
-    const { outcome, filled } = globalThis.spied;
+    const { outcome, workers } = globalThis.spied;
+    const kept = globalThis.kept ??= [];
+    const change = await globalThis.tuning.changeOf(sent);
     const outcomes = [];
     for (let time = 0; time < times; time++) {
+      const first = workers.length;
       outcomes.push(await outcome(load(url).then(async (/** @type {any} */ engine) => {
-        await engine.run(filled(given));
-        engine.dispose();
+        kept.push(engine);
+        await engine.swap([change]);
+        await engine.run({ [input]: engine.input(input) });
+        const ended = new Promise((resolve) => (engine.onjob = (/** @type {number} */ open) => open < 0 && resolve(null)));
+        if (time % 2) workers[first].terminate();
+        else engine.dispose();
+        await ended;
       })));
     }
     return outcomes;
-  }, url, inputs, times),
+  }, url, input, change, times),
 
   /** Holds a run of `engine` back for a while. */
   preempt: ({ page }, { inputs }) => page.evaluate(async (given) => {

@@ -12,6 +12,7 @@ from .conftest import Load, Visit
 from .driver import Driver
 from .serving import serving
 from .test_run import normal, sentence
+from .test_swap import kernels
 
 BUSY = {"x": 1024 * 1024}
 
@@ -112,10 +113,11 @@ def test_hidden_page(visit: Visit, library: Library) -> None:
 @pytest.mark.slow
 def test_many_models_one_after_the_other(visit: Visit, library: Library) -> None:
     """V8 reserves 8 GiB of addresses for every memory and stops at 1 TiB: those of closed engines
-    must go in time."""
+    must go in time, however they ended, and even if the page still has their engines."""
     with serving({"linear": library.path("linear")}) as site:
-        ask = {"url": site.bundle("linear"), "inputs": {"x": [1] * 96}}
         page = visit(site.blank)
+        change = kernels(page, site, library, "linear").wrong("value", 0)
+        ask = {"url": site.bundle("linear"), "input": "x", "change": change}
         for _ in range(6):
             assert page.do("manyLoads", **ask, times=25) == ["done"] * 25
 
