@@ -119,7 +119,7 @@ function makeEngine(link, info, manifest, nearby, near) {
         // The page may not wait, as a run that is held back does, and must breathe.
         const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);
-        last = { plan, tensors };
+        last = disposed ? null : { plan, tensors };
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
         engine.onjob(open, plan, milliseconds);
         // The caller may use its arrays again.
