@@ -226,9 +226,9 @@ def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: lis
 
 
 @pytest.mark.parametrize("after", ["", "start", "latency", "trial"])
-@pytest.mark.parametrize("how", ["dispose", "abort"])
+@pytest.mark.parametrize("how", ["dispose", "death", "abort"])
 def test_the_end_in_mid_session(visit: Visit, library: Library, how: str, after: str) -> None:
-    """Tuning ends with what it has; an engine that was not disposed works on."""
+    """Tuning ends with what it has; an engine that is still there works on."""
     with serving({"linear": library.path("linear")}) as site:
         page = visit(site.blank)
         known = kernels(page, site, library, "linear")
@@ -239,7 +239,7 @@ def test_the_end_in_mid_session(visit: Visit, library: Library, how: str, after:
     assert found["closed"]
     assert found["types"][-1] == "end"
     assert found["rounds"] <= 1
-    assert found["later"] == ("disposed" if how == "dispose" else "done")
+    assert found["later"] == {"dispose": "disposed", "death": "host", "abort": "done"}[how]
     if how == "abort":
         np.testing.assert_allclose(found["found"], found["before"], 1e-5, 1e-5)
 

@@ -151,6 +151,148 @@ export const TUNING = {
     return { all, back: data.every((value) => value !== mark), workers: workers.length - count };
   }, url, inputs, change, mark),
 
+  /**
+   * Swaps while the last worker of the pool is dead before it said a word (`stillborn`), `dies`, or is `deaf`;
+   * gives the outcomes of the swaps, the values of all results, and whether it took part when it had none or all of its messages.
+   */
+  swapsInTrouble: ({ page }, { url, inputs, changes, how }) => page.evaluate(async (url, given, sent, how) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const { workers, outcome } = spied;
+    const LAST = 2;
+    const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    let deaf = false;
+    let stillborn = false;
+    const held = [];
+    // Stands between the engine's worker and the last one of the pool.
+    globalThis.Worker = class extends Worker {
+      constructor(/** @type {[any, any]} */ ...parts) {
+        super(...parts);
+        if (stillborn) this.terminate();
+      }
+
+      postMessage(/** @type {any} */ message, /** @type {any} */ transfer) {
+        if (message.number !== LAST) return super.postMessage(message, transfer);
+        const { port1, port2 } = new MessageChannel();
+        message.port.onmessage = ({ data }) => {
+          if (deaf) held.push(() => port2.postMessage(data));
+          else port2.postMessage(data);
+        };
+        port2.onmessage = ({ data }) => message.port.postMessage(data);
+        return super.postMessage({ ...message, port: port1 }, [port1]);
+      }
+    };
+    const inputs = spied.filled(given);
+    const [first, second, third] = await Promise.all(sent.map((/** @type {any} */ change) => tuning.changeOf(change)));
+    const engine = await load(url, { threads: LAST + 1 });
+    const run = async () => [...new Set((await engine.run(inputs)).outputs.y.data)];
+    const tickets = () => Atomics.load(new Int32Array(engine.parts.memory.buffer), 512 + 16 * LAST + 1);
+    const outcomes = [await outcome(engine.swap([first]))];
+    const values = [await run()];
+    if (how === 'stillborn') {
+      stillborn = true;
+      workers[LAST].terminate();
+      while (workers.length < LAST + 2) await sleep(10);
+      stillborn = false;
+    } else deaf = true;
+    const swapping = outcome(engine.swap([second]));
+    if (how === 'dies') {
+      await sleep(100);
+      workers[LAST].terminate();
+      deaf = false;
+    }
+    outcomes.push(await swapping);
+    const before = tickets();
+    values.push(await run());
+    outcomes.push(await outcome(engine.swap([third])));
+    values.push(await run());
+    const idle = tickets() === before;
+    deaf = false;
+    held.forEach((hear) => hear());
+    let last;
+    const seen = tickets();
+    do values.push(last = await run());
+    while (how !== 'stillborn' && tickets() === seen);
+    outcomes.push(await outcome(engine.swap([{ spec: first.spec, module: null }])));
+    return { outcomes, values, idle, last, back: await run() };
+  }, url, inputs, changes, how),
+
+  /** Swaps while runs are held back, again and again; gives what came of it, and the values of the runs after each. */
+  swapsWhileHeld: ({ page }, { url, inputs, changes }) => page.evaluate(async (url, given, sent) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const inputs = spied.filled(given);
+    const engine = await load(url, { threads: 3 });
+    const found = [];
+    for (const change of await Promise.all(sent.map((/** @type {any} */ one) => tuning.changeOf(one)))) {
+      await engine.run(inputs);
+      engine.preempt(true);
+      const swapped = await spied.outcome(engine.swap([change]));
+      const run = engine.run(inputs);
+      const held = await Promise.race([run.then(() => false), new Promise((resolve) => setTimeout(resolve, 50, true))]);
+      engine.preempt(false);
+      found.push({ swapped, held, values: [...new Set((await run).outputs.y.data)] });
+    }
+    return { found, workers: spied.workers.length };
+  }, url, inputs, changes),
+
+  /** Runs with a kernel that traps, then with the bundle's own again. */
+  swapInTrap: ({ page }, { url, inputs, change, options = {} }) => page.evaluate(async (url, given, sent, options) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const inputs = spied.filled(given);
+    const engine = await load(url, options);
+    const before = (await engine.run(inputs)).outputs.y.data;
+    await engine.swap([await tuning.changeOf(sent)]);
+    const error = await engine.run(inputs).catch((thrown) => JSON.parse(JSON.stringify(thrown)));
+    await engine.swap([{ spec: sent.spec, module: null }]);
+    const after = (await engine.run(inputs)).outputs.y.data;
+    return { error, same: after.every((value, at) => value === before[at]) };
+  }, url, inputs, change, options),
+
+  /** Disposes the engine while it swaps, with runs before and after; gives the outcomes. */
+  swapThenDispose: ({ page }, { url, inputs, change }) => page.evaluate(async (url, given, sent) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const inputs = spied.filled(given);
+    const change = await tuning.changeOf(sent);
+    const found = [];
+    for (const wait of [0, 1, 5, 20]) {
+      const engine = await load(url, { threads: 2 });
+      const jobs = [engine.run(inputs), engine.swap([change])];
+      await jobs[0];
+      jobs.push(engine.run(inputs));
+      await new Promise((resolve) => setTimeout(resolve, wait));
+      engine.dispose();
+      jobs.push(engine.swap([change]));
+      found.push(await Promise.all(jobs.map(spied.outcome)));
+    }
+    return found;
+  }, url, inputs, change),
+
+  /** How often `onjob` says that the engine ended: its worker dies, or it is disposed, or both. */
+  endsOf: ({ page }, { url, inputs, how }) => page.evaluate(async (url, given, how) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { workers, outcome, filled } = globalThis.spied;
+    const engine = await load(url);
+    const told = [];
+    let end = () => {};
+    const ended = new Promise((resolve) => (end = () => resolve(null)));
+    engine.onjob = (open) => {
+      told.push(open);
+      if (open < 0) end();
+    };
+    await engine.run(filled(given));
+    if (how === 'kill') workers[0].terminate();
+    if (how === 'error') workers[0].dispatchEvent(new ErrorEvent('error', { message: 'out of memory', cancelable: true }));
+    if (how === 'dispose') engine.dispose();
+    await ended;
+    const later = await outcome(engine.run(filled(given)));
+    engine.dispose();
+    engine.dispose();
+    return { ends: told.filter((open) => open < 0).length, later };
+  }, url, inputs, how),
+
   /** Tunes with a list of kernels, and runs the model before and after. */
   tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered) => {
     const { tuning, spied } = globalThis;
@@ -206,10 +348,11 @@ export const TUNING = {
     // in the middle of what comes next
     await new Promise((resolve) => setTimeout(resolve, 15));
     if (how === 'dispose') engine.dispose();
+    else if (how === 'death') spied.workers[0].terminate();
     else stop.abort();
     const summary = await tuned;
     const ended = { types: events.map(({ type }) => type), rounds: summary.rounds, closed: source.log.closed };
-    if (how === 'dispose') return { ...ended, later: await spied.outcome(engine.run(inputs)) };
+    if (how !== 'abort') return { ...ended, later: await spied.outcome(engine.run(inputs)) };
     const [found] = tuning.plain((await engine.run(inputs)).outputs);
     return { ...ended, later: 'done', before, found };
   }, url, kernels, inputs, how, after),
