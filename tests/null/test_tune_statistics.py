@@ -180,7 +180,7 @@ console.log(JSON.stringify({
   orders: [await orders(1), await orders(2), await orders(5)],
   always: await broken(1), often: await broken(2), seldom: await broken(4),
 }));
-"""
+"""  # noqa: E501
 )
 
 

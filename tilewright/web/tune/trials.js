@@ -144,13 +144,18 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         given = read(facts);
         taken = given.buffers.reduce((sum, { bytes: of, real }) => sum + (real ? of : SETS * of), 0);
         let sum = taken;
-        for (const [old, held] of [...told].reverse()) if ((sum += held) > HELD) forget.push(old);
+        for (const [old, held] of [...told].reverse()) {
+          if (sum + held > HELD) forget.push(old);
+          else sum += held;
+        }
         forget.forEach((old) => told.delete(old));
       }
       try {
         // Weights are large: they go there once, and are not copied for it.
         const moved = (given?.buffers ?? []).flatMap(({ real }) => (real ? [real.buffer] : []));
         const outcome = await request('attempt', { ...work, forget, facts: given }, moved);
+        // The latest one is the last to be forgotten.
+        told.delete(spec);
         told.set(spec, taken);
         return outcome;
       } catch (error) {
