@@ -109,9 +109,12 @@ export async function inputsOf({ buffers, spec }, set) {
   return inputs;
 }
 
-/** Inputs as the set has them, and an output that nobody has written. @param {string} set */
+/** Inputs as the set has them; an output and scratch memory that nobody has written. @param {string} set */
 export async function begin(set) {
   const { addresses, facts, sets } = /** @type {Tune.Loaded} */ (loaded);
+  // What the last kernel left there may be what this one forgot to make.
+  const own = bytesAt(scratch.address, scratch.bytes);
+  await inPieces(scratch.bytes, PIECE, (from, to) => own.fill(UNWRITTEN.float, from, to));
   for (const [number, { bytes, dtype }] of facts.buffers.entries()) {
     const place = bytesAt(addresses[number], bytes);
     const given = sets[set].inputs[number];

@@ -121,6 +121,8 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
   const spent = () => workedUntilNow() - start;
   let prepared = 0;
   const outcome = (/** @type {Tune.Found} */ found) => ({ milliseconds: spent(), prepared, resolution: finest, ...found });
+  // Not even the first piece of work, while a run waits.
+  await breathe();
   for (const old of forget) [states, told].forEach((map) => map.delete(old));
   if (given) told.set(spec, given);
   const facts = /** @type {Tune.Facts} */ (told.get(spec));
