@@ -24,7 +24,6 @@ globalThis.Worker = class {
   constructor(url, options) {
     if (acts.refuse) throw new Error('no workers here');
     this.heard = [];
-    this.moved = [];
     this.ended = false;
     this.listeners = {};
     workers.push(this);
@@ -33,9 +32,8 @@ globalThis.Worker = class {
   addEventListener(name, listener) { this.listeners[name] = listener; }
   say(data) { if (!this.ended) this.listeners.message({ data }); }
   terminate() { this.ended = true; }
-  postMessage(data, moved = []) {
+  postMessage(data) {
     this.heard.push(data);
-    this.moved.push(...moved);
     const act = acts[data.kind ?? 'pause'];
     const answer = { id: data.id, value: { verdict: 'same' } };
     if (act) act(this, data, answer);
@@ -130,7 +128,7 @@ seen.closed = await (async () => {
   return [await first, await outcome(one.attempt(work(1)))];
 })();
 
-// Memory: weights are moved and told once; large kernels are forgotten; so is a large worker.
+// Memory: facts are told once; large kernels are forgotten; so is a large worker.
 acts = {};
 {
   const one = trials();
@@ -138,7 +136,6 @@ acts = {};
   const facts = () => ({ buffers: [{ bytes: 8, real: null }, real(64)] });
   await one.attempt(work(1, 72, { facts }));
   await one.attempt(work(1, 72, { facts }));
-  seen.moved = workers.at(-1).moved.length;
   seen.told = workers.at(-1).heard.filter(({ kind }) => kind === 'attempt').map(({ params }) => params.facts !== null);
   await one.attempt(work(2, 80 << 20));
   await one.attempt(work(3, 80 << 20));
@@ -193,8 +190,7 @@ def test_closed_trials_end_at_once() -> None:
     assert [f["code"] for f in found()["closed"]] == ["disposed", "disposed"]
 
 
-def test_weights_are_moved_and_told_once() -> None:
-    assert found()["moved"] == 1
+def test_facts_are_told_once() -> None:
     assert found()["told"] == [True, False]
 
 

@@ -163,7 +163,7 @@ export async function runAll(runner, shuffled) {
   }
 }
 
-/** The first input that is not what the set has, or 0. @param {(Tune.Bytes | null)[]} inputs */
+/** The first input that is not what the set has, or 0. @param {(Uint8Array | null)[]} inputs */
 async function changedInput(inputs) {
   const { addresses } = /** @type {Tune.Loaded} */ (loaded);
   let changed = 0;
@@ -177,10 +177,10 @@ async function changedInput(inputs) {
   return changed;
 }
 
-/** Equal bytes, both at multiples of four, compared as words. @type {Tune.Same} */
+/** Equal bytes, compared as words where they can be. @type {Tune.Same} */
 function same(a, b) {
-  const words = a.length >> 2;
-  const [x, y] = [a, b].map(({ buffer, byteOffset }) => new Uint32Array(buffer, byteOffset, words));
+  const words = (a.byteOffset | b.byteOffset) % 4 ? 0 : a.length >> 2;
+  const [x, y] = [a, b].map(({ buffer, byteOffset }) => new Uint32Array(buffer, words && byteOffset, words));
   for (let at = 0; at < words; at++) if (x[at] !== y[at]) return false;
   for (let at = words * 4; at < a.length; at++) if (a[at] !== b[at]) return false;
   return true;

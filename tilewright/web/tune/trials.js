@@ -6,7 +6,7 @@ import { EngineError } from '../engine/errors.js';
 
 /** Bytes of inputs and results that the worker keeps for kernels it knows. */
 const HELD = 256 * 2 ** 20;
-/** Sets of inputs, with a result each: weights are the same in all of them. */
+/** Sets of inputs, with a result each; weights are read where the model has them. */
 const SETS = 3;
 /** Bytes that a worker may have used without need, and trials after which it is exchanged for that. */
 const SPARE = 64 * 2 ** 20;
@@ -47,12 +47,12 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   const gone = () => new EngineError('disposed', 'The trials were closed', 'Begin a new tuning run');
 
   /** @type {Tune.Request} */
-  const request = (kind, params, moved = []) => new Promise((resolve, reject) => {
+  const request = (kind, params) => new Promise((resolve, reject) => {
     if (!worker) throw gone();
     const id = next++;
     open = { id, resolve, reject };
     silent = looks = 0;
-    worker.postMessage({ id, kind, params }, moved);
+    worker.postMessage({ id, kind, params });
   });
 
   /** The worker is of no use any more; the next request starts another. @param {unknown} error */
@@ -142,7 +142,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       let taken = told.get(spec) ?? 0;
       if (!taken) {
         given = read(facts);
-        taken = given.buffers.reduce((sum, { bytes: of, real }) => sum + (real ? of : SETS * of), 0);
+        taken = given.buffers.reduce((sum, { bytes: of, real }) => sum + (real ? 0 : SETS * of), 0);
         let sum = taken;
         for (const [old, held] of [...told].reverse()) {
           if (sum + held > HELD) forget.push(old);
@@ -151,9 +151,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         forget.forEach((old) => told.delete(old));
       }
       try {
-        // Weights are large: they go there once, and are not copied for it.
-        const moved = (given?.buffers ?? []).flatMap(({ real }) => (real ? [real.buffer] : []));
-        const outcome = await request('attempt', { ...work, forget, facts: given }, moved);
+        const outcome = await request('attempt', { ...work, forget, facts: given });
         // The latest one is the last to be forgotten.
         told.delete(spec);
         told.set(spec, taken);

@@ -126,8 +126,8 @@ export type Buffer = {
   limit: number;
   /** Elements are indices below this; 0: they are none. */
   extent: number;
-  /** What the model has here, if it is a weight and its memory can be read. */
-  real: Bytes | null;
+  /** The model's own memory, if this is a weight and memory is shared. */
+  real: Uint8Array | null;
 };
 export type Facts = {
   spec: number; buffers: Buffer[]; scalars: number[]; slot: number; tiles: number; flops: number;
@@ -148,7 +148,7 @@ export type OpenSpecs = (engine: Engine.Engine) => Promise<OpenedSpecs>;
 export type Gathered = (data: any, extent?: number, found?: Map<number, number>) => Map<number, number>;
 export type Uniform = (seed: number) => () => number;
 export type NumbersOf = (buffer: Buffer, set: string, next: () => number) => (at: number) => number | bigint;
-export type Filled = (buffer: Buffer, set: string, seed: number) => Promise<Bytes>;
+export type Filled = (buffer: Buffer, set: string, seed: number) => Promise<Uint8Array>;
 export type Allowed = (wanted: any, dtype: string, rounds: boolean) => Promise<number>;
 export type Difference = (found: any, wanted: any, most: number) => Promise<string>;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
@@ -188,14 +188,14 @@ export interface Trials {
 }
 export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number }) => Trials;
 
-export type Request = (kind: string, params: object, moved?: Transferable[]) => Promise<any>;
+export type Request = (kind: string, params: object) => Promise<any>;
 
 // Inside the trial worker.
 
 export type Runner = { tiles: number; run: (first: number, last: number) => void };
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
 /** `allowed`: how far a result may be from what is wanted. */
-export type TrialSet = { inputs: (Bytes | null)[]; wanted: any; allowed: number };
+export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };
 export type Loaded = {
   facts: Facts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
   /** By name, what goes in and what the bundle's kernel makes of it. */
@@ -210,7 +210,7 @@ export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
 export type Lay = (facts: Facts) => Pick<Loaded, 'addresses' | 'words' | 'block' | 'canaries'>;
-export type InputsOf = (facts: Facts, set: string) => Promise<(Bytes | null)[]>;
+export type InputsOf = (facts: Facts, set: string) => Promise<(Uint8Array | null)[]>;
 export type Accept = (set: TrialSet) => Promise<TrialSet>;
 export type Pair = { first: number; second: number };
 /** `order`: which of the two comes first.  Pairs go through all parts, round after round. */
