@@ -115,6 +115,7 @@ seen.faults = {
   dead: await host({ open: () => {} }, {}, { patience: 100 }),
   within: await host({ attempt: fails }),
   silent: await host({ attempt: () => {} }),
+  post: await host({ attempt: () => { throw new Error('cannot be cloned'); } }),
   facts: await host({}, { facts: () => { throw new Error('torn'); } }),
   crash: await host({ attempt: (worker) => worker.listeners.error({ message: 'gone', preventDefault() {} }) }),
 };

@@ -18,7 +18,14 @@ const LOOK = 250;
 const OPENING = 8;
 const MOST = 30;
 
-class Hung extends Error {}
+/** The candidate hangs, as it seems after so many milliseconds. */
+class Hung extends Error {
+  /** @param {number} milliseconds @param {string} why */
+  constructor(milliseconds, why) {
+    super(why);
+    this.milliseconds = milliseconds;
+  }
+}
 
 /** @type {Tune.OpenTrials} */
 export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE }) {
@@ -52,7 +59,11 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     const id = next++;
     open = { id, resolve, reject };
     silent = looks = 0;
-    worker.postMessage({ id, kind, params });
+    try {
+      worker.postMessage({ id, kind, params });
+    } catch (error) {
+      end(failed(String(error), 'Tune again'));
+    }
   });
 
   /** The worker is of no use any more; the next request starts another. @param {unknown} error */
@@ -70,8 +81,9 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     const limit = Math.ceil(patience / LOOK);
     const quiet = ++silent > (heard ? 1 : OPENING) * limit;
     if (!quiet && ++looks <= MOST * limit) return;
-    const why = quiet ? `no sign of life for ${silent * LOOK / 1000} s` : `not done after ${looks * LOOK / 1000} s`;
-    end(trying ? new Hung(why) : failed(why, 'The device may be too busy, or lack memory: tune later'));
+    const spent = LOOK * (quiet ? silent : looks);
+    const why = `${quiet ? 'no sign of life for' : 'not done after'} ${spent / 1000} s`;
+    end(trying ? new Hung(spent, why) : failed(why, 'The device may be too busy, or lack memory: tune later'));
   }
 
   /** @param {MessageEvent} event */
@@ -158,7 +170,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         return outcome;
       } catch (error) {
         if (!(error instanceof Hung)) throw error;
-        return { verdict: 'hung', milliseconds: patience, prepared: 0, resolution: 0, why: error.message };
+        return { verdict: 'hung', milliseconds: error.milliseconds, prepared: 0, resolution: 0, why: error.message };
       }
     },
 
