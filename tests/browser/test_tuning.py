@@ -81,9 +81,11 @@ WRONG = {
     "nan": "wrong",
     "tile": "wrong",
     "trap": "trapped",
+    "deep": "trapped",
     "endless": "hung",
     "digest": "refused",
     "bytes": "refused",
+    "empty": "refused",
     "scratch": "refused",
 }
 

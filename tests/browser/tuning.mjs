@@ -316,6 +316,36 @@ export const TUNING = {
     }
   }, url, kernels, inputs, options, limits, lose, again, offered),
 
+  /**
+   * Candidates one after the other, by the trials themselves: no tuner.  `every`: milliseconds after which a pause
+   * begins or ends; `own`: a module in place of the bundle's code.
+   */
+  trials: ({ page }, { url, kernels, every = 0, own = '', options = {} }) => page.evaluate(async (url, kernels, every, own, options) => {
+    const { bytesOf } = globalThis.tuning;
+    const [{ load }, { openSpecs }, { openTrials }] = await Promise.all(['engine/engine.js', 'tune/specs.js', 'tune/trials.js']
+      .map((file) => import(new URL(`/${file}`, location.href).href)));
+    const engine = await load(url);
+    const specs = await openSpecs(engine);
+    const { manifest } = engine.parts;
+    const trials = openTrials({
+      code: own ? bytesOf(own).buffer : await specs.code(), slots: manifest.slots, bytes: 2 ** 26,
+      scratchBytes: manifest.memory.scratch_bytes, ...options,
+    });
+    const found = [];
+    for (const { spec, digest, tiles, module } of kernels) {
+      let on = false;
+      const timer = every && setInterval(() => trials.pause(on = !on), every);
+      const work = { judge: false, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), incumbent: null, margin: 1.01 };
+      const outcome = trials.attempt({ ...work, candidate: { digest, module: bytesOf(module), tiles } });
+      found.push(await outcome.then(({ module: _, ...rest }) => rest, (error) => JSON.parse(JSON.stringify(error))));
+      clearInterval(timer);
+      trials.pause(false);
+    }
+    trials.close();
+    engine.dispose();
+    return found;
+  }, url, kernels, every, own, options),
+
   /** Fills an input in place, tunes, and runs with what should still be there. */
   tuneBesideInputs: ({ page }, { url, kernels, inputs, earlier }) => page.evaluate(async (url, kernels, given, earlier) => {
     const { tuning, spied } = globalThis;

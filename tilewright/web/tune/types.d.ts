@@ -129,8 +129,8 @@ export type Buffer = {
   limit: number;
   /** Elements are indices below this; 0: they are none. */
   extent: number;
-  /** What the model has here, if it is a weight and its memory can be read. */
-  real: Bytes | null;
+  /** The model's own memory, if this is a weight and memory is shared. */
+  real: Uint8Array | null;
 };
 export type Facts = {
   spec: number; buffers: Buffer[]; scalars: number[]; slot: number; tiles: number; flops: number;
@@ -150,8 +150,10 @@ export type OpenedSpecs = {
 export type OpenSpecs = (engine: Engine.Engine) => Promise<OpenedSpecs>;
 export type Gathered = (data: any, extent?: number, found?: Map<number, number>) => Map<number, number>;
 export type Uniform = (seed: number) => () => number;
-export type Filled = (buffer: Buffer, set: string, seed: number) => Bytes;
-export type Difference = (found: any, wanted: any, dtype: string, rounds: boolean) => string;
+export type NumbersOf = (buffer: Buffer, set: string, next: () => number) => (at: number) => number | bigint;
+export type Filled = (buffer: Buffer, set: string, seed: number) => Promise<Uint8Array>;
+export type Allowed = (wanted: any, dtype: string, rounds: boolean) => Promise<number>;
+export type Difference = (found: any, wanted: any, most: number) => Promise<string>;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
 type Tried = {
   spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number;
@@ -171,7 +173,8 @@ export type Outcome = {
   ratio?: number; low?: number; high?: number;
   /** Of the incumbent and of the candidate. */
   times?: number[];
-  parts?: number; pairs?: number; discards?: number;
+  /** Of the last comparison; `lost`: pairs that were interrupted, or timed by a clock that jumped. */
+  parts?: number; pairs?: number; lost?: number;
   why?: string;
   /** If it is faster, or the kernel in use is refuted. */
   module?: WebAssembly.Module;
@@ -179,6 +182,7 @@ export type Outcome = {
   refuted?: string;
 };
 export interface Trials {
+  /** The verdict on a candidate.  Rejects with a `host` error where the trial itself failed: that says nothing of the candidate. */
   attempt(work: Work): Promise<Outcome>;
   /** Bytes of L1, or 0 if that is not clear. */
   l1(): Promise<number>;
@@ -187,14 +191,18 @@ export interface Trials {
 }
 export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number }) => Trials;
 
+export type Request = (kind: string, params: object) => Promise<any>;
+
 // Inside the trial worker.
 
 export type Runner = { tiles: number; run: (first: number, last: number) => void };
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
+/** `allowed`: how far a result may be from what is wanted. */
+export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };
 export type Loaded = {
   facts: Facts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
   /** By name, what goes in and what the bundle's kernel makes of it. */
-  sets: Record<string, { inputs: (Bytes | null)[]; wanted: any }>;
+  sets: Record<string, TrialSet>;
   /** Kernels that are warm, by digest; '' is the bundle's own. */
   known: Map<string, Runner>;
 };
@@ -203,10 +211,26 @@ export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
 export type Prepare = (facts: Facts, reference: Runner | null) => Promise<void>;
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
-export type Pair = { part: number; first: number; second: number };
+export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
+export type Lay = (facts: Facts) => Pick<Loaded, 'addresses' | 'words' | 'block' | 'canaries'>;
+export type InputsOf = (facts: Facts, set: string) => Promise<(Uint8Array | null)[]>;
+export type Accept = (set: TrialSet) => Promise<TrialSet>;
+export type Pair = { first: number; second: number };
+/** `order`: which of the two comes first.  Pairs go through all parts, round after round. */
+export type Pairs = { parts: number; long: boolean; measure: (part: number, order: number) => Promise<Pair | null> };
+export type PairsOf = (first: Runner, second: Runner, times: number[]) => Pairs;
+export type RoundsOf = (pairs: Pair[], parts: number, side: 'first' | 'second') => Float64Array;
 export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
-export type Compare = (first: Runner, second: Runner, times: number[], margin: number, over: (times?: number) => boolean) => Promise<Judgement & { parts: number; sure: boolean; pairs: number; discards: number }>;
+export type Compared = Judgement & { pairs: number; lost: number; undecided: boolean };
+/** Whether more than so many times the limit was spent. */
+export type Over = (times: number) => boolean;
+export type Compare = (pairs: Pairs, margin: number, over: Over) => Promise<Compared>;
+/** `overs`: of the first comparison and of both. */
+export type Contest = (pairs: Pairs, margin: number, overs: Over[]) => Promise<Compared & { verdict: Verdict }>;
 export type RunnerOf = (known: Kernel | null) => Promise<Runner>;
+export type Found = Partial<Outcome> & { verdict: Verdict };
+export type Question = (facts: Facts, runner: Runner, incumbent: Kernel | null) => Promise<{ wrong?: string; refuted?: string }>;
+export type Against = (runner: Runner, other: Runner, margin: number, overs: Over[]) => Promise<Found>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
