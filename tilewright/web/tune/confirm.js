@@ -7,12 +7,14 @@ import { changeOf } from './record.js';
 
 /** @type {Tune.Confirm} */
 export async function confirm(tools) {
-  const { changed, targets } = tools;
+  const { changed, targets, ledger } = tools;
   /** By plan: runs of one plan say nothing of another. @type {Map<number, number[]>} */
   const plans = new Map();
   for (const spec of changed.keys()) {
-    const { plan } = /** @type {Tune.Target} */ (targets.get(spec));
-    plans.set(plan, [...plans.get(plan) ?? [], spec]);
+    const target = targets.get(spec);
+    // It trapped meanwhile, or another tab was here.
+    if (!target || !ledger.winner(spec)) continue;
+    plans.set(target.plan, [...plans.get(target.plan) ?? [], spec]);
   }
   for (const specs of plans.values()) {
     if (!await slower(tools, specs)) continue;

@@ -44,17 +44,16 @@ export async function tune(engine, options) {
   const story = { rounds: 0, spent: 0, before: null, after: null, changed: new Map() };
   let summary = summaryOf(story);
   try {
-    for (;;) {
+    for (let again = false; !stop.signal.aborted; again = true) {
       const away = new AbortController();
       const ends = AbortSignal.any([stop.signal, away.signal]);
       const leave = () => away.abort();
-      const found = await alone(engine, ends, onEvent, () => session(engine, { budget, ...options, onEvent, leave, signal: ends, story })).catch(unlessOver(ends));
-      summary = found ?? summary;
-      if (!away.signal.aborted || stop.signal.aborted) break;
+      /** @type {(waited: boolean) => Promise<Tune.Summary>} */
+      const begin = (waited) => session(engine, { ...options, budget, onEvent, leave, signal: ends, story, anew: again || waited });
+      summary = await alone(engine, ends, onEvent, begin).catch(unlessOver(ends)) ?? summary;
+      if (!away.signal.aborted) break;
       // A page that is hidden for long makes room for another tab.
-      await shown(stop.signal).catch(unlessOver(stop.signal));
-      if (stop.signal.aborted) break;
-      onEvent({ type: 'resumed' });
+      await shown(stop.signal).then(() => onEvent({ type: 'resumed' }), unlessOver(stop.signal));
     }
   } finally {
     deaf();
@@ -76,11 +75,11 @@ async function session(engine, { onEvent, leave, signal, story, budget, absence,
 }
 
 /** @type {Tune.WorkOn} */
-async function work(engine, pace, { source, onEvent, signal, story, ...options }) {
+async function work(engine, pace, { source, onEvent, signal, story, anew, ...options }) {
   const { manifest } = engine.parts;
   const specs = await openSpecs(engine);
-  // A page that did not ask for them gets its winners now.
-  await pace.job(() => restore(engine), true);
+  // A page that did not ask for them gets its winners now, and whoever waited those of others.
+  await pace.job(() => restore(engine, anew), true);
   const record = await recall(engine);
   if (!record.about.length) record.about = await aboutKernels(engine);
   const ledger = openLedger(record, engine.info.digest);

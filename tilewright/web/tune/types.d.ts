@@ -285,7 +285,7 @@ export interface Pace {
 export type MakePace = (parts: {
   engine: Engine.Engine; budget: number; signal: AbortSignal; onEvent: (event: Event) => void; leave?: () => void; spent?: number; absence?: number;
 }) => Pace;
-export type Alone = <Value>(engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: () => Promise<Value>) => Promise<Value>;
+export type Alone = <Value>(engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: (waited: boolean) => Promise<Value>) => Promise<Value>;
 export type Sent = {
   header: Header; module: Bytes;
   /** What this device spent on making it. */
@@ -336,7 +336,8 @@ export type Tools = {
 export type Changed = { before: Winner | undefined; better: boolean };
 /** What goes on when a page comes back: rounds, milliseconds of tuning, latencies, kernels that nobody confirmed yet. */
 export type Story = { rounds: number; spent: number; before: number | null; after: number | null; changed: Map<number, Changed> };
-type InSession = Omit<Options, 'signal' | 'onEvent' | 'budget' | 'absence'> & { onEvent: (event: Event) => void; signal: AbortSignal; story: Story };
+/** `anew`: another tab may have found more. */
+type InSession = Omit<Options, 'signal' | 'onEvent' | 'budget' | 'absence'> & { onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
 export type WorkOn = (engine: Engine.Engine, pace: Pace, options: InSession) => Promise<Summary>;
 export type Rounds = (tools: Tools, line: Line, story: Story, options: Pick<Options, 'seconds' | 'rounds'> & { tell: (spec: number) => unknown; save: () => Promise<void> }) => Promise<void>;
