@@ -109,6 +109,14 @@ def test_a_step_that_cannot_run_alone_is_seen_in_its_plan() -> None:
     assert found["log"].count("plan") > 5
 
 
+def test_where_nothing_can_run_only_the_trial_counts() -> None:
+    """As with inputs of the page's last run that are wrong."""
+    found = adopted(1.3, trap="plan", alone=False)
+    assert found["stays"]
+    assert not found["better"]
+    assert confirmed(1.3, better=[], trap="plan")["winners"] == [[0, 2]]
+
+
 @pytest.mark.parametrize(("alone", "kind"), [(True, "step after"), (False, "plan after")])
 def test_a_kernel_that_traps_in_the_engine_goes(alone: bool, kind: str) -> None:
     found = adopted(0.5, alone=alone, trap=kind)

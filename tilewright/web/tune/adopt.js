@@ -25,22 +25,29 @@ export async function planTime(engine, pace, bucket, runs = 1) {
   return median(milliseconds);
 }
 
-/** What looks at a kernel in the engine: at its step, or at the whole plan where the step cannot run alone. @type {Tune.Looker} */
+/**
+ * What looks at a kernel in the engine: at its step, or at the whole plan where the step cannot run alone.  If the inputs of
+ * the page's last run let even that trap, there is nothing to look at: only the trial counts.
+ * @type {Tune.Looker}
+ */
 async function looker(engine, pace, { bucket, step, milliseconds, alone }) {
   const atStep = async () => {
     const { steps: [found] } = await pace.job(() => engine.profile({ bucket, runs: runsOf(milliseconds, LEAST_STEPS), only: [step] }));
     return found.milliseconds;
   };
-  try {
-    if (alone) return { look: atStep, first: await atStep() };
-  } catch (error) {
-    // What lies in the arena may be no number that the kernel takes.
-    if (codeOf(error) !== 'kernel-trap') throw error;
-  }
-  const whole = await planTime(engine, pace, bucket);
-  const look = () => planTime(engine, pace, bucket, runsOf(whole, 1));
-  return { look, first: await look() };
+  const atPlan = () => planTime(engine, pace, bucket, runs);
+  let runs = 1;
+  const first = alone ? await unlessTrapped(atStep()) : NaN;
+  if (first >= 0) return { look: atStep, first };
+  runs = runsOf(await unlessTrapped(atPlan()), 1);
+  return runs > 0 ? { look: atPlan, first: await atPlan() } : { look: async () => NaN, first: NaN };
 }
+
+/** NaN if a kernel trapped. @type {(time: Promise<number>) => Promise<number>} */
+const unlessTrapped = (time) => time.catch((error) => {
+  if (error?.code !== 'kernel-trap') throw error;
+  return NaN;
+});
 
 /** Swaps the change in; after a regress, or a failure half-way, `back` is in again. @type {Tune.Adopt} */
 export async function adopt(engine, pace, target, change, back) {
@@ -67,6 +74,7 @@ export async function adopt(engine, pace, target, change, back) {
 
 /**
  * Time of a plan without these kernels over its time with them, with an interval; they are in use before and after.
+ * NaN if the plan traps, as with some inputs of the page's last run.
  * The order changes from pair to pair, so that half of the swaps is enough.
  * @type {Tune.Together}
  */
@@ -76,7 +84,8 @@ export async function together(engine, pace, bucket, changes, backs) {
   /** @type {number[]} */
   const found = [];
   try {
-    const runs = runsOf(await planTime(engine, pace, bucket), 1);
+    const runs = runsOf(await unlessTrapped(planTime(engine, pace, bucket)), 1);
+    if (!(runs > 0)) return { ratio: NaN, low: NaN, high: NaN };
     for (let pair = 0; pair < PAIRS; pair++) {
       const times = [0, 0];
       for (const side of [inUse, 1 - inUse]) {
@@ -92,6 +101,3 @@ export async function together(engine, pace, bucket, changes, backs) {
   const { centre, low, high } = interval(found, SURE);
   return { ratio: Math.exp(centre), low: Math.exp(low), high: Math.exp(high) };
 }
-
-/** @param {unknown} error */
-const codeOf = (error) => /** @type {any} */ (error)?.code;

@@ -163,8 +163,8 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     const verdict = await attempt(sent);
     if (!verdict) continue;
     story.rounds++;
-    if (verdict === 'faster') await latency.look(story.rounds, false);
     if (!['same', 'slower'].includes(verdict) || story.rounds % KEEP_EVERY === 0) await save();
+    if (verdict === 'faster') await latency.look(story.rounds, false);
   }
   if (changed.size && pace.spent < 1000 * seconds) await confirm(tools);
   if (story.rounds) await latency.look(story.rounds);
