@@ -53,9 +53,11 @@ async function runs(count, length, gap) {
 
 /** Stretches of work: [from, to] in milliseconds. */
 const stretches = [];
+const resumed = [];
 let since = null;
 const trials = {
   pause(on) {
+    if (!on && since === null && time > 0) resumed.push(time);
     if (on && since !== null && time > since) stretches.push([since, time]);
     since = on ? null : (since ?? time);
   },
@@ -72,7 +74,7 @@ function begin(pace) {
 }
 function ended(more) {
   trials.pause(true);
-  console.log(JSON.stringify({ stretches, events, ...more }));
+  console.log(JSON.stringify({ stretches, resumed, events, ...more }));
 }
 """
 
@@ -155,10 +157,19 @@ def test_trials_go_on_some_time_after_a_run() -> None:
     assert 20 <= second - 130 <= 50
 
 
-@pytest.mark.parametrize("gap", [0, 1, 3])
-def test_runs_without_a_gap_keep_trials_away(gap: int) -> None:
-    script = "begin(make({ budget: 1 })); await runs(2000, 10, <gap>); ended();"
-    assert worked(run(script, gap=gap)) == 0
+@pytest.mark.parametrize(("length", "gap"), [(10, 0), (10, 3), (0.25, 0), (0.25, 0.25)])
+def test_runs_without_a_pause_feel_little(length: float, gap: float) -> None:
+    """A trial goes on, for some 2 ms into a run; fewer than one run in twenty can feel it."""
+    script = """
+    begin(make({ budget: 1 }));
+    await runs(<count>, <length>, <gap>);
+    ended({ count: <count> });
+    """
+    found = run(script, length=length, gap=gap, count=int(20_000 / (length + gap)))
+    times = len(found["resumed"])
+    assert times >= 40
+    assert times * (1 + 2 / (length + gap)) < found["count"] / 20
+    assert min(b - a for a, b in pairwise(found["resumed"])) >= 100
 
 
 @pytest.mark.parametrize("budget", [0.05, 1])

@@ -2,16 +2,16 @@
 // Input: what the engine and the page are doing, milliseconds that were spent.  Output: promises to wait for.
 //
 // After a run the next one often comes at once, and a trial would lie on its start.  So tuning waits until the page
-// has left the engine alone for `QUIET`.  A page that runs the model for each picture of a camera never does: of such
-// a page the gap behind one run in `EACH` is used.  Where runs leave no gap at all, tuning waits.
+// has left the engine alone for `QUIET`.  A page that runs the model for each picture of a camera, or on and on, never
+// does: such a page lends the gap behind one run in `EACH`, however short it is.
 
 /** Milliseconds without a run: more than a picture takes at 25 per second, less than a person notices. */
 const QUIET = 45;
-/** Milliseconds without such rest after which gaps are used, and how long a gap must have lasted until then. */
+/** Milliseconds without such rest after which gaps are lent. */
 const BUSY = 2000;
-const GAP = 4;
-/** Less than one run in twenty may feel it. */
+/** Runs and milliseconds from one such gap to the next: a trial rests some 2 ms after a run began, and fewer than one run in twenty may feel it. */
 const EACH = 24;
+const SPACE = 100;
 /** Milliseconds of work in one piece.  No more than one is saved up. */
 const PIECE = 50;
 /** Milliseconds after which states are looked at again, whatever was missed; a clock that jumps counts no more. */
@@ -88,8 +88,10 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
   let [open, own] = [0, 0];
   /** Milliseconds since the beginning, and when the clock was looked at. */
   let [elapsed, clock] = [0, performance.now()];
-  /** When the page last used the engine, when it last left it alone for `QUIET`, and how many gaps there were. */
-  let [active, calm, gaps] = [-Infinity, 0, 0];
+  /** When the page last used the engine, and when it last left it alone for `QUIET`. */
+  let [active, calm] = [-Infinity, 0];
+  /** Whether this gap is lent, when the last one was, and runs since then. */
+  let [lent, lentAt, since] = [false, 0, 0];
   /** Milliseconds of work that the budget allows now; once they are used up, a whole piece is waited for. */
   let [credit, resting] = [PIECE, false];
   /** Whether there is a trial, and whether it was told to rest. */
@@ -115,9 +117,8 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
   /** Milliseconds until tuning may go on, or until it is worth to look again; 0: now. */
   function rest() {
     if (open || isHidden()) return NAP;
-    const gap = elapsed - calm > BUSY && gaps % EACH === 0;
-    const left = active + (gap ? GAP : QUIET) - elapsed;
-    if (left > 0) return left;
+    const left = active + QUIET - elapsed;
+    if (left > 0 && !lent) return left;
     if (budget >= 1) return 0;
     resting = credit <= 0 || (resting && credit < PIECE);
     return resting ? (PIECE - credit) / budget : 0;
@@ -135,6 +136,13 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
       if (trying && budget < 1) wait = credit;
     }
     if (wait && (trying || waiting.length)) timer = setTimeout(look, Math.min(NAP, Math.ceil(wait)));
+  }
+
+  /** The page's last run has ended, or another began. */
+  function turned() {
+    active = elapsed;
+    lent = !open && ++since >= EACH && elapsed - calm > BUSY && elapsed - lentAt >= SPACE;
+    if (lent) [lentAt, since] = [elapsed, 0];
   }
 
   function seen() {
@@ -155,10 +163,7 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
     if (now < 0) return;
     tick();
     open = now;
-    if (!own || plan !== undefined) {
-      active = elapsed;
-      if (!open) gaps++;
-    }
+    if (!own || plan !== undefined) turned();
     if (plan !== undefined && milliseconds !== undefined) {
       latest = plan;
       runs.set(plan, [...runs.get(plan) ?? [], milliseconds].slice(-RECENT));
