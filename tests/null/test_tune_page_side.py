@@ -179,3 +179,48 @@ def test_classes_of_a_server_that_is_not_there(answer: str, code: str) -> None:
     found = run(SOCKET.replace("<answer>", answer))
     assert found["code"] == code
     assert not code or (found["name"] == "EngineError" and found["hint"])
+
+
+LOG = """
+const { bestOf, TuningLog } = await import('TUNE/../page/tuning_log.js');
+const log = new TuningLog();
+const kernel = { spec: 0, kind: 'k', shape: 's', node: 'n', share: 1, flops: 1, milliseconds: 1 };
+log.take({ type: 'start', class: 'c', kernels: [{ ...kernel, ...<kernel> }] });
+for (const event of <events>) log.take({ spec: 0, round: 1, mark: 'lite', schedule: '', ...event });
+const [slot] = log.slots.values();
+const change = slot.change && [slot.change.candidate, slot.change.gain];
+console.log(JSON.stringify({ best: bestOf(slot), change, changed: log.changed }));
+"""
+
+
+def tried(candidate: int, ratio: float, verdict: str = "slower") -> dict[str, Any]:
+    return {"type": "trial", "candidate": candidate, "ratio": ratio, "verdict": verdict}
+
+
+def swap(kind: str, candidate: int, ratio: float) -> dict[str, Any]:
+    return {"type": kind, "candidate": candidate, "ratio": ratio}
+
+
+def seen(*events: dict[str, Any], **kernel: Any) -> tuple[dict[int, float], Any]:
+    """What the page would show as a report's votes, and the kernel in use with its gain."""
+    found = run(LOG, events=events, kernel=kernel)
+    return {vote["candidate"]: vote["ratio"] for vote in found["best"]}, found["change"]
+
+
+def test_the_preview_shows_no_gain_that_was_rolled_back() -> None:
+    """At once after its looks, or at the session's end."""
+    at_once = [tried(3, 1.5), swap("rollback", 3, 0.8)]
+    assert seen(*at_once) == ({3: 0.8}, None)
+    adopted = [tried(3, 1.5, "faster"), swap("swap", 3, 1.5)]
+    assert seen(*adopted) == ({3: 1.5}, [3, 1.5])
+    assert seen(*adopted, swap("rollback", 3, 0.5)) == ({3: 0.75}, None)
+
+
+def test_the_preview_names_what_a_report_would() -> None:
+    first = {"candidate": 7, "schedule": "", "gain": 2.0, "moved": False}
+    assert seen(tried(3, 0.5), current=first) == ({7: 2.0, 3: 1.0}, [7, 2.0])
+    assert seen(current=first) == ({}, [7, 2.0])
+    assert seen(tried(3, 0.5), current=first | {"gain": 1, "moved": True})[0] == {}
+    events = [tried(n, 1 + n / 10) for n in range(1, 9)]
+    assert list(seen(tried(0, 0.5), *events, default=9)[0]) == [8, 7, 6, 5, 0]
+    assert list(seen(tried(0, 0.5), *events)[0]) == [8, 7, 6, 5, 4]

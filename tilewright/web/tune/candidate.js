@@ -26,20 +26,21 @@ export async function handle(tools, sent, round) {
   const old = ledger.winner(spec);
   const before = ledger.gain(spec);
   const outcome = await tryOne(tools, sent, judge);
-  const { ratio = NaN, low = NaN, high = NaN, milliseconds, refuted } = outcome;
+  const { milliseconds, refuted } = outcome;
   const put = outcome.verdict === 'faster' ? await takeIn(tools, sent, outcome, old) : null;
   const { verdict, why = '' } = put ?? outcome;
   const swapped = verdict === 'faster';
   const undone = put !== null && verdict === 'slower';
   // What the engine itself found slower is no better than what it would have replaced.
-  const over = before * (refuted ? 1 : undone ? Math.min(1, put.before / put.after) : ratio);
+  const { ratio = NaN, low = NaN, high = NaN } = undone ? { ratio: put.before / put.after } : refuted ? { ratio: 1 } : outcome;
+  const over = before * ratio;
   if (judge && RIGHT.includes(verdict)) ledger.agrees(spec);
   ledger.note(spec, candidate, verdict, over);
   if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
-  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio: refuted ? 1 : ratio, low, high, milliseconds, why });
+  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio, low, high, milliseconds, why });
   if (!refuted) source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
-  if (undone) onEvent({ type: 'rollback', spec, candidate, ratio: put.before / put.after });
+  if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
   return verdict;
 }
 
