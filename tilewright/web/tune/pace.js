@@ -9,8 +9,8 @@
 const QUIET = 45;
 /** Milliseconds without such rest after which gaps are lent. */
 const BUSY = 2000;
-/** Runs and milliseconds from one such gap to the next: a trial rests some 2 ms after a run began, and fewer than one run in twenty may feel it. */
-const EACH = 24;
+/** Runs and milliseconds from one such gap to the next: a trial rests some 2 ms after a run began, and of twenty runs less than one may feel it. */
+const EACH = 40;
 const SPACE = 100;
 /** Milliseconds of work in one piece.  No more than one is saved up. */
 const PIECE = 50;
