@@ -320,6 +320,20 @@ def test_page_says_what_is_wrong(visit: Visit, whole: Path, tmp_path: Path) -> N
     assert "--static" in found["state"] or "Check the URL" in found["state"]
 
 
+def test_a_folder_that_is_away_for_a_while(visit: Visit, whole: Path, tmp_path: Path) -> None:
+    """In mid-session: it is asked again, and every candidate is tried once."""
+    site = shutil.copytree(whole, tmp_path / "site")
+    (site / "blank.html").write_text("<!doctype html><link rel=icon href=data:,>")
+    with plain(site) as url:
+        found = visit(f"{url}/blank.html").do("tuneOffline", base=f"{url}/", failures=2)
+    trials = [(e["spec"], e["candidate"]) for e in found["events"] if e["type"] == "trial"]
+    assert set(trials) == all_of(open_bundle(whole))
+    assert len(trials) == len(set(trials)) == found["summary"]["rounds"]
+    kinds = [e["type"] for e in found["events"]]
+    assert kinds.count("lost") == kinds.count("resumed") >= 1
+    assert kinds[-1] == "end"
+
+
 def test_page_tunes_with_a_server(visit: Visit, library: Library) -> None:
     bundle = open_bundle(library.path("difference"))
     with serving({"m": bundle.folder}, tuning=Tuning(makers=makers(0))) as running:

@@ -26,6 +26,21 @@ export function tuningSpy() {
       return { spec, module: module && await WebAssembly.compile(bytesOf(module)), tiles, grains, scratch };
     },
 
+    /** The first trial workers cannot be started, the first swaps of other kernels fail. @param {any} engine */
+    spoil(engine, { workers = 0, swaps = 0 }) {
+      globalThis.Worker = class extends Worker {
+        constructor(/** @type {[any, any]} */ ...parts) {
+          if (parts[1]?.name === 'tilewright-trial' && workers-- > 0) throw new Error('no worker today');
+          super(...parts);
+        }
+      };
+      const { swap } = engine;
+      engine.swap = async (/** @type {any[]} */ changes) => {
+        if (changes.some(({ module }) => module) && swaps-- > 0) throw new scope.tuning.EngineError('host', 'no swap today', 'Wait');
+        return swap(changes);
+      };
+    },
+
     /** @param {any} outputs */
     plain: (outputs) => Object.values(outputs).map((/** @type {any} */ { data }) => Array.from(data, Number)),
 
@@ -294,7 +309,7 @@ export const TUNING = {
   }, url, inputs, how),
 
   /** Tunes with a list of kernels, and runs the model before and after. */
-  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered) => {
+  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {}, broken = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered, broken) => {
     const { tuning, spied } = globalThis;
     const { engine, tune, persist, load } = await tuning.open(url, limits);
     const inputs = spied.filled(given);
@@ -302,6 +317,7 @@ export const TUNING = {
     const events = [];
     const source = tuning.listSource(kernels, lose, offered);
     const before = await run();
+    tuning.spoil(engine, broken);
     try {
       const summary = await tune(engine, { source, budget: 1, device: 'test', ...options, onEvent: (/** @type {any} */ event) => events.push(event) });
       const after = await run();
@@ -314,7 +330,120 @@ export const TUNING = {
     } catch (error) {
       return { error: JSON.parse(JSON.stringify(error)), text: String(error), events, log: source.log };
     }
-  }, url, kernels, inputs, options, limits, lose, again, offered),
+  }, url, kernels, inputs, options, limits, lose, again, offered, broken),
+
+  /** What this device keeps says that a kernel won; gives the outcome of runs with it, and what the next visit finds. */
+  keptWinner: ({ page }, { url, inputs, header, how }) => page.evaluate(async (url, given, header, how) => {
+    const { tuning, spied } = globalThis;
+    const { engine: first, load, persist } = await tuning.open(url);
+    const { keep, recall } = await import(new URL('/tune/record.js', location.href).href);
+    const inputs = spied.filled(given);
+    const run = async (/** @type {any} */ engine) => {
+      try {
+        return tuning.plain((await engine.run(inputs)).outputs)[0];
+      } catch (error) {
+        return error.code;
+      }
+    };
+    const before = await run(first);
+    const { spec, candidate } = header;
+    const record = await recall(first);
+    await keep(first, { ...record, winners: [{ ...header, module: tuning.bytesOf(header.module), ratio: 2 }], tried: { [spec]: [candidate] } });
+    first.dispose();
+    const engine = await load(url);
+    const restored = await persist.restore(engine);
+    const runs = [await run(engine)];
+    if (how === 'forget') await persist.forget(engine);
+    runs.push(await run(engine));
+    const { winners, bad, tried } = await recall(engine);
+    engine.dispose();
+    const next = await load(url);
+    return { before, restored, runs, winners: winners.length, bad, tried, later: await persist.restore(next), last: await run(next) };
+  }, url, inputs, header, how),
+
+  /** Two tuning runs of one engine at once; the page hears of its jobs as before. */
+  tuneBoth: ({ page }, { url, kernels, inputs, locks }) => page.evaluate(async (url, kernels, given, locks) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    if (!locks) Object.defineProperty(navigator, 'locks', { value: undefined });
+    const heard = [];
+    const page = engine.onjob = (/** @type {number} */ open) => heard.push(open);
+    const begin = () => {
+      const [events, source, stop] = [[], tuning.listSource(kernels), new AbortController()];
+      const done = tune(engine, { source, budget: 1, device: 'test', signal: stop.signal, onEvent: (/** @type {any} */ event) => events.push(event) });
+      return { events, source, stop, done };
+    };
+    const all = [begin(), begin(), begin()];
+    await tuning.until(all[2].events, ({ type }) => type === 'paused');
+    // Who gives up waiting keeps nobody waiting.
+    all[1].stop.abort();
+    const rounds = (await Promise.all(all.map(({ done }) => done))).map((summary) => summary.rounds);
+    const back = engine.onjob === page;
+    const count = heard.length;
+    await engine.run(spied.filled(given));
+    return {
+      rounds, back, heard: heard.slice(count), hello: all[2].source.log.hello.tried,
+      types: all.map(({ events }) => events.map(({ type }) => type).filter((type) => type !== 'latency')),
+    };
+  }, url, kernels, inputs, locks),
+
+  /** A hidden tab tunes no more after a while; another one may, and then the first one again. */
+  async tuneAway({ page }, { url, kernels }) {
+    const begin = (/** @type {any} */ tab, /** @type {any[]} */ sent) => tab.evaluate(async (url, kernels) => {
+      const { tuning } = globalThis;
+      const { engine, tune } = await tuning.open(url);
+      let state = 'visible';
+      Object.defineProperty(document, 'visibilityState', { get: () => state });
+      globalThis.show = (/** @type {string} */ next) => {
+        state = next;
+        document.dispatchEvent(new Event('visibilitychange'));
+      };
+      const source = globalThis.source = tuning.listSource(kernels);
+      const { next } = source;
+      // The first tab is hidden before its second kernel comes.
+      source.next = async () => {
+        if (source.log.results.length === 1) await globalThis.gate;
+        return next();
+      };
+      globalThis.gate = new Promise((resolve) => (globalThis.openGate = resolve));
+      const events = globalThis.events = [];
+      globalThis.tuned = tune(engine, { source, budget: 1, device: 'test', absence: 50, onEvent: (/** @type {any} */ event) => events.push(event) });
+    }, url, sent);
+    await begin(page, kernels);
+    await page.evaluate(async () => {
+      await globalThis.tuning.until(globalThis.events, ({ type }) => type === 'trial');
+      globalThis.show('hidden');
+    });
+    const other = await page.browserContext().newPage();
+    await other.evaluateOnNewDocument(tuningSpy);
+    await other.goto(page.url());
+    await begin(other, kernels.slice(0, 2));
+    const end = (/** @type {any} */ tab) => tab.evaluate(async () => {
+      globalThis.openGate();
+      const { rounds } = await globalThis.tuned;
+      const { log } = globalThis.source;
+      return { rounds, types: globalThis.events.map(({ type }) => type), tried: log.hello.tried, opened: log.opened, candidates: log.results.map(({ candidate }) => candidate) };
+    });
+    const second = await end(other);
+    await other.close();
+    await page.evaluate(() => globalThis.show('visible'));
+    return { first: await end(page), second };
+  },
+
+  /** Tunes from the folder of a static build; once a trial was made the network is away for some requests. */
+  tuneOffline: ({ page }, { base, failures }) => page.evaluate(async (base, failures) => {
+    const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/folder.js'].map((file) => import(new URL(file, base).href)));
+    const engine = await load(base);
+    const events = [];
+    const { fetch } = globalThis;
+    let left = failures;
+    globalThis.fetch = async (...parts) => {
+      if (events.some(({ type }) => type === 'trial') && left-- > 0) throw new TypeError('Failed to fetch');
+      return fetch(...parts);
+    };
+    const summary = await tune(engine, { source: folderSource(new URL('tuning/', base)), budget: 1, onEvent: (/** @type {any} */ event) => events.push(event) });
+    return { summary, events };
+  }, base, failures),
 
   /**
    * Candidates one after the other, by the trials themselves: no tuner.  `every`: milliseconds after which a pause
@@ -435,7 +564,7 @@ export const TUNING = {
       if (left && told.length && told.at(-1) !== true) wrong.push({ runs, before });
       await run;
       runs++;
-      await new Promise((resolve) => setTimeout(resolve, 30));
+      await new Promise((resolve) => setTimeout(resolve, 80));
     }
     await tuned;
     return { wrong, runs, paused: told.includes(true), trials: events.filter(({ type }) => type === 'trial').length, postMessage: typeof postMessage };
