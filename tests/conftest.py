@@ -1,9 +1,34 @@
-"""Options that all tests share."""
+"""Options of all tests, how they share a machine, and no deadlines: slow is not wrong."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
+
+settings.register_profile(
+    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files anew, then fail")
+
+
+class Shared(LoadFileScheduling):
+    """`pytest -n`: a file's tests stay in one worker, and so do all tests of pages.
+
+    Those are the longest part: they start first, the files after them in their order.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        pages = "tests/browser/"
+        return pages if nodeid.startswith(pages) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Shared:
+    config.option.loadscopereorder = False  # else files with many tests would come first
+    return Shared(config, log)

@@ -68,10 +68,9 @@ class Kernels:
         """A kernel with a fault; all else about it is right."""
         kernel = self.kernels[spec]
         schedule = space_of(kernel, self.device).schedules[0]
-        marked = replace(kernel, value=Const(MARK, kernel.dtype))
         match how:
             case "value":
-                return self.sent(spec, candidate, schedule, marked)
+                return self.marked(spec, MARK, candidate)
             case "outside":
                 beyond = replace(kernel, store=kernel.store + 4)
                 return self.sent(spec, candidate, schedule, beyond)
@@ -90,12 +89,28 @@ class Kernels:
             case "digest":
                 sent = self.sent(spec, candidate, schedule)
                 return sent | {"digest": hashlib.sha256(b"another").hexdigest()}
+            case "deep":
+                call_itself = b"\x20\0\x20\1\x20\2\x10\0"
+                return self._raw(spec, candidate, (), call_itself)
+            case "empty":
+                return self._header(spec, candidate, b"\0asm\1\0\0\0", 1, 0, "")
             case "bytes":
                 return self._header(spec, candidate, b"\0asm no module", 1, 0, "")
             case "scratch":
                 most = self.bundle.manifest.memory.scratch_bytes
                 return self.sent(spec, candidate, schedule) | {"scratch": most + 1}
         raise AssertionError(how)
+
+    def marked(self, spec: int, mark: float, candidate: int = 900) -> Sent:
+        """All that it gives is this number."""
+        kernel = self.kernels[spec]
+        constant = replace(kernel, value=Const(mark, kernel.dtype))
+        schedule = space_of(kernel, self.device).schedules[0]
+        return self.sent(spec, candidate, schedule, constant)
+
+    def unlinkable(self, spec: int) -> Sent:
+        """What it imports has the right names, but is something else."""
+        return self._of_sections(spec, {2: b"\1\3env\6memory\3\x7f\0"})
 
     def crowded(self, spec: int) -> Sent:
         """Only the first worker can instantiate it: behind the last one's scratch area memory ends.
@@ -104,16 +119,31 @@ class Kernels:
         """
         area = self.bundle.manifest.memory.scratch_bytes
         assert area >= PAGE, "the first of two workers must have a page behind its area"
-        signature = b"\x60\3\x7f\x7f\x7f\0"
+        return self._raw(spec, 901, ((b"\x23\0\x0b", bytes(area + PAGE)),))
+
+    def scribbling(self, spec: int) -> Sent:
+        """Writes over what lies first in memory, then no place is left for the rest: it traps."""
+        over = (b"\x41\0\x0b", b"U" * 2 * PAGE), (b"\x41\x7f\x0b", b"UU")
+        return self._raw(spec, 902, over)
+
+    def _raw(
+        self, spec: int, candidate: int, data: tuple[tuple[bytes, bytes], ...], code: bytes = b""
+    ) -> Sent:
+        """A kernel that only runs this code, in a module with data: where it goes, and what."""
         memory = b"\3env\6memory\2\3\1\x80\x80\4"
         scratch = b"\3env\7scratch\3\x7f\0"
-        data = b"\1\0\x23\0\x0b" + uleb(area + PAGE) + bytes(area + PAGE)
-        sections = {
-            1: b"\1" + signature, 2: b"\2" + memory + scratch, 3: b"\1\0",
-            7: b"\1\2k0\0\0", 10: b"\1\2\0\x0b", 11: data,
-        }  # fmt: skip
-        body = b"".join(bytes([n]) + uleb(len(s)) + s for n, s in sections.items())
-        return self._header(spec, 901, b"\0asm\1\0\0\0" + body, 4, 0, "by hand")
+        segments = b"".join(b"\0" + place + uleb(len(what)) + what for place, what in data)
+        body = uleb(len(code) + 2) + b"\0" + code + b"\x0b"
+        more = {2: b"\2" + memory + scratch, 10: b"\1" + body, 11: uleb(len(data)) + segments}
+        return self._of_sections(spec, more, candidate)
+
+    def _of_sections(self, spec: int, more: dict[int, bytes], candidate: int = 901) -> Sent:
+        """A kernel that does nothing, with these sections beside its own, or instead."""
+        signature = b"\x60\3\x7f\x7f\x7f\0"
+        own = {1: b"\1" + signature, 3: b"\1\0", 7: b"\1\2k0\0\0", 10: b"\1\2\0\x0b"}
+        sections = sorted((own | more).items())
+        body = b"".join(bytes([n]) + uleb(len(s)) + s for n, s in sections)
+        return self._header(spec, candidate, b"\0asm\1\0\0\0" + body, 4, 0, "by hand")
 
     def _made_by_hand(self, spec: int, candidate: int, body: tuple[Stmt, ...]) -> Sent:
         params = tuple(Local(name, "i32", 0) for name in ("args", "first", "last"))

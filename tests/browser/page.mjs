@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
 import { TUNING, tuningSpy } from './tuning.mjs';
 
-const PATIENCE = 30_000;
+const PATIENCE = 60_000;
 const HEIGHT = 900;
 
 const [name, executablePath] = process.argv.slice(2);
@@ -197,19 +197,27 @@ const SCENARIOS = {
     };
   }, url, inputs, times),
 
-  /** One engine after the other; the page itself keeps none. */
-  manyLoads: ({ page }, { url, inputs, times }) => page.evaluate(async (url, given, times) => {
+  /** One engine after the other, with another kernel; every second one dies.  The page keeps them all, as some pages do. */
+  manyLoads: ({ page }, { url, input, change, times }) => page.evaluate(async (url, input, sent, times) => {
     const { load } = await import(new URL('/engine/engine.js', location.href).href);
-    const { outcome, filled } = globalThis.spied;
+    const { outcome, workers } = globalThis.spied;
+    const kept = globalThis.kept ??= [];
+    const change = await globalThis.tuning.changeOf(sent);
     const outcomes = [];
     for (let time = 0; time < times; time++) {
+      const first = workers.length;
       outcomes.push(await outcome(load(url).then(async (/** @type {any} */ engine) => {
-        await engine.run(filled(given));
-        engine.dispose();
+        kept.push(engine);
+        await engine.swap([change]);
+        await engine.run({ [input]: engine.input(input) });
+        const ended = new Promise((resolve) => (engine.onjob = (/** @type {number} */ open) => open < 0 && resolve(null)));
+        if (time % 2) workers[first].terminate();
+        else engine.dispose();
+        await ended;
       })));
     }
     return outcomes;
-  }, url, inputs, times),
+  }, url, input, change, times),
 
   /** Holds a run of `engine` back for a while. */
   preempt: ({ page }, { inputs }) => page.evaluate(async (given) => {
@@ -300,6 +308,16 @@ const SCENARIOS = {
     stop.abort();
     const outcomes = [await spied.outcome(aborted), await spied.outcome(engine.time({ runs: 2 }))];
     return { right, same: into === y && fresh !== y, codes, outcomes, kept: y.every((value) => value === 3) };
+  }, size),
+
+  /** Times `engine` after the array of its last run went to somebody else; then runs it again. */
+  givenAway: ({ page }, { size }) => page.evaluate(async (size) => {
+    const { engine, spied } = globalThis;
+    const x = new Float32Array(size).fill(1.5);
+    await engine.run({ x });
+    structuredClone(x, { transfer: [x.buffer] });
+    const outcomes = [await spied.outcome(engine.time({ runs: 2 })), await spied.outcome(engine.profile({ runs: 1 }))];
+    return [...outcomes, await spied.outcome(engine.run({ x: new Float32Array(size) }))];
   }, size),
 
   /** Runs of `engine`, x - z, with inputs in their own places, in each other's, and held back. */

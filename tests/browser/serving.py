@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tilewright.server import BackgroundServer, create_app
 
 REPORTS = "/csp-reports"
-PATIENCE = 30.0
+PATIENCE = 60.0
 STALL = 0.01
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +87,17 @@ def take(visit: Visit, site: tuple[Path, str]) -> Take:
     return taken
 
 
-def expected(bundle: Bundle, device: str) -> dict[tuple[int, int], str]:
-    """The digest of every candidate, as the compiler makes it here."""
-    found = {}
-    target = TARGETS[find(device).variant]
-    for spec, kernel in enumerate(kernels_of(bundle)):
-        for number, schedule in enumerate(space_of(kernel, find(device)).schedules):
-            found[spec, number] = build(kernel, schedule, target).digest
-    return found
+def expected(bundle: Bundle, device: str) -> Callable[[int, int], str]:
+    """The digest of any candidate, as the compiler makes it here."""
+    kernels, target = kernels_of(bundle), TARGETS[find(device).variant]
+    schedules = cache(lambda spec: space_of(kernels[spec], find(device)).schedules)
+    return lambda spec, number: build(kernels[spec], schedules(spec)[number], target).digest
 
 
-def check_same(taken: list[Any], known: dict[tuple[int, int], str]) -> None:
+def check_same(taken: list[Any], known: Callable[[int, int], str]) -> None:
     for sent in taken:
         assert "error" not in sent, sent
-        assert sent["found"] == sent["digest"] == known[sent["spec"], sent["candidate"]]
+        assert sent["found"] == sent["digest"] == known(sent["spec"], sent["candidate"])
         assert sent["valid"]
 
 
@@ -195,7 +193,7 @@ def test_module_that_is_missing_or_damaged(take: Take, site: tuple[Path, str]) -
     folder = site[0]
     order = space_of(kernels_of(open_bundle(folder))[0], find(WIDER)).order
     known = expected(open_bundle(folder), WIDER)
-    digests = [known[0, candidate] for candidate in order]
+    digests = [known(0, candidate) for candidate in order]
     blobs = folder / "tuning" / "blobs"
     assert digests.count(digests[1]) == digests.count(digests[2]) == 1
     flip(blobs / f"{digests[1]}.wasm")
@@ -320,6 +318,20 @@ def test_page_says_what_is_wrong(visit: Visit, whole: Path, tmp_path: Path) -> N
         found = visit(f"{url}/?tune=static").do("staticPage")
     assert "index.json" in found["state"]
     assert "--static" in found["state"] or "Check the URL" in found["state"]
+
+
+def test_a_folder_that_is_away_for_a_while(visit: Visit, whole: Path, tmp_path: Path) -> None:
+    """In mid-session: it is asked again, and every candidate is tried once."""
+    site = shutil.copytree(whole, tmp_path / "site")
+    (site / "blank.html").write_text("<!doctype html><link rel=icon href=data:,>")
+    with plain(site) as url:
+        found = visit(f"{url}/blank.html").do("tuneOffline", base=f"{url}/", failures=2)
+    trials = [(e["spec"], e["candidate"]) for e in found["events"] if e["type"] == "trial"]
+    assert set(trials) == all_of(open_bundle(whole))
+    assert len(trials) == len(set(trials)) == found["summary"]["rounds"]
+    kinds = [e["type"] for e in found["events"]]
+    assert kinds.count("lost") == kinds.count("resumed") >= 1
+    assert kinds[-1] == "end"
 
 
 def test_page_tunes_with_a_server(visit: Visit, library: Library) -> None:

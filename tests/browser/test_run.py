@@ -150,6 +150,7 @@ def test_index_out_of_range(load: Load, index: int) -> None:
     assert caught.value.facts["node"] == TABLE_NODE
     assert caught.value.facts["kernel"]
     assert caught.value.facts["step"] == 0
+    assert caught.value.facts["tuned"] is False
     assert TABLE_NODE in caught.value.message
     np.testing.assert_array_equal(model.run({"ids": ids}).outputs["y"], right)
 
@@ -253,6 +254,16 @@ def test_arrays_for_outputs(visit: Visit, library: Library, isolation: bool) -> 
     assert found["codes"] == ["input"] * 4
     assert found["outcomes"] == ["AbortError", "done"]
     assert found["kept"]
+
+
+@pytest.mark.parametrize("isolation", [True, False])
+def test_inputs_that_were_given_away(visit: Visit, library: Library, isolation: bool) -> None:
+    """Who times with them what they were for gets zeros instead."""
+    with serving({"doubled": library.path("doubled")}, isolation=isolation) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("doubled"), "inputs": {"x": DOUBLED}}
+        assert page.do("engine", **ask, show=False)["isolated"] is isolation
+        assert page.do("givenAway", size=DOUBLED) == ["done"] * 3
 
 
 @pytest.mark.parametrize("isolation", [True, False])

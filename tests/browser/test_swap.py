@@ -131,6 +131,89 @@ def test_all_or_nothing(visit: Visit, library: Library, isolation: bool) -> None
     assert same(again, start)
 
 
+def test_two_of_which_one_cannot_be_linked(visit: Visit, library: Library) -> None:
+    """Neither is taken, in the page and in the workers, and the error says which kind it is."""
+    with serving({"bert": library.path("bert")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "bert")
+        one, other = known.specs("contract")[:2]
+        good = known.wrong("value", one)
+        found = page.do(
+            "swaps",
+            url=site.bundle("bert"),
+            inputs=[plain(sentence(3))],
+            rounds=[[good, known.unlinkable(other)], [good], [back(one)]],
+            options={"threads": 2},
+        )
+    start, failed, changed, again = found["results"]
+    assert failed["error"]["code"] == "host"
+    assert failed["error"]["hint"]
+    assert same(failed, start)
+    assert changed["error"] is None
+    assert not same(changed, start, 1e-2)
+    assert same(again, start)
+
+
+@pytest.mark.parametrize("how", ["stillborn", "dies", "deaf"])
+def test_nobody_serves_with_an_older_table(visit: Visit, library: Library, how: str) -> None:
+    """A worker that is dead, dies or answers nobody stops no swap, and takes part in no run before
+    it has the kernels of now: they have the same table entry each time, and other results."""
+    with serving({"busy": library.path("busy")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "busy")
+        changes = [known.marked(0, mark) for mark in (3.0, 5.0, 9.0)]
+        ask = {"url": site.bundle("busy"), "inputs": BUSY, "changes": changes}
+        found = page.do("swapsInTrouble", **ask, how=how)
+    assert found["outcomes"] == ["done"] * 4
+    assert found["values"][:3] == [[3], [5], [9]]
+    assert {tuple(values) for values in found["values"][3:]} == {(9,)}
+    assert found["back"] == [0]
+    if how == "deaf":
+        assert found["idle"], "it cannot have had the kernels of now"
+
+
+def test_swaps_while_runs_are_held_back(visit: Visit, library: Library) -> None:
+    """Who woke too late for the run before must not wait there for the next one."""
+    with serving({"busy": library.path("busy")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "busy")
+        marks = [3.0, 5.0, 9.0] * 4
+        changes = [known.marked(0, mark) for mark in marks]
+        ask = {"url": site.bundle("busy"), "inputs": BUSY, "changes": changes}
+        found = page.do("swapsWhileHeld", **ask)
+    wanted = [{"swapped": "done", "held": True, "values": [mark]} for mark in marks]
+    assert found["found"] == wanted
+    assert found["workers"] == 3
+
+
+@pytest.mark.parametrize("name", ["linear", "busy"])
+def test_a_kernel_that_traps_is_named(visit: Visit, library: Library, name: str) -> None:
+    """In the page's own runs and in those of the pool: who tunes can take it back."""
+    with serving({name: library.path(name)}) as site:
+        page = visit(site.blank)
+        change = kernels(page, site, library, name).wrong("trap", 0)
+        inputs = BUSY if name == "busy" else {"x": [1.0] * 96}
+        ask = {"url": site.bundle(name), "inputs": inputs, "change": change}
+        found = page.do("swapInTrap", **ask, options={"threads": 2})
+    assert found["error"]["code"] == "kernel-trap"
+    assert found["error"]["facts"]["spec"] == 0
+    assert found["error"]["facts"]["tuned"] is True
+    assert found["same"]
+
+
+def test_disposed_while_it_swaps(visit: Visit, library: Library) -> None:
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        change = kernels(page, site, library, "linear").wrong("value", 0)
+        ask = {"url": site.bundle("linear"), "inputs": {"x": [1.0] * 96}, "change": change}
+        found = page.do("swapThenDispose", **ask)
+        assert not page.do("log")["errors"]
+    for run, *open_jobs, later in found:
+        assert run == "done"
+        assert set(open_jobs) <= {"done", "host"}
+        assert later == "disposed"
+
+
 def test_a_worker_of_the_pool_that_cannot_take_it_on(visit: Visit, library: Library) -> None:
     """Then no worker has it: the run goes on with the kernels of before, on all threads."""
     with serving({"busy": library.path("busy")}) as site:

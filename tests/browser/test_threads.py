@@ -12,6 +12,7 @@ from .conftest import Load, Visit
 from .driver import Driver
 from .serving import serving
 from .test_run import normal, sentence
+from .test_swap import kernels
 
 BUSY = {"x": 1024 * 1024}
 
@@ -72,6 +73,16 @@ def test_a_helper_that_dies_in_mid_run(visit: Visit, library: Library) -> None:
     assert found["workers"] == 3 + 3
 
 
+@pytest.mark.parametrize("how", ["kill", "error", "dispose"])
+def test_the_end_is_told_once(visit: Visit, library: Library, how: str) -> None:
+    """Whoever works beside the engine, as a tuner does, must learn that there is none any more."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("linear"), "inputs": {"x": [1] * 96}}
+        found = page.do("endsOf", **ask, how=how)
+    assert found == {"ends": 1, "later": "disposed" if how == "dispose" else "host"}
+
+
 def test_preempting_between_tiles(visit: Visit, library: Library) -> None:
     with serving({"busy": library.path("busy")}) as site:
         page = visit(site.blank)
@@ -102,10 +113,11 @@ def test_hidden_page(visit: Visit, library: Library) -> None:
 @pytest.mark.slow
 def test_many_models_one_after_the_other(visit: Visit, library: Library) -> None:
     """V8 reserves 8 GiB of addresses for every memory and stops at 1 TiB: those of closed engines
-    must go in time."""
+    must go in time, however they ended, and even if the page still has their engines."""
     with serving({"linear": library.path("linear")}) as site:
-        ask = {"url": site.bundle("linear"), "inputs": {"x": [1] * 96}}
         page = visit(site.blank)
+        change = kernels(page, site, library, "linear").wrong("value", 0)
+        ask = {"url": site.bundle("linear"), "input": "x", "change": change}
         for _ in range(6):
             assert page.do("manyLoads", **ask, times=25) == ["done"] * 25
 

@@ -81,9 +81,11 @@ WRONG = {
     "nan": "wrong",
     "tile": "wrong",
     "trap": "trapped",
+    "deep": "trapped",
     "endless": "hung",
     "digest": "refused",
     "bytes": "refused",
+    "empty": "refused",
     "scratch": "refused",
 }
 
@@ -208,6 +210,91 @@ def test_the_compilers_own_judges_what_a_crowd_chose(
     assert verdicts(later) == []
 
 
+@pytest.mark.parametrize("broken", [{"workers": 2}, {"swaps": 2}])
+def test_faults_of_the_host_burn_no_candidate(
+    visit: Visit, library: Library, broken: dict[str, int]
+) -> None:
+    """They say nothing of it: it counts as untried, and a later session finds it to be good."""
+    x = {"x": [0.5] * (96 * 256)}
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "poor")
+        best, others = known.others(0, 1), [known.wrong("value", 0)]
+        sent = [*best, best[0] | {"candidate": 800}, *others]
+        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": sent}
+        found = page.do("tune", **ask, broken=broken)
+        faults = [e["candidate"] for e in found["events"] if e["type"] == "fault"]
+        assert faults == [best[0]["candidate"], 800]
+        assert verdicts(found) == ["wrong"]
+        assert close(found)
+        later = page.do("tune", **ask)
+    assert later["log"]["hello"]["tried"] == {"0": [900]}
+    assert verdicts(later)[0] == "faster"
+
+
+@pytest.mark.parametrize("broken", [{"workers": 99}, {"swaps": 99}])
+def test_a_host_that_fails_again_and_again_ends_the_session(
+    visit: Visit, library: Library, broken: dict[str, int]
+) -> None:
+    x = {"x": [0.5] * (96 * 256)}
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        (best,) = kernels(page, site, library, "poor").others(0, 1)
+        sent = [best | {"candidate": n} for n in range(800, 805)]
+        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": sent}
+        found = page.do("tune", **ask, broken=broken)
+        later = page.do("tune", **ask, options={"rounds": 1})
+    assert found["error"]["code"] == "host"
+    assert found["error"]["hint"]
+    assert [e["type"] for e in found["events"]].count("fault") == 2
+    assert found["log"]["closed"]
+    assert later["log"]["hello"]["tried"] == {"0": []}
+
+
+@pytest.mark.parametrize("how", ["run", "forget"])
+def test_forgotten_winners_are_gone_at_once(visit: Visit, library: Library, how: str) -> None:
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        header = kernels(page, site, library, "linear").wrong("value", 0)
+        ask = {"url": site.bundle("linear"), "inputs": LINEAR, "header": header}
+        found = page.do("keptWinner", **ask, how=how)
+    assert found["restored"] == 1
+    first, second = found["runs"]
+    assert set(first) == {MARK}
+    assert second == (found["before"] if how == "forget" else first)
+    assert found["later"] == (how == "run")
+    assert found["last"] == second
+
+
+def test_a_winner_that_traps_is_dropped(visit: Visit, library: Library) -> None:
+    """The run that it spoiled says so; the next one, and the next visit, have the bundle's own."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        header = kernels(page, site, library, "linear").wrong("trap", 0)
+        ask = {"url": site.bundle("linear"), "inputs": LINEAR, "header": header}
+        found = page.do("keptWinner", **ask, how="run")
+    assert found["restored"] == 1
+    assert found["runs"] == ["kernel-trap", found["before"]]
+    assert found["winners"] == found["later"] == 0
+    assert found["bad"] == found["tried"] == {"0": [900]}
+    assert found["last"] == found["before"]
+
+
+def test_a_small_budget_only_takes_longer(visit: Visit, library: Library) -> None:
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "linear")
+        sent = [known.wrong("value", 0), *known.others(0, 1)]
+        ask = {"url": site.bundle("linear"), "kernels": sent, "inputs": LINEAR}
+        found = page.do("tune", **ask, options={"budget": 0.3})
+        none = page.do("tune", **ask, options={"budget": 0})
+    assert verdicts(found)[0] == "wrong"
+    assert len(verdicts(found)) == 2
+    assert close(found)
+    assert none["error"]["code"] == "input"
+    assert "budget" in none["error"]["message"]
+
+
 @pytest.mark.parametrize("lose", [[-1], [0], [1], [2, -2], [0, 1, 2]])
 def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: list[int]) -> None:
     """While it is opened, before, between and after kernels: each is tried once."""
@@ -226,9 +313,9 @@ def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: lis
 
 
 @pytest.mark.parametrize("after", ["", "start", "latency", "trial"])
-@pytest.mark.parametrize("how", ["dispose", "abort"])
+@pytest.mark.parametrize("how", ["dispose", "death", "abort"])
 def test_the_end_in_mid_session(visit: Visit, library: Library, how: str, after: str) -> None:
-    """Tuning ends with what it has; an engine that was not disposed works on."""
+    """Tuning ends with what it has; an engine that is still there works on."""
     with serving({"linear": library.path("linear")}) as site:
         page = visit(site.blank)
         known = kernels(page, site, library, "linear")
@@ -239,7 +326,7 @@ def test_the_end_in_mid_session(visit: Visit, library: Library, how: str, after:
     assert found["closed"]
     assert found["types"][-1] == "end"
     assert found["rounds"] <= 1
-    assert found["later"] == ("disposed" if how == "dispose" else "done")
+    assert found["later"] == {"dispose": "disposed", "death": "host", "abort": "done"}[how]
     if how == "abort":
         np.testing.assert_allclose(found["found"], found["before"], 1e-5, 1e-5)
 
@@ -279,6 +366,42 @@ def test_one_tab_tunes_and_the_other_waits(visit: Visit, library: Library) -> No
     assert found["second"] == ["another tab"]
     assert found["ended"]["rounds"] == 1
     assert found["ended"]["types"][:3] == ["paused", "resumed", "start"]
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_two_runs_of_one_engine(visit: Visit, library: Library, locks: bool) -> None:
+    """One after the other, with or without the browser's locks; who waits may give up."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        sent = kernels(page, site, library, "linear").others(0, 1)
+        ask = {"url": site.bundle("linear"), "kernels": sent, "inputs": LINEAR}
+        found = page.do("tuneBoth", **ask, locks=locks)
+    first, second, third = found["types"]
+    assert first[0] == "start"
+    assert second == ["paused", "end"]
+    assert third[:3] == ["paused", "resumed", "start"]
+    assert found["rounds"] == [1, 0, 0]
+    assert found["hello"] == {"0": [sent[0]["candidate"]]}
+    assert found["back"]
+    assert found["heard"][0] == 1
+    assert found["heard"][-1] == 0
+
+
+def test_a_tab_that_is_hidden_for_long_makes_room(visit: Visit, library: Library) -> None:
+    """Another one tunes meanwhile; the first goes on with what that found."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        (own,) = kernels(page, site, library, "linear").others(0, 1)
+        sent = [own | {"candidate": 800 + n} for n in range(3)]
+        found = page.do("tuneAway", url=site.bundle("linear"), kernels=sent)
+    first, second = found["first"], found["second"]
+    assert second["candidates"] == [801]
+    assert first["candidates"] == [800, 802]
+    assert first["tried"] == {"0": [800, 801]}
+    assert first["opened"] == 2
+    assert first["rounds"] == 2
+    assert first["types"].count("end") == second["types"].count("end") == 1
+    assert first["types"].count("start") == 2
 
 
 BACKWARDS = """

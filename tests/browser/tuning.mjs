@@ -26,6 +26,21 @@ export function tuningSpy() {
       return { spec, module: module && await WebAssembly.compile(bytesOf(module)), tiles, grains, scratch };
     },
 
+    /** The first trial workers cannot be started, the first swaps of other kernels fail. @param {any} engine */
+    spoil(engine, { workers = 0, swaps = 0 }) {
+      globalThis.Worker = class extends Worker {
+        constructor(/** @type {[any, any]} */ ...parts) {
+          if (parts[1]?.name === 'tilewright-trial' && workers-- > 0) throw new Error('no worker today');
+          super(...parts);
+        }
+      };
+      const { swap } = engine;
+      engine.swap = async (/** @type {any[]} */ changes) => {
+        if (changes.some(({ module }) => module) && swaps-- > 0) throw new scope.tuning.EngineError('host', 'no swap today', 'Wait');
+        return swap(changes);
+      };
+    },
+
     /** @param {any} outputs */
     plain: (outputs) => Object.values(outputs).map((/** @type {any} */ { data }) => Array.from(data, Number)),
 
@@ -151,8 +166,150 @@ export const TUNING = {
     return { all, back: data.every((value) => value !== mark), workers: workers.length - count };
   }, url, inputs, change, mark),
 
+  /**
+   * Swaps while the last worker of the pool is dead before it said a word (`stillborn`), `dies`, or is `deaf`;
+   * gives the outcomes of the swaps, the values of all results, and whether it took part when it had none or all of its messages.
+   */
+  swapsInTrouble: ({ page }, { url, inputs, changes, how }) => page.evaluate(async (url, given, sent, how) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const { workers, outcome } = spied;
+    const LAST = 2;
+    const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    let deaf = false;
+    let stillborn = false;
+    const held = [];
+    // Stands between the engine's worker and the last one of the pool.
+    globalThis.Worker = class extends Worker {
+      constructor(/** @type {[any, any]} */ ...parts) {
+        super(...parts);
+        if (stillborn) this.terminate();
+      }
+
+      postMessage(/** @type {any} */ message, /** @type {any} */ transfer) {
+        if (message.number !== LAST) return super.postMessage(message, transfer);
+        const { port1, port2 } = new MessageChannel();
+        message.port.onmessage = ({ data }) => {
+          if (deaf) held.push(() => port2.postMessage(data));
+          else port2.postMessage(data);
+        };
+        port2.onmessage = ({ data }) => message.port.postMessage(data);
+        return super.postMessage({ ...message, port: port1 }, [port1]);
+      }
+    };
+    const inputs = spied.filled(given);
+    const [first, second, third] = await Promise.all(sent.map((/** @type {any} */ change) => tuning.changeOf(change)));
+    const engine = await load(url, { threads: LAST + 1 });
+    const run = async () => [...new Set((await engine.run(inputs)).outputs.y.data)];
+    const tickets = () => Atomics.load(new Int32Array(engine.parts.memory.buffer), 512 + 16 * LAST + 1);
+    const outcomes = [await outcome(engine.swap([first]))];
+    const values = [await run()];
+    if (how === 'stillborn') {
+      stillborn = true;
+      workers[LAST].terminate();
+      while (workers.length < LAST + 2) await sleep(10);
+      stillborn = false;
+    } else deaf = true;
+    const swapping = outcome(engine.swap([second]));
+    if (how === 'dies') {
+      await sleep(100);
+      workers[LAST].terminate();
+      deaf = false;
+    }
+    outcomes.push(await swapping);
+    const before = tickets();
+    values.push(await run());
+    outcomes.push(await outcome(engine.swap([third])));
+    values.push(await run());
+    const idle = tickets() === before;
+    deaf = false;
+    held.forEach((hear) => hear());
+    let last;
+    const seen = tickets();
+    do values.push(last = await run());
+    while (how !== 'stillborn' && tickets() === seen);
+    outcomes.push(await outcome(engine.swap([{ spec: first.spec, module: null }])));
+    return { outcomes, values, idle, last, back: await run() };
+  }, url, inputs, changes, how),
+
+  /** Swaps while runs are held back, again and again; gives what came of it, and the values of the runs after each. */
+  swapsWhileHeld: ({ page }, { url, inputs, changes }) => page.evaluate(async (url, given, sent) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const inputs = spied.filled(given);
+    const engine = await load(url, { threads: 3 });
+    const found = [];
+    for (const change of await Promise.all(sent.map((/** @type {any} */ one) => tuning.changeOf(one)))) {
+      await engine.run(inputs);
+      engine.preempt(true);
+      const swapped = await spied.outcome(engine.swap([change]));
+      const run = engine.run(inputs);
+      const held = await Promise.race([run.then(() => false), new Promise((resolve) => setTimeout(resolve, 50, true))]);
+      engine.preempt(false);
+      found.push({ swapped, held, values: [...new Set((await run).outputs.y.data)] });
+    }
+    return { found, workers: spied.workers.length };
+  }, url, inputs, changes),
+
+  /** Runs with a kernel that traps, then with the bundle's own again. */
+  swapInTrap: ({ page }, { url, inputs, change, options = {} }) => page.evaluate(async (url, given, sent, options) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const inputs = spied.filled(given);
+    const engine = await load(url, options);
+    const before = (await engine.run(inputs)).outputs.y.data;
+    await engine.swap([await tuning.changeOf(sent)]);
+    const error = await engine.run(inputs).catch((thrown) => JSON.parse(JSON.stringify(thrown)));
+    await engine.swap([{ spec: sent.spec, module: null }]);
+    const after = (await engine.run(inputs)).outputs.y.data;
+    return { error, same: after.every((value, at) => value === before[at]) };
+  }, url, inputs, change, options),
+
+  /** Disposes the engine while it swaps, with runs before and after; gives the outcomes. */
+  swapThenDispose: ({ page }, { url, inputs, change }) => page.evaluate(async (url, given, sent) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const inputs = spied.filled(given);
+    const change = await tuning.changeOf(sent);
+    const found = [];
+    for (const wait of [0, 1, 5, 20]) {
+      const engine = await load(url, { threads: 2 });
+      const jobs = [engine.run(inputs), engine.swap([change])];
+      await jobs[0];
+      jobs.push(engine.run(inputs));
+      await new Promise((resolve) => setTimeout(resolve, wait));
+      engine.dispose();
+      jobs.push(engine.swap([change]));
+      found.push(await Promise.all(jobs.map(spied.outcome)));
+    }
+    return found;
+  }, url, inputs, change),
+
+  /** How often `onjob` says that the engine ended: its worker dies, or it is disposed, or both. */
+  endsOf: ({ page }, { url, inputs, how }) => page.evaluate(async (url, given, how) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { workers, outcome, filled } = globalThis.spied;
+    const engine = await load(url);
+    const told = [];
+    let end = () => {};
+    const ended = new Promise((resolve) => (end = () => resolve(null)));
+    engine.onjob = (open) => {
+      told.push(open);
+      if (open < 0) end();
+    };
+    await engine.run(filled(given));
+    if (how === 'kill') workers[0].terminate();
+    if (how === 'error') workers[0].dispatchEvent(new ErrorEvent('error', { message: 'out of memory', cancelable: true }));
+    if (how === 'dispose') engine.dispose();
+    await ended;
+    const later = await outcome(engine.run(filled(given)));
+    engine.dispose();
+    engine.dispose();
+    return { ends: told.filter((open) => open < 0).length, later };
+  }, url, inputs, how),
+
   /** Tunes with a list of kernels, and runs the model before and after. */
-  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered) => {
+  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {}, broken = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered, broken) => {
     const { tuning, spied } = globalThis;
     const { engine, tune, persist, load } = await tuning.open(url, limits);
     const inputs = spied.filled(given);
@@ -160,6 +317,7 @@ export const TUNING = {
     const events = [];
     const source = tuning.listSource(kernels, lose, offered);
     const before = await run();
+    tuning.spoil(engine, broken);
     try {
       const summary = await tune(engine, { source, budget: 1, device: 'test', ...options, onEvent: (/** @type {any} */ event) => events.push(event) });
       const after = await run();
@@ -172,7 +330,150 @@ export const TUNING = {
     } catch (error) {
       return { error: JSON.parse(JSON.stringify(error)), text: String(error), events, log: source.log };
     }
-  }, url, kernels, inputs, options, limits, lose, again, offered),
+  }, url, kernels, inputs, options, limits, lose, again, offered, broken),
+
+  /** What this device keeps says that a kernel won; gives the outcome of runs with it, and what the next visit finds. */
+  keptWinner: ({ page }, { url, inputs, header, how }) => page.evaluate(async (url, given, header, how) => {
+    const { tuning, spied } = globalThis;
+    const { engine: first, load, persist } = await tuning.open(url);
+    const { keep, recall } = await import(new URL('/tune/record.js', location.href).href);
+    const inputs = spied.filled(given);
+    const run = async (/** @type {any} */ engine) => {
+      try {
+        return tuning.plain((await engine.run(inputs)).outputs)[0];
+      } catch (error) {
+        return error.code;
+      }
+    };
+    const before = await run(first);
+    const { spec, candidate } = header;
+    const record = await recall(first);
+    await keep(first, { ...record, winners: [{ ...header, module: tuning.bytesOf(header.module), ratio: 2 }], tried: { [spec]: [candidate] } });
+    first.dispose();
+    const engine = await load(url);
+    const restored = await persist.restore(engine);
+    const runs = [await run(engine)];
+    if (how === 'forget') await persist.forget(engine);
+    runs.push(await run(engine));
+    const { winners, bad, tried } = await recall(engine);
+    engine.dispose();
+    const next = await load(url);
+    return { before, restored, runs, winners: winners.length, bad, tried, later: await persist.restore(next), last: await run(next) };
+  }, url, inputs, header, how),
+
+  /** Two tuning runs of one engine at once; the page hears of its jobs as before. */
+  tuneBoth: ({ page }, { url, kernels, inputs, locks }) => page.evaluate(async (url, kernels, given, locks) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    if (!locks) Object.defineProperty(navigator, 'locks', { value: undefined });
+    const heard = [];
+    const page = engine.onjob = (/** @type {number} */ open) => heard.push(open);
+    const begin = () => {
+      const [events, source, stop] = [[], tuning.listSource(kernels), new AbortController()];
+      const done = tune(engine, { source, budget: 1, device: 'test', signal: stop.signal, onEvent: (/** @type {any} */ event) => events.push(event) });
+      return { events, source, stop, done };
+    };
+    const all = [begin(), begin(), begin()];
+    await tuning.until(all[2].events, ({ type }) => type === 'paused');
+    // Who gives up waiting keeps nobody waiting.
+    all[1].stop.abort();
+    const rounds = (await Promise.all(all.map(({ done }) => done))).map((summary) => summary.rounds);
+    const back = engine.onjob === page;
+    const count = heard.length;
+    await engine.run(spied.filled(given));
+    return {
+      rounds, back, heard: heard.slice(count), hello: all[2].source.log.hello.tried,
+      types: all.map(({ events }) => events.map(({ type }) => type).filter((type) => type !== 'latency')),
+    };
+  }, url, kernels, inputs, locks),
+
+  /** A hidden tab tunes no more after a while; another one may, and then the first one again. */
+  async tuneAway({ page }, { url, kernels }) {
+    const begin = (/** @type {any} */ tab, /** @type {any[]} */ sent) => tab.evaluate(async (url, kernels) => {
+      const { tuning } = globalThis;
+      const { engine, tune } = await tuning.open(url);
+      let state = 'visible';
+      Object.defineProperty(document, 'visibilityState', { get: () => state });
+      globalThis.show = (/** @type {string} */ next) => {
+        state = next;
+        document.dispatchEvent(new Event('visibilitychange'));
+      };
+      const source = globalThis.source = tuning.listSource(kernels);
+      const { next } = source;
+      // The first tab is hidden before its second kernel comes.
+      source.next = async () => {
+        if (source.log.results.length === 1) await globalThis.gate;
+        return next();
+      };
+      globalThis.gate = new Promise((resolve) => (globalThis.openGate = resolve));
+      const events = globalThis.events = [];
+      globalThis.tuned = tune(engine, { source, budget: 1, device: 'test', absence: 50, onEvent: (/** @type {any} */ event) => events.push(event) });
+    }, url, sent);
+    await begin(page, kernels);
+    await page.evaluate(async () => {
+      await globalThis.tuning.until(globalThis.events, ({ type }) => type === 'trial');
+      globalThis.show('hidden');
+    });
+    const other = await page.browserContext().newPage();
+    await other.evaluateOnNewDocument(tuningSpy);
+    await other.goto(page.url());
+    await begin(other, kernels.slice(0, 2));
+    const end = (/** @type {any} */ tab) => tab.evaluate(async () => {
+      globalThis.openGate();
+      const { rounds } = await globalThis.tuned;
+      const { log } = globalThis.source;
+      return { rounds, types: globalThis.events.map(({ type }) => type), tried: log.hello.tried, opened: log.opened, candidates: log.results.map(({ candidate }) => candidate) };
+    });
+    const second = await end(other);
+    await other.close();
+    await page.evaluate(() => globalThis.show('visible'));
+    return { first: await end(page), second };
+  },
+
+  /** Tunes from the folder of a static build; once a trial was made the network is away for some requests. */
+  tuneOffline: ({ page }, { base, failures }) => page.evaluate(async (base, failures) => {
+    const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/folder.js'].map((file) => import(new URL(file, base).href)));
+    const engine = await load(base);
+    const events = [];
+    const { fetch } = globalThis;
+    let left = failures;
+    globalThis.fetch = async (...parts) => {
+      if (events.some(({ type }) => type === 'trial') && left-- > 0) throw new TypeError('Failed to fetch');
+      return fetch(...parts);
+    };
+    const summary = await tune(engine, { source: folderSource(new URL('tuning/', base)), budget: 1, onEvent: (/** @type {any} */ event) => events.push(event) });
+    return { summary, events };
+  }, base, failures),
+
+  /**
+   * Candidates one after the other, by the trials themselves: no tuner.  `every`: milliseconds after which a pause
+   * begins or ends; `own`: a module in place of the bundle's code.
+   */
+  trials: ({ page }, { url, kernels, every = 0, own = '', options = {} }) => page.evaluate(async (url, kernels, every, own, options) => {
+    const { bytesOf } = globalThis.tuning;
+    const [{ load }, { openSpecs }, { openTrials }] = await Promise.all(['engine/engine.js', 'tune/specs.js', 'tune/trials.js']
+      .map((file) => import(new URL(`/${file}`, location.href).href)));
+    const engine = await load(url);
+    const specs = await openSpecs(engine);
+    const { manifest } = engine.parts;
+    const trials = openTrials({
+      code: own ? bytesOf(own).buffer : await specs.code(), slots: manifest.slots, bytes: 2 ** 26,
+      scratchBytes: manifest.memory.scratch_bytes, ...options,
+    });
+    const found = [];
+    for (const { spec, digest, tiles, module } of kernels) {
+      let on = false;
+      const timer = every && setInterval(() => trials.pause(on = !on), every);
+      const work = { judge: false, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), incumbent: null, margin: 1.01 };
+      const outcome = trials.attempt({ ...work, candidate: { digest, module: bytesOf(module), tiles } });
+      found.push(await outcome.then(({ module: _, ...rest }) => rest, (error) => JSON.parse(JSON.stringify(error))));
+      clearInterval(timer);
+      trials.pause(false);
+    }
+    trials.close();
+    engine.dispose();
+    return found;
+  }, url, kernels, every, own, options),
 
   /** Fills an input in place, tunes, and runs with what should still be there. */
   tuneBesideInputs: ({ page }, { url, kernels, inputs, earlier }) => page.evaluate(async (url, kernels, given, earlier) => {
@@ -206,10 +507,11 @@ export const TUNING = {
     // in the middle of what comes next
     await new Promise((resolve) => setTimeout(resolve, 15));
     if (how === 'dispose') engine.dispose();
+    else if (how === 'death') spied.workers[0].terminate();
     else stop.abort();
     const summary = await tuned;
     const ended = { types: events.map(({ type }) => type), rounds: summary.rounds, closed: source.log.closed };
-    if (how === 'dispose') return { ...ended, later: await spied.outcome(engine.run(inputs)) };
+    if (how !== 'abort') return { ...ended, later: await spied.outcome(engine.run(inputs)) };
     const [found] = tuning.plain((await engine.run(inputs)).outputs);
     return { ...ended, later: 'done', before, found };
   }, url, kernels, inputs, how, after),
@@ -262,7 +564,7 @@ export const TUNING = {
       if (left && told.length && told.at(-1) !== true) wrong.push({ runs, before });
       await run;
       runs++;
-      await new Promise((resolve) => setTimeout(resolve, 30));
+      await new Promise((resolve) => setTimeout(resolve, 80));
     }
     await tuned;
     return { wrong, runs, paused: told.includes(true), trials: events.filter(({ type }) => type === 'trial').length, postMessage: typeof postMessage };

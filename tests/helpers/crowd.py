@@ -14,7 +14,7 @@ from tilewright.store import Report, Store, Vote
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import kernels_of, space_of
 
-VOICES = 40
+VOICES = 16
 
 
 def agreed(

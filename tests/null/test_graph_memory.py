@@ -19,7 +19,7 @@ LIVES = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(st.lists(LIVES, max_size=14))
 def test_buffers_that_live_together_never_overlap(lives: list[Life]) -> None:
     offsets, total = place(lives)

@@ -47,7 +47,7 @@ def trees(draw: st.DrawFn, depth: int = 3):
     return left % n, lambda env: plain(env) % n
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(trees())
 def test_simplified_equals_plain_arithmetic(pair) -> None:
     simplified, plain = pair
@@ -58,7 +58,7 @@ def test_simplified_equals_plain_arithmetic(pair) -> None:
         assert low <= plain(env) <= high
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(trees(depth=2), st.sampled_from([(1, 1), (2, 0)]))
 def test_substitution_equals_evaluation(pair, by) -> None:
     simplified, plain = pair

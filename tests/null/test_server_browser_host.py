@@ -127,7 +127,7 @@ def test_silent_run(fake: pytest.MonkeyPatch, bundle: Path) -> None:
 def test_progress_keeps_a_request_alive(fake: pytest.MonkeyPatch, bundle: Path) -> None:
     """Loading takes 1.6 s here, more than the time-out, but never as long without a word."""
     fake.setenv("FAKE_MODE", "slow")
-    with BrowserHost("chromium", timeout=1.0) as host:
+    with BrowserHost("chromium", timeout=1.5) as host:
         assert host.load(bundle).handle == 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.kernel.space import (
@@ -52,7 +52,6 @@ MATRICES = st.builds(Product, SIZES, SIZES, SIZES, st.integers(1, 4))
 
 
 @given(MATRICES, st.sampled_from([X86, AMPERE]))
-@settings(deadline=None)
 def test_every_tile_satisfies_the_heuristics(matrix: Product, core: Core) -> None:
     found = lite(matrix, core)
     assert found == lite(matrix, core)

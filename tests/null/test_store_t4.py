@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.reports import key, report
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.base.errors import InvalidReport
@@ -121,7 +121,7 @@ reports = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(given_reports=st.lists(reports, max_size=12))
 def test_any_store_survives_export_and_import(
     tmp_path_factory: pytest.TempPathFactory, given_reports: list[Any]

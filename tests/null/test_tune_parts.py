@@ -212,26 +212,37 @@ def test_reports_are_kept_until_they_are_answered() -> None:
 
 
 INPUTS = """
-import { difference, filled } from 'TUNE/inputs.js';
+import { allowed, difference, filled } from 'TUNE/inputs.js';
+
+let beats = 0;
+globalThis.self = { postMessage: () => beats++ };
 
 const given = (more) => ({ dtype: 'f32', size: 4000, bytes: 16000, limit: 0, extent: 0, real: null, ...more });
-const floats = (set, more) => new Float32Array(filled(given(more), set, 3).buffer);
-const edge = floats('edge', {});
-const special = floats('special', {});
-const bytes = (more) => new Int8Array(filled(given({ dtype: 'i8', ...more }), 'edge', 3).buffer);
-const indices = new BigInt64Array(filled(given({ dtype: 'i64', extent: 5 }), 'random', 3).buffer);
+const floats = async (set, more) => new Float32Array((await filled(given(more), set, 3)).buffer);
+const edge = await floats('edge', {});
+const special = await floats('special', {});
+const few = await floats('special', { size: 7 });
+const ends = async (more) => {
+  const bytes = new Int8Array((await filled(given({ dtype: 'i8', ...more }), 'edge', 3)).buffer);
+  return [Math.min(...bytes), Math.max(...bytes)];
+};
+const indices = new BigInt64Array((await filled(given({ dtype: 'i64', extent: 5 }), 'random', 3)).buffer);
 const wanted = Float32Array.of(1, 100, NaN, Infinity);
-const differs = (found) => difference(Float32Array.from(found), wanted, 'f32', true) !== '';
+const compared = async (found, wanted, dtype, rounds) => await difference(found, wanted, await allowed(wanted, dtype, rounds)) !== '';
+const differs = (found) => compared(Float32Array.from(found), wanted, 'f32', true);
+beats = 0;
+await filled(given({ size: 1e7 }), 'random', 3);
 console.log(JSON.stringify({
-  equal: String(floats('random', {})) === String(floats('random', {})),
+  equal: String(await floats('random', {})) === String(await floats('random', {})),
   zeros: edge.subarray(0, 500).every((x) => x === 0),
-  negative: edge.some((x) => x < 0), large: edge.some((x) => x >= 1000), denormal: edge.some((x) => x > 0 && x < 1.2e-38),
+  negative: edge.some((x) => x < 0), thousands: edge.some((x) => x >= 1000), denormal: edge.some((x) => x > 0 && x < 1.2e-38),
   nan: special.some(Number.isNaN), infinite: special.includes(Infinity), most: special.filter(Number.isFinite).length > 3900,
-  ends: [Math.min(...bytes({})), Math.max(...bytes({}))], limited: [Math.min(...bytes({ limit: 63 })), Math.max(...bytes({ limit: 63 }))],
+  ends: await ends({}), limited: await ends({ limit: 63 }), rare: few.some((x) => !Number.isFinite(x)), beats,
   indices: indices.every((x) => x >= 0n && x < 5n) && indices.includes(4n),
-  same: differs([1, 100, NaN, Infinity]), rounding: differs([1.001, 100, NaN, Infinity]), off: differs([1.01, 100, NaN, Infinity]),
-  lostNan: differs([1, 100, 0, Infinity]), newNan: differs([NaN, 100, NaN, Infinity]), sign: differs([1, 100, NaN, -Infinity]),
-  exact: difference(Int32Array.of(1), Int32Array.of(2), 'i32', false), rounded: difference(Int8Array.of(1), Int8Array.of(2), 'i8', true),
+  same: await differs([1, 100, NaN, Infinity]), rounding: await differs([1.001, 100, NaN, Infinity]), off: await differs([1.01, 100, NaN, Infinity]),
+  lostNan: await differs([1, 100, 0, Infinity]), newNan: await differs([NaN, 100, NaN, Infinity]), sign: await differs([1, 100, NaN, -Infinity]),
+  exact: await compared(Int32Array.of(1), Int32Array.of(2), 'i32', false), rounded: await compared(Int8Array.of(1), Int8Array.of(2), 'i8', true),
+  large: await compared(BigInt64Array.of(2n ** 60n), BigInt64Array.of(2n ** 60n + 1n), 'i64', false),
 }));
 """  # noqa: E501
 
@@ -242,7 +253,9 @@ def test_inputs_and_comparison() -> None:
         "equal",
         "zeros",
         "negative",
-        "large",
+        "thousands",
+        "rare",
+        "beats",
         "denormal",
         "nan",
         "infinite",
@@ -256,7 +269,8 @@ def test_inputs_and_comparison() -> None:
     assert not found["rounding"]
     assert all(found[name] for name in ("off", "lostNan", "newNan", "sign"))
     assert found["exact"]
-    assert found["rounded"] == ""
+    assert found["large"]
+    assert not found["rounded"]
 
 
 FRAMES = """

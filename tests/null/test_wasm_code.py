@@ -200,7 +200,7 @@ def is_valid(module: bytes) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.integers(0, 1 << 32))
 def test_random_functions_survive_encoding_and_decoding(seed: int) -> None:
     fn = Maker(seed).function()
@@ -214,7 +214,7 @@ def test_random_functions_survive_encoding_and_decoding(seed: int) -> None:
     assert is_valid(module_of(fn))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.integers(0, 1 << 32))
 def test_the_checker_and_wasmtime_agree_on_broken_functions(seed: int) -> None:
     fn = Maker(seed).function()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+__all__ = ["main"]
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command and ends the process with its exit code."""
-    # a compile worker needs cli/workers.py, and none of the commands
-    from tilewright.cli.entry import main as run
+    # Compile workers are started from this package and need no commands: half of their start.
+    from tilewright.cli import entry
 
-    run(arguments)
+    entry.main(arguments)

@@ -28,7 +28,7 @@ from tilewright.tuning.candidates import kernels_of, space_of
 BROWSERS = ("chromium", "firefox")
 CANCELLED = 130
 #: Events that a report keeps: all that is needed to draw latency against rounds.
-KEPT = ("trial", "swap", "rollback", "latency", "lost")
+KEPT = ("trial", "swap", "rollback", "fault", "latency", "lost")
 Plain = dict[str, Any]
 
 

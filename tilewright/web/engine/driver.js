@@ -1,6 +1,8 @@
 // The driver in a bundle's memory: its instances, and its control block (docs/bundle.md), by which
 // host and workers talk.  Indices count 32-bit words.
 
+import { asEngineError } from './errors.js';
+
 export const PREEMPT = 0;
 export const ABORT = 1;
 export const TRAPPED = 2;
@@ -54,7 +56,8 @@ export async function instantiate({ modules, tuned, memory, slots, scratch, scra
   const [shared, spare] = [slots + tuned.length, 1].map((initial) => new WebAssembly.Table({ element: 'anyfunc', initial }));
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
   /** @type {T.Made} */
-  const made = async (module, table) => (await WebAssembly.instantiate(module, { env: { memory, table, scratch: own } })).exports;
+  const made = (module, table) => WebAssembly.instantiate(module, { env: { memory, table, scratch: own } })
+    .then(({ exports }) => exports, (error) => { throw asEngineError(error); });
   for (const [at, { module }] of tuned.entries()) shared.set(slots + at, (await made(module, spare)).k0);
   let driver;
   for (const module of modules) driver = await made(module, shared);

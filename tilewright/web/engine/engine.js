@@ -7,7 +7,7 @@ import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
 import { readManifestOf } from './loader.js';
-import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, writeInputs } from './tensors.js';
+import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, requireKnown, writeInputs } from './tensors.js';
 
 /** Runs of fewer milliseconds (times threads) stay in the page: messages take longer. */
 const SHORT = 0.5;
@@ -33,7 +33,7 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   const loading = async () => {
     const { info, manifest, setup } = await link.request('load', { url: absolute(url), limits, threads });
     /** @type {T.Nearby} */
-    const nearby = async (tuned, { memory } = link) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1);
+    const nearby = async (tuned, { memory } = link) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1, tuned);
     return makeEngine(link, info, manifest, nearby, await nearby([]));
   };
   return orAborted(loading(), signal).catch((error) => {
@@ -72,7 +72,8 @@ function makeEngine(link, info, manifest, nearby, near) {
     const work = () => job().finally(() => engine.onjob(--open));
     const result = open++ ? queue.then(work) : work();
     engine.onjob(open);
-    queue = result.catch(() => {});
+    // It keeps no result.
+    queue = result.then(() => {}, () => {});
     return result;
   }
 
@@ -87,8 +88,7 @@ function makeEngine(link, info, manifest, nearby, near) {
   async function measure({ bucket = {}, ...work }) {
     requireLive();
     const plan = pickPlan(info.plans, bucket);
-    const tensors = () => (lent.has(plan) ? null : last?.plan === plan ? last.tensors : []);
-    const value = await enqueue(async () => ask('measure', { plan, ...work }, tensors()));
+    const value = await enqueue(async () => ask('measure', { plan, ...work }, lent.has(plan) ? null : last?.plan === plan ? last.tensors : []));
     return { ...value, bucket: info.plans[plan].dims };
   }
 
@@ -114,12 +114,12 @@ function makeEngine(link, info, manifest, nearby, near) {
       const given = open ? tensors.map(copied) : tensors;
       const done = enqueue(async () => {
         refuseIf(signal);
-        last = { plan, tensors };
         const shared = link.memory?.buffer;
         const work = shared ? { plan } : { plan, wanted: wanted.map(({ data, ...output }) => output) };
         // The page may not wait, as a run that is held back does, and must breathe.
         const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);
+        last = disposed ? null : { plan, tensors };
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
         engine.onjob(open, plan, milliseconds);
         // The caller may use its arrays again.
@@ -151,19 +151,14 @@ function makeEngine(link, info, manifest, nearby, near) {
 
     async asset(name) {
       requireLive();
-      const asset = manifest.assets.find((entry) => entry.name === name);
-      if (asset) return link.request('file', asset);
-      throw new EngineError('input', `The bundle has no asset '${name}'`, `Its assets are ${info.assets.join(', ') || 'none'}`, { asset: name, known: info.assets });
+      return link.request('file', requireKnown(name, manifest.assets, 'asset'));
     },
 
     async swap(changes) {
       requireLive();
-      const { merged } = await import('../tune/exchange.js');
+      const { swapped } = await import('../tune/exchange.js');
       return enqueue(async () => {
-        const next = merged(manifest, kernels, changes);
-        const fresh = await nearby(next);
-        await link.request('swap', next);
-        [kernels, near] = [next, near && fresh];
+        [kernels, near] = await swapped(link, manifest, nearby, kernels, changes);
       });
     },
 
@@ -175,10 +170,12 @@ function makeEngine(link, info, manifest, nearby, near) {
 
     dispose() {
       disposed = true;
-      last = near = null;
       link.close(new EngineError('host', 'The engine was disposed while it worked', 'Wait for open runs before dispose()'));
-      engine.onjob(-1);
     },
+  };
+  link.onend = () => {
+    last = near = null;
+    engine.onjob(-1);
   };
   return engine;
 }

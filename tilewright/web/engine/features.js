@@ -7,13 +7,8 @@ import { EngineError, requireCount } from './errors.js';
 /** i32.const x, i8x16.splat @param {number} x */
 const splat = (x) => [0x41, x, 0xfd, 0x0f];
 const ZERO = splat(0);
-const I8X16_POPCNT = [0xfd, 0x62];
-const F32X4_RELAXED_MADD = [0xfd, 0x85, 0x02];
 const I16X8_RELAXED_DOT = [0xfd, 0x92, 0x02];
 const I16X8_EXTRACT_0 = [0xfd, 0x18, 0];
-const LOCAL_GET_0 = [0x20, 0];
-const F32_SUB = 0x93;
-const I32_REINTERPRET_F32 = 0xbc;
 const V128 = 0x7b;
 const I32 = 0x7f;
 /** Features beyond SIMD that code variants may need. */
@@ -39,7 +34,8 @@ const result = (bytes, x) => /** @type {any} */ (new WebAssembly.Instance(new We
 
 /** x86 alone makes inf - inf a NaN with its sign bit set.  A parameter: no compiler may compute it. */
 function nanIsNegative() {
-  return result(moduleOf(I32, [...LOCAL_GET_0, ...LOCAL_GET_0, F32_SUB, I32_REINTERPRET_F32]), Infinity) < 0;
+  // local.get 0, local.get 0, f32.sub, i32.reinterpret_f32
+  return result(moduleOf(I32, [0x20, 0, 0x20, 0, 0x93, 0xbc]), Infinity) < 0;
 }
 
 /** Is the second operand of the relaxed dot product unsigned?  1 * 255 + 1 * 255 says so. */
@@ -59,8 +55,8 @@ export function probeHost() {
   const isolated = globalThis.crossOriginIsolated === true;
   const cores = navigator.hardwareConcurrency || 1;
   return {
-    simd: validates([...ZERO, ...I8X16_POPCNT]),
-    relaxed_simd: validates([...ZERO, ...ZERO, ...ZERO, ...F32X4_RELAXED_MADD]),
+    simd: validates([...ZERO, 0xfd, 0x62]), // i8x16.popcnt
+    relaxed_simd: validates([...ZERO, ...ZERO, ...ZERO, 0xfd, 0x85, 0x02]), // f32x4.relaxed_madd
     dot_u8: dotIsUnsigned(),
     registers: nanIsNegative() ? 15 : 32,
     isolated,
@@ -100,8 +96,7 @@ export function pickVariant(code, host, { features, variant }) {
 /** @type {T.WhatIsLost} */
 export function whatIsLost(host, variant, code, { threads, asked = 1, problems, cacheProblem, codeProblem }) {
   const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
-  /** @type {any[]} */
-  const lost = [
+  return /** @type {any[]} */ ([
     !host.isolated && 'The page is not cross-origin isolated: one thread and coarse timers',
     missing.length && `The fastest kernels are not used: they need ${missing.join(', ')}`,
     variant.registers !== host.registers && `The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}`,
@@ -110,6 +105,5 @@ export function whatIsLost(host, variant, code, { threads, asked = 1, problems, 
     host.isolated && threads < host.threads && `${threads} of ${host.threads} threads are used, as asked`,
     !host.isolated && asked > 1 && `${asked} threads were asked for: they need cross-origin isolation`,
     codeProblem && `The code was not compiled while it arrived: ${codeProblem}`,
-  ];
-  return lost.filter(Boolean).map((text) => `${text.replace(/\.$/, '')}.`);
+  ]).filter(Boolean).map((text) => `${text.replace(/\.$/, '')}.`);
 }

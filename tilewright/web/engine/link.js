@@ -41,6 +41,7 @@ export function openLink(onProgress, threads) {
     memory = null;
     for (const { reject } of pending.values()) reject(reason);
     pending.clear();
+    link.onend();
   }
 
   /** @type {T.Fail} */
@@ -51,18 +52,15 @@ export function openLink(onProgress, threads) {
     const helper = startWorker('./serve.js', fail);
     const { port1, port2 } = new MessageChannel();
     helper.worker.addEventListener('message', () => navigator.locks.request(helper.lock, () => {
-      if (!end && helpers.get(number) === helper) lost(number);
+      if (end || helpers.get(number) !== helper) return;
+      // If it was inside a run, that cannot be finished any more.
+      const control = words();
+      if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
+      replace(number);
     }));
     helper.worker.postMessage({ port: port1, number }, [port1]);
     worker.postMessage({ helper: { port: port2, number } }, [port2]);
     helpers.set(number, helper);
-  }
-
-  /** If it was inside a run, that cannot be finished any more. @param {number} number */
-  function lost(number) {
-    const control = words();
-    if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
-    worker.postMessage({ lost: number });
   }
 
   /** Starts another when it is really gone: until then it may write. @param {number} number */
@@ -100,7 +98,10 @@ export function openLink(onProgress, threads) {
   worker.addEventListener('messageerror', () => fail('A message of the worker could not be read', 'Load the bundle again'));
   for (let number = 1; number < threads; number++) help(number);
 
-  return {
+  /** @type {T.Link} */
+  const link = {
+    onend() {},
+
     close,
 
     get memory() {
@@ -118,9 +119,10 @@ export function openLink(onProgress, threads) {
 
     preempt(on) {
       const control = words();
-      if (!control) throw new EngineError('host', 'Runs can only be stopped from outside where memory is shared', 'Serve the page cross-origin isolated');
+      if (!control) throw end ?? new EngineError('host', 'Runs can only be stopped from outside where memory is shared', 'Serve the page cross-origin isolated');
       Atomics.store(control, PREEMPT, Number(on));
       Atomics.notify(control, PREEMPT);
     },
   };
+  return link;
 }

@@ -45,7 +45,7 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
       meter.enter('weights');
       const { scratch, scratch_bytes: scratchBytes } = manifest.memory;
       const setup = { modules: [kernels.module, module], tuned: [], memory, slots: manifest.slots, scratch, scratchBytes };
-      const [driver, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup, threads)]);
+      const [driver, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup)]);
       reached('code');
       return { driver, setup, problems, problem: kernels.problem };
     });

@@ -6,7 +6,7 @@ import { EngineError } from './errors.js';
 import { readOutputs, writeInputs } from './tensors.js';
 
 /** @type {T.MakeMachine} */
-export function makeMachine(plans, memory, driver, threads) {
+export function makeMachine(plans, memory, driver, threads, kernels = []) {
   const { buffer } = memory;
   const words = wordsOf(memory);
 
@@ -32,9 +32,10 @@ export function makeMachine(plans, memory, driver, threads) {
     const workers = Array.from({ length: threads }, (_, worker) => Atomics.load(words, stepOf(worker)));
     const number = (words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
     const { steps, dims } = plans[plan];
-    const { kernel, node } = steps[number] ?? {};
+    const { kernel, node, spec } = steps[number] ?? {};
+    const tuned = kernels.some((other) => other.spec === spec);
     const where = `kernel ${kernel ?? 'unknown'} of node ${node ?? 'unknown'}`;
-    const facts = { step: number, kernel, node, plan: dims };
+    const facts = { step: number, kernel, node, spec, tuned, plan: dims };
     if (code === STALLED) {
       return new EngineError('host', `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
         'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory', { ...facts, threads });

@@ -1,70 +1,76 @@
 // The engine worker's side of the pool: gives helpers the modules, knows who must be replaced.
 // Runs work with fewer helpers as well.
 
-import { ABORT, EPOCH, SLEEPERS, stepOf, STOP, wordsOf } from './driver.js';
+import { ABORT, SLEEPERS, stepOf, wordsOf } from './driver.js';
 
 const START_LIMIT = 10_000;
 
+export const LATE = 'it did not start in time';
+
+/** What comes first, or LATE. @type {T.Within} */
+export const within = (limit, ...promises) => Promise.race([...promises, new Promise((resolve) => setTimeout(resolve, limit, LATE))]);
+
 /** @returns {T.Pool} */
 export function makePool() {
-  /** @type {Map<number, MessagePort>} */
-  const ports = new Map();
-  /** Per helper what keeps it from serving, or '' once it can. @type {T.Starts} */
-  const starts = new Map();
+  /** @type {Map<number, T.Helper>} */
+  const helpers = new Map();
   /** @type {T.Setup | null} */
   let setup = null;
-  let version = 0;
-  /** Helpers are out of `serve`, and wait to be told. */
-  let stopped = false;
 
-  /** Who waits for one that is gone waits for its successor. @param {number} number */
-  function ready(number) {
-    const start = Promise.withResolvers();
-    starts.get(number)?.resolve(start.promise);
-    starts.set(number, start);
-    setTimeout(start.resolve, START_LIMIT, 'it did not start in time');
-    return start.promise;
-  }
+  /** @type {T.Pool} */
+  const pool = {
+    helpers,
+    stopped: false,
 
-  return {
     add(number, port) {
-      port.onmessage = ({ data }) => {
-        if (data.version !== version) return; // of the setup of before
-        starts.get(number)?.resolve(data.problem);
-        if (!stopped) port.postMessage(null);
+      /** @type {T.Helper} */
+      const helper = { port, able: false, told: false, answer: Promise.withResolvers(), gone: Promise.withResolvers() };
+      port.onmessage = ({ data: { version, problem } }) => {
+        if (version !== setup?.version) return; // of the setup of before
+        helper.able = !problem;
+        helper.told &&= !helper.able;
+        helper.answer.resolve(problem);
+        pool.tell(helper);
       };
-      ports.set(number, port);
+      helpers.get(number)?.gone.resolve('');
+      helpers.set(number, helper);
       if (setup) port.postMessage(setup);
     },
 
-    async start(given, threads) {
-      setup = { ...given, version: ++version };
-      stopped = true;
-      const words = wordsOf(setup.memory);
-      Atomics.store(words, STOP, 1);
-      Atomics.add(words, EPOCH, 1);
-      Atomics.notify(words, EPOCH);
-      for (const port of ports.values()) port.postMessage(setup);
-      const started = await Promise.all(Array.from({ length: threads - 1 }, (_, at) => ready(at + 1)));
-      Atomics.store(words, STOP, 0);
-      stopped = false;
-      for (const port of ports.values()) port.postMessage(null);
-      return started.filter(Boolean);
+    tell(helper) {
+      if (pool.stopped || !helper.able) return;
+      helper.told = true;
+      helper.port.postMessage(null);
+    },
+
+    give(given) {
+      setup = { ...given, version: (setup?.version ?? 0) + 1 };
+      helpers.forEach((helper) => {
+        Object.assign(helper, { able: false, answer: Promise.withResolvers() });
+        helper.port.postMessage(setup);
+      });
+    },
+
+    async start(given) {
+      pool.give(given);
+      const problems = Array.from(helpers.values(), ({ answer, gone }) => within(START_LIMIT, answer.promise, gone.promise));
+      return (await Promise.all(problems)).filter(Boolean);
     },
 
     replace(number) {
       self.postMessage({ replace: number });
-      return ready(number);
+      return within(START_LIMIT, helpers.get(number)?.gone.promise);
     },
 
     async mend() {
       if (!setup) return;
       const words = wordsOf(setup.memory);
       if (!Atomics.load(words, ABORT)) return;
-      const stuck = [...ports.keys()].filter((number) => Atomics.load(words, stepOf(number)));
+      const stuck = [...helpers.keys()].filter((number) => Atomics.load(words, stepOf(number)));
       if (!stuck.length) return;
-      await Promise.all(stuck.map(this.replace));
+      await Promise.all(stuck.map(pool.replace));
       Atomics.store(words, SLEEPERS, 0);
     },
   };
+  return pool;
 }

@@ -16,7 +16,7 @@ self.addEventListener('message', async ({ data: { port, number } }) => {
     if (!setup) return serve();
     driver = null;
     words = wordsOf(setup.memory);
-    const problem = await instantiate(setup, number).then((made) => ((driver = made), ''), String);
+    const problem = await instantiate(setup, number).then((made) => ((driver = made), ''), ({ message }) => message);
     port.postMessage({ version: setup.version, problem });
   }
 

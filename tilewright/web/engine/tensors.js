@@ -21,10 +21,11 @@ export const arrayOf = (dtype) => KINDS[dtype].array;
 export const elementsOf = (shape) => shape.reduce((product, size) => product * size, 1);
 
 /** @type {T.RequireKnown} */
-function requireKnown(name, infos, kind) {
+export function requireKnown(name, infos, kind) {
+  const found = infos.find((info) => info.name === name);
+  if (found) return found;
   const known = infos.map((info) => info.name);
-  if (known.includes(name)) return;
-  throw new EngineError('input', `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ')}`, { input: name, known });
+  throw new EngineError('input', `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ') || 'none'}`, { [kind]: name, known });
 }
 
 /** @type {T.CheckInputs} */
@@ -139,16 +140,15 @@ export function pickPlan(plans, sizes) {
 
 /** @type {T.InputArray} */
 export function inputArray(buffer, places, name) {
-  requireKnown(name, places, 'input');
-  const [place] = places.filter((entry) => entry.name === name);
+  const place = requireKnown(name, places, 'input');
   return buffer ? regionOf(buffer, place) : new (arrayOf(place.dtype))(elementsOf(place.shape));
 }
 
 /** @type {T.RegionOf} */
 const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
 
-/** Of a part of a larger buffer only that part. @param {T.Tensor} tensor */
-export const copied = ({ data, shape }) => ({ data: data.slice(), shape });
+/** Of a part of a larger buffer only that part; of one that was given away nothing. @param {T.Tensor} tensor */
+export const copied = ({ data, shape }) => ({ data: data.length ? data.slice() : new data.constructor(), shape });
 
 /** @type {T.WriteInputs} */
 export function writeInputs(buffer, places, tensors) {

@@ -208,7 +208,7 @@ export interface Engine {
    * them or none: after an error the engine is as before.  Runs that were asked for earlier come first.
    */
   swap(changes: Change[]): Promise<void>;
-  /** Called when the number of open jobs changes, after a run with its plan and milliseconds, and with -1 at `dispose`. */
+  /** Called when the number of open jobs changes, after a run with its plan and milliseconds, and once with -1: at `dispose`, or when its worker died. */
   onjob(open: number, plan?: number, milliseconds?: number): void;
   /** For tuners: the manifest, the memory if it is shared, and the bundle's files, verified. */
   readonly parts: { manifest: Manifest; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
@@ -228,6 +228,8 @@ export interface Link {
   preempt(on: boolean): void;
   /** Ends the workers; whatever is still open is rejected. */
   close(reason: unknown): void;
+  /** Called once, when it was closed or its worker died. */
+  onend(): void;
 }
 /** What the engine's worker says: an answer to a request, or news. */
 export type Message = {
@@ -243,13 +245,32 @@ export type Message = {
   alive?: boolean;
 };
 
+/** A further worker of the pool. */
+export type Helper = {
+  port: MessagePort;
+  /** It has taken on the setup of now. */
+  able: boolean;
+  /** It was told to serve, and has taken on no setup since: it may be inside of `serve`, with an older one. */
+  told: boolean;
+  /** To the setup of now: what keeps it from serving, or ''. */
+  answer: PromiseWithResolvers<string>;
+  /** Its successor is there. */
+  gone: PromiseWithResolvers<string>;
+};
 /** The engine worker's side of its helpers. */
 export interface Pool {
-  /** A helper was started, for the first time or anew. */
+  helpers: Map<number, Helper>;
+  /** Nobody is told to serve. */
+  stopped: boolean;
+  /** A helper was started, for the first time or anew: then the one before is gone. */
   add(number: number, port: MessagePort): void;
-  /** Has all helpers take on a setup, the first or another; `threads` counts the engine worker too; gives what went wrong. */
-  start(setup: Setup, threads: number): Promise<string[]>;
-  /** Replaces a helper that died. */
+  /** Lets a helper serve, if it may. */
+  tell(helper: Helper): void;
+  /** Sends a setup to all helpers, now and later ones; nobody may be inside of `serve` with another when it is used. */
+  give(setup: Setup): void;
+  /** Has all helpers take on the first setup; gives what went wrong. */
+  start(setup: Setup): Promise<string[]>;
+  /** Replaces a helper; resolves when it is gone, or with why it is not. */
   replace(number: number): Promise<string>;
   /** Replaces the helpers that are still inside a run although it has ended. */
   mend(): Promise<void>;
@@ -363,7 +384,8 @@ export type ThreadsFor = (host: HostFeatures, asked?: number) => number;
 export type PickVariant = (code: Code[], host: HostFeatures, limits: Limits) => { code: Code; why: string };
 export type WhatIsLost = (host: HostFeatures, variant: Code, code: Code[], of: Losses) => string[];
 export type Losses = { threads: number; asked?: number; problems: string[]; cacheProblem: string; codeProblem: string };
-export type RequireKnown = (name: string, infos: TensorInfo[], kind: 'input' | 'output') => void;
+/** The entry of this name. */
+export type RequireKnown = <Info extends { name: string }>(name: string, infos: Info[], kind: 'input' | 'output' | 'asset') => Info;
 /** Perhaps the caller's own array. */
 export type Convert = (info: TensorInfo, given: any) => TensorData;
 /** Whether a plain array's element can be converted. */
@@ -396,14 +418,14 @@ export type Enqueue = (job: () => Promise<any>) => Promise<any>;
 /** A request whose inputs come first: into memory, or with the message.  Runs may take place `here`. */
 /** Requests without an answer, by number. */
 export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
-export type Starts = Map<number, PromiseWithResolvers<any>>;
 export type Ask = (kind: string, work: any, tensors: Tensor[] | null, here?: Machine | null) => any;
 export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all' }) => Promise<any>;
 /** Outputs that came with a message, in the arrays that were given for them. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
 export type RequireCount = (name: string, value: number, least: number, most?: number) => void;
+export type Within = (limit: number, ...promises: (Promise<string> | undefined)[]) => Promise<any>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
-export type MakeMachine = (plans: Plan[], memory: WebAssembly.Memory, driver: Driver, threads: number) => Machine;
+export type MakeMachine = (plans: Plan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: Kernel[]) => Machine;
 /** Milliseconds of steps of a plan, by default of all. */
 export type Call = (plan: number, first?: number, last?: number) => number;
 export type Stopped = (plan: number, code: number, trap: string) => Error;

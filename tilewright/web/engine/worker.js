@@ -34,10 +34,9 @@ const HANDLERS = {
 /** @type {T.LargeParts} */
 const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value?.outputs?.map((/** @type {T.Output} */ { data }) => data.buffer) ?? []);
 
-self.addEventListener('message', async ({ data: { id, kind, params, helper, lost, memory } }) => {
+self.addEventListener('message', async ({ data: { id, kind, params, helper, memory } }) => {
   if (helper) return pool.add(helper.number, helper.port);
   if (memory !== undefined) return resolve(memory);
-  if (lost) return pool.replace(lost);
   try {
     const value = await HANDLERS[kind](params);
     self.postMessage({ id, value }, { transfer: largeParts(value) });

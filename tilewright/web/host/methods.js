@@ -128,6 +128,7 @@ export class Methods {
   /** @param {{handle: number}} params */
   #dispose({ handle }) {
     this.#engines.get(handle)?.dispose();
+    this.#engines.delete(handle);
     return {};
   }
 
@@ -142,7 +143,7 @@ export class Methods {
   #engine({ handle }) {
     const engine = this.#engines.get(handle);
     if (engine) return engine;
-    throw new EngineError('disposed', `No engine has the handle ${handle}`, 'Load a bundle first', { handle });
+    throw new EngineError('disposed', `No engine has the handle ${handle}: it was disposed, or never loaded`, 'Load a bundle first', { handle });
   }
 }
 

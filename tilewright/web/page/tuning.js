@@ -98,9 +98,14 @@ export class TuningPanel {
 
   async #forget() {
     const engine = this.#engine();
-    if (engine) await forget(engine);
+    try {
+      if (engine) await forget(engine);
+    } catch (error) {
+      this.#fail(error);
+      return;
+    }
     element('tune-forget').hidden = true;
-    this.#view.state('idle', 'Forgotten: the next visit starts with the kernels of the bundle');
+    this.#view.state('idle', 'Forgotten: the kernels of the bundle are in use again');
   }
 
   /** @param {unknown} error */

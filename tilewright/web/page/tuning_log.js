@@ -2,7 +2,7 @@
 // Input: events of tune/tuner.js, one by one.  Output: points for the chart, a row per kernel, a sentence.
 // It touches no element of the page.
 
-import { TOP } from '../tune/reports.js';
+import { topOf } from '../tune/reports.js';
 import { countText, timeText } from './words.js';
 
 /**
@@ -10,9 +10,10 @@ import { countText, timeText } from './words.js';
  * @typedef {'adopted' | 'same' | 'slower' | 'rejected'} Outcome
  * @typedef {{round: number, milliseconds: number}} Latency
  * @typedef {{round: number, milliseconds: number, outcome: Outcome, spec: number}} Trial
- * @typedef {{candidate: number, schedule: string, mark: string, gain: number}} Change
- * @typedef {{spec: number, kind: string, shape: string, node: string, share: number, gflops: number,
- *   tried: number, change: Change | null, best: {candidate: number, ratio: number}[], seen: Map<number, {schedule: string, mark: string}>}} Slot
+ * @typedef {{candidate: number, schedule: string, mark: string, gain: number, moved?: boolean}} Change
+ * `first` is what an earlier visit found; `found` the ratios to the default that this session measured.
+ * @typedef {{spec: number, kind: string, shape: string, node: string, share: number, gflops: number, default?: number | null,
+ *   tried: number, first: Change | null, change: Change | null, found: Map<number, number>, seen: Map<number, {schedule: string, mark: string}>}} Slot
  */
 
 /** @type {Record<string, Outcome>} */
@@ -60,7 +61,8 @@ const HANDLERS = {
   start(log, event) {
     log.device = event.class;
     log.slots = new Map(event.kernels.map((/** @type {any} */ kernel) => [kernel.spec, {
-      ...kernel, gflops: (kernel.flops ?? 0) / (kernel.milliseconds || Infinity) / 1e6, tried: 0, change: null, best: [], seen: new Map(),
+      ...kernel, gflops: (kernel.flops ?? 0) / (kernel.milliseconds || Infinity) / 1e6, tried: 0,
+      first: firstOf(kernel), change: firstOf(kernel), found: new Map(), seen: new Map(),
     }]));
   },
 
@@ -72,8 +74,7 @@ const HANDLERS = {
     const outcome = OUTCOMES[verdict] ?? 'rejected';
     log.trials.push({ round, spec, outcome, milliseconds: projected(log, slot, outcome === 'rejected' ? 1 : ratio) });
     if (outcome === 'rejected') return;
-    const overDefault = ratio * gainOf(slot);
-    slot.best = [...slot.best, { candidate, ratio: overDefault }].sort((a, b) => b.ratio - a.ratio).slice(0, TOP);
+    if (ratio > 0) slot.found.set(candidate, ratio * gainOf(slot));
     // A swap names the candidate alone; what it looks like was said here.
     slot.seen.set(candidate, { schedule, mark });
   },
@@ -81,6 +82,14 @@ const HANDLERS = {
   swap(log, { spec, candidate, ratio }) {
     const slot = log.slots.get(spec);
     if (slot) slot.change = { candidate, gain: ratio, schedule: '', mark: '', ...slot.seen.get(candidate) };
+  },
+
+  /** Slower after all: right after its trial, or together with others at the end. */
+  rollback(log, { spec, candidate, ratio }) {
+    const slot = log.slots.get(spec);
+    if (!slot) return;
+    slot.found.set(candidate, gainOf(slot) * Math.min(1, ratio));
+    if (slot.change?.candidate === candidate) slot.change = slot.first;
   },
 
   latency(log, { round, milliseconds }) {
@@ -103,6 +112,15 @@ const HANDLERS = {
     for (const { spec, default: usual } of summary.kernels) Object.assign(log.slots.get(spec) ?? {}, { gflops: usual.gflops });
   },
 };
+
+/** What an earlier visit put in its place. @param {any} kernel @returns {Change | null} */
+const firstOf = ({ current }) => (current ? { mark: '', ...current } : null);
+
+/** What a report would say of a kernel; nothing if nothing was measured. @param {Slot} slot */
+export function bestOf({ found, first, default: own = 0 }) {
+  if (!found.size || first?.moved) return [];
+  return topOf(new Map([...first ? /** @type {[number, number][]} */ ([[first.candidate, first.gain]]) : [], ...found]), own);
+}
 
 /** How many times faster than its default a kernel is now. @param {Slot} slot */
 export const gainOf = ({ change }) => change?.gain ?? 1;

@@ -3,7 +3,7 @@
 // The chart's library is loaded with the first session, not with the page.
 
 import { element, make } from './elements.js';
-import { gainOf, gainText } from './tuning_log.js';
+import { bestOf, gainOf, gainText } from './tuning_log.js';
 
 /**
  * @typedef {'idle' | 'running' | 'paused' | 'done' | 'error'} State
@@ -30,6 +30,7 @@ export class TuningView {
     element('tune').hidden = open;
     element('tune-budget').disabled = open;
     element('tune-share').disabled = open;
+    element('tune-forget').disabled = open;
     element('tune-pause').hidden = !open;
     element('tune-pause').textContent = state === 'paused' ? 'Go on' : 'Pause';
     element('tune-stop').hidden = !open;
@@ -100,8 +101,10 @@ function makeRow({ spec, kind, shape, node, share }) {
  * @param {string} browser
  */
 export function showPreview(log, browser) {
-  const tuned = [...log?.slots.values() ?? []].filter(({ best }) => best.length);
-  const kernels = tuned.map(({ kind, shape, best }) => ({ kind, shape, top: best.map(({ candidate, ratio }) => ({ candidate, ratio: Number(ratio.toFixed(3)) })) }));
+  const kernels = [...log?.slots.values() ?? []].flatMap((slot) => {
+    const top = bestOf(slot).map(({ candidate, ratio }) => ({ candidate, ratio: Number(ratio.toFixed(3)) }));
+    return top.length ? [{ kind: slot.kind, shape: slot.shape, top }] : [];
+  });
   const sent = { device: log?.device || 'a device class', browser, kernels };
   element('tune-preview').textContent = JSON.stringify(sent, null, 1);
 }

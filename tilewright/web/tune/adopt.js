@@ -1,35 +1,59 @@
 // From a candidate that won its trial to one that the engine runs, or back.
 // Input: the engine, a kernel.  Output: whether it stayed.  The trial saw one thread and an empty machine:
-// here the step itself is timed, in the engine, before and after.
+// here the step itself is timed, in the engine, before and after; and at a session's end the whole model.
 
-import { median } from './statistics.js';
+import { interval, median } from './statistics.js';
 
-/** Milliseconds of one look at a step, and how often it may run for that. */
+/** Milliseconds of one look, and how often the step or plan may run for that. */
 const LOOK = 4;
-const [LEAST, MOST] = [3, 40];
+const MOST = 40;
+/** A single step's first run after others is not like the next ones. */
+const LEAST_STEPS = 3;
 /** Looks on each side before it is said to be slower, and by how much it must be. */
 const LOOKS = 3;
 const WORSE = 1.02;
+/** Looks on each side at the whole model, and standard deviations beyond which a difference is no chance. */
+const PAIRS = 8;
+const SURE = 2;
 
-/** Milliseconds of a step as the engine runs it now; NaN if it cannot run alone. @type {Tune.StepTime} */
-export async function stepTime(engine, pace, { bucket, step, milliseconds, alone }) {
-  if (!alone) return NaN;
-  const runs = Math.max(LEAST, Math.min(MOST, Math.round(LOOK / Math.max(milliseconds, 1e-3))));
-  try {
-    const { steps: [found] } = await pace.job(() => engine.profile({ bucket, runs, only: [step] }));
-    return found.milliseconds;
-  } catch (error) {
-    // What lies in the arena may be no index; then only the trial counts.
-    if (/** @type {any} */ (error)?.code !== 'kernel-trap') throw error;
-    return NaN;
-  }
+/** How often something of so many milliseconds runs for one look. @param {number} milliseconds @param {number} least */
+const runsOf = (milliseconds, least) => Math.max(least, Math.min(MOST, Math.round(LOOK / Math.max(milliseconds, 1e-3))));
+
+/** Milliseconds of the whole plan as the engine runs it now. @type {Tune.PlanTime} */
+export async function planTime(engine, pace, bucket, runs = 1) {
+  const { milliseconds } = await pace.job(() => engine.time({ bucket, runs, warmup: 0 }));
+  return median(milliseconds);
 }
+
+/**
+ * What looks at a kernel in the engine: at its step, or at the whole plan where the step cannot run alone.  If the inputs of
+ * the page's last run let even that trap, there is nothing to look at: only the trial counts.
+ * @type {Tune.Looker}
+ */
+async function looker(engine, pace, { bucket, step, milliseconds, alone }) {
+  const atStep = async () => {
+    const { steps: [found] } = await pace.job(() => engine.profile({ bucket, runs: runsOf(milliseconds, LEAST_STEPS), only: [step] }));
+    return found.milliseconds;
+  };
+  const atPlan = () => planTime(engine, pace, bucket, runs);
+  let runs = 1;
+  const first = alone ? await unlessTrapped(atStep()) : NaN;
+  if (first >= 0) return { look: atStep, first };
+  runs = runsOf(await unlessTrapped(atPlan()), 1);
+  return runs > 0 ? { look: atPlan, first: await atPlan() } : { look: async () => NaN, first: NaN };
+}
+
+/** NaN if a kernel trapped. @type {(time: Promise<number>) => Promise<number>} */
+const unlessTrapped = (time) => time.catch((error) => {
+  if (error?.code !== 'kernel-trap') throw error;
+  return NaN;
+});
 
 /** Swaps the change in; after a regress, or a failure half-way, `back` is in again. @type {Tune.Adopt} */
 export async function adopt(engine, pace, target, change, back) {
   const put = (/** @type {T.Change} */ which) => pace.job(() => engine.swap([which]));
-  const look = () => stepTime(engine, pace, target);
-  const [before, after] = [[await look()], /** @type {number[]} */ ([])];
+  const { look, first } = await looker(engine, pace, target);
+  const [before, after] = [[first], /** @type {number[]} */ ([])];
   const worse = () => median(after) > WORSE * median(before) && Math.min(...after) > Math.min(...before);
   try {
     await put(change);
@@ -40,10 +64,40 @@ export async function adopt(engine, pace, target, change, back) {
       await put(change);
       after.push(await look());
     }
-    if (worse()) await put(back);
+    if (worse()) await pace.job(() => engine.swap([back]), true);
   } catch (error) {
     await engine.swap([back]).catch(() => {});
     throw error;
   }
-  return { stays: !worse(), before: median(before), after: median(after) };
+  return { stays: !worse(), better: WORSE * median(after) < median(before), before: median(before), after: median(after) };
+}
+
+/**
+ * Time of a plan without these kernels over its time with them, with an interval; they are in use before and after.
+ * NaN if the plan traps, as with some inputs of the page's last run.
+ * The order changes from pair to pair, so that half of the swaps is enough.
+ * @type {Tune.Together}
+ */
+export async function together(engine, pace, bucket, changes, backs) {
+  const sides = [backs, changes];
+  let inUse = 1;
+  /** @type {number[]} */
+  const found = [];
+  try {
+    const runs = runsOf(await unlessTrapped(planTime(engine, pace, bucket)), 1);
+    if (!(runs > 0)) return { ratio: NaN, low: NaN, high: NaN };
+    for (let pair = 0; pair < PAIRS; pair++) {
+      const times = [0, 0];
+      for (const side of [inUse, 1 - inUse]) {
+        if (side !== inUse) await pace.job(() => engine.swap(sides[side]));
+        inUse = side;
+        times[side] = await planTime(engine, pace, bucket, runs);
+      }
+      found.push(Math.log(times[0] / times[1]));
+    }
+  } finally {
+    if (!inUse) await engine.swap(changes);
+  }
+  const { centre, low, high } = interval(found, SURE);
+  return { ratio: Math.exp(centre), low: Math.exp(low), high: Math.exp(high) };
 }

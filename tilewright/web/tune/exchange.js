@@ -1,19 +1,30 @@
-// Exchanges kernels of a loaded bundle between two inferences: `merged` in the page, `exchange` in the
+// Exchanges kernels of a loaded bundle between two inferences: `swapped` in the page, `exchange` in the
 // engine's worker.  Input: kernels by number of their specification.  Output: the same engine with
 // other table entries and plan images; after a failure everything is as before.
 
-import { instantiate } from '../engine/driver.js';
+import { ABORT, EPOCH, instantiate, STOP, TRAP, wordsOf } from '../engine/driver.js';
 import { EngineError } from '../engine/errors.js';
 import { makeMachine } from '../engine/machine.js';
+import { LATE, within } from '../engine/pool.js';
 
 /** Words of a plan image (docs/bundle.md): of its header and of a step's record, and their places in that. */
 export const [HEADER, RECORD] = [4, 8];
 export const [SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE] = [0, 1, 2, 3, 4, 5];
 const MOST_TILES = 2 ** 31 - 1;
 const IMPORTS = ['memory', 'table', 'scratch'];
+/** Milliseconds for a worker of the pool to take on other kernels; one that died is noticed at once. */
+const TAKE_LIMIT = 1000;
+
+/** @type {Tune.Swapped} */
+export async function swapped(link, manifest, nearby, kernels, changes) {
+  const next = merged(manifest, kernels, changes);
+  const near = await nearby(next);
+  await link.request('swap', next);
+  return [next, near];
+}
 
 /** @type {Tune.Merged} */
-export function merged({ plans, memory }, kernels, changes) {
+function merged({ plans, memory }, kernels, changes) {
   const next = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
   for (const { spec, module, tiles = 0, grains = {}, scratch = 0 } of changes) {
     const refuse = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => {
@@ -75,6 +86,33 @@ export function drawn(original, { steps }, plan, slots, kernels) {
   return words;
 }
 
+/**
+ * Has the pool take on a setup; gives what went wrong.  Nobody serves with an older table: helpers serve
+ * again when all of them that may still be inside of `serve` have come out, or are gone.  Others join later.
+ * @type {Tune.HandOver}
+ */
+async function handOver(pool, setup) {
+  const words = wordsOf(setup.memory);
+  pool.stopped = true;
+  Atomics.store(words, STOP, 1);
+  // Who came too late for a run may be held back in it.
+  Atomics.store(words, ABORT, TRAP);
+  Atomics.add(words, EPOCH, 1);
+  Atomics.notify(words, EPOCH);
+  const serving = Array.from(pool.helpers).filter(([, { told }]) => told);
+  pool.give(setup);
+  const problems = await Promise.all(serving.map(async ([number, { answer, gone }]) => {
+    const problem = await within(TAKE_LIMIT, answer.promise, gone.promise);
+    return problem === LATE ? pool.replace(number) : problem;
+  }));
+  // One that can neither answer nor be ended: the engine's worker goes on alone.
+  if (problems.includes(LATE)) return problems;
+  pool.stopped = false;
+  Atomics.store(words, STOP, 0);
+  pool.helpers.forEach(pool.tell);
+  return problems.filter(Boolean);
+}
+
 /** @type {Tune.Exchange} */
 export async function exchange(bundle, pool, kernels) {
   const { manifest: { plans, slots }, setup, info: { features: { threads } } } = bundle;
@@ -83,13 +121,13 @@ export async function exchange(bundle, pool, kernels) {
   const images = bundle.images.map((words, plan) => drawn(words, plans[plan], plan, slots, kernels));
   const next = { ...setup, tuned: kernels };
   const driver = await instantiate(next, 0);
-  const problems = await pool.start(next, threads);
+  const problems = await handOver(pool, next);
   if (problems.length) {
-    await pool.start(setup, threads);
+    if (!pool.stopped) await handOver(pool, setup);
     throw new EngineError('host', `A worker of the pool did not take on the new kernels: ${problems[0]}`,
       'The kernels of before are in use; if it happens again, the device may lack memory', { threads, problems });
   }
   places.forEach((words, plan) => words.set(images[plan]));
   bundle.setup = next;
-  bundle.machine = makeMachine(plans, setup.memory, driver, threads);
+  bundle.machine = makeMachine(plans, setup.memory, driver, threads, kernels);
 }

@@ -1,10 +1,12 @@
 // Numbers to try a kernel on, and the comparison of what two kernels made of them.
 // Input: what is known of a buffer, the name of a set, a seed.  Output: the buffer's content, or what
-// is wrong with a result.  Equal arguments give equal content.
+// is wrong with a result.  Equal arguments give equal content.  Large buffers take long: it breathes.
 //
 //     random    numbers of usual size: what is timed, too
 //     edge      zeros (whole rows of them), both signs, tiny, denormal and large numbers; ends of ranges
 //     special   random, and a few NaN and infinities
+
+import { inPieces } from './trial_breath.js';
 
 /** @type {Record<string, any>} */
 const ARRAYS = { f32: Float32Array, f64: Float64Array, i8: Int8Array, u8: Uint8Array, i16: Int16Array, i32: Int32Array, i64: BigInt64Array, bool: Uint8Array };
@@ -12,8 +14,11 @@ const ARRAYS = { f32: Float32Array, f64: Float64Array, i8: Int8Array, u8: Uint8A
 const RANGES = { i8: [-128, 127], u8: [0, 255], i16: [-1000, 1000], i32: [-1000, 1000], i64: [-8, 8], bool: [0, 1] };
 const EDGES = [0, -0, 1e-42, -1e-40, 1, -1, 1000, -1000, 1e-6, -0.5];
 const SPECIALS = [NaN, Infinity, -Infinity];
-/** A float in so many is one of the special ones. */
+/** A float in so many is one of the special ones; and how often it is one of the edges. */
 const RARE = 997;
+const OFTEN = 0.4;
+/** Elements at a time. */
+const PIECE = 1 << 14;
 
 /** Results of kernels that round differently are equal up to this, of the largest number among them. */
 const ROUNDING = 2e-5;
@@ -35,46 +40,57 @@ function uniform(seed) {
   };
 }
 
-/** @type {Tune.Filled} */
-export function filled({ dtype, size, limit, extent, real }, set, seed) {
-  if (real) return real;
-  const next = uniform(seed);
-  const data = new ARRAYS[dtype](size);
+/** One element of a set after the other, by its place. @type {Tune.NumbersOf} */
+function numbersOf({ dtype, size, limit, extent }, set, next) {
+  const usual = () => 4 * next() - 2;
   if (isFloat(dtype)) {
-    const zeros = set === 'edge' ? size >> 3 : 0;
-    for (let at = zeros; at < size; at++) data[at] = 4 * next() - 2;
-    if (set === 'edge') for (let at = zeros; at < size; at += 1 + Math.floor(4 * next())) data[at] = EDGES[Math.floor(EDGES.length * next())];
-    if (set === 'special') for (let at = Math.floor(RARE * next()) % size; at < size; at += RARE) data[at] = SPECIALS[at % 3];
-  } else {
-    const [least, most] = extent ? [0, extent - 1] : limit && RANGES[dtype][1] > 1 ? [Math.max(RANGES[dtype][0], -limit), Math.min(RANGES[dtype][1], limit)] : RANGES[dtype];
-    const pick = set === 'edge' ? () => (next() < 0.5 ? least : most) : () => least + Math.floor((most - least + 1) * next());
-    const convert = dtype === 'i64' ? BigInt : Number;
-    for (let at = 0; at < size; at++) data[at] = convert(pick());
+    const zeros = size >> 3;
+    const rare = Math.floor(RARE * next()) % size;
+    if (set === 'edge') return (at) => (at < zeros ? 0 : next() < OFTEN ? EDGES[Math.floor(EDGES.length * next())] : usual());
+    return set === 'special' ? (at) => (at % RARE === rare ? SPECIALS[at % 3] : usual()) : usual;
   }
+  const range = RANGES[dtype];
+  const limited = limit && range[1] > 1 ? [Math.max(range[0], -limit), Math.min(range[1], limit)] : range;
+  const [least, most] = extent ? [0, extent - 1] : limited;
+  const pick = set === 'edge' ? () => (next() < 0.5 ? least : most) : () => least + Math.floor((most - least + 1) * next());
+  return dtype === 'i64' ? () => BigInt(pick()) : pick;
+}
+
+/** @type {Tune.Filled} */
+export async function filled(buffer, set, seed) {
+  if (buffer.real) return buffer.real;
+  const number = numbersOf(buffer, set, uniform(seed));
+  const data = new ARRAYS[buffer.dtype](buffer.size);
+  await inPieces(buffer.size, PIECE, (from, to) => {
+    for (let at = from; at < to; at++) data[at] = number(at);
+  });
   return new Uint8Array(data.buffer);
 }
 
-/**
- * What is wrong with `found`, or '' if it is as good as `wanted`.  Integers are equal, or one apart
- * where they were rounded; NaN and infinities are where they should be.
- * @type {Tune.Difference}
- */
-export function difference(found, wanted, dtype, rounds) {
+/** How far results of kernels that are right may be apart: integers are equal, or one apart where they
+ * were rounded. @type {Tune.Allowed} */
+export async function allowed(wanted, dtype, rounds) {
+  if (!isFloat(dtype)) return Number(rounds);
   let largest = 0;
-  if (isFloat(dtype)) {
-    for (let at = 0; at < wanted.length; at++) {
+  await inPieces(wanted.length, PIECE, (from, to) => {
+    for (let at = from; at < to; at++) {
       const size = Math.abs(wanted[at]);
       if (size > largest && size < Infinity) largest = size;
     }
-  }
-  const allowed = isFloat(dtype) ? ROUNDING * largest : Number(rounds);
-  for (let at = 0; at < wanted.length; at++) {
-    const got = found[at];
-    const want = wanted[at];
-    if (got === want) continue;
-    if (Number.isNaN(got) && Number.isNaN(want)) continue;
-    if (Math.abs(Number(got) - Number(want)) <= allowed) continue;
-    return `element ${at} is ${got} instead of ${want}`;
-  }
-  return '';
+  });
+  return ROUNDING * largest;
+}
+
+/** What is wrong with `found`, or '' if it is as good as `wanted`; NaN and infinities are where they should
+ * be. @type {Tune.Difference} */
+export async function difference(found, wanted, most) {
+  let wrong = '';
+  await inPieces(wanted.length, PIECE, (from, to) => {
+    for (let at = from; at < to && !wrong; at++) {
+      const [got, want] = [found[at], wanted[at]];
+      if (got === want || (most > 0 && Math.abs(Number(got) - Number(want)) <= most) || (Number.isNaN(got) && Number.isNaN(want))) continue;
+      wrong = `element ${at} is ${got} instead of ${want}`;
+    }
+  });
+  return wrong;
 }

@@ -1,89 +1,13 @@
-// Winners that this device keeps, so that the next visit starts tuned without any server.
-// Input: an engine, kernels that won.  Output: the same after a reload, checked by digest.  One record per
-// name of a bundle, wherever it lies: as built or relinked.  Another compiler or code variant drops it; of another
-// build those kernels stay that compute the same in the same plans.
+// Winners of earlier visits: into an engine, so that it starts tuned without any server, or out of it.
+// Input: an engine.  Output: the same with the device's own kernels, or with the bundle's.  What is kept, and
+// whether it still fits, is record.js's business.
 
-import { EngineError } from '../engine/errors.js';
-import { sha256 } from '../engine/files.js';
-import { decode, encode } from './frames.js';
+import { asEngineError } from '../engine/errors.js';
+import { guard } from './guard.js';
+import { changeOf, erase, recall } from './record.js';
 
-const CACHE = 'tilewright-tuned-1';
-
-/** Of each engine, what `restore` or a tuning run put in. @type {WeakMap<T.Engine, Tune.Record_>} */
-const known = new WeakMap();
-
-/** @param {T.Engine} engine */
-const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${new URLSearchParams({ bundle: bundleName(info.url) })}`;
-
-/** The last folder of a bundle's address: the name that the server knows it by. @param {string} url */
-export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
-
-/** @param {T.Engine} engine @returns {Tune.Record_} */
-const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, device: '', winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
-
-/** What is kept for the engine's bundle, if it still fits. @type {Tune.Recall} */
-export async function recall(engine) {
-  const held = known.get(engine);
-  if (held) return held;
-  try {
-    const cache = await caches.open(CACHE);
-    const found = await cache.match(keyOf(engine));
-    if (!found) return empty(engine);
-    const { header, payload } = decode(await found.arrayBuffer());
-    const { digest, variant, tool } = empty(engine);
-    const winners = [];
-    let at = 0;
-    for (const { bytes, ...winner } of header.winners) {
-      winners.push({ ...winner, module: payload.slice(at, at += bytes) });
-    }
-    const whole = await Promise.all(winners.map(async ({ module, digest: wanted }) => await sha256(module) === wanted));
-    const fits = header.variant === variant && header.tool === tool && whole.every(Boolean);
-    const record = { ...empty(engine), ...header, winners };
-    if (fits) return header.digest === digest ? record : await moved(engine, record);
-  } catch {
-    // No storage, or a damaged record: the device starts anew.
-  }
-  await forget(engine);
-  return empty(engine);
-}
-
-/**
- * The record of another build.  What compiles to the same kernel in the same plans stays, but by how much it is
- * faster than this build's own is not known: nothing is reported of it.
- * @type {Tune.Moved}
- */
-async function moved(engine, record) {
-  const about = await aboutKernels(engine);
-  const same = (/** @type {number | string} */ spec) => about[Number(spec)] !== undefined && about[Number(spec)] === record.about[Number(spec)];
-  const only = (/** @type {Record<string, any>} */ map) => Object.fromEntries(Object.entries(map).filter(([spec]) => same(spec)));
-  const { scratch_bytes: most } = engine.parts.manifest.memory;
-  return {
-    ...record, digest: engine.info.digest, about, tried: only(record.tried), bad: only(record.bad), checksums: only(record.checksums),
-    sound: only(record.sound), refuted: only(record.refuted),
-    winners: record.winners.filter(({ spec, scratch }) => same(spec) && scratch <= most).map((winner) => ({ ...winner, ratio: 1, moved: true })),
-  };
-}
-
-/** By number of each kernel specification, a digest of what it computes and where: not of how. @type {Tune.AboutKernels} */
-export async function aboutKernels({ parts: { manifest, file } }) {
-  const listed = JSON.parse(new TextDecoder().decode(await file(manifest.kernels)));
-  return Promise.all(listed.map(async (/** @type {any} */ { spec }, /** @type {number} */ number) => {
-    const steps = manifest.plans.map(({ dims, steps }) => [dims, steps.flatMap((step, at) => (step.spec === number ? [at] : []))]);
-    return sha256(new TextEncoder().encode(JSON.stringify([spec, steps])));
-  }));
-}
-
-/** Keeps the record; a device that keeps nothing is no error. @type {Tune.Keep} */
-export async function keep(engine, record) {
-  known.set(engine, record);
-  try {
-    const winners = record.winners.map(({ module, ...winner }) => ({ ...winner, bytes: module.length }));
-    const frame = encode({ ...record, winners }, ...record.winners.map(({ module }) => module));
-    await (await caches.open(CACHE)).put(keyOf(engine), new Response(frame));
-  } catch {
-    // Private mode, or no space left.
-  }
-}
+/** Of each engine, the record whose winners are in use. @type {WeakMap<T.Engine, Tune.Record_>} */
+const inUse = new WeakMap();
 
 /**
  * Puts the device's winners into an engine, best before its first run; gives how many there are.
@@ -91,26 +15,30 @@ export async function keep(engine, record) {
  * @type {Tune.Restore}
  */
 export async function restore(engine, anew = false) {
-  if (anew) known.delete(engine);
-  const done = known.get(engine);
-  if (done) return done.winners.length;
-  const record = await recall(engine);
+  const before = inUse.get(engine);
+  const record = await recall(engine, anew);
+  if (before && !anew) return record.winners.length;
+  const gone = before?.winners.filter(({ spec }) => !record.winners.some((winner) => winner.spec === spec)) ?? [];
   try {
-    if (record.winners.length) await engine.swap(await Promise.all(record.winners.map(changeOf)));
-    known.set(engine, record);
-    return record.winners.length;
-  } catch (error) {
-    if (error instanceof EngineError && error.code === 'disposed') throw error;
-    await forget(engine);
-    return 0;
+    const changes = [...await Promise.all(record.winners.map(changeOf)), ...gone.map(({ spec }) => ({ spec, module: null }))];
+    if (changes.length) await engine.swap(changes);
+  } catch (thrown) {
+    const error = asEngineError(thrown);
+    if (error.code === 'disposed') throw error;
+    // A record that cannot be goes.  Else the host failed: these may be tried again.
+    if (error.code === 'input') await erase(engine);
+    for (const { spec, candidate } of record.winners) record.tried[spec] = record.tried[spec]?.filter((other) => other !== candidate);
+    record.winners = [];
   }
+  inUse.set(engine, record);
+  guard(engine);
+  return record.winners.length;
 }
 
-/** Forgets what was kept for the engine's bundle. @param {T.Engine} engine */
+/** Forgets what was kept for the engine's bundle; the bundle's own kernels are in use again. @param {T.Engine} engine */
 export async function forget(engine) {
-  known.delete(engine);
-  await caches.open(CACHE).then((cache) => cache.delete(keyOf(engine)), () => {});
+  const { winners } = await recall(engine);
+  await erase(engine);
+  inUse.delete(engine);
+  if (winners.length) await engine.swap(winners.map(({ spec }) => ({ spec, module: null })));
 }
-
-/** @type {Tune.ChangeOf} */
-export const changeOf = async ({ spec, module, tiles, grains, scratch }) => ({ spec, module: await WebAssembly.compile(module), tiles, grains, scratch });

@@ -47,8 +47,9 @@ const HANDLERS = {
   open: (given) => JSON.parse(call('open', JSON.stringify(given))[0]),
 
   make({ spec, candidate }) {
+    const start = performance.now();
     const [header, module] = call('make', spec, candidate);
-    return { header: JSON.parse(header), module };
+    return { header: JSON.parse(header), module, milliseconds: performance.now() - start };
   },
 };
 

@@ -2,8 +2,10 @@
 // Input: ratios to the default that were measured, a source.  Output: reports, each with a nonce of its own.
 // What was not acknowledged is sent again by a later visit, for a day.
 
+import { COMPILERS, NONE } from './ledger.js';
+
 /** Votes of a report, and the largest ratio that is believed. */
-export const TOP = 5;
+const TOP = 5;
 const MOST_VOTE = 20;
 /** Milliseconds that the last reports may take. */
 const FAREWELL = 3000;
@@ -35,12 +37,14 @@ export function openReports({ source, record, digest, on, save }) {
     /** Reports the best of a kernel; false if there is nothing to say, or not yet. */
     tell(offer, found) {
       if (!on || !offer || !found?.size) return false;
-      const ratioOf = (/** @type {number} */ candidate) => (candidate === (offer.default ?? 0) ? 1 : found.get(candidate));
-      const [a, b] = [ratioOf(offer.gold?.a ?? -1), ratioOf(offer.gold?.b ?? -1)];
-      if (offer.gold && !(a && b)) return false;
-      const gold = offer.gold && a && b ? { ...offer.gold, ratio: clamped(a / b, MOST_VOTE) } : null;
-      const top = [...found].sort((x, y) => y[1] - x[1]).slice(0, TOP).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio, MOST_VOTE) }));
-      const report = { nonce: nonce(), spec: offer.spec, checksum: offer.checksum, top, gold };
+      const { spec, checksum, gold: asked } = offer;
+      // Another default is counted over the compiler's own.
+      if (offer.default !== COMPILERS && !found.has(COMPILERS)) return false;
+      const ratioOf = (/** @type {number} */ candidate) => (candidate === offer.default ? 1 : found.get(candidate));
+      const [a, b] = [ratioOf(asked?.a ?? NONE), ratioOf(asked?.b ?? NONE)];
+      if (asked && !(a && b)) return false;
+      const gold = asked && a && b ? { ...asked, ratio: clamped(a / b, MOST_VOTE) } : null;
+      const report = { nonce: nonce(), spec, checksum, top: topOf(found, offer.default), gold };
       record.unsent.push({ at: Date.now(), digest, report });
       sent.push(save().then(() => send(report)));
       return true;
@@ -55,6 +59,14 @@ export function openReports({ source, record, digest, on, save }) {
 
     farewell: async () => void await (sent.length && Promise.race([Promise.all(sent), new Promise((resolve) => setTimeout(resolve, FAREWELL))])),
   };
+}
+
+/** The best of what was measured over the default; beside another default than its own, the compiler's is among them. @type {Tune.TopOf} */
+export function topOf(found, own) {
+  const ranked = [...found].sort((x, y) => y[1] - x[1]);
+  const base = own === COMPILERS ? [] : ranked.filter(([candidate]) => candidate === COMPILERS);
+  const best = ranked.filter((entry) => !base.includes(entry)).slice(0, TOP - base.length);
+  return [...best, ...base].sort((x, y) => y[1] - x[1]).map(([candidate, ratio]) => ({ candidate, ratio: clamped(ratio, MOST_VOTE) }));
 }
 
 /** A ratio in the protocol's range. @param {number} ratio @param {number} [most] */

@@ -70,9 +70,18 @@ export function socketSource(url = '/api/tune') {
 
   return {
     async classes() {
-      const response = await fetch(new URL('/api/classes', globalThis.location.href));
-      if (!response.ok) throw new EngineError('network', `The server answered ${response.status} for its device classes`, 'Look at the server');
-      return response.json();
+      const away = (/** @type {unknown} */ cause) => new EngineError('network', `The server's device classes cannot be had: ${cause}`, 'It is tried again; look at the server and the network');
+      const response = await fetch(new URL('/api/classes', globalThis.location.href)).catch((error) => {
+        throw away(error);
+      });
+      const { ok, status } = response;
+      if (!ok && status < 500 && status !== 429) {
+        throw new EngineError('input', `The server has no device classes: it answered ${status}`, "Serve with tuning, or name the device's class: option `device`", { status });
+      }
+      if (!ok) throw away(status);
+      return response.json().catch((error) => {
+        throw away(error);
+      });
     },
 
     async open(hello) {

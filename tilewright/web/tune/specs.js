@@ -34,7 +34,7 @@ export async function openSpecs(engine) {
     const buffers = data.buffers.map((/** @type {[string, number, number]} */ [dtype, size, limit], /** @type {number} */ place) => {
       const bytes = size * BYTES[dtype];
       const constant = place > 0 && block[place] >= weights[0] && block[place] + bytes <= weights[1];
-      return { dtype, size, bytes, limit, extent: extents.get(place) ?? 0, real: memory && constant ? new Uint8Array(memory.buffer, block[place], bytes).slice() : null };
+      return { dtype, size, bytes, limit, extent: extents.get(place) ?? 0, real: memory && constant ? new Uint8Array(memory.buffer, block[place], bytes) : null };
     });
     const floats = buffers.some((/** @type {Tune.Buffer} */ { dtype }) => dtype === 'f32' || dtype === 'f64');
     const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols;

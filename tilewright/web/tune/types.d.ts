@@ -19,7 +19,7 @@ export interface Source {
   /** Begins, or begins again after `next` was lost: hello says all there is to know. */
   open(hello: Hello): Promise<Welcome>;
   /** The next candidate, a kernel of which nothing more comes, or null when there is none left.  Rejects with a `network` error if the source is lost. */
-  next(): Promise<{ header: Header; module: Bytes } | { done: number } | null>;
+  next(): Promise<Sent | { done: number } | null>;
   result(result: Result): void;
   /** A vote; only asked if the site takes part.  Resolves when it is stored or refused. */
   report(report: Report): Promise<unknown>;
@@ -71,6 +71,8 @@ export type Options = {
   device?: string;
   /** Milliseconds without a sign of life after which a candidate hangs. */
   patience?: number;
+  /** Milliseconds after which a hidden page lets another tab tune. */
+  absence?: number;
   onEvent?: (event: Event) => void;
   /** Ends tuning; the summary so far is the result. */
   signal?: AbortSignal;
@@ -78,8 +80,11 @@ export type Options = {
 export type Event =
   | {
     type: 'start'; class: string;
-    /** `milliseconds`: of the bundle's own kernel. */
-    kernels: { spec: number; kind: string; shape: string; node: string; share: number; flops: number; milliseconds: number }[];
+    /** `milliseconds`: of the bundle's own kernel, whose number is `default`; `current`: what an earlier visit put in its place. */
+    kernels: {
+      spec: number; kind: string; shape: string; node: string; share: number; flops: number; milliseconds: number; default: number | null;
+      current: { candidate: number; schedule: string; gain: number; moved: boolean } | null;
+    }[];
   }
   | {
     type: 'trial'; round: number; spec: number; candidate: number; mark: Mark; schedule: string; verdict: Verdict;
@@ -90,6 +95,8 @@ export type Event =
     why: string;
   }
   | { type: 'swap' | 'rollback'; spec: number; candidate: number; ratio: number }
+  /** The host failed, which says nothing of the candidate. */
+  | { type: 'fault'; spec: number; candidate: number; why: string }
   | { type: 'latency'; round: number; milliseconds: number }
   | { type: 'paused'; why: 'hidden' | 'another tab' }
   | { type: 'resumed' | 'lost' }
@@ -116,6 +123,9 @@ export type IsCount = (value: any, least?: number) => boolean;
 /** The kernels in use after these changes; throws a typed error if one of them cannot be. */
 export type Merged = (manifest: Engine.Manifest, kernels: Engine.Kernel[], changes: Engine.Change[]) => Engine.Kernel[];
 export type Drawn = (original: Uint32Array, plan: Engine.Plan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
+/** What is in use after the changes: kernels, and the machine for the page's own runs. */
+export type Swapped = (link: Engine.Link, manifest: Engine.Manifest, nearby: Engine.Nearby, kernels: Engine.Kernel[], changes: Engine.Change[]) => Promise<[Engine.Kernel[], Engine.Machine | null]>;
+export type HandOver = (pool: Engine.Pool, setup: Engine.Setup) => Promise<string[]>;
 export type Exchange = (bundle: Engine.Loaded, pool: Engine.Pool, kernels: Engine.Kernel[]) => Promise<void>;
 
 // Trials.
@@ -126,8 +136,8 @@ export type Buffer = {
   limit: number;
   /** Elements are indices below this; 0: they are none. */
   extent: number;
-  /** What the model has here, if it is a weight and its memory can be read. */
-  real: Bytes | null;
+  /** The model's own memory, if this is a weight and memory is shared. */
+  real: Uint8Array | null;
 };
 export type Facts = {
   spec: number; buffers: Buffer[]; scalars: number[]; slot: number; tiles: number; flops: number;
@@ -147,8 +157,10 @@ export type OpenedSpecs = {
 export type OpenSpecs = (engine: Engine.Engine) => Promise<OpenedSpecs>;
 export type Gathered = (data: any, extent?: number, found?: Map<number, number>) => Map<number, number>;
 export type Uniform = (seed: number) => () => number;
-export type Filled = (buffer: Buffer, set: string, seed: number) => Bytes;
-export type Difference = (found: any, wanted: any, dtype: string, rounds: boolean) => string;
+export type NumbersOf = (buffer: Buffer, set: string, next: () => number) => (at: number) => number | bigint;
+export type Filled = (buffer: Buffer, set: string, seed: number) => Promise<Uint8Array>;
+export type Allowed = (wanted: any, dtype: string, rounds: boolean) => Promise<number>;
+export type Difference = (found: any, wanted: any, most: number) => Promise<string>;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
 type Tried = {
   spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number;
@@ -168,7 +180,8 @@ export type Outcome = {
   ratio?: number; low?: number; high?: number;
   /** Of the incumbent and of the candidate. */
   times?: number[];
-  parts?: number; pairs?: number; discards?: number;
+  /** Of the last comparison; `lost`: pairs that were interrupted, or timed by a clock that jumped. */
+  parts?: number; pairs?: number; lost?: number;
   why?: string;
   /** If it is faster, or the kernel in use is refuted. */
   module?: WebAssembly.Module;
@@ -176,6 +189,7 @@ export type Outcome = {
   refuted?: string;
 };
 export interface Trials {
+  /** The verdict on a candidate.  Rejects with a `host` error where the trial itself failed: that says nothing of the candidate. */
   attempt(work: Work): Promise<Outcome>;
   /** Bytes of L1, or 0 if that is not clear. */
   l1(): Promise<number>;
@@ -184,14 +198,18 @@ export interface Trials {
 }
 export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number }) => Trials;
 
+export type Request = (kind: string, params: object) => Promise<any>;
+
 // Inside the trial worker.
 
 export type Runner = { tiles: number; run: (first: number, last: number) => void };
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
+/** `allowed`: how far a result may be from what is wanted. */
+export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };
 export type Loaded = {
   facts: Facts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
   /** By name, what goes in and what the bundle's kernel makes of it. */
-  sets: Record<string, { inputs: (Bytes | null)[]; wanted: any }>;
+  sets: Record<string, TrialSet>;
   /** Kernels that are warm, by digest; '' is the bundle's own. */
   known: Map<string, Runner>;
 };
@@ -200,10 +218,26 @@ export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
 export type Prepare = (facts: Facts, reference: Runner | null) => Promise<void>;
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
-export type Pair = { part: number; first: number; second: number };
+export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
+export type Lay = (facts: Facts) => Pick<Loaded, 'addresses' | 'words' | 'block' | 'canaries'>;
+export type InputsOf = (facts: Facts, set: string) => Promise<(Uint8Array | null)[]>;
+export type Accept = (set: TrialSet) => Promise<TrialSet>;
+export type Pair = { first: number; second: number };
+/** `order`: which of the two comes first.  Pairs go through all parts, round after round. */
+export type Pairs = { parts: number; long: boolean; measure: (part: number, order: number) => Promise<Pair | null> };
+export type PairsOf = (first: Runner, second: Runner, times: number[]) => Pairs;
+export type RoundsOf = (pairs: Pair[], parts: number, side: 'first' | 'second') => Float64Array;
 export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
-export type Compare = (first: Runner, second: Runner, times: number[], margin: number, over: (times?: number) => boolean) => Promise<Judgement & { parts: number; sure: boolean; pairs: number; discards: number }>;
+export type Compared = Judgement & { pairs: number; lost: number; undecided: boolean };
+/** Whether more than so many times the limit was spent. */
+export type Over = (times: number) => boolean;
+export type Compare = (pairs: Pairs, margin: number, over: Over) => Promise<Compared>;
+/** `overs`: of the first comparison and of both. */
+export type Contest = (pairs: Pairs, margin: number, overs: Over[]) => Promise<Compared & { verdict: Verdict }>;
 export type RunnerOf = (known: Kernel | null) => Promise<Runner>;
+export type Found = Partial<Outcome> & { verdict: Verdict };
+export type Question = (facts: Facts, runner: Runner, incumbent: Kernel | null) => Promise<{ wrong?: string; refuted?: string }>;
+export type Against = (runner: Runner, other: Runner, margin: number, overs: Over[]) => Promise<Found>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
@@ -241,7 +275,7 @@ export type Record_ = {
   /** Reports without an answer. */
   unsent: Unsent[];
 };
-export type Recall = (engine: Engine.Engine) => Promise<Record_>;
+export type Recall = (engine: Engine.Engine, anew?: boolean) => Promise<Record_>;
 export type Moved = (engine: Engine.Engine, record: Record_) => Promise<Record_>;
 export type AboutKernels = (engine: Engine.Engine) => Promise<string[]>;
 export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
@@ -260,28 +294,114 @@ export type Target = {
 };
 export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
 export type Unless = <Value>(promise: Promise<Value>, signal: AbortSignal) => Promise<Value>;
+export type Hearers = { all: Set<Engine.Engine['onjob']>; page: Engine.Engine['onjob']; tell: Engine.Engine['onjob'] };
+export type Hear = (engine: Engine.Engine, hearer: Engine.Engine['onjob']) => () => void;
 export interface Pace {
   readonly spent: number;
   readonly latest: number;
   recent(plan: number): number[];
   forgetRuns(): void;
-  guard(trials: Trials): void;
+  guard(trials: Pick<Trials, 'pause'>): void;
   spend(milliseconds: number): void;
   turn(): Promise<void>;
-  job<Value>(work: () => Promise<Value>): Promise<Value>;
+  trial(work: () => Promise<Outcome>): Promise<Outcome>;
+  job<Value>(work: () => Promise<Value>, now?: boolean): Promise<Value>;
   end(): void;
 }
-export type MakePace = (parts: { engine: Engine.Engine; budget: number; stop: AbortController; onEvent: (event: Event) => void }) => Pace;
-export type StepTime = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<number>;
-export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; before: number; after: number }>;
-export type Alone = (engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: () => Promise<Summary>) => Promise<Summary>;
-export type Session = (engine: Engine.Engine, options: Options, pace: Pace, signal: AbortSignal, onEvent: (event: Event) => void) => Promise<Summary>;
+/** `leave`: called when the page was hidden for `absence` milliseconds; `spent`: milliseconds of earlier sessions. */
+export type MakePace = (parts: {
+  engine: Engine.Engine; budget: number; signal: AbortSignal; onEvent: (event: Event) => void; leave?: () => void; spent?: number; absence?: number;
+}) => Pace;
+export type Alone = <Value>(engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: (waited: boolean) => Promise<Value>) => Promise<Value>;
+export type Sent = {
+  header: Header; module: Bytes;
+  /** What this device spent on making it. */
+  milliseconds?: number;
+};
+
+/** A source that is opened again when it was lost.  `welcomed` says whether hello was right. */
+export type OpenLine = (parts: {
+  source: Source; signal: AbortSignal; onEvent: (event: Event) => void; hello: () => Hello; welcomed: (welcome: Welcome) => Promise<boolean>;
+}) => Line;
+export interface Line {
+  classes(): Promise<DeviceClass[]>;
+  open(): Promise<void>;
+  next(): ReturnType<Source['next']>;
+}
+export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
+
+export type OpenLedger = (record: Record_, digest: string) => Ledger;
+export interface Ledger {
+  record: Record_;
+  offers: Map<number, Offer>;
+  winner(spec: number): Winner | undefined;
+  gain(spec: number): number;
+  current(spec: number): number;
+  use(spec: number, winner?: Winner): void;
+  inQuestion(spec: number): boolean;
+  refuted(spec: number): boolean;
+  tried(spec: number): number[];
+  done(spec: number): number[];
+  note(spec: number, candidate: number, verdict: Verdict, ratio: number): void;
+  agrees(spec: number): void;
+  refute(spec: number): void;
+  humble(spec: number, most: number): void;
+  findings(spec: number): Map<number, number> | null;
+  told(spec: number): void;
+  untold(): number[];
+  take(kernels: Offer[]): number[];
+}
+
+/** What the parts of a session share. */
+export type Tools = {
+  engine: Engine.Engine; pace: Pace; signal: AbortSignal; specs: OpenedSpecs; ledger: Ledger; trials: Trials; source: Source;
+  onEvent: (event: Event) => void;
+  targets: Map<number, Target>;
+  changed: Map<number, Changed>;
+};
+/** A kernel that a session exchanged: what was in use before, and whether the engine found each exchange for the better. */
+export type Changed = { before: Winner | undefined; better: boolean };
+/** What goes on when a page comes back: rounds, milliseconds of tuning, latencies, kernels that nobody confirmed yet. */
+export type Story = { rounds: number; spent: number; before: number | null; after: number | null; changed: Map<number, Changed> };
+/** `anew`: another tab may have found more. */
+type InSession = Omit<Options, 'signal' | 'onEvent' | 'budget' | 'absence'> & { onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
+export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
+export type WorkOn = (engine: Engine.Engine, pace: Pace, options: InSession) => Promise<Summary>;
+export type Rounds = (tools: Tools, line: Line, story: Story, options: Pick<Options, 'seconds' | 'rounds'> & { tell: (spec: number) => unknown; save: () => Promise<void> }) => Promise<void>;
+export type HelloOf = (tools: Tools, objective?: string) => Hello;
+export type TakeOffers = (tools: Tools, reports: Reports, welcome: Welcome) => Promise<boolean>;
+export type FindClass = (tools: Tools, line: Line) => Promise<string>;
+export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
+export type SummaryOf = (story: Story, tools?: Tools) => Summary;
+export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, ledger: Ledger, asked?: number[]) => Promise<Map<number, Target>>;
+export type Profile = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes) => Promise<Engine.StepTime[]>;
+export type OpenLatency = (parts: Tools & { plan: number; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
+
+/** What became of a candidate; null if it was none to try. */
+export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<Verdict | null>;
+export type TryOne = (tools: Tools, sent: Sent, judge: boolean) => Promise<Outcome>;
+export type NoteWinner = (tools: Tools, sent: Sent, found: { over: number; old: Winner | undefined; better: boolean; refuted: boolean }) => void;
+export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | undefined) => Promise<{ verdict: Verdict; better: boolean; before: number; after: number; why?: string }>;
+/** Milliseconds of the median run. */
+export type PlanTime = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes, runs?: number) => Promise<number>;
+export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
+/** `better`: faster by more than what may be chance; times are milliseconds. */
+export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
+export type Together = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes, changes: Engine.Change[], backs: Engine.Change[]) => Promise<{ ratio: number; low: number; high: number }>;
+export type Confirm = (tools: Tools) => Promise<void>;
+export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
+export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
+export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
+export type Examine = (engine: Engine.Engine, error: unknown, again: () => Promise<unknown>) => Promise<void>;
+export type SpecOf = (engine: Engine.Engine, facts: { step: number; plan: Engine.Sizes }) => number | undefined;
+
 /** `digest`: of the bundle whose default the ratios are over; `at`: when it was made. */
 export type Unsent = { at: number; digest: string; report: Report };
-export type OpenReports = (parts: { source: Source; record: Record_; digest: string; on: boolean; save: () => Promise<void> }) => {
-  tell(offer: Offer | undefined, found: Map<number, number> | undefined): boolean;
+export type Reports = {
+  tell(offer: Offer | undefined, found: Map<number, number> | null): boolean;
   again(offers: Map<number, Offer>): void;
   farewell(): Promise<void>;
 };
-export type Sent = { header: Header; module: Bytes };
-export type TryOne = (header: Header, module: Bytes, judge: boolean) => Promise<Outcome>;
+export type OpenReports = (parts: { source: Source; record: Record_; digest: string; on: boolean; save: () => Promise<void> }) => Reports;
+/** `own`: the number of the bundle's own kernel; null if it has none. */
+export type TopOf = (found: Map<number, number>, own: number | null) => { candidate: number; ratio: number }[];

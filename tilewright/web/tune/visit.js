@@ -6,6 +6,8 @@ import { probeHost } from '../engine/engine.js';
 import { browserFamily, classify, factsOf, l1Bytes } from './device.js';
 
 const KEPT = 'tilewright-class';
+/** Milliseconds after which the class is found out anew: devices stay, browsers learn. */
+const MONTH = 30 * 86_400_000;
 const CLASSES = '/api/classes';
 
 /**
@@ -18,9 +20,9 @@ export async function addressFor(url) {
   return device && name ? `/tuned/${device}/${browserFamily()}/${name}/` : url;
 }
 
-/** What an earlier visit found out, or else a probe of some 20 ms; '' where the server has no classes. */
+/** What an earlier visit of this very browser found out, or else a probe of some 20 ms; '' where the server has no classes. */
 export async function knownClass() {
-  const kept = storage()?.getItem(KEPT);
+  const kept = keptClass();
   if (kept) return kept;
   const response = await fetch(CLASSES).catch(() => null);
   if (!response?.ok) return '';
@@ -35,7 +37,23 @@ export async function knownClass() {
 
 /** The tuner's own finding counts more than a probe at a page's start. @param {string} device */
 export function rememberClass(device) {
-  if (device) storage()?.setItem(KEPT, device);
+  if (!device) return;
+  try {
+    storage()?.setItem(KEPT, JSON.stringify({ device, at: Date.now(), agent: navigator.userAgent }));
+  } catch {
+    // No space left: the next visit looks again.
+  }
+}
+
+/** '' if it is none, of another version of the browser, or old. */
+function keptClass() {
+  try {
+    const { device, at, agent } = JSON.parse(storage()?.getItem(KEPT) ?? '');
+    const age = Date.now() - at;
+    return agent === navigator.userAgent && age >= 0 && age < MONTH ? String(device) : '';
+  } catch {
+    return '';
+  }
 }
 
 /** Null where the browser forbids it. */

@@ -1,0 +1,94 @@
+"""Trials in real browsers: hangs beside a busy page, faults of the host, interruptions.
+
+No test looks at a time, and none of them tunes: verdicts come from web/tune/trials.js itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.server.app import WEB
+
+from .bundles import Library
+from .conftest import Visit
+from .serving import serving
+from .test_swap import kernels
+
+MEASURED = {"faster", "same", "slower"}
+
+
+def test_a_hang_is_noticed_while_runs_pause_the_trial(visit: Visit, library: Library) -> None:
+    """As on a page that runs its model again and again; what does not hang gets a verdict."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "linear")
+        right = known.others(0, 2)
+        sent = [right[0], known.wrong("endless", 0), right[-1]]
+        ask = {"url": site.bundle("linear"), "kernels": sent, "every": 20}
+        found = page.do("trials", **ask, options={"patience": 1500})
+    assert found[0]["verdict"] in MEASURED, found[0]
+    assert found[1]["verdict"] == "hung", found[1]
+    assert found[2]["verdict"] in MEASURED, found[2]
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "script": {},
+    "import": {},
+    "memory": {"options": {"bytes": 2**45}},
+    "code": {"own": "AGFzbSBubw=="},
+    "hang": {"options": {"patience": 1000}},
+    "trap": {},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_the_host_are_no_verdicts(visit: Visit, library: Library, fault: str) -> None:
+    """No worker, no memory, no code, a kernel of the bundle's own that is in trouble."""
+    missing = {"script": "trial_worker.js", "import": "trial_memory.js"}.get(fault)
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "poor")
+        sent = known.others(0, 1)
+        ask = {"url": site.bundle("poor"), "kernels": sent, **FAULTS[fault]}
+        if fault in {"hang", "trap"}:
+            ask["own"] = known.wrong({"hang": "endless", "trap": "trap"}[fault], 0)["module"]
+        with site.server.refusing(missing) if missing else nullcontext():
+            (first,) = page.do("trials", **ask)
+        (later,) = page.do("trials", url=site.bundle("poor"), kernels=sent)
+    assert first.get("code") == "host", first
+    assert first["hint"]
+    assert later["verdict"] == "faster", later
+
+
+def test_interruptions_end_a_trial(visit: Visit, library: Library, tmp_path: Path) -> None:
+    """A pause in the middle of every pair: nothing is said of the candidate."""
+    web = shutil.copytree(WEB, tmp_path / "web")
+    breath = web / "tune" / "trial_breath.js"
+    text = breath.read_text()
+    assert text.count("if (!pause) return false;") == 1
+    breath.write_text(text.replace("if (!pause) return false;", "if (!pause) return true;"))
+    with serving({"poor": library.path("poor")}, web=web) as site:
+        page = visit(site.blank)
+        sent = kernels(page, site, library, "poor").others(0, 1)
+        (found,) = page.do("trials", url=site.bundle("poor"), kernels=sent)
+    assert found["verdict"] == "same"
+    assert found["why"].startswith("undecided")
+    assert found["ratio"] is None
+
+
+def test_what_a_refused_candidate_wrote_is_not_held_against_others(
+    visit: Visit, library: Library
+) -> None:
+    """It writes into the trial's memory as it is made, then traps."""
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "poor")
+        (right,) = known.others(0, 1)
+        sent = [right, known.scribbling(0), right]
+        found = page.do("trials", url=site.bundle("poor"), kernels=sent)
+    assert [f["verdict"] for f in found] == ["faster", "refused", "faster"]

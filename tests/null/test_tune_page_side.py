@@ -1,0 +1,226 @@
+"""What a page reports (web/tune/reports.js, ledger.js), and a source that is lost (line.js)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from node import run
+
+TELL = """
+const { openReports, topOf } = await import('TUNE/reports.js');
+const { openLedger } = await import('TUNE/ledger.js');
+const given = <given>;
+const told = [];
+const source = { report: async (report) => told.push(report) };
+const { winners = [], bad = {}, measured, offer } = given;
+const record = { winners, tried: {}, bad, sound: {}, refuted: {}, checksums: {} };
+const ledger = openLedger(record, 'digest');
+const reports = openReports({ source, record, digest: 'digest', on: true, save: async () => {} });
+const usual = { spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: 0, gold: null };
+ledger.take([{ ...usual, ...offer }]);
+for (const [candidate, ratio] of measured) ledger.note(0, candidate, 'same', ratio);
+const said = reports.tell(ledger.offers.get(0), ledger.findings(0));
+await reports.farewell();
+console.log(JSON.stringify({ said, told }));
+"""
+
+
+def told(*measured: tuple[int, float], **given: Any) -> Any:
+    """The report of a kernel; None if nothing is said."""
+    found = run(TELL, given={"measured": measured} | given)
+    assert found["said"] == bool(found["told"])
+    return found["told"][0] if found["told"] else None
+
+
+def top(report: Any) -> list[tuple[int, float]]:
+    return [(vote["candidate"], vote["ratio"]) for vote in report["top"]]
+
+
+MANY = [(n, 1 + n / 10) for n in range(1, 9)]
+
+
+def test_the_five_best() -> None:
+    assert top(told(*MANY)) == [(n, 1 + n / 10) for n in (8, 7, 6, 5, 4)]
+    assert told() is None
+
+
+@pytest.mark.parametrize("default", [3, None])
+def test_beside_another_default_the_compilers_own_is_named(default: int | None) -> None:
+    """The server counts over candidate 0, and refuses who does not name it."""
+    found = told((0, 0.5), *MANY, offer={"default": default})
+    assert [candidate for candidate, _ in top(found)] == [8, 7, 6, 5, 0]
+    assert told(*MANY, offer={"default": default}) is None
+
+
+def test_winners_of_earlier_visits_are_named() -> None:
+    """Once something was measured; of another build's nothing is known."""
+    winner = {"spec": 0, "candidate": 7, "ratio": 2.0}
+    assert top(told((3, 0.9), winners=[winner])) == [(7, 2.0), (3, 0.9)]
+    assert told(winners=[winner]) is None
+    assert told((3, 0.9), winners=[winner | {"moved": True}]) is None
+
+
+def test_what_turned_out_bad_is_not_named() -> None:
+    assert top(told((3, 1.5), (4, 1.2), bad={"0": [3]})) == [(4, 1.2)]
+
+
+GOLD = {"a": 2, "b": 5}
+
+
+def test_a_gold_question_is_answered() -> None:
+    found = told((2, 1.5), (5, 1.2), (7, 1.1), offer={"gold": GOLD})
+    assert found["gold"] == GOLD | {"ratio": 1.25}
+    # the kernel in use is a candidate, too
+    found = told((2, 1.5), offer={"gold": GOLD | {"b": 0}})
+    assert found["gold"]["ratio"] == 1.5
+
+
+def test_a_gold_question_without_an_answer_holds_the_report_back() -> None:
+    assert told((2, 1.5), (7, 1.1), offer={"gold": GOLD}) is None
+    # a default that is none of the space is not candidate 0
+    offer = {"gold": {"a": 2, "b": 5}, "default": None}
+    assert told((0, 0.8), (2, 1.5), offer=offer) is None
+
+
+def test_a_gold_question_can_be_answered_by_an_earlier_winner() -> None:
+    winner = {"spec": 0, "candidate": 5, "ratio": 2.0}
+    assert told((2, 1.5), winners=[winner], offer={"gold": GOLD})["gold"]["ratio"] == 0.75
+
+
+LINE = """
+const waits = [];
+globalThis.setTimeout = (work, wait) => {
+  waits.push(wait);
+  setImmediate(work);
+};
+globalThis.clearTimeout = () => {};
+const { openLine } = await import('TUNE/line.js');
+const { EngineError } = await import('TUNE/../engine/errors.js');
+const given = <given>;
+const calls = [];
+const events = [];
+const lost = () => { throw new EngineError('network', 'lost'); };
+/** By kind, what becomes of each call; after the last one all goes well. */
+const step = (kind, value) => async () => {
+  calls.push(kind);
+  const fate = given[kind]?.shift() ?? (given.always === kind ? 'lost' : '');
+  if (fate === 'lost') lost();
+  if (fate) throw new EngineError(fate, fate);
+  return value;
+};
+const [classes, open] = [step('classes', []), step('open', { kernels: [] })];
+const source = { classes, open, next: step('next', { done: 0 }) };
+const line = openLine({
+  source, signal: new AbortController().signal, onEvent: ({ type }) => events.push(type),
+  hello: () => ({}), welcomed: async () => true,
+});
+let error = null;
+try {
+  await line.classes();
+  await line.open();
+  for (let time = 0; time < 3; time++) await line.next();
+} catch (thrown) {
+  error = thrown.code;
+}
+console.log(JSON.stringify({ waits, calls, events, error }));
+"""
+
+
+def test_each_call_is_made_again_with_pauses_that_grow() -> None:
+    given = {"classes": ["lost", "lost"], "open": ["lost"], "next": ["", "lost", "lost"]}
+    found = run(LINE, given=given)
+    assert found["error"] is None
+    calls = ["classes"] * 3 + ["open"] * 2 + ["next"] * 2 + ["open", "next"] * 2 + ["next"]
+    assert found["calls"] == calls
+    assert found["events"] == ["lost", "resumed", "lost", "resumed", "lost", "resumed"]
+    # nothing but a candidate says that the line holds
+    for wait, most in zip(found["waits"], [500, 1000, 2000, 500, 1000], strict=True):
+        assert most / 2 <= wait <= most
+
+
+@pytest.mark.parametrize("kind", ["classes", "open", "next"])
+def test_a_source_that_never_answers_is_given_up(kind: str) -> None:
+    """Even if each time it can be opened: with pauses, and in the end with its own error."""
+    found = run(LINE, given={"always": kind})
+    assert found["error"] == "network"
+    assert found["calls"].count(kind) == 12
+    assert found["waits"][-1] >= 30_000
+    assert len(found["waits"]) == 11
+
+
+def test_other_errors_are_not_asked_twice() -> None:
+    found = run(LINE, given={"open": ["bundle-version"]})
+    assert found["error"] == "bundle-version"
+    assert found["calls"] == ["classes", "open"]
+
+
+SOCKET = """
+globalThis.location = { href: 'https://a.example/' };
+globalThis.fetch = async () => <answer>;
+const { socketSource } = await import('TUNE/socket.js');
+const failed = ({ name, code, hint }) => ({ name, code, hint });
+const answer = await socketSource().classes().then(() => ({ code: '' }), failed);
+console.log(JSON.stringify(answer));
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ("Promise.reject(new TypeError('Failed to fetch'))", "network"),
+        ("new Response('', { status: 503 })", "network"),
+        ("new Response('[', {})", "network"),
+        ("new Response('', { status: 404 })", "input"),
+        ("new Response('[]')", ""),
+    ],
+)
+def test_classes_of_a_server_that_is_not_there(answer: str, code: str) -> None:
+    found = run(SOCKET.replace("<answer>", answer))
+    assert found["code"] == code
+    assert not code or (found["name"] == "EngineError" and found["hint"])
+
+
+LOG = """
+const { bestOf, TuningLog } = await import('TUNE/../page/tuning_log.js');
+const log = new TuningLog();
+const kernel = { spec: 0, kind: 'k', shape: 's', node: 'n', share: 1, flops: 1, milliseconds: 1 };
+log.take({ type: 'start', class: 'c', kernels: [{ ...kernel, ...<kernel> }] });
+for (const event of <events>) log.take({ spec: 0, round: 1, mark: 'lite', schedule: '', ...event });
+const [slot] = log.slots.values();
+const change = slot.change && [slot.change.candidate, slot.change.gain];
+console.log(JSON.stringify({ best: bestOf(slot), change, changed: log.changed }));
+"""
+
+
+def tried(candidate: int, ratio: float, verdict: str = "slower") -> dict[str, Any]:
+    return {"type": "trial", "candidate": candidate, "ratio": ratio, "verdict": verdict}
+
+
+def swap(kind: str, candidate: int, ratio: float) -> dict[str, Any]:
+    return {"type": kind, "candidate": candidate, "ratio": ratio}
+
+
+def seen(*events: dict[str, Any], **kernel: Any) -> tuple[dict[int, float], Any]:
+    """What the page would show as a report's votes, and the kernel in use with its gain."""
+    found = run(LOG, events=events, kernel=kernel)
+    return {vote["candidate"]: vote["ratio"] for vote in found["best"]}, found["change"]
+
+
+def test_the_preview_shows_no_gain_that_was_rolled_back() -> None:
+    """At once after its looks, or at the session's end."""
+    at_once = [tried(3, 1.5), swap("rollback", 3, 0.8)]
+    assert seen(*at_once) == ({3: 0.8}, None)
+    adopted = [tried(3, 1.5, "faster"), swap("swap", 3, 1.5)]
+    assert seen(*adopted) == ({3: 1.5}, [3, 1.5])
+    assert seen(*adopted, swap("rollback", 3, 0.5)) == ({3: 0.75}, None)
+
+
+def test_the_preview_names_what_a_report_would() -> None:
+    first = {"candidate": 7, "schedule": "", "gain": 2.0, "moved": False}
+    assert seen(tried(3, 0.5), current=first) == ({7: 2.0, 3: 1.0}, [7, 2.0])
+    assert seen(current=first) == ({}, [7, 2.0])
+    assert seen(tried(3, 0.5), current=first | {"gain": 1, "moved": True})[0] == {}
+    events = [tried(n, 1 + n / 10) for n in range(1, 9)]
+    assert list(seen(tried(0, 0.5), *events, default=9)[0]) == [8, 7, 6, 5, 0]
+    assert list(seen(tried(0, 0.5), *events)[0]) == [8, 7, 6, 5, 4]

@@ -1,0 +1,202 @@
+"""The page's side of the trial worker (web/tune/trials.js), beside a worker that is made up.
+
+The worker's own side runs in real browsers: tests/browser/test_tuning_trials.py.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from node import run
+
+SCRIPT = """
+import { openTrials } from 'TUNE/trials.js';
+
+// Looks are counted, not time: here they come ten times as often.
+const { setInterval: often } = globalThis;
+globalThis.setInterval = (work, ms) => often(work, ms / 10);
+
+const workers = [];
+/** What the next workers do with a request; by default they give a verdict. */
+let acts = {};
+globalThis.Worker = class {
+  constructor(url, options) {
+    if (acts.refuse) throw new Error('no workers here');
+    this.heard = [];
+    this.ended = false;
+    this.listeners = {};
+    workers.push(this);
+    if (acts.missing) setTimeout(() => this.listeners.error({ preventDefault() {} }), 5);
+  }
+  addEventListener(name, listener) { this.listeners[name] = listener; }
+  say(data) { if (!this.ended) this.listeners.message({ data }); }
+  terminate() { this.ended = true; }
+  postMessage(data) {
+    this.heard.push(data);
+    const act = acts[data.kind ?? 'pause'];
+    const answer = { id: data.id, value: { verdict: 'same' } };
+    if (act) act(this, data, answer);
+    else if (data.kind && !acts.missing) setTimeout(() => this.say(answer), 1);
+  }
+};
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const trials = (more = {}) => openTrials({ code: new ArrayBuffer(8), slots: 1, bytes: 1 << 30, scratchBytes: 0, patience: 500, ...more });
+const real = (bytes) => ({ bytes, real: new Uint8Array(bytes) });
+const work = (spec, bytes = 1000, more = {}) => ({ spec, bytes, facts: () => ({ buffers: [{ bytes, real: null }] }), candidate: { digest: 'd' }, ...more });
+const outcome = (promise) => Promise.race([
+  promise.then(({ verdict, why }) => ({ verdict, why }), ({ code, message }) => ({ code, message })),
+  sleep(6000).then(() => 'waits'),
+]);
+const seen = {};
+
+// Runs come one after the other; the candidate never returns from its first call.
+async function paused(late) {
+  acts = {
+    attempt: (worker) => worker.say({ trying: true }),
+    pause: (worker, { pause }) => {
+      if (!late || pause) return;
+      worker.say({ rests: 1 });
+      late = false;
+    },
+  };
+  const one = trials();
+  let on = false;
+  const toggling = setInterval(() => one.pause(on = !on), 20);
+  const found = await outcome(one.attempt(work(1)));
+  clearInterval(toggling);
+  return found;
+}
+seen.hangs = await paused(false);
+seen.late = await paused(true);
+
+// A pause that is much longer than any patience.
+acts = {
+  attempt: (worker, data, answer) => (worker.answer = answer),
+  pause: (worker, { pause }) => {
+    if (pause) worker.say({ rests: pause });
+    else if (worker.answer) setTimeout(() => worker.say(worker.answer), 5);
+  },
+};
+{
+  const one = trials();
+  const found = outcome(one.attempt(work(1)));
+  await sleep(5);
+  one.pause(true);
+  await sleep(400);
+  one.pause(false);
+  seen.rests = await found;
+}
+// Slow, but alive; and alive for ever.
+acts = { attempt: (worker, data, answer) => {
+  const beats = setInterval(() => worker.say({ beat: true }), 50);
+  setTimeout(() => (clearInterval(beats), worker.say(answer)), 400);
+} };
+seen.slow = await outcome(trials().attempt(work(1)));
+acts = { attempt: (worker) => {
+  worker.say({ trying: true });
+  const beats = setInterval(() => (worker.ended ? clearInterval(beats) : worker.say({ beat: true })), 50);
+} };
+seen.endless = await outcome(trials({ patience: 100 }).attempt(work(1)));
+
+// Faults of the host, and a right trial by the same object after each of them.
+async function host(fault, more = {}, options = {}) {
+  acts = fault;
+  const one = trials(options);
+  const first = await outcome(one.attempt(work(1, 1000, more)));
+  acts = {};
+  return [first, await outcome(one.attempt(work(1)))];
+}
+const fails = (worker, { id }) => setTimeout(() => worker.say({ id, error: 'RangeError: no memory' }), 1);
+seen.faults = {
+  refuse: await host({ refuse: true }),
+  missing: await host({ missing: true }),
+  memory: await host({ open: fails }),
+  dead: await host({ open: () => {} }, {}, { patience: 100 }),
+  within: await host({ attempt: fails }),
+  silent: await host({ attempt: () => {} }),
+  post: await host({ attempt: () => { throw new Error('cannot be cloned'); } }),
+  facts: await host({}, { facts: () => { throw new Error('torn'); } }),
+  crash: await host({ attempt: (worker) => worker.listeners.error({ message: 'gone', preventDefault() {} }) }),
+};
+// Messages of a worker that was ended say nothing of the next one.
+seen.closed = await (async () => {
+  acts = { open: () => {} };
+  const one = trials();
+  const first = outcome(one.attempt(work(1)));
+  await sleep(5);
+  one.close();
+  return [await first, await outcome(one.attempt(work(1)))];
+})();
+
+// Memory: facts are told once; large kernels are forgotten; so is a large worker.
+acts = {};
+{
+  const one = trials();
+  const before = workers.length;
+  const facts = () => ({ buffers: [{ bytes: 8, real: null }, real(64)] });
+  await one.attempt(work(1, 72, { facts }));
+  await one.attempt(work(1, 72, { facts }));
+  seen.told = workers.at(-1).heard.filter(({ kind }) => kind === 'attempt').map(({ params }) => params.facts !== null);
+  await one.attempt(work(2, 80 << 20));
+  await one.attempt(work(3, 80 << 20));
+  seen.forgets = workers.at(-1).heard.at(-1).params.forget;
+  const started = workers.length;
+  for (let time = 0; time < 8; time++) await one.attempt(work(4));
+  seen.kept = workers.length - started;
+  for (let time = 0; time < 4; time++) await one.attempt(work(4));
+  seen.exchanged = workers.length - started;
+  seen.ended = workers.slice(before).map(({ ended }) => ended);
+}
+console.log(JSON.stringify(seen));
+process.exit(0);
+"""  # noqa: E501
+
+
+@cache
+def found() -> Any:
+    return run(SCRIPT)
+
+
+def test_a_hang_is_noticed_while_runs_pause_the_trial() -> None:
+    assert found()["hangs"]["verdict"] == "hung"
+    assert "no sign of life" in found()["hangs"]["why"]
+
+
+def test_a_pause_that_is_over_excuses_nobody() -> None:
+    """Word of it may come late, when the candidate runs again and hangs."""
+    assert found()["late"]["verdict"] == "hung"
+
+
+def test_a_rest_is_no_hang() -> None:
+    assert found()["rests"]["verdict"] == "same"
+
+
+def test_what_gives_signs_of_life_may_take_long() -> None:
+    assert found()["slow"]["verdict"] == "same"
+
+
+def test_but_not_for_ever() -> None:
+    assert found()["endless"]["verdict"] == "hung"
+    assert "not done" in found()["endless"]["why"]
+
+
+def test_faults_of_the_host_are_no_verdicts() -> None:
+    for name, (first, later) in found()["faults"].items():
+        assert first.get("code") == "host", name
+        assert later["verdict"] == "same", name
+
+
+def test_closed_trials_end_at_once() -> None:
+    assert [f["code"] for f in found()["closed"]] == ["disposed", "disposed"]
+
+
+def test_facts_are_told_once() -> None:
+    assert found()["told"] == [True, False]
+
+
+def test_memory_does_not_stay_large() -> None:
+    assert found()["forgets"] == [2]
+    assert found()["kept"] == 0
+    assert found()["exchanged"] == 1
+    assert found()["ended"] == [True, False]

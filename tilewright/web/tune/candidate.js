@@ -1,0 +1,104 @@
+// From a candidate to what became of it: checked, tried, adopted or not, noted, told.
+// Input: a candidate, the tools of a session.  Output: events, a ledger and an engine that know of it.  A fault of
+// the host is thrown: it says nothing of the candidate, which a later visit tries.
+
+import { asEngineError } from '../engine/errors.js';
+import { sha256 } from '../engine/files.js';
+import { adopt } from './adopt.js';
+import { COMPILERS } from './ledger.js';
+import { changeOf } from './record.js';
+import { clamped } from './reports.js';
+
+/** A candidate is adopted if the lower end of its ratio's interval is above this. */
+const MARGIN = 1.01;
+/** What it means for a candidate that the engine fails in such a way with it in use. @type {Record<string, Tune.Verdict>} */
+const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
+
+/** The candidate computes what the kernel in use does. @type {Tune.Verdict[]} */
+const RIGHT = ['faster', 'same', 'slower'];
+
+/** Gives the verdict; null if there was nothing to try. @type {Tune.Handle} */
+export async function handle(tools, sent, round) {
+  const { ledger, onEvent, source } = tools;
+  const { spec, candidate, mark, schedule } = sent.header;
+  const judge = candidate === COMPILERS && ledger.inQuestion(spec);
+  if (ledger.refuted(spec) || (ledger.tried(spec).includes(candidate) && !judge)) return null;
+  const old = ledger.winner(spec);
+  const before = ledger.gain(spec);
+  const outcome = await tryOne(tools, sent, judge);
+  const { milliseconds, refuted } = outcome;
+  const put = outcome.verdict === 'faster' ? await takeIn(tools, sent, outcome, old) : null;
+  const { verdict, why = '' } = put ?? outcome;
+  const swapped = verdict === 'faster';
+  const undone = put !== null && verdict === 'slower';
+  // What the engine itself found slower is no better than what it would have replaced.
+  const { ratio = NaN, low = NaN, high = NaN } = undone ? { ratio: put.before / put.after } : refuted ? { ratio: 1 } : outcome;
+  const over = before * ratio;
+  if (judge && RIGHT.includes(verdict)) ledger.agrees(spec);
+  ledger.note(spec, candidate, verdict, over);
+  if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
+  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio, low, high, milliseconds, why });
+  if (!refuted) source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
+  if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
+  if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
+  return verdict;
+}
+
+/** A winner, and what was in use before this session. @type {Tune.NoteWinner} */
+function note({ ledger, changed }, { header, module }, { over, old, better, refuted }) {
+  const { spec, candidate, schedule, tiles, grains, scratch, digest } = header;
+  ledger.use(spec, { spec, candidate, schedule, digest, module, tiles, grains, scratch, ratio: over, ...(old?.moved && { moved: true }) });
+  if (refuted) {
+    // Right is right, whatever the time: this is never undone.
+    ledger.refute(spec);
+    changed.delete(spec);
+    return;
+  }
+  const known = changed.get(spec);
+  changed.set(spec, { before: known ? known.before : old, better: better && (known?.better ?? true) });
+}
+
+/** @type {Tune.TryOne} */
+async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, { header, module }, judge) {
+  const { spec, digest, tiles, scratch } = header;
+  const { scratch_bytes: most } = engine.parts.manifest.memory;
+  const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
+  if (!targets.has(spec)) return refused('nobody asked for this kernel');
+  if (await sha256(module) !== digest) return refused('its digest is not the announced one');
+  if (!(scratch <= most)) return refused(`it needs ${scratch} bytes of scratch memory, and ${most} are reserved`);
+  if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
+  const best = ledger.winner(spec);
+  const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
+  const work = { judge, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, margin: MARGIN };
+  try {
+    const outcome = await pace.trial(() => trials.attempt(work));
+    return outcome.refuted ? { ...outcome, why: `the kernel in use is wrong: ${outcome.refuted}` } : outcome;
+  } catch (error) {
+    signal.throwIfAborted();
+    throw asEngineError(error);
+  }
+}
+
+/** Into the engine, where it may still turn out to be slower, or not to fit. @type {Tune.TakeIn} */
+async function takeIn({ engine, pace, signal, targets }, { header }, { module, refuted, why }, old) {
+  const { spec, tiles, grains, scratch } = header;
+  const change = { spec, module: /** @type {WebAssembly.Module} */ (module), tiles, grains, scratch };
+  try {
+    if (refuted) {
+      await pace.job(() => engine.swap([change]));
+      return { verdict: 'faster', better: false, before: NaN, after: NaN, why };
+    }
+    const target = /** @type {Tune.Target} */ (targets.get(spec));
+    const { stays, ...times } = await adopt(engine, pace, target, change, old ? await changeOf(old) : { spec, module: null });
+    return { ...times, verdict: stays ? 'faster' : 'slower', why: stays ? '' : 'the engine was slower with it' };
+  } catch (error) {
+    signal.throwIfAborted();
+    const typed = asEngineError(error);
+    const verdict = MEANING[typed.code];
+    if (!verdict) throw typed;
+    return { verdict, better: false, before: NaN, after: NaN, why: String(typed) };
+  }
+}
+
+/** What is known of the ratio. @param {Record<string, number>} values */
+const bounded = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value > 0).map(([key, value]) => [key, clamped(value)]));

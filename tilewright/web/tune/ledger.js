@@ -1,0 +1,100 @@
+// What is known of a bundle's kernels: what was offered, tried, measured, and what is in use.
+// Input: what the device keeps, offers, verdicts.  Output: answers by number of a kernel.  It measures and sends nothing.
+
+/** Nothing with these verdicts may run again. @type {Tune.Verdict[]} */
+const BAD = ['wrong', 'trapped', 'hung'];
+/** The compiler's own candidate, and a number for a bundle's kernel that is none of its space. */
+export const [COMPILERS, NONE] = [0, -1];
+
+/** @type {Tune.OpenLedger} */
+export function openLedger(record, digest) {
+  /** @type {Map<number, Tune.Offer>} */
+  const offers = new Map();
+  /** Of each kernel, the ratios to its default that were measured and not told yet. @type {Map<number, Map<number, number>>} */
+  const ratios = new Map();
+  const ratiosOf = (/** @type {number} */ spec) => ratios.get(spec) ?? ratios.set(spec, new Map()).get(spec) ?? new Map();
+  const listed = (/** @type {Record<string, number[]>} */ map, /** @type {number} */ spec) => (map[spec] ??= []);
+
+  return {
+    record,
+    offers,
+
+    winner: (spec) => record.winners.find((winner) => winner.spec === spec),
+
+    /** How many times faster than the bundle's own the kernel in use is. */
+    gain(spec) {
+      return this.winner(spec)?.ratio ?? 1;
+    },
+
+    current(spec) {
+      return this.winner(spec)?.candidate ?? offers.get(spec)?.default ?? COMPILERS;
+    },
+
+    /** Another kernel is in use; without a winner the bundle's own. */
+    use(spec, winner) {
+      record.winners = [...record.winners.filter((other) => other.spec !== spec), ...winner ? [winner] : []];
+    },
+
+    /** A relinked bundle runs what a crowd found: it is believed once the compiler's own candidate agrees. */
+    inQuestion: (spec) => (offers.get(spec)?.default ?? NONE) !== COMPILERS && record.sound[spec] !== digest,
+
+    refuted: (spec) => record.refuted[spec] === digest,
+
+    tried: (spec) => listed(record.tried, spec),
+
+    /** For hello: what was tried beside another bundle says nothing of this one's own kernel. */
+    done: (spec) => listed(record.tried, spec).filter((candidate) => candidate !== COMPILERS || record.sound[spec] === digest),
+
+    /** Notes what became of a candidate; `ratio` is over the default. */
+    note(spec, candidate, verdict, ratio) {
+      if (!listed(record.tried, spec).includes(candidate)) record.tried[spec].push(candidate);
+      if (BAD.includes(verdict)) listed(record.bad, spec).push(candidate);
+      else if (ratio > 0) ratiosOf(spec).set(candidate, ratio);
+    },
+
+    agrees(spec) {
+      record.sound[spec] = digest;
+    },
+
+    /** The bundle's own kernel is wrong: nothing that was measured against it counts. */
+    refute(spec) {
+      record.refuted[spec] = digest;
+      listed(record.bad, spec).push(offers.get(spec)?.default ?? NONE);
+      ratios.delete(spec);
+    },
+
+    /** Nothing of this kernel was faster than this after all. */
+    humble(spec, most) {
+      const found = ratiosOf(spec);
+      for (const [candidate, ratio] of found) found.set(candidate, Math.min(ratio, most));
+    },
+
+    /** What a report can say: winners of earlier visits count, what turned out bad does not. */
+    findings(spec) {
+      const winner = this.winner(spec);
+      const found = ratios.get(spec);
+      if (!found?.size || winner?.moved) return null;
+      const all = winner ? new Map([[winner.candidate, winner.ratio], ...found]) : new Map(found);
+      for (const candidate of record.bad[spec] ?? []) all.delete(candidate);
+      return all;
+    },
+
+    told: (spec) => void ratios.delete(spec),
+
+    untold: () => [...ratios.keys()],
+
+    /** Takes offers.  Numbers of another space (another class, another source) say nothing here; gives the kernels that had some. */
+    take(kernels) {
+      const other = kernels.filter(({ spec, checksum }) => record.tried[spec]?.length && record.checksums[spec] !== checksum).map(({ spec }) => spec);
+      for (const offer of kernels) {
+        offers.set(offer.spec, offer);
+        record.checksums[offer.spec] = offer.checksum;
+      }
+      for (const spec of other) {
+        [record.tried, record.bad, record.sound, record.refuted].forEach((map) => delete map[spec]);
+        ratios.delete(spec);
+      }
+      return other;
+    },
+  };
+}

@@ -1,0 +1,51 @@
+// How many pairs of times it takes to know which of two kernels is faster.
+// Input: a function that measures one pair, the time that is left.  Output: verdict, ratio, interval.
+// What wins is measured again, from new pairs only: of many candidates the luckiest looks best, and its
+// first figures flatter it.  It has no clock.
+
+import { judged, SURE } from './statistics.js';
+
+/** Rounds before which nothing is given up, most rounds, and how sure each of the two verdicts is.  Both
+ * must err for a mistake; rounds of much work take long, so that they are fewer. */
+const SHORT = { least: 10, most: 80, sure: SURE };
+const LONG = { least: 4, most: 80, sure: 2.4 };
+/** What cannot gain this much, and does not look as if it gained at all, is not looked at for longer. */
+const WORTH = 1.03;
+/** After so many times as long it is given up even without an interval: something else has the core. */
+const HOPELESS = 6;
+/** Pairs that were interrupted, or timed by a clock that jumped: so many, and two for each good one. */
+const LOST = 40;
+
+/** Pairs until the interval lies on one side of the margin, or the time is over. @type {Tune.Compare} */
+export async function compare({ measure, parts, long }, margin, over) {
+  const { least, most, sure } = long ? LONG : SHORT;
+  /** @type {Tune.Pair[]} */
+  const pairs = [];
+  let lost = 0;
+  for (;;) {
+    const part = pairs.length % parts;
+    const round = (pairs.length - part) / parts;
+    const pair = await measure(part, (part + round) % 2);
+    if (!pair) {
+      if (++lost > LOST + 2 * pairs.length) return { ratio: NaN, low: NaN, high: NaN, first: NaN, second: NaN, pairs: pairs.length, lost, undecided: true };
+      continue;
+    }
+    pairs.push(pair);
+    const rounds = Math.floor(pairs.length / parts);
+    const hopeless = rounds >= LONG.least && over(HOPELESS);
+    // In even numbers of rounds each kernel was the first one as often.
+    if (!hopeless && (rounds < least || pairs.length % (parts > 1 ? parts : 2))) continue;
+    const found = judged(pairs, parts, sure);
+    const { ratio, low, high } = found;
+    const clear = low > margin || high < margin || ratio < (long ? margin : 1) || (ratio < margin && high < WORTH);
+    if (clear || hopeless || rounds >= most || (high < Infinity && over(1))) return { ...found, pairs: pairs.length, lost, undecided: false };
+  }
+}
+
+/** The verdict on the second kernel.  The figures are those of the last comparison. @type {Tune.Contest} */
+export async function contest(pairs, margin, overs) {
+  const found = await compare(pairs, margin, overs[0]);
+  if (!(found.low > margin)) return { verdict: found.high < 1 ? 'slower' : 'same', ...found };
+  const again = await compare(pairs, 1, overs[1]);
+  return { verdict: again.low > 1 && again.ratio > margin ? 'faster' : 'same', ...again };
+}
