@@ -137,7 +137,7 @@ def test_a_gain_of_a_fifth_is_found(machine: str) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_far_off_takes_few_pairs(machine: str) -> None:
-    """Of a long kernel ten parts and ten more; else four rounds and four more, with disturbances."""
+    """Of a long kernel ten parts and ten more; else four rounds and four more."""
     time = MACHINES[machine]["time"]
     better, worse = trials(4.0, GAIN)[machine], trials(0.25, GAIN)[machine]
     assert adopted(better) == GAIN
