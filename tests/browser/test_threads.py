@@ -118,7 +118,7 @@ def test_many_models_one_after_the_other(visit: Visit, library: Library) -> None
         page = visit(site.blank)
         change = kernels(page, site, library, "linear").wrong("value", 0)
         ask = {"url": site.bundle("linear"), "input": "x", "change": change}
-        for _ in range(6):
+        for _ in range(11):
             assert page.do("manyLoads", **ask, times=25) == ["done"] * 25
 
 
