@@ -496,6 +496,7 @@ export const TUNING = {
   /** Ends the engine, or the tuning run, at some moment of a session; then runs the engine once more. */
   tuneEnds: ({ page }, { url, kernels, inputs, how, after }) => page.evaluate(async (url, kernels, given, how, after) => {
     const { tuning, spied } = globalThis;
+    const first = spied.workers.length;
     const { engine, tune } = await tuning.open(url);
     const inputs = spied.filled(given);
     const events = [];
@@ -507,7 +508,7 @@ export const TUNING = {
     // in the middle of what comes next
     await new Promise((resolve) => setTimeout(resolve, 15));
     if (how === 'dispose') engine.dispose();
-    else if (how === 'death') spied.workers[0].terminate();
+    else if (how === 'death') spied.workers[first].terminate();
     else stop.abort();
     const summary = await tuned;
     const ended = { types: events.map(({ type }) => type), rounds: summary.rounds, closed: source.log.closed };
