@@ -199,6 +199,7 @@ export const TUNING = {
     };
     const inputs = spied.filled(given);
     const [first, second, third] = await Promise.all(sent.map((/** @type {any} */ change) => tuning.changeOf(change)));
+    const others = workers.length;
     const engine = await load(url, { threads: LAST + 1 });
     const run = async () => [...new Set((await engine.run(inputs)).outputs.y.data)];
     const tickets = () => Atomics.load(new Int32Array(engine.parts.memory.buffer), 512 + 16 * LAST + 1);
@@ -206,14 +207,14 @@ export const TUNING = {
     const values = [await run()];
     if (how === 'stillborn') {
       stillborn = true;
-      workers[LAST].terminate();
-      while (workers.length < LAST + 2) await sleep(10);
+      workers[others + LAST].terminate();
+      while (workers.length < others + LAST + 2) await sleep(10);
       stillborn = false;
     } else deaf = true;
     const swapping = outcome(engine.swap([second]));
     if (how === 'dies') {
       await sleep(100);
-      workers[LAST].terminate();
+      workers[others + LAST].terminate();
       deaf = false;
     }
     outcomes.push(await swapping);
@@ -237,6 +238,7 @@ export const TUNING = {
     const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
     const inputs = spied.filled(given);
+    const others = spied.workers.length;
     const engine = await load(url, { threads: 3 });
     const found = [];
     for (const change of await Promise.all(sent.map((/** @type {any} */ one) => tuning.changeOf(one)))) {
@@ -248,7 +250,7 @@ export const TUNING = {
       engine.preempt(false);
       found.push({ swapped, held, values: [...new Set((await run).outputs.y.data)] });
     }
-    return { found, workers: spied.workers.length };
+    return { found, workers: spied.workers.length - others };
   }, url, inputs, changes),
 
   /** Runs with a kernel that traps, then with the bundle's own again. */
@@ -496,7 +498,7 @@ export const TUNING = {
   /** Ends the engine, or the tuning run, at some moment of a session; then runs the engine once more. */
   tuneEnds: ({ page }, { url, kernels, inputs, how, after }) => page.evaluate(async (url, kernels, given, how, after) => {
     const { tuning, spied } = globalThis;
-    const first = spied.workers.length;
+    const others = spied.workers.length;
     const { engine, tune } = await tuning.open(url);
     const inputs = spied.filled(given);
     const events = [];
@@ -508,7 +510,7 @@ export const TUNING = {
     // in the middle of what comes next
     await new Promise((resolve) => setTimeout(resolve, 15));
     if (how === 'dispose') engine.dispose();
-    else if (how === 'death') spied.workers[first].terminate();
+    else if (how === 'death') spied.workers[others].terminate();
     else stop.abort();
     const summary = await tuned;
     const ended = { types: events.map(({ type }) => type), rounds: summary.rounds, closed: source.log.closed };

@@ -13,7 +13,7 @@ export const [SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE] = [0, 1, 2, 3, 4, 5];
 const MOST_TILES = 2 ** 31 - 1;
 const IMPORTS = ['memory', 'table', 'scratch'];
 /** Milliseconds for a worker of the pool to take on other kernels; one that died is noticed at once. */
-const TAKE_LIMIT = 1000;
+const TAKE_LIMIT = 2000;
 
 /** @type {Tune.Swapped} */
 export async function swapped(link, manifest, nearby, kernels, changes) {
