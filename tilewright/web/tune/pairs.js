@@ -16,29 +16,55 @@ const HOPELESS = 6;
 /** Pairs that were interrupted, or timed by a clock that jumped: so many, and two for each good one. */
 const LOST = 40;
 
+/** So many of many parts, from all regions of the work, say enough if they are so many times apart: whatever
+ * differs between parts of two schedules, it does not differ by that much. */
+const SOME = 10;
+const WIDE = 2;
+const NOTHING = { ratio: NaN, low: NaN, high: NaN, first: NaN, second: NaN };
+
+/** What some parts say, if that is clear. @type {Tune.Sweep} */
+async function sweep(pair, parts) {
+  const pairs = [];
+  for (let at = 0; at < SOME; at++) {
+    const found = await pair(Math.floor(parts * (at + 0.5) / SOME), at % 2);
+    if (!found) return NOTHING;
+    pairs.push(found);
+  }
+  const { first, second, ...found } = judged(pairs, 1, LONG.sure, WIDE);
+  return found.low >= WIDE || found.high <= 1 / WIDE ? { ...found, first: parts * first, second: parts * second } : null;
+}
+
 /** Pairs until the interval lies on one side of the margin, or the time is over. @type {Tune.Compare} */
 export async function compare({ measure, parts, long }, margin, over) {
   const { least, most, sure } = long ? LONG : SHORT;
+  let [count, lost] = [0, 0];
+  /** A good one, or null if there are hardly any. @param {number} part @param {number} order */
+  const pair = async (part, order) => {
+    for (;;) {
+      const found = await measure(part, order);
+      if (found) count++;
+      if (found || ++lost > LOST + 2 * count) return found;
+    }
+  };
+  const ended = (/** @type {Tune.Judgement} */ found) => ({ ...found, pairs: count, lost, undecided: Number.isNaN(found.ratio) });
+  const clear = parts > SOME && await sweep(pair, parts);
+  if (clear) return ended(clear);
   /** @type {Tune.Pair[]} */
   const pairs = [];
-  let lost = 0;
   for (;;) {
     const part = pairs.length % parts;
     const round = (pairs.length - part) / parts;
-    const pair = await measure(part, (part + round) % 2);
-    if (!pair) {
-      if (++lost > LOST + 2 * pairs.length) return { ratio: NaN, low: NaN, high: NaN, first: NaN, second: NaN, pairs: pairs.length, lost, undecided: true };
-      continue;
-    }
-    pairs.push(pair);
+    const found = await pair(part, (part + round) % 2);
+    if (!found) return ended(NOTHING);
+    pairs.push(found);
     const rounds = Math.floor(pairs.length / parts);
     const hopeless = rounds >= LONG.least && over(HOPELESS);
     // In even numbers of rounds each kernel was the first one as often.
     if (!hopeless && (rounds < least || pairs.length % (parts > 1 ? parts : 2))) continue;
-    const found = judged(pairs, parts, sure);
-    const { ratio, low, high } = found;
-    const clear = low > margin || high < margin || ratio < (long ? margin : 1) || (ratio < margin && high < WORTH);
-    if (clear || hopeless || rounds >= most || (high < Infinity && over(1))) return { ...found, pairs: pairs.length, lost, undecided: false };
+    const verdict = judged(pairs, parts, sure);
+    const { ratio, low, high } = verdict;
+    const known = low > margin || high < margin || ratio < (long ? margin : 1) || (ratio < margin && high < WORTH);
+    if (known || hopeless || rounds >= most || (high < Infinity && over(1))) return ended(verdict);
   }
 }
 

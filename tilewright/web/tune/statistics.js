@@ -11,7 +11,7 @@
 export const SURE = 3.3;
 /** No time counts as more than so many times the median of its part. */
 const CLIP = 1.1;
-/** So many rounds that all say so, and by this much, need no interval. */
+/** So many rounds that all say so, and by this much or more, need no interval. */
 const FEW = 4;
 const FAR = 1.25;
 
@@ -57,13 +57,13 @@ function roundsOf(pairs, parts, side) {
  * two kernels are not the same work, only their sums are.
  * @type {Tune.Judged}
  */
-export function judged(pairs, parts, sure = SURE) {
+export function judged(pairs, parts, sure = SURE, far = FAR) {
   const [first, second] = /** @type {const} */ (['first', 'second']).map((side) => roundsOf(pairs, parts, side));
   const ratios = Array.from(first, (time, round) => time / second[round]);
   const { centre, low, high } = interval(ratios.map(Math.log), sure);
   const sides = { ratio: Math.exp(centre), low: Math.exp(low), high: Math.exp(high), first: median(first), second: median(first) / Math.exp(centre) };
   if (ratios.length < FEW) return sides;
-  if (ratios.every((ratio) => ratio > FAR)) return { ...sides, low: Math.max(sides.low, FAR) };
-  if (ratios.every((ratio) => ratio < 1 / FAR)) return { ...sides, high: Math.min(sides.high, 1 / FAR) };
+  if (ratios.every((ratio) => ratio > far)) return { ...sides, low: Math.max(sides.low, far) };
+  if (ratios.every((ratio) => ratio < 1 / far)) return { ...sides, high: Math.min(sides.high, 1 / far) };
   return sides;
 }

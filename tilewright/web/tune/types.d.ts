@@ -231,6 +231,7 @@ export type Judgement = { ratio: number; low: number; high: number; first: numbe
 export type Compared = Judgement & { pairs: number; lost: number; undecided: boolean };
 /** Whether more than so many times the limit was spent. */
 export type Over = (times: number) => boolean;
+export type Sweep = (pair: (part: number, order: number) => Promise<Pair | null>, parts: number) => Promise<Judgement | null>;
 export type Compare = (pairs: Pairs, margin: number, over: Over) => Promise<Compared>;
 /** `overs`: of the first comparison and of both. */
 export type Contest = (pairs: Pairs, margin: number, overs: Over[]) => Promise<Compared & { verdict: Verdict }>;
@@ -242,7 +243,7 @@ export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
 export type Interval = (values: number[], sure?: number) => { centre: number; low: number; high: number };
-export type Judged = (pairs: Pair[], parts: number, sure?: number) => Judgement;
+export type Judged = (pairs: Pair[], parts: number, sure?: number, far?: number) => Judgement;
 
 // The device.
 
