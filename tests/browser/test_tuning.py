@@ -325,7 +325,7 @@ def test_the_end_in_mid_session(visit: Visit, library: Library, how: str, after:
         assert not page.do("log")["errors"]
     assert found["closed"]
     assert found["types"][-1] == "end"
-    assert found["rounds"] <= 1
+    assert found["rounds"] <= 1, found
     assert found["later"] == {"dispose": "disposed", "death": "host", "abort": "done"}[how]
     if how == "abort":
         np.testing.assert_allclose(found["found"], found["before"], 1e-5, 1e-5)

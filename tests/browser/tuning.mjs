@@ -549,7 +549,7 @@ export const TUNING = {
     const { postMessage } = Worker.prototype;
     Object.getPrototypeOf(Worker.prototype).postMessage = new Proxy(Object.getPrototypeOf(Worker.prototype).postMessage, {
       apply(target, self, args) {
-        if (args[0].pause !== undefined) told.push(args[0].pause);
+        if (args[0].pause !== undefined) told.push(Boolean(args[0].pause));
         return Reflect.apply(target, self, args);
       },
     });

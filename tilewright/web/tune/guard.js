@@ -1,6 +1,7 @@
 // What becomes of a tuned kernel that traps when the page runs the model: the bundle's own comes back.
 // Input: an engine whose kernels are exchanged.  Output: the same engine; the run that trapped still says so.
 
+import { EngineError } from '../engine/errors.js';
 import { changeOf, keep, recall } from './record.js';
 
 /** @type {WeakSet<T.Engine>} */
@@ -24,10 +25,9 @@ export function guard(engine) {
 
 /** Whose fault was it?  Inputs that make the bundle's own kernel trap, too, say nothing of the winner. @type {Tune.Examine} */
 async function examine(engine, error, again) {
-  if (/** @type {any} */ (error)?.code !== 'kernel-trap') return;
-  const spec = specOf(engine, /** @type {any} */ (error).facts);
+  if (!(error instanceof EngineError && error.code === 'kernel-trap' && error.facts.tuned)) return;
   const record = await recall(engine);
-  const winner = record.winners.find((other) => other.spec === spec);
+  const winner = record.winners.find(({ spec }) => spec === error.facts.spec);
   if (!winner) return;
   await engine.swap([{ spec: winner.spec, module: null }]);
   if (!await again().then(() => true, () => false)) {
@@ -37,10 +37,4 @@ async function examine(engine, error, again) {
   record.winners = record.winners.filter((other) => other !== winner);
   (record.bad[winner.spec] ??= []).push(winner.candidate);
   await keep(engine, record);
-}
-
-/** The kernel of the step that stopped. @type {Tune.SpecOf} */
-function specOf(engine, { step, plan }) {
-  const wanted = JSON.stringify(plan);
-  return engine.parts.manifest.plans.find(({ dims }) => JSON.stringify(dims) === wanted)?.steps[step]?.spec;
 }

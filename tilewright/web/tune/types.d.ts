@@ -394,7 +394,6 @@ export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
 export type Examine = (engine: Engine.Engine, error: unknown, again: () => Promise<unknown>) => Promise<void>;
-export type SpecOf = (engine: Engine.Engine, facts: { step: number; plan: Engine.Sizes }) => number | undefined;
 
 /** `digest`: of the bundle whose default the ratios are over; `at`: when it was made. */
 export type Unsent = { at: number; digest: string; report: Report };
