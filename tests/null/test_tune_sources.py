@@ -137,6 +137,26 @@ HOPS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
     "standard, hidden": ("10.0.0.1", [("forwarded", "for=1.1.1.1, for=_hidden")], "10.0.0.1"),
     "standard, without for": ("10.0.0.1", [("forwarded", "for=1.1.1.1, by=8.8.8.8")], "10.0.0.1"),
     "an open quote": ("10.0.0.1", [("forwarded", 'for=9.9.9.9, for=", for=1.1.1.1')], "10.0.0.1"),
+    "an open quote before ours": (
+        "10.0.0.1",
+        [("forwarded", 'for=9.9.9.9;x="'), ("forwarded", "for=1.1.1.1")],
+        "10.0.0.1",
+    ),
+    "an open quote before ours, IPv6": (
+        "10.0.0.1",
+        [("forwarded", 'for=9.9.9.9;x="'), ("forwarded", 'for="[2001:db8::1]:80"')],
+        "10.0.0.1",
+    ),
+    "an escaped quote": (
+        "10.0.0.1",
+        [("forwarded", 'for=9.9.9.9;x="\\",'), ("forwarded", 'for="[2001:db8::1]:80"')],
+        "10.0.0.1",
+    ),
+    "longer than anybody writes": (
+        "10.0.0.1",
+        [("forwarded", 'for="\\"";' * 9999), ("forwarded", "for=1.1.1.1")],
+        "10.0.0.1",
+    ),
     "both": (
         "10.0.0.1",
         [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=9.9.9.9")],

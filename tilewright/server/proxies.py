@@ -16,8 +16,13 @@ from starlette.datastructures import Headers
 from tilewright.base.errors import UsageError
 from tilewright.server.sources import Address, address_of
 
+_QUOTED = r'"(?:\\.|[^"\\])*+"'
 #: RFC 7239, 4: what lies between commas or semicolons that are not quoted.
-_PARTS = {mark: re.compile(rf'(?:[^{mark}"]|"(?:\\.|[^"\\])*"?)+') for mark in ",;"}
+_PARTS = {mark: re.compile(rf'(?:[^{mark}"]|{_QUOTED})+') for mark in ",;"}
+#: A quote that a stranger leaves open would swallow what our own proxy wrote after it.
+_CLOSED = re.compile(rf'(?:[^"]|{_QUOTED})*+')
+#: Most characters of a header that are looked at.
+_LONGEST = 16384
 
 
 class Proxies:
@@ -56,7 +61,8 @@ class Proxies:
         standard = ",".join(headers.getlist("forwarded"))
         if plain and not standard:
             yield from (address_of(hop.strip()) for hop in reversed(plain.split(",")))
-        if standard and not plain:
+        closed = len(standard) <= _LONGEST and _CLOSED.fullmatch(standard)
+        if standard and not plain and closed:
             yield from (address_of(_for(hop)) for hop in reversed(_PARTS[","].findall(standard)))
 
 
