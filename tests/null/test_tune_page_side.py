@@ -181,6 +181,43 @@ def test_classes_of_a_server_that_is_not_there(answer: str, code: str) -> None:
     assert not code or (found["name"] == "EngineError" and found["hint"])
 
 
+REFUSED = """
+globalThis.location = { href: 'https://a.example/' };
+const { encode } = await import('TUNE/frames.js');
+globalThis.WebSocket = class {
+  static OPEN = 1;
+  readyState = 1;
+  constructor() {
+    setImmediate(() => this.onopen());
+  }
+  send() {
+    const refusal = { type: 'error', code: <code>, message: 'm', hint: 'h', facts: {} };
+    this.onmessage({ data: encode(refusal).buffer });
+  }
+  close() {}
+};
+const { socketSource } = await import('TUNE/socket.js');
+const found = await socketSource().open({ specs: [0] }).catch(({ code }) => code);
+console.log(JSON.stringify(found));
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("busy", "network"),
+        ("error", "network"),
+        ("too-slow", "network"),
+        ("too-many", "network"),
+        ("other-version", "bundle-version"),
+        ("unknown", "input"),
+    ],
+)
+def test_a_refusal_is_tried_again_where_that_may_go_well(code: str, kind: str) -> None:
+    """As docs/tuning-protocol.md says of each; a `network` error is what `line.js` tries again."""
+    assert run(REFUSED, code=code) == kind
+
+
 LOG = """
 const { bestOf, TuningLog } = await import('TUNE/../page/tuning_log.js');
 const log = new TuningLog();

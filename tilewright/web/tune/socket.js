@@ -15,7 +15,7 @@ const GOODBYE = 2000;
 /** Answers after which the same report may be sent once more. */
 const LATER = ['later', 'rate'];
 /** Errors after which another attempt may go well. */
-const PASSING = ['busy', 'too-slow', 'too-many'];
+const PASSING = ['busy', 'error', 'too-slow', 'too-many'];
 
 /** @param {string | URL} [url] @returns {Tune.Source} */
 export function socketSource(url = '/api/tune') {
