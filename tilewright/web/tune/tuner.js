@@ -151,7 +151,8 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     const sent = await next();
     if (!sent) break;
     if ('done' in sent) {
-      tell(sent.done);
+      // What changed may still be undone at the end.
+      if (!changed.has(sent.done)) tell(sent.done);
       continue;
     }
     pace.spend(sent.milliseconds ?? 0);
