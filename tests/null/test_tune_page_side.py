@@ -20,9 +20,11 @@ const reports = openReports({ source, record, digest: 'digest', on: true, save: 
 const usual = { spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: 0, gold: null };
 ledger.take([{ ...usual, ...offer }]);
 for (const [candidate, ratio] of measured) ledger.note(0, candidate, 'same', ratio);
+for (const candidate of given.wrong ?? []) ledger.note(0, candidate, 'wrong', NaN);
 const said = reports.tell(ledger.offers.get(0), ledger.findings(0));
 await reports.farewell();
-console.log(JSON.stringify({ said, told }));
+const tried = [ledger, openLedger(record, 'digest')].map((visit) => visit.done(0));
+console.log(JSON.stringify({ said, told, tried }));
 """
 
 
@@ -86,6 +88,14 @@ def test_a_gold_question_without_an_answer_holds_the_report_back() -> None:
 def test_a_gold_question_can_be_answered_by_an_earlier_winner() -> None:
     winner = {"spec": 0, "candidate": 5, "ratio": 2.0}
     assert told((2, 1.5), winners=[winner], offer={"gold": GOLD})["gold"]["ratio"] == 0.75
+
+
+@pytest.mark.parametrize(("wrong", "later"), [([], {2, 7}), ([5], {2, 5, 7})])
+def test_a_gold_question_is_asked_once_by_each_visit(wrong: list[int], later: set[int]) -> None:
+    """Its ratio is not kept; a kernel that may not run again is not asked for."""
+    measured = [(2, 1.5), (5, 0.2), (7, 1.1)]
+    found = run(TELL, given={"measured": measured, "wrong": wrong, "offer": {"gold": GOLD}})
+    assert [set(visit) for visit in found["tried"]] == [{2, 5, 7}, later]
 
 
 LINE = """

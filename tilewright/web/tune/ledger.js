@@ -12,6 +12,8 @@ export function openLedger(record, digest) {
   const offers = new Map();
   /** Of each kernel, the ratios to its default that were measured and not told yet. @type {Map<number, Map<number, number>>} */
   const ratios = new Map();
+  /** Of each kernel, what answers its gold question: of this visit alone, as its ratio is. @type {Record<string, number[]>} */
+  const answered = {};
   const ratiosOf = (/** @type {number} */ spec) => ratios.get(spec) ?? ratios.set(spec, new Map()).get(spec) ?? new Map();
   const listed = (/** @type {Record<string, number[]>} */ map, /** @type {number} */ spec) => (map[spec] ??= []);
 
@@ -40,14 +42,18 @@ export function openLedger(record, digest) {
 
     refuted: (spec) => record.refuted[spec] === digest,
 
-    tried: (spec) => listed(record.tried, spec),
+    tried: (spec) => [...listed(record.tried, spec), ...listed(answered, spec)],
 
     /** For hello: what was tried beside another bundle says nothing of this one's own kernel. */
-    done: (spec) => listed(record.tried, spec).filter((candidate) => candidate !== COMPILERS || record.sound[spec] === digest),
+    done(spec) {
+      return this.tried(spec).filter((candidate) => candidate !== COMPILERS || record.sound[spec] === digest);
+    },
 
     /** Notes what became of a candidate; `ratio` is over the default. */
     note(spec, candidate, verdict, ratio) {
-      if (!listed(record.tried, spec).includes(candidate)) record.tried[spec].push(candidate);
+      const answer = candidate === offers.get(spec)?.gold?.b && !BAD.includes(verdict);
+      const known = listed(answer ? answered : record.tried, spec);
+      if (!known.includes(candidate)) known.push(candidate);
       if (BAD.includes(verdict)) listed(record.bad, spec).push(candidate);
       else if (ratio > 0) ratiosOf(spec).set(candidate, ratio);
     },
@@ -85,13 +91,13 @@ export function openLedger(record, digest) {
 
     /** Takes offers.  Numbers of another space (another class, another source) say nothing here; gives the kernels that had some. */
     take(kernels) {
-      const other = kernels.filter(({ spec, checksum }) => record.tried[spec]?.length && record.checksums[spec] !== checksum).map(({ spec }) => spec);
+      const other = kernels.filter(({ spec, checksum }) => this.tried(spec).length && record.checksums[spec] !== checksum).map(({ spec }) => spec);
       for (const offer of kernels) {
         offers.set(offer.spec, offer);
         record.checksums[offer.spec] = offer.checksum;
       }
       for (const spec of other) {
-        [record.tried, record.bad, record.sound, record.refuted].forEach((map) => delete map[spec]);
+        [record.tried, record.bad, record.sound, record.refuted, answered].forEach((map) => delete map[spec]);
         ratios.delete(spec);
       }
       return other;
