@@ -30,9 +30,9 @@ serve(app, "127.0.0.1", 0, lambda url: print(url, flush=True))
 """
 
 
-def start(bundle: Path = Path("none")) -> tuple[subprocess.Popen[str], str]:
+def start(bundle: Path = Path("none"), program: str = PROGRAM) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(bundle)],
+        [sys.executable, "-c", program, str(bundle)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -61,8 +61,53 @@ def test_signal_ends_it_with_code_0(number: signal.Signals) -> None:
     code, seconds = finish(process)
     assert code == 0
     assert seconds < SHUTDOWN_SECONDS
+    assert not listens(url)
+
+
+HELD = """
+import asyncio, contextlib
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from tilewright.server import serve
+
+@contextlib.asynccontextmanager
+async def life(_app):
+    yield
+    print("closed", flush=True)
+
+async def held(_request):
+    print("held", flush=True)
+    await asyncio.sleep(3600)
+    return PlainTextResponse("")
+
+app = Starlette(routes=[Route("/held", held)], lifespan=life)
+serve(app, "127.0.0.1", 0, lambda url: print(url, flush=True))
+"""
+
+
+def test_a_second_signal_ends_it_at_once_and_the_app_still_hears_of_it() -> None:
+    process, url = start(program=HELD)
+    where = urlsplit(url)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=5)
+    connection.request("GET", "/held")
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "held"
+    try:
+        process.send_signal(signal.SIGINT)
+        while listens(url):  # two signals that are sent together may be one
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=SHUTDOWN_SECONDS + 5)
+    finally:
+        process.kill()
+        connection.close()
+    assert (process.returncode, out.strip()) == (0, "closed")
+
+
+def listens(url: str) -> bool:
     with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", urlsplit(url).port)) != 0
+        return probe.connect_ex(("127.0.0.1", urlsplit(url).port)) == 0
 
 
 def test_an_idle_connection_does_not_delay_the_end() -> None:

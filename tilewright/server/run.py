@@ -108,7 +108,7 @@ def _url(host: str, listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, quiet, with a call when it accepts connections."""
+    """uvicorn, quiet, with a call when it accepts connections; the app hears of every end."""
 
     def __init__(
         self, app: ASGIApp, on_ready: Callable[[], None], max_message: int = MAX_MESSAGE
@@ -135,6 +135,11 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn leaves it out then, and a worker that hangs would stay
+            await self.lifespan.shutdown()
 
 
 @contextmanager
