@@ -11,11 +11,12 @@ import pytest
 from cli_call import Called
 from tuning_site import bundle
 
-from tilewright.bundle import open_bundle
+from tilewright.bundle import open_bundle, write
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.messages import TOP, FromClient, decode_from_client, encode
 from tilewright.tuning.preview import FIELDS
+from tilewright.tuning.relink import relink
 
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(FromClient)}
 DEVICE = "wasm-x86-relaxed-48k"
@@ -117,6 +118,64 @@ def test_the_answer_to_a_gold_question_is_shown(
     run = written(tmp_path, trial(0, 3, 0.9), trial(0, asked, 0.125))
     (report,) = of("report", shown(capsys, "--bundle", bundle(), "--run", run, "--device", DEVICE))
     assert report["gold"] == {"a": 0, "b": asked, "ratio": 8.0}
+
+
+def change(kind: str, spec: int, candidate: int, ratio: float) -> Any:
+    return {"type": kind, "spec": spec, "candidate": candidate, "ratio": ratio}
+
+
+def test_what_was_undone_at_the_end_is_told_as_the_page_tells_it(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    """One result more, and no ratio above that of what came back (confirm.js)."""
+    run = written(
+        tmp_path,
+        trial(2, 5, 1.5, "faster"),
+        change("swap", 2, 5, 1.5),
+        trial(2, 7, 0.8),
+        trial(2, 3, 0.9),
+        change("rollback", 2, 3, 0.9),  # it was in use for its looks alone
+        trial(2, 4, 0.4),
+        trial(0, 1, 1.2, "faster"),
+        change("swap", 0, 1, 1.2),
+        change("rollback", 2, 5, 1 / 1.5),
+    )
+    data = shown(capsys, "--bundle", bundle(), "--run", run)
+    found = [(r["spec"], r["candidate"], r["verdict"]) for r in of("result", data)]
+    slower = [(2, 7), (2, 3), (2, 4)]
+    tried = [(2, 5, "faster"), *((*which, "slower") for which in slower), (0, 1, "faster")]
+    assert found == [*tried, (2, 5, "slower")]
+    assert of("result", data)[-1]["ratio"] is None
+    votes = {r["spec"]: {v["candidate"]: v["ratio"] for v in r["top"]} for r in of("report", data)}
+    expected = {2: {5: 1, 7: 1, 3: 1, 4: 0.6}, 0: {1: 1.2}}
+    assert votes == {spec: pytest.approx(ratios) for spec, ratios in expected.items()}
+
+
+def test_beside_another_default_the_compilers_own_is_named(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by web/tune/reports.js: votes of a relinked bundle are counted over candidate 0."""
+    monkeypatch.setattr("tilewright.tuning.gold.DEEP", 16)
+    base, device = open_bundle(bundle()), CLASSES[DEVICE]
+    space = space_of(kernels_of(base)[0], device)
+    own, *others = space.trial
+    folder = tmp_path / "relinked"
+    write(relink(base, device, {0: space.schedules[own]}), folder)
+    six = [trial(0, c, 1 + n / 10) for n, c in enumerate(others[:6])]
+    asked = trial(0, space.gold or 0, 0.125)
+
+    def reports(*events: Any) -> Any:
+        run = written(tmp_path, *events, trial(2, 3, 0.9))
+        return {r["spec"]: r for r in of("report", shown(capsys, "--bundle", folder, "--run", run))}
+
+    assert set(reports(*six, asked)) == {2}  # nothing to count over
+    found = reports(trial(0, 0, 0.5), *six, asked)[0]
+    assert [v["candidate"] for v in found["top"]] == [*reversed(others[2:6]), 0]
+    assert found["gold"] == {"a": 0, "b": space.gold, "ratio": 4.0}
+    example = {r["spec"]: r for r in of("report", shown(capsys, "--bundle", folder))}
+    votes = {spec: {v["candidate"] for v in r["top"]} for spec, r in example.items()}
+    assert {spec for spec, named in votes.items() if 0 in named} == {0}
+    assert own not in votes[0]
 
 
 RUN = f'{{"host": "firefox", "class": "{DEVICE}", '

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -36,6 +37,8 @@ from tilewright.tuning.queue import Opened
 #: Of an example: the family of the browser, and ratios that nobody measured.
 BROWSER: Browser = "chromium"
 INVENTED = (1.25, 1.1, 1.02, 0.95, 0.8)
+#: Kernels that a page wants at first (web/tune/socket.js).
+AHEAD = 2
 
 #: What each field of a message is, by message.
 FIELDS: Mapping[str, Mapping[str, str]] = {
@@ -110,7 +113,19 @@ class Swap(msgspec.Struct, tag_field="type", tag="swap"):
     """A candidate that is in use from now on; ratio: to the default."""
 
     spec: int
+    candidate: int
     ratio: float
+
+
+class Rollback(msgspec.Struct, tag_field="type", tag="rollback"):
+    """At the end, a candidate of this run is in use no more; ratio: of the one that is to it."""
+
+    spec: int
+    candidate: int
+    ratio: float
+
+
+_Told: TypeAlias = Trial | Swap | Rollback
 
 
 class _Event(msgspec.Struct):
@@ -132,7 +147,7 @@ class Run:
     device: str
     browser: Browser
     shares: Mapping[int, float]
-    told: tuple[Trial | Swap, ...]
+    told: tuple[_Told, ...]
 
 
 @dataclass(frozen=True)
@@ -153,7 +168,7 @@ class Preview:
 
 def read_run(data: bytes) -> Run:
     """What `tilewright tune BUNDLE --report FILE` wrote."""
-    kinds: Mapping[str, type[Trial] | type[Swap]] = {"trial": Trial, "swap": Swap}
+    kinds: Mapping[str, type[_Told]] = {"trial": Trial, "swap": Swap, "rollback": Rollback}
     try:
         written = msgspec.json.decode(data, type=_Written)
         named = [(msgspec.json.decode(e, type=_Event).type, e) for e in written.events]
@@ -164,14 +179,25 @@ def read_run(data: bytes) -> Run:
             hint="`tilewright tune BUNDLE --report FILE` writes them", reason=error,
         ) from error  # fmt: skip
     shares = {kernel.spec: kernel.share for kernel in written.kernels}
-    return Run(written.device, written.host, shares, tuple(told))
+    return Run(written.device, written.host, shares, tuple(_lasting(told)))
+
+
+def _lasting(told: Iterable[_Told]) -> Iterator[_Told]:
+    """Without rollbacks of what was in use for its looks alone: its trial says all of it."""
+    last: dict[int, int] = {}
+    for event in told:
+        if isinstance(event, Swap):
+            last[event.spec] = event.candidate
+        if not isinstance(event, Rollback) or last.get(event.spec) == event.candidate:
+            yield event
 
 
 def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Preview:
     """All messages that a visitor with this bundle and class sends: of the run, or an example."""
     shares = run.shares if run else _shares(opened)
     spaces = _spaces(opened, device, shares)
-    told = run.told if run else tuple(_example(spaces))
+    own = {spec: opened.default(spec, device.variant, space) for spec, space in spaces.items()}
+    told = run.told if run else tuple(_example(spaces, own))
     invented = () if run else ("shares", "ratio", "low", "high")
     found = _ratios(told, spaces)
     hello = Hello(
@@ -179,9 +205,14 @@ def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Prev
         device=device.id, browser=run.browser if run else BROWSER, variant=device.variant,
         specs=tuple(shares), shares=tuple(min(1.0, share) for share in shares.values()),
     )  # fmt: skip
-    tries = [t for t in told if isinstance(t, Trial)]
-    reports = [_report(spaces[spec], spec, ratios) for spec, ratios in found.items() if ratios]
-    return Preview((hello, Want(count=1), *map(_result, tries), *reports, Bye()), invented)
+    results = [_result(event) for event in told if not isinstance(event, Swap)]
+    reports = [
+        _report(spaces[spec], spec, ratios, own[spec])
+        for spec, ratios in found.items()
+        # another default is counted over the compiler's own
+        if ratios and (own[spec] == 0 or 0 in ratios)
+    ]
+    return Preview((hello, Want(count=AHEAD), *results, *reports, Bye()), invented)
 
 
 def _shares(opened: Opened) -> dict[int, float]:
@@ -204,57 +235,70 @@ def _spaces(opened: Opened, device: DeviceClass, specs: Iterable[int]) -> dict[i
     return {spec: space_of(opened.kernels[spec], device) for spec in specs}
 
 
-def _example(spaces: Mapping[int, Space]) -> Iterator[Trial | Swap]:
-    """Of each kernel as many tries as a report has votes, the first adopted; one gold question."""
+def _example(spaces: Mapping[int, Space], own: Mapping[int, int | None]) -> Iterator[_Told]:
+    """Of each kernel as many tries as a report has votes, the first adopted; one gold question.
+
+    Where the bundle's own candidate is another, the compiler's is tried as well.
+    """
     asked = next((spec for spec, space in spaces.items() if space.gold is not None), None)
     for spec, space in spaces.items():
-        numbers = list(zip(space.trial, INVENTED, strict=False))
+        if own[spec] != 0:
+            yield Trial(spec, 0, "slower", 0.9, 0.89, 0.91)
+        others = (candidate for candidate in space.trial if candidate != own[spec])
+        numbers = list(zip(others, INVENTED, strict=False))
         for candidate, ratio in numbers:
             verdict: Verdict = "faster" if (candidate, ratio) == numbers[0] else "slower"
             now = ratio if verdict == "faster" else ratio / numbers[0][1]
             yield Trial(spec, candidate, verdict, now, now * 0.99, now * 1.01)
             if verdict == "faster":
-                yield Swap(spec, ratio)
+                yield Swap(spec, candidate, ratio)
         if spec == asked and space.gold is not None:
             yield Trial(spec, space.gold, "slower", 0.1, 0.09, 0.11)
 
 
-def _ratios(
-    told: Iterable[Trial | Swap], spaces: Mapping[int, Space]
-) -> dict[int, dict[int, float]]:
+def _ratios(told: Iterable[_Told], spaces: Mapping[int, Space]) -> dict[int, dict[int, float]]:
     """Of each kernel the ratios to its default, as the tuner keeps them (web/tune/tuner.js)."""
     found: dict[int, dict[int, float]] = {spec: {} for spec in spaces}
     gain = dict.fromkeys(spaces, 1.0)
     for event in told:
         space = spaces.get(event.spec)
-        if space is None or (isinstance(event, Trial) and space.schedule(event.candidate) is None):
+        if space is None or space.schedule(event.candidate) is None:
             raise InputError(
                 "The run tried what the bundle has not",
                 hint="Give the bundle and the class of this run", spec=event.spec,
             )  # fmt: skip
         if isinstance(event, Swap):
             gain[event.spec] = event.ratio
+        elif isinstance(event, Rollback):
+            # nothing was faster than what came back (web/tune/ledger.js, humble)
+            most = gain[event.spec] = gain[event.spec] * event.ratio
+            found[event.spec] = {c: min(r, most) for c, r in found[event.spec].items()}
         elif event.ratio:
             found[event.spec][event.candidate] = gain[event.spec] * event.ratio
     return found
 
 
-def _result(trial: Trial) -> Result:
-    named = {name: getattr(trial, name) for name in ("ratio", "low", "high")}
+def _result(event: Trial | Rollback) -> Result:
+    if isinstance(event, Rollback):
+        return Result(spec=event.spec, candidate=event.candidate, verdict="slower")
+    named = {name: getattr(event, name) for name in ("ratio", "low", "high")}
     known = {name: min(1e3, max(1e-3, value)) for name, value in named.items() if value}
-    return Result(spec=trial.spec, candidate=trial.candidate, verdict=trial.verdict, **known)
+    return Result(spec=event.spec, candidate=event.candidate, verdict=event.verdict, **known)
 
 
-def _report(space: Space, spec: int, ratios: Mapping[int, float]) -> Report:
-    """As web/tune/reports.js makes it."""
-    best = sorted(ratios, key=lambda candidate: -ratios[candidate])[:TOP]
+def _report(space: Space, spec: int, ratios: Mapping[int, float], own: int | None) -> Report:
+    """As web/tune/reports.js makes it.  own: the candidate that the bundle itself has."""
+    base = () if own == 0 else (0,)
+    ranked = sorted(ratios, key=lambda candidate: -ratios[candidate])
+    best = {*[c for c in ranked if c not in base][: TOP - len(base)], *base}
     asked = space.gold if space.gold in ratios else None
+    first = 1.0 if own == 0 else ratios[0]
     return Report(
         nonce=secrets.token_hex(16),
         spec=spec,
         checksum=space.checksum,
-        top=tuple(Vote(candidate=c, ratio=_clamped(ratios[c])) for c in best),
-        gold=GoldAnswer(a=0, b=asked, ratio=_clamped(1 / ratios[asked])) if asked else None,
+        top=tuple(Vote(candidate=c, ratio=_clamped(ratios[c])) for c in ranked if c in best),
+        gold=GoldAnswer(a=0, b=asked, ratio=_clamped(first / ratios[asked])) if asked else None,
     )
 
 
