@@ -37,9 +37,10 @@ from tilewright.tuning.queue import Winners
 
 #: Most bytes and files that are kept.
 ROOM, FILES = 1 << 30, 50_000
-#: Seconds after its last use that a file stays, whatever room there is: a visitor who was told of a
-#: bundle loads its files, and comes back with its digest.
-GRACE = 3600.0
+#: Seconds after it was last looked at that a file stays, whatever room there is: a visitor who was
+#: told of a bundle loads its files, and comes back with its digest.  A process looks again at what
+#: it has open when half of this is over (workshop.py), so the other half is left after each use.
+GRACE = 7200.0
 _FOLDERS = (BLOBS, "origins", "made")
 
 
