@@ -7,6 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 from threading import Event
 from typing import Any
@@ -19,7 +20,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.server import BackgroundServer, workshop
-from tilewright.server.workers import CompileTimeout, Workers
+from tilewright.server.workers import TRIES, CompileTimeout, Workers
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
 
@@ -48,6 +49,21 @@ def test_a_process_that_hangs_is_killed_and_replaced() -> None:
         assert await workers.run(os.getpid) != first
         await gone(first)
         workers.close()
+        with pytest.raises(TilewrightError, match="server ends"):
+            await workers.run(os.getpid)
+
+    in_loop(work)
+
+
+def test_workers_without_work_end_too() -> None:
+    workers = Workers(makers(1).pool, 2, LONG)
+
+    async def work() -> None:
+        one, two = await asyncio.gather(*(workers.run(os.getpid) for _ in range(2)))
+        assert one != two
+        workers.close()
+        for process in (one, two):
+            await gone(process)
         with pytest.raises(TilewrightError, match="server ends"):
             await workers.run(os.getpid)
 
@@ -114,6 +130,25 @@ def test_a_candidate_that_never_comes_is_left_out(monkeypatch: pytest.MonkeyPatc
                 found = {m.candidate for m in client.all_of(1)}
             assert found == set(space.order) - {bad}
         released.set()
+
+
+def test_a_candidate_whose_workers_died_is_made_for_the_next() -> None:
+    real = makers(0)
+    space = space_of(kernels_of(open_bundle(bundle()))[0], CLASSES["wasm-x86-relaxed-32k"])
+    bad = space.order[3]
+    deaths = [BrokenExecutor("killed")] * TRIES
+
+    def built(kernel: Any, schedule: Any, variant: str) -> Any:
+        if schedule == space.schedules[bad] and deaths:
+            raise deaths.pop()
+        return real.built(kernel, schedule, variant)
+
+    with BackgroundServer(app(makers=replace(real, built=built))) as server:
+        for lost in ({bad}, set()):
+            with Client(server.url) as client:
+                client.start(hello("m", digest(), (0,)))
+                found = {m.candidate for m in client.all_of(1)}
+            assert found == set(space.order) - lost
 
 
 def test_a_space_that_never_comes_ends_that_session_only(monkeypatch: pytest.MonkeyPatch) -> None:

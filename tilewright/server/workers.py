@@ -28,6 +28,12 @@ class CompileTimeout(TilewrightError):
     code = "compile-timeout"
 
 
+class WorkersDied(TilewrightError):
+    """A call's workers died, each time it was tried: by its fault, or for want of memory."""
+
+    code = "workers-died"
+
+
 class Workers:
     """make: gives an executor of one worker; seconds: from the begin of a call to its end."""
 
@@ -63,10 +69,13 @@ class Workers:
                 kept = None
                 raise
             finally:
+                if self._closed and kept:
+                    kept.shutdown(wait=False)
+                    kept = None
                 self._idle.put_nowait(kept)
         if self._closed:
             raise TilewrightError("The server ends", hint="Connect again")
-        raise TilewrightError("The compile workers die", hint="See the server's log") from broken
+        raise WorkersDied("The compile workers die", hint="See the server's log") from broken
 
     async def _call(self, worker: Executor, function: Callable[..., T], *given: object) -> T:
         work = asyncio.get_running_loop().run_in_executor(worker, function, *given)
@@ -84,10 +93,14 @@ class Workers:
             ) from error
 
     def close(self) -> None:
-        """Ends what is at work, so that the process can end."""
+        """Ends what is at work, so that the process can end, and workers that have none."""
         self._closed = True
         for worker in list(self._busy):
             _end(worker)
+        for kept in [self._idle.get_nowait() for _ in range(self._idle.qsize())]:
+            if kept:
+                kept.shutdown(wait=False)
+            self._idle.put_nowait(None)
 
 
 def _end(worker: Executor) -> None:

@@ -19,7 +19,7 @@ from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
 from tilewright.bundle import POINTER, Manifest, open_bundle
 from tilewright.server.relinked import GRACE, Cache, Origin
 from tilewright.server.shared import Shared
-from tilewright.server.workers import Workers
+from tilewright.server.workers import Workers, WorkersDied
 from tilewright.tuning import queue
 from tilewright.tuning.candidates import Built, Space
 from tilewright.tuning.messages import Objective, OtherVersion, Unknown
@@ -202,12 +202,18 @@ class Workshop:
                 return await self._workers.run(
                     self._makers.built, opened.kernels[spec], schedule, variant
                 )
+            except WorkersDied:
+                raise  # perhaps not by its fault: who comes next tries it again
             except TilewrightError as error:
                 log.warning("Candidate %d of %s: %s", number, space.shape, error)
                 return error
 
         key = (space.key, schedule, variant, __version__)
-        found = await self.built.get(key, make)
+        try:
+            found = await self.built.get(key, make)
+        except WorkersDied as error:
+            log.warning("Candidate %d of %s: %s", number, space.shape, error)
+            return None
         return None if isinstance(found, TilewrightError) else found
 
 
