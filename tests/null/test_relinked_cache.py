@@ -27,7 +27,7 @@ def base() -> Bundle:
     return open_bundle(bundle())
 
 
-Make = Callable[[int], tuple[Origin, Relinked]]
+Make = Callable[..., tuple[Origin, Relinked]]
 
 
 @pytest.fixture
@@ -37,11 +37,10 @@ def cache(tmp_path: Path) -> Cache:
 
 @pytest.fixture
 def make(base: Bundle, cache: Cache) -> Make:
-    """Keeps the bundle with this candidate of kernel 0."""
-    schedules = space_of(kernels_of(base)[0], CLASSES[DEVICE]).schedules
+    """Keeps the bundle with this candidate of a kernel."""
 
-    def kept(candidate: int) -> tuple[Origin, Relinked]:
-        winners = {0: schedules[candidate]}
+    def kept(candidate: int, spec: int = 0) -> tuple[Origin, Relinked]:
+        winners = {spec: space_of(kernels_of(base)[spec], CLASSES[DEVICE]).schedules[candidate]}
         origin = Origin.of(base, DEVICE, winners)
         return origin, cache.keep(base, origin, *makers(0).relinked(base, DEVICE, winners))
 
@@ -120,16 +119,24 @@ def test_what_was_just_told_stays_however_little_room_there_is(
 def test_what_bundles_share_stays_with_the_one_that_is_used(
     base: Bundle, cache: Cache, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, one = make(1)
+    first, one = make(1)
     age(cache, 4)
-    _, two = make(2)
-    own = {ref.file for ref in one.manifest.files()} & {ref.file for ref in two.manifest.files()}
-    assert own, "weights at least"
+    origin, two = make(2)
+    age(cache, 4)
+    shared = {file for file in named(one) & named(two) if (cache.folder / file).is_file()}
+    assert shared
+    assert cache.made(base, origin)
     monkeypatch.setattr(relinked, "ROOM", 0)
-    origin, _ = make(2)
+    _, other = make(1, 1)
+    assert not shared & named(other), "it would write them anew"
+    assert cache.made(base, first) is None
     found = cache.made(base, origin)
     assert found is not None
     found.verify()
+
+
+def named(bundle: Bundle) -> set[str]:
+    return {ref.file for ref in bundle.manifest.files()}
 
 
 def test_what_writers_left_behind_goes_and_what_is_not_ours_stays(cache: Cache, make: Make) -> None:
