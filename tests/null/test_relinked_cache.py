@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from tilewright.server import relinked
 from tilewright.server.relinked import GRACE, Cache, Origin, Relinked
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.folder import FOLDER, write_candidates
 
 DEVICE = "wasm-x86-relaxed-32k"
 
@@ -155,9 +157,16 @@ def test_what_writers_left_behind_goes_and_what_is_not_ours_stays(cache: Cache, 
     assert young.exists()  # somebody writes it
 
 
-def test_the_folder_of_a_bundle_is_no_place_for_it() -> None:
-    with pytest.raises(UsageError, match="folder of a bundle"):
-        Cache(bundle())
+def test_the_folder_of_a_bundle_is_no_place_for_it(tmp_path: Path) -> None:
+    """Nor is that of its candidates: their files would be taken for old ones."""
+    copy = tmp_path / "bundle"
+    shutil.copytree(bundle(), copy)
+    write_candidates(open_bundle(copy), [])
+    before = sorted(copy.rglob("*"))
+    for folder in (copy, copy / FOLDER):
+        with pytest.raises(UsageError, match="folder of a bundle"):
+            Cache(folder)
+    assert sorted(copy.rglob("*")) == before
 
 
 def test_a_folder_that_may_not_be_written_can_be_read(

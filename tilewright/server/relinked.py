@@ -33,6 +33,7 @@ from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
 from tilewright.bundle.format import BLOBS, decode, digest, encode, is_blob_name
 from tilewright.bundle.reader import read_blob
 from tilewright.bundle.writer import PART, replace
+from tilewright.tuning.folder import INDEX
 from tilewright.tuning.queue import Winners
 
 #: Most bytes and files that are kept.
@@ -82,9 +83,10 @@ class Cache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="tilewright-relinked-"))
-        if (self.folder / POINTER).exists():
+        if any((self.folder / name).exists() for name in (POINTER, INDEX)):
             raise UsageError(
-                f"{self.folder} is the folder of a bundle: files would be deleted from it",
+                f"{self.folder} is the folder of a bundle or of its candidates: files would be "
+                "deleted from it",
                 hint="Give --cache a folder of its own",
             )
         if folder is None:
