@@ -22,6 +22,7 @@ from tilewright.bundle import (
     write,
 )
 from tilewright.bundle.format import digest, encode
+from tilewright.bundle.writer import PART
 
 BIG = 2 * SHARD_BYTES + 5
 
@@ -188,6 +189,19 @@ def test_rebuild_over_an_old_bundle(tmp_path: Path) -> None:
     assert found.pop("notes.txt") == b"mine"
     assert found.pop("blobs/notes.txt") == b"mine too"
     assert found == fresh
+
+
+def test_what_a_writer_that_died_left_goes(tmp_path: Path) -> None:
+    manifest = write(sample(), tmp_path)
+    before = tree(tmp_path)
+    left = [f"{PART}0a-bundle.json", *(f"blobs/{PART}0a-{f.file[6:]}" for f in manifest.files())]
+    for name in left:
+        (tmp_path / name).write_text("half")
+    (tmp_path / f"{PART}notes.txt").write_text("mine")
+    write(sample(), tmp_path)
+    found = tree(tmp_path)
+    assert found.pop(f"{PART}notes.txt") == b"mine"
+    assert found == before
 
 
 def test_failed_rebuild_keeps_the_old_bundle(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def write(contents: Contents, folder: Path) -> Manifest:
     replace(folder / ref.file, data)
     pointer = Pointer(format=manifest.format, tool=manifest.tool, manifest=ref)
     replace(folder / POINTER, encode(pointer) + b"\n")
-    sweep(folder / BLOBS, {ref.file, *(f.file for f in manifest.files())})
+    sweep(folder, POINTER, {ref.file, *(f.file for f in manifest.files())})
     return manifest
 
 
@@ -136,9 +136,12 @@ def replace(path: Path, data: Buffer) -> None:
         part.unlink(missing_ok=True)
 
 
-def sweep(blobs: Path, named: set[str]) -> None:
-    """Deletes the blobs that nothing names any more; other files are left alone."""
-    for path in blobs.iterdir():
+def sweep(folder: Path, pointer: str, named: set[str]) -> None:
+    """Deletes the blobs that nothing names any more, and what writers that died left of these or
+    of the pointer; other files are left alone."""
+    for path in folder.glob(f"{PART}*-{pointer}"):
+        path.unlink(missing_ok=True)
+    for path in (folder / BLOBS).iterdir():
         left = path.name.startswith(PART)
         file = f"{BLOBS}/{path.name.rpartition('-')[2] if left else path.name}"
         if is_blob_name(file) and (left or file not in named):

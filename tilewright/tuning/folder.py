@@ -111,7 +111,7 @@ def write_candidates(
         }
     )
     replace(folder / INDEX, index)
-    sweep(folder / BLOBS, set(files))
+    sweep(folder, INDEX, set(files))
     tried = (c for kernels in listed.values() for k in kernels for c in k["candidates"])
     candidates = sum(c is not None for c in tried)
     return Written(tuple(spaces), candidates, modules, sum(files.values()) + len(index))
