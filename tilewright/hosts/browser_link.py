@@ -10,10 +10,12 @@ import asyncio
 import itertools
 import json
 import secrets
+import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -116,8 +118,13 @@ class Link:
         text = json.dumps({"id": number, "method": method, "params": params})
         sent = asyncio.run_coroutine_threadsafe(self._send(text, frames), self._loop)
         try:
-            self._wait(sent, timeout, lambda: pending.heard, f"take the request `{method}`")
-            return self._wait(pending.future, timeout, lambda: pending.heard, f"answer `{method}`")
+            with _ctrl_c(held=grace > 0) as pressed:
+
+                def answer(future: Future[Result], what: str) -> Result:
+                    return self._wait(future, timeout, lambda: pending.heard, what, pressed)
+
+                answer(sent, f"take the request `{method}`")
+                return answer(pending.future, f"answer `{method}`")
         except KeyboardInterrupt:
             if not grace:
                 raise
@@ -139,9 +146,16 @@ class Link:
             raise KeyboardInterrupt from error
 
     def _wait(
-        self, future: Future[Result], timeout: float, heard: Callable[[], float], what: str
+        self,
+        future: Future[Result],
+        timeout: float,
+        heard: Callable[[], float],
+        what: str,
+        pressed: Callable[[], bool] = lambda: False,
     ) -> Result:
         while not wait([future], LOOK_SECONDS).done:
+            if pressed():
+                raise KeyboardInterrupt
             self._check()
             if time.monotonic() - heard() > timeout:
                 raise HostError(
@@ -187,6 +201,25 @@ class Link:
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
+
+
+@contextmanager
+def _ctrl_c(*, held: bool) -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; if `held`, it does nothing else.
+
+    An exception may come where Python drops it, and then the page would never hear of it.
+    """
+    usual = signal.default_int_handler
+    main = threading.current_thread() is threading.main_thread()
+    if not (held and main and signal.getsignal(signal.SIGINT) is usual):
+        yield lambda: False
+        return
+    pressed: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def _report(pending: _Pending, progress: Json) -> None:
