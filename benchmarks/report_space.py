@@ -221,6 +221,14 @@ _TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
         ("subject", "host", "start", "start_share", "rounds", "share", "last_share", "tried",
          "evaluation_ms", "evaluation_most_ms"),
     ),
+    "known": (
+        "What one device found, linked into the bundle for the next one of its class, beside a "
+        "bundle whose default is the optimum",
+        ["kernel", "host", "start", "first inference ms: bundle as built", "relinked",
+         "of the optimum", "share, first inference", "share, warm", "browsers"],
+        ("subject", "host", "start", "built_first_ms", "first_ms", "optimum_first_ms",
+         "first_share", "share", "n"),
+    ),
     "server": (
         "The server's part of a round",
         ["kernel", "candidates", "space ms", "one candidate ms", "most",
@@ -229,21 +237,25 @@ _TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
          "median_bytes", "most_bytes"),
     ),
     "model": (
-        "Whole models, all of the time given to tuning",
-        ["model", "host", "kernels", "rounds", "swaps", "seconds", "last swap s", "gain",
-         "least of rounds"],
-        ("subject", "host", "kernels", "rounds", "swaps", "seconds", "last_swap_s", "gain",
-         "gain_least"),
+        "Whole models, all of the time given to tuning; speed beside the model of good defaults",
+        ["model", "host", "start", "kernels", "rounds", "swaps", "seconds", "last swap s",
+         "speed", "least of rounds"],
+        ("subject", "host", "start", "kernels", "rounds", "swaps", "seconds", "last_swap_s",
+         "gain", "gain_least"),
     ),
     "never": (
         "Sessions from good defaults: tuned against default",
-        ["model", "host", "sessions", "seconds", "gain", "least", "slower by 2 %"],
-        ("subject", "host", "runs", "seconds", "gain_median", "gain_least", "slower"),
+        ["model", "host", "sessions", "seconds", "of them changed something", "their gain",
+         "least", "slower by 2 %", "least where nothing changed (noise)"],
+        ("subject", "host", "runs", "seconds", "changed", "gain_median", "gain_least", "slower",
+         "same_least"),
     ),
     "p95": (
         "Inferences beside a tuner with its usual budget",
-        ["model", "host", "p95 alone ms", "while tuning", "ratio", "ratio of medians", "n"],
-        ("subject", "host", "alone_ms", "tuning_ms", "ratio", "median_ratio", "n"),
+        ["model", "host", "p95 alone ms", "while tuning", "ratio", "ratio of medians", "n",
+         "trials", "tuning s", "of s"],
+        ("subject", "host", "alone_ms", "tuning_ms", "ratio", "median_ratio", "n",
+         "trials", "tuning_s", "busy_s"),
     ),
 }  # fmt: skip
 

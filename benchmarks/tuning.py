@@ -61,6 +61,8 @@ WARM_MS = 1000.0
 NEW_DEVICES = 5
 #: Share of the time that tuning takes beside a page's own work.
 BUDGET = 0.05
+#: A tuned model is slower below this.
+SLOWER = 0.98
 #: Pages in which p95 is looked at, one after the other.
 TURNS = 3
 KEY = ("part", "host", "subject", "start")
@@ -230,18 +232,20 @@ def server(name: str) -> Row:
 # ---- whole models --------------------------------------------------------------------------------
 
 
-def model_bundle(source: Path, shapes: Mapping[str, Sequence[int | str]], path: Path) -> Path:
-    write(compile_model(source, Options(shapes=shapes)).contents, path)
+def model_bundle(
+    source: Path, shapes: Mapping[str, Sequence[int | str]], path: Path, start: str = "good"
+) -> Path:
+    write(compile_model(source, Options(shapes=shapes, schedule=STARTS[start])).contents, path)
     return path
 
 
-def whole(host: str, path: Path, name: str, seconds: float) -> Row:
-    """All kernels of a model, as much of the time as there is; then both models by turns."""
+def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: float) -> Row:
+    """All kernels of a model, from that start; then it and the one of good defaults by turns."""
     with page(host) as browser:
-        model, session, summary = tuned(browser, path, seconds)
-        ratios = by_turns(model, browser.load(path, threads=1))
+        model, session, summary = tuned(browser, paths[start], seconds)
+        ratios = by_turns(model, browser.load(paths["good"], threads=1))
     return {
-        "part": "model", "host": host, "subject": name, "start": "good",
+        "part": "model", "host": host, "subject": name, "start": start,
         "kernels": len(summary["kernels"]), "rounds": len(session.trials),
         "swaps": len(session.used), "seconds": round(seconds, 2),
         "last_swap_s": round(session.last_swap, 2), "gain": round(statistics.median(ratios), 3),
@@ -261,24 +265,35 @@ def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 12) -> list[
     return found
 
 
-def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Row:
-    """Sessions from good defaults: is the tuned model ever the slower one?"""
-    gains = []
+def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterator[Row]:
+    """Sessions from good defaults: is the tuned model ever the slower one?
+
+    Sessions that changed nothing say how far two equal models lie apart here.  A row after each.
+    """
+    changed: list[float] = []
+    same: list[float] = []
     for _ in range(runs):
         with page(host) as browser:
-            model, _, _ = tuned(browser, path, seconds)
-            gains.append(statistics.median(by_turns(model, browser.load(path, threads=1))))
-            print(f"{gains[-1]:.3f}", flush=True)
-    return {
-        "part": "never", "host": host, "subject": name, "start": "good", "runs": runs,
-        "seconds": seconds, "gain_median": round(statistics.median(gains), 3),
-        "gain_least": round(min(gains), 3), "gains": [round(g, 3) for g in gains],
-        "slower": sum(g < 0.98 for g in gains),
-    }  # fmt: skip
+            model, _, summary = tuned(browser, path, seconds)
+            gain = statistics.median(by_turns(model, browser.load(path, threads=1)))
+        kernels = summary["kernels"]
+        won = any(k["current"]["candidate"] != k["default"]["candidate"] for k in kernels)
+        (changed if won else same).append(round(gain, 3))
+        yield {
+            "part": "never", "host": host, "subject": name, "start": "good",
+            "runs": len(changed) + len(same), "seconds": seconds, "changed": len(changed),
+            "gain_median": statistics.median(changed) if changed else None,
+            "gain_least": min(changed, default=None), "gains": changed,
+            "slower": sum(g < SLOWER for g in changed),
+            "same_least": min(same, default=None), "same_gains": same,
+        }  # fmt: skip
 
 
-def p95(host: str, path: Path, name: str, seconds: float) -> Row:
-    """Inferences one after another: alone, then beside a tuner with its usual budget, in turns."""
+def p95(host: str, path: Path, name: str, seconds: float, every: float) -> Row:
+    """Inferences alone, then beside a tuner with its usual budget, in turns.
+
+    every: seconds from one to the next; 0 is one right after the other
+    """
     alone: list[float] = []
     beside: list[float] = []
     trials: list[Row] = []
@@ -286,12 +301,12 @@ def p95(host: str, path: Path, name: str, seconds: float) -> Row:
         with page(host) as browser:
             model = browser.load(path, threads=1)
             common.warm_up(model, WARM_MS)
-            alone += inferences(model, seconds / TURNS)
+            alone += inferences(model, seconds / TURNS, every)
             session = Session()
             options = {"budget": BUDGET, "report": False}
             tuner = threading.Thread(target=model.tune, args=(options, session.take))
             tuner.start()
-            beside += inferences(model, seconds / TURNS)
+            beside += inferences(model, seconds / TURNS, every)
             # it would go on for minutes: what it does for a page that rests is not the question
             model.dispose()
             tuner.join()
@@ -299,7 +314,8 @@ def p95(host: str, path: Path, name: str, seconds: float) -> Row:
     marks = [statistics.quantiles(times, n=20)[-1] for times in (alone, beside)]
     middles = [statistics.median(times) for times in (alone, beside)]
     return {
-        "part": "p95", "host": host, "subject": name, "start": "good",
+        "part": "p95", "host": host, "start": "good",
+        "subject": f"{name}, every {every:g} s" if every else name,
         "alone_ms": round(marks[0], 3), "tuning_ms": round(marks[1], 3),
         "ratio": round(marks[1] / marks[0], 3), "median_ratio": round(middles[1] / middles[0], 3),
         "n": len(beside), "trials": len(trials), "busy_s": seconds,
@@ -307,11 +323,12 @@ def p95(host: str, path: Path, name: str, seconds: float) -> Row:
     }  # fmt: skip
 
 
-def inferences(model: BrowserModel, seconds: float) -> list[float]:
+def inferences(model: BrowserModel, seconds: float, every: float) -> list[float]:
     found: list[float] = []
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while (now := time.monotonic()) < end:
         found += model.time(1, 0).milliseconds
+        time.sleep(max(0.0, now + every - time.monotonic()))
     return found
 
 
@@ -333,11 +350,14 @@ def rows_of(args: argparse.Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         path = model_bundle(args.model, sizes, Path(folder) / args.model.stem)
         if args.part == "model":
-            yield whole(args.host, path, args.model.stem, args.seconds)
+            poor = model_bundle(args.model, sizes, Path(folder) / "poor", "poor")
+            paths = {"good": path, "poor": poor}
+            for start in args.start or STARTS:
+                yield whole(args.host, paths, args.model.stem, start, args.seconds)
         elif args.part == "never":
-            yield never(args.host, path, args.model.stem, args.runs, args.seconds)
+            yield from never(args.host, path, args.model.stem, args.runs, args.seconds)
         else:
-            yield p95(args.host, path, args.model.stem, args.seconds)
+            yield p95(args.host, path, args.model.stem, args.seconds, args.every)
 
 
 def main() -> None:
@@ -350,6 +370,7 @@ def main() -> None:
     parser.add_argument("--shape", action="append", default=[], metavar="INPUT=1x128")
     parser.add_argument("--seconds", type=float, default=20.0, help="of one session")
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--every", type=float, default=0.0, help="seconds between inferences")
     args = parser.parse_args()
     if args.model is None and args.part in ("model", "never", "p95"):
         parser.error(f"{args.part} needs --model")
