@@ -295,7 +295,7 @@ export type Target = {
 };
 export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
 export type Unless = <Value>(promise: Promise<Value>, signal: AbortSignal) => Promise<Value>;
-export type Hearers = { all: Set<Engine.Engine['onjob']>; page: Engine.Engine['onjob']; tell: Engine.Engine['onjob'] };
+export type Hearers = { all: Set<Engine.Engine['onjob']>; page: Engine.Engine['onjob'] };
 export type Hear = (engine: Engine.Engine, hearer: Engine.Engine['onjob']) => () => void;
 export interface Pace {
   readonly spent: number;
