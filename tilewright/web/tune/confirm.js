@@ -28,9 +28,9 @@ export async function confirm(tools) {
 
 /** Whether the model is slower with these kernels, beyond the noise. @type {Tune.Slower} */
 async function slower({ engine, pace, targets, ledger, changed }, specs) {
-  const { bucket } = /** @type {Tune.Target} */ (targets.get(specs[0]));
+  const target = /** @type {Tune.Target} */ (targets.get(specs[0]));
   const changes = await Promise.all(specs.map((spec) => changeOf(/** @type {Tune.Winner} */ (ledger.winner(spec)))));
-  const { high } = await together(engine, pace, bucket, changes, await backsOf(changed, specs));
+  const { high } = await together(engine, pace, target, changes, await backsOf(changed, specs));
   return high < 1;
 }
 

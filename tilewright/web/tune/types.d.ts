@@ -375,7 +375,8 @@ export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
 export type SummaryOf = (story: Story, tools?: Tools) => Summary;
 export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, ledger: Ledger, asked?: number[]) => Promise<Map<number, Target>>;
-export type Profile = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes) => Promise<Engine.StepTime[]>;
+export type MayRun = (engine: Engine.Engine, plan: number) => boolean;
+export type Profile = (engine: Engine.Engine, pace: Pace, which: PlanOf) => Promise<Engine.StepTime[]>;
 export type OpenLatency = (parts: Tools & { plan: number; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
 
 /** What became of a candidate; null if it was none to try. */
@@ -383,12 +384,13 @@ export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<Verdic
 export type TryOne = (tools: Tools, sent: Sent, judge: boolean) => Promise<Outcome>;
 export type NoteWinner = (tools: Tools, sent: Sent, found: { over: number; old: Winner | undefined; better: boolean; refuted: boolean }) => void;
 export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | undefined) => Promise<{ verdict: Verdict; better: boolean; before: number; after: number; why?: string }>;
-/** Milliseconds of the median run. */
-export type PlanTime = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes, runs?: number) => Promise<number>;
+export type PlanOf = Pick<Target, 'plan' | 'bucket'>;
+export type PlanTimes = (engine: Engine.Engine, pace: Pace, which: PlanOf, runs?: number) => Promise<number[]>;
+export type PlanTime = (...parts: Parameters<PlanTimes>) => Promise<number>;
 export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
 /** `better`: faster by more than what may be chance; times are milliseconds. */
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
-export type Together = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes, changes: Engine.Change[], backs: Engine.Change[]) => Promise<{ ratio: number; low: number; high: number }>;
+export type Together = (engine: Engine.Engine, pace: Pace, target: PlanOf, changes: Engine.Change[], backs: Engine.Change[]) => Promise<{ ratio: number; low: number; high: number }>;
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
