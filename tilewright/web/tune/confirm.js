@@ -3,10 +3,14 @@
 // Each was faster by itself; together they share caches and cores.
 
 import { together } from './adopt.js';
+import { undisturbed } from './guard.js';
 import { changeOf } from './record.js';
 
 /** @type {Tune.Confirm} */
-export async function confirm(tools) {
+export const confirm = (tools) => undisturbed(tools.engine, [...tools.changed.keys()], () => confirmed(tools));
+
+/** @type {Tune.Confirm} */
+async function confirmed(tools) {
   const { changed, targets, ledger } = tools;
   /** By plan: runs of one plan say nothing of another. @type {Map<number, number[]>} */
   const plans = new Map();

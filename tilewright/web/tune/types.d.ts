@@ -260,7 +260,9 @@ export type Winner = { spec: number; candidate: number; schedule: string; digest
   moved?: boolean;
 };
 export type Record_ = {
-  digest: string; variant: string; tool: string; device: string;
+  digest: string; variant: string; tool: string;
+  /** Class of the device as it was found out, and when. */
+  device: string; deviceAt: number;
   /** By number of a kernel, what it computes and where (a digest). */
   about: string[];
   /** By kernel, checksum of the space that the numbers of its candidates are of. */
@@ -357,6 +359,8 @@ export interface Ledger {
 export type Tools = {
   engine: Engine.Engine; pace: Pace; signal: AbortSignal; specs: OpenedSpecs; ledger: Ledger; trials: Trials; source: Source;
   onEvent: (event: Event) => void;
+  /** Its class. */
+  device: string;
   targets: Map<number, Target>;
   changed: Map<number, Changed>;
 };
@@ -395,6 +399,9 @@ export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
+/** Kernels that are exchanged, and whether a run trapped in one of them meanwhile. */
+export type Exchanged = { specs: number[]; trapped: boolean };
+export type Undisturbed = <Value>(engine: Engine.Engine, specs: number[], work: (trapped: () => boolean) => Promise<Value>) => Promise<Value>;
 export type Examine = (engine: Engine.Engine, error: unknown, again: () => Promise<unknown>) => Promise<void>;
 
 /** `digest`: of the bundle whose default the ratios are over; `at`: when it was made. */
