@@ -495,6 +495,26 @@ export const TUNING = {
     return { wanted, found: tuning.plain((await engine.run(places)).outputs) };
   }, url, kernels, inputs, earlier),
 
+  /** The page asks for the inputs' places of all buckets and fills those of the last, before tuning or in its midst, and runs with them. */
+  tuneBesideBuckets: ({ page }, { url, kernels, inputs, amid }) => page.evaluate(async (url, kernels, given, amid) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    const inputs = spied.filled(given);
+    const wanted = tuning.plain((await engine.run(inputs)).outputs);
+    let places = {};
+    function fill() {
+      for (const { dims } of engine.info.plans) places = Object.fromEntries(Object.keys(inputs).map((name) => [name, engine.input(name, dims)]));
+      for (const [name, place] of Object.entries(places)) place.set(inputs[name]);
+    }
+    if (!amid) fill();
+    const events = [];
+    await tune(engine, { source: tuning.listSource(kernels), budget: 1, device: 'test', onEvent: (/** @type {any} */ { type }) => {
+      if (amid && type === 'trial' && !events.includes('trial')) fill();
+      events.push(type);
+    } });
+    return { wanted, found: tuning.plain((await engine.run(places)).outputs), trials: events.filter((type) => type === 'trial').length };
+  }, url, kernels, inputs, amid),
+
   /** Ends the engine, or the tuning run, at some moment of a session; then runs the engine once more. */
   tuneEnds: ({ page }, { url, kernels, inputs, how, after }) => page.evaluate(async (url, kernels, given, how, after) => {
     const { tuning, spied } = globalThis;

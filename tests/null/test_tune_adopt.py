@@ -31,7 +31,11 @@ function trap(kind) {
     throw Object.assign(new Error('trap'), { code: 'kernel-trap' });
   }
 }
+const lent = new Set(given.lent);
+/** After so many looks the page fills an input of another plan in place. */
+const looked = () => looks >= given.lends && lent.add(9);
 const engine = {
+  parts: { lent },
   async swap(changes) {
     log.push(changes.map(({ spec, module }) => (module ? 1 : -1) * (spec + 1)));
     for (const { spec, module, scratch } of changes) {
@@ -42,12 +46,16 @@ const engine = {
   async profile({ runs, only }) {
     log.push('step');
     trap('step');
-    return { steps: [{ step: only[0], milliseconds: factor(true) }] };
+    const found = { steps: [{ step: only[0], milliseconds: factor(true) }] };
+    looked();
+    return found;
   },
   async time({ runs }) {
     log.push('plan');
     trap('plan');
-    return { milliseconds: Array.from({ length: runs }, () => factor(false)) };
+    const found = { milliseconds: Array.from({ length: runs }, () => factor(false)) };
+    looked();
+    return found;
   },
 };
 const pace = { job: (work) => work(), spent: 0 };
@@ -122,6 +130,25 @@ def test_a_kernel_that_traps_in_the_engine_goes(alone: bool, kind: str) -> None:
     found = adopted(0.5, alone=alone, trap=kind)
     assert found["code"] == "kernel-trap"
     assert found["inUse"] == []
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_inputs_that_the_page_fills_in_place_are_safe(alone: bool) -> None:
+    """A look at another plan would write over them, from the beginning or from some look on."""
+    found = adopted(1.3, alone=alone, lent=[9])
+    assert (found["stays"], found["better"], found["log"]) == (True, False, [[1]])
+    found = adopted(1.3, alone=alone, lent=[0])
+    assert not found["stays"]
+    found = adopted(1.3, alone=alone, lends=2)
+    assert found["log"] == (["step", [1], "step", [-1], [1]] if alone else ["plan", "plan", [1]])
+    assert (found["stays"], found["inUse"]) == (True, [0])
+
+
+def test_what_may_not_run_is_not_confirmed() -> None:
+    assert confirmed(1.3, better=[], lent=[9])["log"] == []
+    found = confirmed(1.3, better=[], lends=45)
+    assert found["winners"] == [[0, 2]]
+    assert found["inUse"] == [0]
 
 
 CONFIRM = """

@@ -226,3 +226,65 @@ def test_two_on_one_engine_end_in_any_order(order: list[int]) -> None:
     assert found["heard"] == [[0, 0], later, later]
     assert found["page"] == [1, 1, 0]
     assert found["back"]
+
+
+@pytest.mark.parametrize("budget", [0.05, 1])
+def test_what_rests_goes_on_though_nobody_waits(budget: float) -> None:
+    """The worker is asked for the device's cache, which is no trial, when the page runs once."""
+    script = """
+    make({ budget: <budget> }).guard(trials);
+    await until(1000);
+    await runs(1, 30, 500);
+    ended();
+    """
+    _, (second, _) = run(script, budget=budget)["stretches"]
+    assert 1050 <= second <= 1100
+
+
+def test_a_job_is_not_left_half_way() -> None:
+    """Whoever ends the session: what changes the engine also changes the record."""
+    script = """
+    const pace = make({ budget: 1 });
+    const done = [];
+    const job = () => pace.job(() => new Promise((resolve) => setTimeout(() => resolve(time), 100)))
+      .then((value) => done.push([value, time]), ({ name }) => done.push([name, time]));
+    job();
+    await until(50);
+    stop.abort();
+    job();
+    await until(200);
+    ended({ done });
+    """
+    assert run(script)["done"] == [["AbortError", 50], [100, 100]]
+
+
+@pytest.mark.parametrize("how", ["other", "chain", "back"])
+def test_a_page_may_listen_to_jobs_itself(how: str) -> None:
+    """While it is tuned, instead of before, or besides: both hear each job once."""
+    script = """
+    const page = [];
+    const first = engine.onjob = (open) => page.push(['first', open]);
+    const pace = make({ budget: 1 });
+    const found = engine.onjob;
+    const second = (open) => page.push(['second', open]);
+    const chain = (...news) => (second(...news), found(...news));
+    engine.onjob = <how> === 'chain' ? chain : second;
+    if (<how> === 'back') engine.onjob = found;
+    const heard = [];
+    pace.turn().then(() => heard.push('turn'));
+    await until(10);
+    engine.onjob(1, 7, 5);
+    pace.turn().then(() => heard.push('late'));
+    await until(20);
+    heard.push(pace.latest, pace.recent(7));
+    pace.end();
+    engine.onjob(0);
+    const { set, value } = Object.getOwnPropertyDescriptor(engine, 'onjob');
+    ended({ page, heard, plain: !set, same: value === second });
+    """
+    found = run(script, how=how)
+    told = {"other": ["second"], "chain": ["second", "first"], "back": ["first"]}[how]
+    assert found["page"] == [[name, n] for n in (1, 0) for name in told]
+    assert found["heard"] == ["turn", 7, [5]]
+    assert found["plain"]
+    assert found["same"] == (how == "other")

@@ -261,6 +261,8 @@ def test_the_preview_shows_no_gain_that_was_rolled_back() -> None:
     adopted = [tried(3, 1.5, "faster"), swap("swap", 3, 1.5)]
     assert seen(*adopted) == ({3: 1.5}, [3, 1.5])
     assert seen(*adopted, swap("rollback", 3, 0.5)) == ({3: 0.75}, None)
+    # nor those that were measured against it
+    assert seen(*adopted, tried(4, 0.8), swap("rollback", 3, 0.5)) == ({3: 0.75, 4: 0.75}, None)
 
 
 def test_the_preview_names_what_a_report_would() -> None:
@@ -271,3 +273,22 @@ def test_the_preview_names_what_a_report_would() -> None:
     events = [tried(n, 1 + n / 10) for n in range(1, 9)]
     assert list(seen(tried(0, 0.5), *events, default=9)[0]) == [8, 7, 6, 5, 0]
     assert list(seen(tried(0, 0.5), *events)[0]) == [8, 7, 6, 5, 4]
+
+
+GATED = """
+const { gated } = await import('TUNE/../page/tuning.js');
+const left = [1, 2, 3];
+let [passed, open] = [null, null];
+const source = gated({ next: async () => left.shift() ?? null }, { passed: () => passed });
+const found = [await source.next()];
+passed = new Promise((resolve) => (open = resolve));
+// The session that waits ends while the page is hidden, and another begins.
+const both = [source.next(), source.next()];
+open();
+found.push(...await Promise.all(both), await source.next());
+console.log(JSON.stringify(found));
+"""
+
+
+def test_no_candidate_is_lost_in_a_pause_by_hand() -> None:
+    assert run(GATED) == [1, None, 2, 3]

@@ -143,15 +143,19 @@ class Gate {
 }
 
 /**
- * A source whose next candidate waits for the gate.
+ * A source whose next candidate waits for the gate; who waited before a session began anew gets none.
  * @param {Tune.Source} source
  * @param {Gate} gate
  * @returns {Tune.Source}
  */
-const gated = (source, gate) => ({
-  ...source,
-  async next() {
-    await gate.passed();
-    return source.next();
-  },
-});
+export function gated(source, gate) {
+  let turn = 0;
+  return {
+    ...source,
+    async next() {
+      const mine = ++turn;
+      await gate.passed();
+      return mine === turn ? source.next() : null;
+    },
+  };
+}

@@ -88,8 +88,12 @@ const HANDLERS = {
   rollback(log, { spec, candidate, ratio }) {
     const slot = log.slots.get(spec);
     if (!slot) return;
-    slot.found.set(candidate, gainOf(slot) * Math.min(1, ratio));
-    if (slot.change?.candidate === candidate) slot.change = slot.first;
+    const most = gainOf(slot) * Math.min(1, ratio);
+    slot.found.set(candidate, most);
+    if (slot.change?.candidate !== candidate) return;
+    // Nothing of this kernel was faster than what comes back.
+    slot.found.forEach((ratio, other) => slot.found.set(other, Math.min(ratio, most)));
+    slot.change = slot.first;
   },
 
   latency(log, { round, milliseconds }) {

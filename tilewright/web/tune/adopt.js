@@ -3,6 +3,7 @@
 // here the step itself is timed, in the engine, before and after; and at a session's end the whole model.
 
 import { interval, median } from './statistics.js';
+import { mayRun } from './targets.js';
 
 /** Milliseconds of one look, and how often the step or plan may run for that. */
 const LOOK = 4;
@@ -15,27 +16,31 @@ const WORSE = 1.02;
 /** Looks on each side at the whole model, and standard deviations beyond which a difference is no chance. */
 const PAIRS = 8;
 const SURE = 2;
+const UNKNOWN = { ratio: NaN, low: NaN, high: NaN };
 
 /** How often something of so many milliseconds runs for one look. @param {number} milliseconds @param {number} least */
 const runsOf = (milliseconds, least) => Math.max(least, Math.min(MOST, Math.round(LOOK / Math.max(milliseconds, 1e-3))));
 
-/** Milliseconds of the whole plan as the engine runs it now. @type {Tune.PlanTime} */
-export async function planTime(engine, pace, bucket, runs = 1) {
-  const { milliseconds } = await pace.job(() => engine.time({ bucket, runs, warmup: 0 }));
-  return median(milliseconds);
-}
+/** Milliseconds of whole runs of a plan as the engine runs it now; none if it may not run. @type {Tune.PlanTimes} */
+export const planTimes = (engine, pace, { plan, bucket }, runs = 1) => pace.job(
+  async () => (mayRun(engine, plan) ? (await engine.time({ bucket, runs, warmup: 0 })).milliseconds : []));
+
+/** The median of them, or NaN. @type {Tune.PlanTime} */
+const planTime = async (...parts) => median(await planTimes(...parts));
 
 /**
  * What looks at a kernel in the engine: at its step, or at the whole plan where the step cannot run alone.  If the inputs of
- * the page's last run let even that trap, there is nothing to look at: only the trial counts.
+ * the page's last run let even that trap, or the plan may not run, there is nothing to look at: only the trial counts.
  * @type {Tune.Looker}
  */
-async function looker(engine, pace, { bucket, step, milliseconds, alone }) {
-  const atStep = async () => {
-    const { steps: [found] } = await pace.job(() => engine.profile({ bucket, runs: runsOf(milliseconds, LEAST_STEPS), only: [step] }));
+async function looker(engine, pace, target) {
+  const { plan, bucket, step, milliseconds, alone } = target;
+  const atStep = () => pace.job(async () => {
+    if (!mayRun(engine, plan)) return NaN;
+    const { steps: [found] } = await engine.profile({ bucket, runs: runsOf(milliseconds, LEAST_STEPS), only: [step] });
     return found.milliseconds;
-  };
-  const atPlan = () => planTime(engine, pace, bucket, runs);
+  });
+  const atPlan = () => planTime(engine, pace, target, runs);
   let runs = 1;
   const first = alone ? await unlessTrapped(atStep()) : NaN;
   if (first >= 0) return { look: atStep, first };
@@ -74,25 +79,26 @@ export async function adopt(engine, pace, target, change, back) {
 
 /**
  * Time of a plan without these kernels over its time with them, with an interval; they are in use before and after.
- * NaN if the plan traps, as with some inputs of the page's last run.
+ * NaN if the plan traps, as with some inputs of the page's last run, or may not run.
  * The order changes from pair to pair, so that half of the swaps is enough.
  * @type {Tune.Together}
  */
-export async function together(engine, pace, bucket, changes, backs) {
+export async function together(engine, pace, target, changes, backs) {
   const sides = [backs, changes];
   let inUse = 1;
   /** @type {number[]} */
   const found = [];
   try {
-    const runs = runsOf(await unlessTrapped(planTime(engine, pace, bucket)), 1);
-    if (!(runs > 0)) return { ratio: NaN, low: NaN, high: NaN };
+    const runs = runsOf(await unlessTrapped(planTime(engine, pace, target)), 1);
+    if (!(runs > 0)) return UNKNOWN;
     for (let pair = 0; pair < PAIRS; pair++) {
       const times = [0, 0];
       for (const side of [inUse, 1 - inUse]) {
         if (side !== inUse) await pace.job(() => engine.swap(sides[side]));
         inUse = side;
-        times[side] = await planTime(engine, pace, bucket, runs);
+        times[side] = await planTime(engine, pace, target, runs);
       }
+      if (times.some(Number.isNaN)) return UNKNOWN;
       found.push(Math.log(times[0] / times[1]));
     }
   } finally {

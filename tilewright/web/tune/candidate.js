@@ -5,7 +5,8 @@
 import { asEngineError } from '../engine/errors.js';
 import { sha256 } from '../engine/files.js';
 import { adopt } from './adopt.js';
-import { COMPILERS } from './ledger.js';
+import { undisturbed } from './guard.js';
+import { COMPILERS, RIGHT } from './ledger.js';
 import { changeOf } from './record.js';
 import { clamped } from './reports.js';
 
@@ -13,9 +14,6 @@ import { clamped } from './reports.js';
 const MARGIN = 1.01;
 /** What it means for a candidate that the engine fails in such a way with it in use. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
-
-/** The candidate computes what the kernel in use does. @type {Tune.Verdict[]} */
-const RIGHT = ['faster', 'same', 'slower'];
 
 /** Gives the verdict; null if there was nothing to try. @type {Tune.Handle} */
 export async function handle(tools, sent, round) {
@@ -26,6 +24,8 @@ export async function handle(tools, sent, round) {
   const old = ledger.winner(spec);
   const before = ledger.gain(spec);
   const outcome = await tryOne(tools, sent, judge);
+  // It trapped in a run of the page: what the candidate was compared with is in use no more.
+  if (ledger.winner(spec) !== old) return null;
   const { milliseconds, refuted } = outcome;
   const put = outcome.verdict === 'faster' ? await takeIn(tools, sent, outcome, old) : null;
   const { verdict, why = '' } = put ?? outcome;
@@ -38,7 +38,7 @@ export async function handle(tools, sent, round) {
   ledger.note(spec, candidate, verdict, over);
   if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
   onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio, low, high, milliseconds, why });
-  if (!refuted) source.result({ spec, candidate, verdict, ...bounded({ ratio, low, high }) });
+  if (!refuted) source.result({ spec, candidate, verdict, ...(RIGHT.includes(verdict) && bounded({ ratio, low, high })) });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
   if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
   return verdict;
@@ -84,13 +84,18 @@ async function takeIn({ engine, pace, signal, targets }, { header }, { module, r
   const { spec, tiles, grains, scratch } = header;
   const change = { spec, module: /** @type {WebAssembly.Module} */ (module), tiles, grains, scratch };
   try {
-    if (refuted) {
-      await pace.job(() => engine.swap([change]));
-      return { verdict: 'faster', better: false, before: NaN, after: NaN, why };
-    }
-    const target = /** @type {Tune.Target} */ (targets.get(spec));
-    const { stays, ...times } = await adopt(engine, pace, target, change, old ? await changeOf(old) : { spec, module: null });
-    return { ...times, verdict: stays ? 'faster' : 'slower', why: stays ? '' : 'the engine was slower with it' };
+    return await undisturbed(engine, [spec], async (trapped) => {
+      if (refuted) {
+        await pace.job(() => engine.swap([change]));
+        return { verdict: 'faster', better: false, before: NaN, after: NaN, why };
+      }
+      const target = /** @type {Tune.Target} */ (targets.get(spec));
+      const back = old ? await changeOf(old) : { spec, module: null };
+      const { stays, ...times } = await adopt(engine, pace, target, change, back);
+      if (!trapped()) return { ...times, verdict: stays ? 'faster' : 'slower', why: stays ? '' : 'the engine was slower with it' };
+      if (stays) await engine.swap([back]);
+      return { ...times, verdict: 'trapped', why: 'a run of the page trapped in this kernel meanwhile' };
+    });
   } catch (error) {
     signal.throwIfAborted();
     const typed = asEngineError(error);

@@ -3,10 +3,14 @@
 // Each was faster by itself; together they share caches and cores.
 
 import { together } from './adopt.js';
+import { undisturbed } from './guard.js';
 import { changeOf } from './record.js';
 
 /** @type {Tune.Confirm} */
-export async function confirm(tools) {
+export const confirm = (tools) => undisturbed(tools.engine, [...tools.changed.keys()], () => confirmed(tools));
+
+/** @type {Tune.Confirm} */
+async function confirmed(tools) {
   const { changed, targets, ledger } = tools;
   /** By plan: runs of one plan say nothing of another. @type {Map<number, number[]>} */
   const plans = new Map();
@@ -28,9 +32,9 @@ export async function confirm(tools) {
 
 /** Whether the model is slower with these kernels, beyond the noise. @type {Tune.Slower} */
 async function slower({ engine, pace, targets, ledger, changed }, specs) {
-  const { bucket } = /** @type {Tune.Target} */ (targets.get(specs[0]));
+  const target = /** @type {Tune.Target} */ (targets.get(specs[0]));
   const changes = await Promise.all(specs.map((spec) => changeOf(/** @type {Tune.Winner} */ (ledger.winner(spec)))));
-  const { high } = await together(engine, pace, bucket, changes, await backsOf(changed, specs));
+  const { high } = await together(engine, pace, target, changes, await backsOf(changed, specs));
   return high < 1;
 }
 

@@ -12,6 +12,8 @@ const FIRST = 4;
 /** Beyond L1 a load takes two to three times as long. */
 const MISS = 1.3;
 const KNOWN = ['relaxed_simd', 'dot_u8'];
+/** Milliseconds after which a class is found out anew: devices stay, browsers learn. */
+export const MONTH = 30 * 86_400_000;
 
 /** @type {Tune.FactsOf} */
 export function factsOf({ features, variant }, l1) {

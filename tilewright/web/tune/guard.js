@@ -7,6 +7,20 @@ import { changeOf, keep, recall } from './record.js';
 /** @type {WeakSet<T.Engine>} */
 const guarded = new WeakSet();
 
+/** Of each engine, kernels that are exchanged back and forth, and whether a run trapped in one meanwhile. @type {WeakMap<T.Engine, Tune.Exchanged>} */
+const exchanged = new WeakMap();
+
+/** Exchanges kernels: a run that traps in one of them meanwhile changes nothing, but `work` can ask for it. @type {Tune.Undisturbed} */
+export async function undisturbed(engine, specs, work) {
+  const state = { specs, trapped: false };
+  exchanged.set(engine, state);
+  try {
+    return await work(() => state.trapped);
+  } finally {
+    exchanged.delete(engine);
+  }
+}
+
 /** @param {T.Engine} engine */
 export function guard(engine) {
   if (guarded.has(engine)) return;
@@ -26,14 +40,27 @@ export function guard(engine) {
 /** Whose fault was it?  Inputs that make the bundle's own kernel trap, too, say nothing of the winner. @type {Tune.Examine} */
 async function examine(engine, error, again) {
   if (!(error instanceof EngineError && error.code === 'kernel-trap' && error.facts.tuned)) return;
-  const record = await recall(engine);
-  const winner = record.winners.find(({ spec }) => spec === error.facts.spec);
-  if (!winner) return;
-  await engine.swap([{ spec: winner.spec, module: null }]);
-  if (!await again().then(() => true, () => false)) {
-    if (record.winners.includes(winner)) await engine.swap([await changeOf(winner)]);
+  const spec = /** @type {number} */ (error.facts.spec);
+  const exchange = () => {
+    const known = exchanged.get(engine);
+    return known?.specs.includes(spec) ? known : null;
+  };
+  const now = exchange();
+  if (now) {
+    now.trapped = true;
     return;
   }
+  const record = await recall(engine);
+  const winner = record.winners.find((other) => other.spec === spec);
+  if (!winner) return;
+  const back = await changeOf(winner);
+  // Who began to exchange it in the meantime knows what is in use then.
+  const mine = () => !exchange() && record.winners.includes(winner);
+  if (!mine()) return;
+  await engine.swap([{ spec, module: null }]);
+  const guilty = await again().then(() => true, () => false);
+  if (!mine()) return;
+  if (!guilty) return engine.swap([back]);
   record.winners = record.winners.filter((other) => other !== winner);
   (record.bad[winner.spec] ??= []).push(winner.candidate);
   await keep(engine, record);

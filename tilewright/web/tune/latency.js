@@ -1,6 +1,7 @@
 // Latency of the whole model while it is tuned: the page's own runs if there were any, or else some that nobody asked for.
 // Input: an engine, its pace.  Output: the first and the last median, and events.
 
+import { planTimes } from './adopt.js';
 import { median } from './statistics.js';
 
 /** Runs by which latency is measured, milliseconds after which fewer are enough, and the share of tuning time that they may take. */
@@ -20,7 +21,9 @@ export function openLatency({ engine, pace, plan, story, onEvent }) {
     const from = pace.spent;
     try {
       while (times.length < RUNS && (!times.length || pace.spent - from < LONG)) {
-        times.push(...(await pace.job(() => engine.time({ bucket, runs: 1, warmup: 0 }))).milliseconds);
+        const found = await planTimes(engine, pace, { plan, bucket });
+        if (!found.length) break;
+        times.push(...found);
       }
     } catch (error) {
       // The inputs of the page's last run, perhaps: the page knows.

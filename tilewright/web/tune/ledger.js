@@ -3,6 +3,8 @@
 
 /** Nothing with these verdicts may run again. @type {Tune.Verdict[]} */
 const BAD = ['wrong', 'trapped', 'hung'];
+/** It computes what the kernel in use does: only then its time counts. @type {Tune.Verdict[]} */
+export const RIGHT = ['faster', 'same', 'slower'];
 /** The compiler's own candidate, and a number for a bundle's kernel that is none of its space. */
 export const [COMPILERS, NONE] = [0, -1];
 
@@ -55,7 +57,7 @@ export function openLedger(record, digest) {
       const known = listed(answer ? answered : record.tried, spec);
       if (!known.includes(candidate)) known.push(candidate);
       if (BAD.includes(verdict)) listed(record.bad, spec).push(candidate);
-      else if (ratio > 0) ratiosOf(spec).set(candidate, ratio);
+      else if (RIGHT.includes(verdict) && ratio > 0) ratiosOf(spec).set(candidate, ratio);
     },
 
     agrees(spec) {

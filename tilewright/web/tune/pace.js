@@ -55,19 +55,26 @@ export function hear(engine, hearer) {
     known.all.delete(hearer);
     if (known.all.size) return;
     heard.delete(engine);
-    if (engine.onjob === known.tell) engine.onjob = known.page;
+    Object.defineProperty(engine, 'onjob', { value: known.page, writable: true });
   };
 }
 
-/** @param {T.Engine} engine @returns {Tune.Hearers} */
+/** What the page puts there meanwhile is told beside the hearers, and may call what it found there. @param {T.Engine} engine */
 function listen(engine) {
-  const [page, all] = [engine.onjob, new Set()];
-  const tell = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => {
-    page(...news);
-    for (const hearer of [...all]) hearer(...news);
+  /** @type {Tune.Hearers} */
+  const known = { all: new Set(), page: engine.onjob };
+  let latest = engine.onjob;
+  const set = (/** @type {T.Engine['onjob']} */ page) => {
+    known.page = page;
+    /** @type {T.Engine['onjob']} */
+    const tell = latest = (...news) => {
+      page(...news);
+      if (tell === latest) for (const hearer of [...known.all]) hearer(...news);
+    };
   };
-  engine.onjob = tell;
-  return { all, page, tell };
+  set(engine.onjob);
+  Object.defineProperty(engine, 'onjob', { get: () => latest, set, enumerable: true, configurable: true });
+  return known;
 }
 
 const isHidden = () => globalThis.document?.visibilityState === 'hidden';
@@ -135,7 +142,8 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
       waiting = [];
       if (trying && budget < 1) wait = credit;
     }
-    if (wait && (trying || waiting.length)) timer = setTimeout(look, Math.min(NAP, Math.ceil(wait)));
+    // Trials rest until the next look, whoever waits for them.
+    if (wait) timer = setTimeout(look, Math.min(NAP, Math.ceil(wait)));
   }
 
   /** The page's last run has ended, or another began. */
@@ -227,7 +235,8 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
       const from = performance.now();
       own++;
       try {
-        return await unless(work(), signal);
+        // What changes the engine is never left half-way: who ends it sees so after the bookkeeping.
+        return await work();
       } finally {
         own--;
         this.spend(performance.now() - from);

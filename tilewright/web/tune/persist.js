@@ -4,7 +4,7 @@
 
 import { asEngineError } from '../engine/errors.js';
 import { guard } from './guard.js';
-import { changeOf, erase, recall } from './record.js';
+import { changeOf, erase, keep, recall } from './record.js';
 
 /** Of each engine, the record whose winners are in use. @type {WeakMap<T.Engine, Tune.Record_>} */
 const inUse = new WeakMap();
@@ -25,10 +25,14 @@ export async function restore(engine, anew = false) {
   } catch (thrown) {
     const error = asEngineError(thrown);
     if (error.code === 'disposed') throw error;
-    // A record that cannot be goes.  Else the host failed: these may be tried again.
-    if (error.code === 'input') await erase(engine);
-    for (const { spec, candidate } of record.winners) record.tried[spec] = record.tried[spec]?.filter((other) => other !== candidate);
-    record.winners = [];
+    // The kernels of before are in use.  Else the host failed: these may be tried again.
+    const left = before?.winners ?? [];
+    for (const { spec, candidate } of record.winners) {
+      if (!left.some((winner) => winner.spec === spec && winner.candidate === candidate)) record.tried[spec] = record.tried[spec]?.filter((other) => other !== candidate);
+    }
+    record.winners = left;
+    // A record that cannot be goes.
+    if (error.code === 'input') await (before ? keep(engine, record) : erase(engine));
   }
   inUse.set(engine, record);
   guard(engine);

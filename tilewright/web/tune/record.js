@@ -10,6 +10,8 @@ const CACHE = 'tilewright-tuned-1';
 
 /** Of each engine, the one record that all in this page share. @type {WeakMap<T.Engine, Tune.Record_>} */
 const known = new WeakMap();
+/** Engines whose record could not be kept: what is known of them is all there is. @type {WeakSet<T.Engine>} */
+const unkept = new WeakSet();
 
 /** @param {T.Engine} engine */
 const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${new URLSearchParams({ bundle: bundleName(info.url) })}`;
@@ -18,12 +20,12 @@ const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${n
 export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
 
 /** @param {T.Engine} engine @returns {Tune.Record_} */
-const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, device: '', winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
+const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
 
 /** What is kept for the engine's bundle, if it still fits; `anew` looks again, for another tab may have found more. @type {Tune.Recall} */
 export async function recall(engine, anew = false) {
   const held = known.get(engine);
-  if (held && !anew) return held;
+  if (held && (!anew || unkept.has(engine))) return held;
   const record = await read(engine).catch(() => null);
   // No storage, or a damaged record: the device starts anew.
   if (!record) await erase(engine);
@@ -84,8 +86,10 @@ export async function keep(engine, record) {
     const winners = record.winners.map(({ module, ...winner }) => ({ ...winner, bytes: module.length }));
     const frame = encode({ ...record, winners }, ...record.winners.map(({ module }) => module));
     await (await caches.open(CACHE)).put(keyOf(engine), new Response(frame));
+    unkept.delete(engine);
   } catch {
     // Private mode, or no space left.
+    unkept.add(engine);
   }
 }
 

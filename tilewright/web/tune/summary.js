@@ -22,5 +22,5 @@ export function summaryOf({ rounds, spent, before, after }, tools) {
       default: at(offer?.default ?? 0, milliseconds, flops), current: at(ledger.current(spec), milliseconds / gain, flops, ledger.winner(spec)?.schedule),
     };
   });
-  return { rounds, seconds: spent / 1000, class: tools?.ledger.record.device ?? '', kernels, before, after };
+  return { rounds, seconds: spent / 1000, class: tools?.device ?? '', kernels, before, after };
 }

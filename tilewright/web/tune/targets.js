@@ -11,18 +11,24 @@ const LONG = 60;
 /** Operations or bytes of a millisecond, for steps that are too short for the clock. */
 const GUESS = 1e7;
 
+/**
+ * Whether the tuner may run a plan: all of them work in the same memory, and would write over inputs that the page
+ * fills in place for another.  Ask before each run, for the page may begin to do so at any time.
+ * @type {Tune.MayRun}
+ */
+export const mayRun = ({ parts: { lent } }, plan) => [...lent].every((other) => other === plan);
+
 /** @type {Tune.FindTargets} */
 export async function findTargets(engine, pace, specs, ledger, asked) {
-  const { lent, manifest: { plans } } = engine.parts;
-  // Runs in other buckets would write over inputs that the page fills in place.
-  const order = [...plans.keys()].filter((plan) => !lent.size || lent.has(plan)).reverse();
+  const { manifest: { plans } } = engine.parts;
+  const order = [...plans.keys()].filter((plan) => mayRun(engine, plan)).reverse();
   if (pace.latest >= 0) order.sort((a, b) => Number(b === pace.latest) - Number(a === pace.latest));
   const wanted = asked && new Set(asked);
   /** @type {Map<number, Tune.Target>} */
   const targets = new Map();
   for (const plan of order) {
     const bucket = plans[plan].dims;
-    const steps = await profile(engine, pace, bucket);
+    const steps = await profile(engine, pace, { plan, bucket });
     const total = steps.reduce((sum, { milliseconds }) => sum + milliseconds, 0);
     /** @type {Map<number, number>} */
     const shares = new Map();
@@ -41,12 +47,14 @@ export async function findTargets(engine, pace, specs, ledger, asked) {
   return targets;
 }
 
-/** Steps of a plan with the shortest of some times. @type {Tune.Profile} */
-async function profile(engine, pace, bucket) {
+/** Steps of a plan with the shortest of some times; none if it may not run. @type {Tune.Profile} */
+async function profile(engine, pace, { plan, bucket }) {
   /** @type {T.StepTime[][]} */
   const seen = [];
   for (let time = 0, from = pace.spent; time < PROFILES && (!time || pace.spent - from < LONG); time++) {
-    seen.push((await pace.job(() => engine.profile({ bucket, runs: 1 }))).steps);
+    const found = await pace.job(async () => (mayRun(engine, plan) ? engine.profile({ bucket, runs: 1 }) : null));
+    if (!found) return [];
+    seen.push(found.steps);
   }
   return seen[0].map((step, number) => ({ ...step, milliseconds: Math.min(...seen.map((steps) => steps[number].milliseconds)) || Math.max(step.flops, step.bytes) / GUESS }));
 }

@@ -38,7 +38,10 @@ async function prepare(facts, reference) {
   states.delete(facts.spec);
   use(next);
   const start = workedUntilNow();
+  const blamed = trying;
+  blame(false);
   const standard = await makeRunner(bundled, `k${facts.slot}`, slots, facts.tiles);
+  blame(blamed);
   next.known.set('', standard);
   for (const set of ['random', 'edge', 'special']) {
     // Long kernels are not run for each rare number.

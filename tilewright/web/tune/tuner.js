@@ -7,7 +7,7 @@ import { EngineError } from '../engine/errors.js';
 import { alone } from './alone.js';
 import { handle } from './candidate.js';
 import { confirm } from './confirm.js';
-import { browserFamily, classify, factsOf } from './device.js';
+import { browserFamily, classify, factsOf, MONTH } from './device.js';
 import { openLatency } from './latency.js';
 import { COMPILERS, openLedger } from './ledger.js';
 import { openLine } from './line.js';
@@ -90,14 +90,18 @@ async function work(engine, pace, { source, onEvent, signal, story, anew, ...opt
   });
   signal.addEventListener('abort', () => trials.close(), { once: true });
   pace.guard(trials);
-  const save = () => keep(engine, record);
+  // What is answered after the end must not write over what another session found.
+  let over = false;
+  const save = async () => {
+    if (!over) await keep(engine, record);
+  };
   const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
   /** @type {Tune.Tools} */
-  const tools = { engine, pace, signal, specs, ledger, trials, source, onEvent, targets: new Map(), changed: story.changed };
+  const tools = { engine, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec)) && ledger.told(spec);
   const line = openLine({ source, signal, onEvent, hello: () => helloOf(tools, options.objective), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
-    record.device = options.device || record.device || await deviceClass(tools, line);
+    tools.device = options.device || await deviceClass(tools, line);
     tools.targets = await findTargets(engine, pace, specs, ledger, options.specs);
     if (tools.targets.size) await rounds(tools, line, story, { ...options, tell, save });
   } catch (error) {
@@ -109,6 +113,7 @@ async function work(engine, pace, { source, onEvent, signal, story, anew, ...opt
     if (story.rounds) await save();
     ledger.untold().forEach(tell);
     await reports.farewell();
+    over = true;
   }
   return summaryOf(story, tools);
 }
@@ -144,7 +149,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   }
 
   await line.open();
-  onEvent({ type: 'start', class: ledger.record.device, kernels: startOf(tools) });
+  onEvent({ type: 'start', class: tools.device, kernels: startOf(tools) });
   await latency.look(story.rounds);
   while (!dueToEnd()) {
     await pace.turn();
@@ -167,15 +172,15 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     if (!['same', 'slower'].includes(verdict) || story.rounds % KEEP_EVERY === 0) await save();
     if (verdict === 'faster') await latency.look(story.rounds, false);
   }
-  if (changed.size && pace.spent < 1000 * seconds) await confirm(tools);
+  if (changed.size) await confirm(tools);
   if (story.rounds) await latency.look(story.rounds);
 }
 
 /** All that a source must know, at first and after it was lost. @type {Tune.HelloOf} */
-function helloOf({ engine: { info }, ledger, targets }, objective = 'latency') {
+function helloOf({ engine: { info }, ledger, targets, device }, objective = 'latency') {
   const specs = [...targets.keys()];
   return {
-    protocol: 1, bundle: bundleName(info.url), digest: info.digest, device: ledger.record.device, browser: browserFamily(),
+    protocol: 1, bundle: bundleName(info.url), digest: info.digest, device, browser: browserFamily(),
     variant: info.variant.name, objective, specs, shares: [...targets.values()].map(({ share }) => Math.min(1, share)),
     tried: Object.fromEntries(specs.map((spec) => [spec, ledger.done(spec)])),
   };
@@ -195,13 +200,15 @@ async function takeOffers({ engine, pace, ledger, changed }, reports, { kernels 
   return true;
 }
 
-/** The class of this device; found out once. @type {Tune.FindClass} */
-async function deviceClass({ engine: { info }, pace, trials }, line) {
+/** The class of this device; found out once a month. @type {Tune.FindClass} */
+async function deviceClass({ engine: { info }, pace, trials, ledger: { record } }, line) {
+  const age = Date.now() - record.deviceAt;
+  if (record.device && age >= 0 && age < MONTH) return record.device;
   const table = await line.classes();
   await pace.turn();
   const { name } = info.variant;
   const found = classify(table, factsOf(info, await trials.l1()), name);
-  if (found) return found;
+  if (found) return Object.assign(record, { device: found, deviceAt: Date.now() }).device;
   throw new EngineError('unsupported-host', `No device class runs the code variant '${name}'`, 'Load the bundle with the variant that the browser prefers');
 }
 

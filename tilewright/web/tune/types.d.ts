@@ -260,7 +260,9 @@ export type Winner = { spec: number; candidate: number; schedule: string; digest
   moved?: boolean;
 };
 export type Record_ = {
-  digest: string; variant: string; tool: string; device: string;
+  digest: string; variant: string; tool: string;
+  /** Class of the device as it was found out, and when. */
+  device: string; deviceAt: number;
   /** By number of a kernel, what it computes and where (a digest). */
   about: string[];
   /** By kernel, checksum of the space that the numbers of its candidates are of. */
@@ -295,7 +297,7 @@ export type Target = {
 };
 export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
 export type Unless = <Value>(promise: Promise<Value>, signal: AbortSignal) => Promise<Value>;
-export type Hearers = { all: Set<Engine.Engine['onjob']>; page: Engine.Engine['onjob']; tell: Engine.Engine['onjob'] };
+export type Hearers = { all: Set<Engine.Engine['onjob']>; page: Engine.Engine['onjob'] };
 export type Hear = (engine: Engine.Engine, hearer: Engine.Engine['onjob']) => () => void;
 export interface Pace {
   readonly spent: number;
@@ -357,6 +359,8 @@ export interface Ledger {
 export type Tools = {
   engine: Engine.Engine; pace: Pace; signal: AbortSignal; specs: OpenedSpecs; ledger: Ledger; trials: Trials; source: Source;
   onEvent: (event: Event) => void;
+  /** Its class. */
+  device: string;
   targets: Map<number, Target>;
   changed: Map<number, Changed>;
 };
@@ -375,7 +379,8 @@ export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
 export type SummaryOf = (story: Story, tools?: Tools) => Summary;
 export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, ledger: Ledger, asked?: number[]) => Promise<Map<number, Target>>;
-export type Profile = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes) => Promise<Engine.StepTime[]>;
+export type MayRun = (engine: Engine.Engine, plan: number) => boolean;
+export type Profile = (engine: Engine.Engine, pace: Pace, which: PlanOf) => Promise<Engine.StepTime[]>;
 export type OpenLatency = (parts: Tools & { plan: number; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
 
 /** What became of a candidate; null if it was none to try. */
@@ -383,16 +388,20 @@ export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<Verdic
 export type TryOne = (tools: Tools, sent: Sent, judge: boolean) => Promise<Outcome>;
 export type NoteWinner = (tools: Tools, sent: Sent, found: { over: number; old: Winner | undefined; better: boolean; refuted: boolean }) => void;
 export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | undefined) => Promise<{ verdict: Verdict; better: boolean; before: number; after: number; why?: string }>;
-/** Milliseconds of the median run. */
-export type PlanTime = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes, runs?: number) => Promise<number>;
+export type PlanOf = Pick<Target, 'plan' | 'bucket'>;
+export type PlanTimes = (engine: Engine.Engine, pace: Pace, which: PlanOf, runs?: number) => Promise<number[]>;
+export type PlanTime = (...parts: Parameters<PlanTimes>) => Promise<number>;
 export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
 /** `better`: faster by more than what may be chance; times are milliseconds. */
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
-export type Together = (engine: Engine.Engine, pace: Pace, bucket: Engine.Sizes, changes: Engine.Change[], backs: Engine.Change[]) => Promise<{ ratio: number; low: number; high: number }>;
+export type Together = (engine: Engine.Engine, pace: Pace, target: PlanOf, changes: Engine.Change[], backs: Engine.Change[]) => Promise<{ ratio: number; low: number; high: number }>;
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
+/** Kernels that are exchanged, and whether a run trapped in one of them meanwhile. */
+export type Exchanged = { specs: number[]; trapped: boolean };
+export type Undisturbed = <Value>(engine: Engine.Engine, specs: number[], work: (trapped: () => boolean) => Promise<Value>) => Promise<Value>;
 export type Examine = (engine: Engine.Engine, error: unknown, again: () => Promise<unknown>) => Promise<void>;
 
 /** `digest`: of the bundle whose default the ratios are over; `at`: when it was made. */

@@ -3,11 +3,9 @@
 // with the winners of that class.  Only the class's id leaves the device.
 
 import { probeHost } from '../engine/engine.js';
-import { browserFamily, classify, factsOf, l1Bytes } from './device.js';
+import { browserFamily, classify, factsOf, l1Bytes, MONTH } from './device.js';
 
 const KEPT = 'tilewright-class';
-/** Milliseconds after which the class is found out anew: devices stay, browsers learn. */
-const MONTH = 30 * 86_400_000;
 const CLASSES = '/api/classes';
 
 /**

@@ -1,0 +1,201 @@
+"""Whole sessions of the page's tuner (web/tune/tuner.js), with an engine that is made up.
+
+In real browsers: tests/browser/test_tuning.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from node import run
+from tuned_page import PAGE
+
+
+def page(script: str, *candidates: int, **given: Any) -> Any:
+    found = run(PAGE + script, given={"candidates": candidates} | given)
+    assert found["inUse"] == found["winner"]
+    return found
+
+
+def test_a_session_of_the_made_up_page() -> None:
+    found = page("await session({ report: true }); await out();", 1, 2)
+    assert found["verdicts"] == ["faster", "faster"]
+    assert found["winner"] == 2
+    assert found["reports"] == [[2, 1]]
+
+
+def test_a_run_while_the_class_is_found_out() -> None:
+    """The trial worker rests, and goes on: the session comes to its end."""
+    script = """
+    acts.l1 = () => {
+      engine.onjob(1);
+      engine.onjob(1, 0, 5);
+      engine.onjob(0);
+    };
+    const { class: device } = await session();
+    await out({ device });
+    """
+    found = page(script, 1)
+    assert (found["device"], found["verdicts"]) == ("class", ["faster"])
+
+
+@pytest.mark.parametrize("milliseconds", [10, 1000])
+def test_what_is_slower_together_goes_however_long_its_trial_took(milliseconds: float) -> None:
+    script = "await session({ seconds: 0.5 }); await out();"
+    found = page(script, 1, times={1: 1.5}, milliseconds=milliseconds)
+    assert found["events"].count("rollback") == 1
+    assert (found["winner"], found["verdicts"]) == (0, ["faster"])
+
+
+def test_a_page_that_fills_inputs_in_place() -> None:
+    """Of two plans: neither is run."""
+    script = """
+    let times = 0;
+    const measured = engine.time;
+    engine.time = (...parts) => (times++, measured(...parts));
+    acts.profile = () => times++;
+    lent.add(0).add(1);
+    await session();
+    await out({ times });
+    """
+    found = page(script, 1)
+    assert (found["times"], found["verdicts"]) == (0, [])
+
+
+@pytest.mark.parametrize(("swap", "tried"), [(1, []), (10, [1])])
+def test_an_end_in_mid_swap(swap: int, tried: list[int]) -> None:
+    """As a kernel comes, or as it goes at the end: record and engine agree."""
+    script = """
+    const stop = new AbortController();
+    acts.swap = () => log.length === given.swap && stop.abort();
+    await session({ signal: stop.signal });
+    await sleep(5);
+    await out();
+    """
+    found = page(script, 1, times={1: 1.5}, swap=swap)
+    assert len(found["log"]) == max(swap, 2)
+    assert (found["winner"], found["tried"]) == (0, tried)
+
+
+def test_a_winner_that_traps_during_a_trial() -> None:
+    """The candidate was measured against what is in use no more: nothing is known of it."""
+    script = """
+    let trials = 0;
+    const runs = [];
+    acts.attempt = async () => {
+      if (++trials === 2) runs.push(await page(), await page());
+    };
+    await session();
+    await out({ runs });
+    """
+    found = page(script, 1, 2, traps=[1])
+    assert found["runs"] == ["kernel-trap", 0]
+    assert (found["winner"], found["tried"], found["bad"]) == (0, [1], [1])
+    assert found["verdicts"] == ["faster"]
+
+
+def test_a_candidate_that_traps_while_it_is_adopted() -> None:
+    """It goes, and the winner of before is not blamed."""
+    script = """
+    const runs = [];
+    acts.profile = async () => {
+      if (inUse.get(0) === 2 && !runs.length) runs.push(await page());
+    };
+    await session();
+    await out({ runs, last: await page() });
+    """
+    found = page(script, 1, 2, traps=[2])
+    assert found["runs"] == ["kernel-trap"]
+    assert found["verdicts"] == ["faster", "trapped"]
+    assert (found["winner"], found["bad"], found["last"]) == (1, [2], 1)
+
+
+def test_a_winner_is_examined_when_an_adoption_begins() -> None:
+    """The page's inputs are tried with the bundle's own, and meanwhile another kernel comes."""
+    script = """
+    let [trials, adopted] = [0, null];
+    const begun = new Promise((resolve) => (adopted = resolve));
+    acts.run = () => begun;
+    acts.attempt = () => {
+      if (++trials === 2) globalThis.first = page();
+      return sleep(trials === 2 ? 20 : 0);
+    };
+    acts.swap = ([{ scratch }]) => scratch === 2 && adopted();
+    await session();
+    await globalThis.first;
+    await out();
+    """
+    found = page(script, 1, 2, traps=[1])
+    assert (found["winner"], found["bad"]) == (2, [])
+
+
+def test_what_the_engine_refused_is_no_vote() -> None:
+    script = """
+    acts.swap = ([{ scratch }]) => {
+      if (scratch === 2) throw new EngineError('input', 'refused', 'hint');
+    };
+    await session({ report: true });
+    await out();
+    """
+    found = page(script, 1, 2)
+    assert found["verdicts"] == ["faster", "refused"]
+    assert found["reports"] == [[1]]
+    assert found["results"][1] == {"spec": 0, "candidate": 2, "verdict": "refused"}
+
+
+def test_a_late_answer_to_a_report_changes_nothing() -> None:
+    script = """
+    let answer;
+    acts.report = () => new Promise((resolve) => (answer = resolve));
+    await session({ report: true });
+    const newer = await recall(engine, true);
+    newer.tried[0].push(7);
+    await keep(engine, newer);
+    answer();
+    await sleep(10);
+    await recall(engine, true);
+    await out();
+    """
+    assert page(script, 1)["tried"] == [1, 7]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_winners_stay_where_nothing_can_be_kept(full: bool) -> None:
+    found = page("await session(); await restore(engine, true); await out();", 1, full=full)
+    assert (found["winner"], found["tried"]) == (1, [1])
+
+
+@pytest.mark.parametrize("code", ["host", "input"])
+def test_what_is_in_use_stays_known_when_others_cannot_come(code: str) -> None:
+    """As if another tab had found candidate 5."""
+    script = """
+    await session();
+    const other = await recall(engine, true);
+    other.winners = [{ ...other.winners[0], candidate: 5, scratch: 5 }];
+    other.tried[0].push(5);
+    await keep(engine, other);
+    acts.swap = () => { throw new EngineError(<code>, 'no', 'hint'); };
+    await restore(engine, true);
+    await out();
+    """
+    found = page(script.replace("<code>", f"'{code}'"), 1)
+    assert (found["winner"], found["tried"]) == (1, [1])
+
+
+def test_a_class_is_kept_for_a_month_but_not_if_it_was_given() -> None:
+    script = """
+    const { class: first } = await session({ device: 'given' });
+    const { class: second } = await session();
+    const asked = [];
+    source.classes = async () => asked.push('asked') && [];
+    await session();
+    const { now } = Date;
+    Date.now = () => now() + 31 * 86_400_000;
+    const failed = await session().catch((error) => error);
+    await out({ first, second, asked, code: failed.code });
+    """
+    found = page(script, 1)
+    assert (found["first"], found["second"]) == ("given", "class")
+    # and for a month it is not asked for again
+    assert (found["asked"], found["code"]) == (["asked"], "unsupported-host")

@@ -1,0 +1,137 @@
+"""A page with a made-up engine, trial worker and storage, for sessions of web/tune in Node."""
+
+from __future__ import annotations
+
+#: `given` and `acts` say what happens; `session()` tunes; `state()` is what is known then.
+PAGE = """
+const given = <given>;
+const { setTimeout: later } = globalThis;
+// No pause is long here.
+globalThis.setTimeout = (work, wait = 0) => later(work, Math.min(wait, 60));
+const sleep = (wait) => new Promise((resolve) => later(resolve, wait));
+Object.defineProperty(globalThis, 'navigator', { value: { userAgent: 'Firefox' }, configurable: true });
+
+const stored = new Map();
+globalThis.caches = {
+  async open() {
+    return {
+      match: async (key) => stored.get(key)?.clone(),
+      delete: async (key) => stored.delete(key),
+      async put(key, response) {
+        if (given.full) throw new Error('no space left');
+        stored.set(key, response);
+      },
+    };
+  },
+};
+
+const { EngineError } = await import('TUNE/../engine/errors.js');
+const { sha256 } = await import('TUNE/../engine/files.js');
+const { tune } = await import('TUNE/tuner.js');
+const { forget, restore } = await import('TUNE/persist.js');
+const { keep, recall } = await import('TUNE/record.js');
+
+/** What tests do at some moments. */
+const acts = {};
+// The smallest tile kernel that there is; candidates tell by their scratch memory which they are.
+const code = Uint8Array.from([0, 97, 115, 109, 1, 0, 0, 0]);
+const digest = await sha256(code);
+const log = [];
+const inUse = new Map();
+const lent = new Set();
+const plans = [{ dims: {}, address: 0, steps: [{ spec: 0, kernel: 'k', node: 'n', flops: 1, bytes: 1 }] }];
+const words = new TextEncoder().encode(JSON.stringify([{ spec: { buffers: [['f32', 1, 0]], stages: [] } }]));
+const manifest = {
+  plans, slots: 1, kernels: 'kernels', code: [{ variant: 'arm', images: ['image'] }],
+  memory: { weights: 0, scratch_bytes: 1000 }, weights: { bytes: 0 },
+};
+const time = (spec) => given.times?.[inUse.get(spec)] ?? 1;
+const engine = {
+  onjob() {},
+  info: {
+    digest: 'digest', tool: 'tool', url: 'https://a.example/bundles/m/bundle.json', features: {},
+    variant: { name: 'arm', features: [], registers: 31 },
+  },
+  parts: { manifest, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
+  async swap(changes) {
+    log.push(changes.map(({ module, scratch }) => (module ? scratch : 0)));
+    await acts.swap?.(changes);
+    await sleep(1);
+    for (const { spec, module, scratch } of changes) {
+      if (module) inUse.set(spec, scratch);
+      else inUse.delete(spec);
+    }
+  },
+  async profile() {
+    await acts.profile?.();
+    return { steps: [{ ...plans[0].steps[0], step: 0, milliseconds: 1 }] };
+  },
+  time: async ({ runs }) => ({ milliseconds: Array.from({ length: runs }, () => time(0)) }),
+  async run() {
+    const scratch = inUse.get(0);
+    if (given.traps?.includes(scratch)) throw new EngineError('kernel-trap', 'trap', 'hint', { spec: 0, tuned: true });
+    await acts.run?.();
+    return scratch ?? 0;
+  },
+};
+const page = () => engine.run().catch(({ code }) => code);
+
+globalThis.Worker = class {
+  #listen = {};
+  #held = [];
+  #rests = 0;
+  addEventListener(name, listener) { this.#listen[name] = listener; }
+  terminate() { this.#listen.message = () => {}; }
+  #say() {
+    while (!this.#rests && this.#held.length) this.#listen.message({ data: this.#held.shift() });
+  }
+  postMessage({ id, kind, params, pause }) {
+    if (pause !== undefined) {
+      this.#rests = pause;
+      later(() => this.#say(), 1);
+      return;
+    }
+    const verdict = { verdict: 'faster', ratio: 1.5, low: 1.4, high: 1.6, milliseconds: given.milliseconds ?? 10, prepared: 0, resolution: 0 };
+    const answer = { open: {}, l1: 32768, attempt: { ...verdict, module: new WebAssembly.Module(code) } };
+    Promise.resolve(acts[kind]?.(params)).then(() => sleep(1)).then(() => {
+      this.#held.push({ id, value: answer[kind] });
+      this.#say();
+    });
+  }
+};
+
+/** Candidates of the one kernel. */
+const source = {
+  log: { results: [], reports: [] },
+  classes: async () => [{ id: 'class', kind: 'wasm', vendor: '', architecture: '', features: [], least_l1: 0, variant: 'arm' }],
+  async open({ tried }) {
+    this.left = given.candidates.filter((candidate) => !tried[0].includes(candidate));
+    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: 0, gold: null }] };
+  },
+  async next() {
+    if (!this.left.length) return null;
+    const candidate = this.left.shift();
+    return { module: code, header: { spec: 0, candidate, mark: 'lite', schedule: 's', checksum: 'c', digest, tiles: 1, grains: {}, scratch: candidate, bytes: 8 } };
+  },
+  result(result) { this.log.results.push(result); },
+  async report(report) {
+    this.log.reports.push(report.top.map(({ candidate }) => candidate));
+    await acts.report?.();
+  },
+  close() {},
+};
+const events = [];
+const session = (options) => tune(engine, { source, budget: 1, onEvent: (event) => events.push(event), ...options });
+async function state() {
+  const { winners, tried, bad } = await recall(engine);
+  return {
+    inUse: inUse.get(0) ?? 0, winner: winners[0]?.candidate ?? 0, tried: tried[0] ?? [], bad: bad[0] ?? [],
+    log, ...source.log, events: events.map(({ type }) => type),
+    verdicts: events.filter(({ type }) => type === 'trial').map(({ verdict }) => verdict),
+  };
+}
+const out = async (more) => {
+  console.log(JSON.stringify({ ...await state(), ...more }));
+  process.exit(0);
+};
+"""  # noqa: E501
