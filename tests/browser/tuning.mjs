@@ -504,7 +504,7 @@ export const TUNING = {
     let places = {};
     function fill() {
       for (const { dims } of engine.info.plans) places = Object.fromEntries(Object.keys(inputs).map((name) => [name, engine.input(name, dims)]));
-      for (const [name, place] of Object.entries(places)) place.set(inputs[name]);
+      for (const [name, place] of Object.entries(places)) place.set(Array.from(inputs[name], (value) => (place instanceof BigInt64Array ? BigInt(value) : value)));
     }
     if (!amid) fill();
     const events = [];
