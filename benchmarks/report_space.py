@@ -272,4 +272,6 @@ def tuning(record: Record) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        value = round(value, 3)
     return "–" if value is None else str(value)
