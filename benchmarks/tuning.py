@@ -42,7 +42,7 @@ from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning
-from tilewright.targets.classes import find
+from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.primitives import untuned
@@ -104,6 +104,13 @@ def tuned(host: BrowserHost, path: Path, seconds: float) -> tuple[BrowserModel, 
     return model, session, model.tune({"seconds": seconds, "budget": 1}, session.take)
 
 
+def visit(host: str, path: Path, seconds: float) -> tuple[Session, DeviceClass]:
+    """A browser of its own, from its start to the end of one session."""
+    with page(host) as browser:
+        _, session, summary = tuned(browser, path, seconds)
+    return session, find(summary["class"])
+
+
 # ---- rounds --------------------------------------------------------------------------------------
 
 
@@ -112,9 +119,7 @@ def rounds(host: str, name: str, start: str, seconds: float) -> Row:
     step, optimum = sweeps.SUBJECTS[name](), optimum_of(host, name)
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         path = kernel_bundle(step, start, Path(folder) / "bundle")
-        with page(host) as browser:
-            _, session, summary = tuned(browser, path, seconds)
-        device = find(summary["class"])
+        session, device = visit(host, path, seconds)
         space, machine = space_of(step.kernel, device), TARGETS[device.variant].machine
         before = STARTS[start](step.kernel, machine)
         used = [(0, -1), *session.used]
@@ -177,9 +182,7 @@ def known(host: str, name: str, start: str, seconds: float) -> Row:
     step, optimum = sweeps.SUBJECTS[name](), optimum_of(host, name)
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         built = kernel_bundle(step, start, Path(folder) / "bundle")
-        with page(host) as browser:
-            _, session, summary = tuned(browser, built, seconds)
-        device = find(summary["class"])
+        session, device = visit(host, built, seconds)
         space = space_of(step.kernel, device)
         found = {0: space.schedules[session.used[-1][1]]} if session.used else {}
         relinked, best = Path(folder) / "relinked", Path(folder) / "best"

@@ -1,4 +1,7 @@
-"""Databases for the tests of the store: each test runs on a SQLite file and on PostgreSQL."""
+"""Databases for the tests of the store: each test runs on a SQLite file and on PostgreSQL.
+
+And a server that tunes without a store, for the tests of its socket.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from helpers import postgres
+from tuning_site import app
+
+from tilewright.server import BackgroundServer
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +32,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'store.db'}"
     cluster: postgres.Cluster = request.getfixturevalue("cluster")
     return cluster.database()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """URL of a server with the bundle `m`."""
+    with BackgroundServer(app()) as server:
+        yield server.url

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,13 +22,6 @@ from tilewright.tuning.messages import (
     Welcome,
     encode,
 )
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    with BackgroundServer(app()) as server:
-        yield server.url
-
 
 #: What a client does, one step after the other; it may be cut off behind each.
 STEPS: list[Callable[[Client], object]] = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tuning_client import Client, hello
-from tuning_site import app, bundle, digest
+from tuning_site import bundle, digest
 
 from tilewright.cli.workers import makers
 from tilewright.server import BackgroundServer
@@ -20,12 +20,6 @@ from tilewright.tuning.messages import (
     Welcome,
     encode,
 )
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    with BackgroundServer(app()) as server:
-        yield server.url
 
 
 def good(**changes: Any) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_call import Called
-from tuning_client import Client, hello, report
+from tuning_client import Client, hello, postponed
 from tuning_site import bundle, digest, until
 
 SECONDS = 20.0
@@ -160,10 +160,7 @@ def test_a_store_that_is_down_does_not_keep_the_server_from_serving() -> None:
         with urllib.request.urlopen(url + "/bundles/m/bundle.json", timeout=SECONDS) as answer:
             assert answer.status == 200
         with Client(url) as client:
-            offer = client.start(hello("m", digest())).kernels[0]
-            message = report(offer, {3: 1.4})
-            client.send(message)
-            assert client.ack(message.nonce).reason == "later"
+            postponed(client)
             client.want(1)
             client.kernel()
     finally:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +34,6 @@ from tilewright.tuning.messages import Done, KernelMessage, Objective, Welcome
 DEVICE = CLASSES["wasm-x86-relaxed-32k"]
 SPECS = (0, 1, 2, 3)
 OBJECTIVES = get_args(Objective)
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    with BackgroundServer(app()) as server:
-        yield server.url
 
 
 def get(url: str, path: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.postgres import Cluster
-from tuning_client import Client, hello, report
+from tuning_client import Client, hello, postponed, report
 from tuning_site import digest
 from tuning_votes import counted, site, vote, who
 
@@ -65,10 +65,7 @@ def test_a_store_that_fails_disturbs_nothing_but_reports(
     with store, site(url, store=lambda: store) as server:
         with Client(server.url) as client:
             store.error = error  # type: ignore[attr-defined]
-            offer = client.start(hello("m", digest())).kernels[0]
-            message = report(offer, {3: 1.4})
-            client.send(message)
-            assert client.ack(message.nonce).reason == "later"
+            message = postponed(client)
             client.want(2)
             client.kernel()
             client.kernel()
@@ -99,10 +96,7 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
             return super().submit(*given)
 
     with site(url, store=lambda: Slow.open(url)) as server, Client(server.url) as client:
-        offer = client.start(hello("m", digest())).kernels[0]
-        message = report(offer, {3: 1.4})
-        client.send(message)
-        assert client.ack(message.nonce).reason == "later"
+        message = postponed(client)
         client.want(1)
         client.kernel()
         # it was stored after all; sent again, it is not counted twice
@@ -183,10 +177,7 @@ def test_a_server_may_start_before_its_store(url: str, monkeypatch: pytest.Monke
         return Store.open(url)
 
     with site(url, store=opener) as server, Client(server.url) as client:
-        offer = client.start(hello("m", digest())).kernels[0]
-        message = report(offer, {3: 1.4})
-        client.send(message)
-        assert client.ack(message.nonce).reason == "later"
+        message = postponed(client)
         there = True
         again(client, message)
     assert counted(url) == (1, 1)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from tuning_site import digest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -53,6 +54,15 @@ def hello(bundle: str, digest: str, specs: Iterable[int] = (0,), **changes: Any)
         "specs": tuple(specs),
     }
     return Hello(**(given | changes))
+
+
+def postponed(client: Client) -> Report:
+    """Begins a session and sends a report that the server asks for again, as it cannot store it."""
+    offer = client.start(hello("m", digest())).kernels[0]
+    message = report(offer, {3: 1.4})
+    client.send(message)
+    assert client.ack(message.nonce).reason == "later"
+    return message
 
 
 def report(offer: Offer, ratios: dict[int, float], **changes: Any) -> Report:
