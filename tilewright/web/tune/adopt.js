@@ -8,8 +8,9 @@ import { mayRun } from './targets.js';
 /** Milliseconds of one look, and how often the step or plan may run for that. */
 const LOOK = 4;
 const MOST = 40;
-/** A single step's first run after others is not like the next ones. */
+/** A single step's first run after others is not like the next ones, unless it takes so many milliseconds. */
 const LEAST_STEPS = 3;
+const LONG = 20;
 /** Looks on each side before it is said to be slower, and by how much it must be. */
 const LOOKS = 3;
 const WORSE = 1.02;
@@ -37,7 +38,7 @@ async function looker(engine, pace, target) {
   const { plan, bucket, step, milliseconds, alone } = target;
   const atStep = () => pace.job(async () => {
     if (!mayRun(engine, plan)) return NaN;
-    const { steps: [found] } = await engine.profile({ bucket, runs: runsOf(milliseconds, LEAST_STEPS), only: [step] });
+    const { steps: [found] } = await engine.profile({ bucket, runs: runsOf(milliseconds, milliseconds < LONG ? LEAST_STEPS : 1), only: [step] });
     return found.milliseconds;
   });
   const atPlan = () => planTime(engine, pace, target, runs);

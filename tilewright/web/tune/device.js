@@ -1,15 +1,24 @@
 // The class of this device, from what the engine found out and one probe.  Only its id leaves the device.
 // Input: the engine's facts, the table of classes (`GET /api/classes`).  Output: one of its ids.
 
-/** KiB: working sets that are walked, and the L1 caches that would just hold them; none holds the last. */
-const SETS = [16, 28, 44, 60, 120, 400];
+import { resolution } from './clock.js';
+
+/** KiB: working sets that are walked, and the L1 caches that would just hold them, with ways to spare for whatever else runs on the
+ * core; none holds the last. */
+const SETS = [16, 28, 40, 56, 112, 400];
 const CACHES = [0, 32, 48, 64, 128, 0];
 const LINE = 64;
+/** Loads of one walk, and milliseconds that they take if nothing is missed; ticks of the clock that a walk must take, or else it is
+ * longer, up to so many times. */
 const HOPS = 1 << 15;
-/** Rounds over all sets; the first ones run code that is not optimised yet. */
+const BRISK = 0.06;
+const TICKS = 10;
+const LONGEST = 20;
+/** Rounds over all sets, and fewer of longer walks; the first ones run code that is not optimised yet. */
 const ROUNDS = 24;
+const LEAST_ROUNDS = 8;
 const FIRST = 4;
-/** Beyond L1 a load takes two to three times as long. */
+/** Beyond L1 a load takes two to three times as long.  What takes less than half of that more fits, but for what others do on this core. */
 const MISS = 1.3;
 const KNOWN = ['relaxed_simd', 'dot_u8'];
 /** Milliseconds after which a class is found out anew: devices stay, browsers learn. */
@@ -39,22 +48,20 @@ export function browserFamily() {
   return /safari/i.test(userAgent) ? 'safari' : 'other';
 }
 
-/** Bytes of this core's L1 data cache, or 0 if walks do not say so clearly, twice.  Takes some 20 ms. */
+/**
+ * Bytes of this core's L1 data cache, or 0 if walks do not say so clearly, or the clock is too coarse.  Takes some 20 ms.
+ * Whatever else runs on the core makes its cache look smaller, never larger: the shortest times count.
+ */
 export function l1Bytes() {
+  const times = Math.max(1, Math.ceil(TICKS * resolution() / BRISK));
+  if (times > LONGEST) return 0;
   const rings = SETS.map(ring);
-  const rounds = Array.from({ length: ROUNDS }, () => rings.map(walk)).slice(FIRST);
-  const half = rounds.length >> 1;
-  const [one, other] = [rounds.slice(0, half), rounds.slice(half)].map(cacheOf);
-  return one === other ? 1024 * one : 0;
-}
-
-/** KiB of the cache that the shortest times show. @param {number[][]} rounds */
-function cacheOf(rounds) {
-  const times = SETS.map((_, set) => Math.min(...rounds.map((round) => round[set])));
-  const fits = times.map((time) => time < MISS * times[0]);
+  const rounds = Array.from({ length: Math.max(LEAST_ROUNDS, Math.ceil(ROUNDS / times)) }, () => rings.map((next) => walk(next, times * HOPS))).slice(FIRST);
+  const shortest = SETS.map((_, set) => Math.min(...rounds.map((round) => round[set])));
+  const fits = shortest.map((time, set) => time < Math.max(MISS * shortest[0], (shortest[0] + (shortest[set + 1] ?? 0)) / 2));
   const last = fits.lastIndexOf(true);
   // It must fit up to there, and not beyond.
-  return times[0] > 0 && last >= 0 && fits.slice(0, last + 1).every(Boolean) ? CACHES[last] : 0;
+  return shortest[0] > 0 && last >= 0 && fits.slice(0, last + 1).every(Boolean) ? 1024 * CACHES[last] : 0;
 }
 
 /** One way through all lines of so many KiB, in random order. @param {number} kibibytes */
@@ -69,11 +76,11 @@ function ring(kibibytes) {
   return next;
 }
 
-/** Milliseconds for a walk; 0 where the clock did not move. @param {Int32Array} next */
-function walk(next) {
+/** Milliseconds for a walk. @param {Int32Array} next @param {number} hops */
+function walk(next, hops) {
   let at = 0;
   const start = performance.now();
-  for (let hop = 0; hop < HOPS; hop++) at = next[at];
+  for (let hop = 0; hop < hops; hop++) at = next[at];
   const spent = performance.now() - start;
   // Nobody may leave out the walk.
   return at >= 0 ? spent : 0;

@@ -3,7 +3,7 @@
 // is wrong with a result.  Equal arguments give equal content.  Large buffers take long: it breathes.
 //
 //     random    numbers of usual size: what is timed, too
-//     edge      zeros (whole rows of them), both signs, tiny, denormal and large numbers; ends of ranges
+//     edge      zeros (whole rows of them), both signs, tiny and large numbers, a few denormal ones; ends of ranges
 //     special   random, and a few NaN and infinities
 
 import { inPieces } from './trial_breath.js';
@@ -12,9 +12,11 @@ import { inPieces } from './trial_breath.js';
 const ARRAYS = { f32: Float32Array, f64: Float64Array, i8: Int8Array, u8: Uint8Array, i16: Int16Array, i32: Int32Array, i64: BigInt64Array, bool: Uint8Array };
 /** @type {Record<string, [number, number]>} */
 const RANGES = { i8: [-128, 127], u8: [0, 255], i16: [-1000, 1000], i32: [-1000, 1000], i64: [-8, 8], bool: [0, 1] };
-const EDGES = [0, -0, 1e-42, -1e-40, 1, -1, 1000, -1000, 1e-6, -0.5];
+const EDGES = [0, -0, 1, -1, 1000, -1000, 1e-6, -0.5];
+/** Processors calculate with these some hundred times slower: with 8 % of them a product takes six times as long. */
+const DENORMALS = [1e-42, -1e-40];
 const SPECIALS = [NaN, Infinity, -Infinity];
-/** A float in so many is one of the special ones; and how often it is one of the edges. */
+/** A float in so many is a denormal or a special one; and how often it is one of the edges. */
 const RARE = 997;
 const OFTEN = 0.4;
 /** Elements at a time. */
@@ -22,6 +24,8 @@ const PIECE = 1 << 14;
 
 /** Results of kernels that round differently are equal up to this, of the largest number among them. */
 const ROUNDING = 2e-5;
+/** Last bits that a neighbour may differ in. */
+const LAST_BITS = 4;
 
 /** @param {string} dtype */
 export const arrayOf = (dtype) => ARRAYS[dtype];
@@ -46,8 +50,10 @@ function numbersOf({ dtype, size, limit, extent }, set, next) {
   if (isFloat(dtype)) {
     const zeros = size >> 3;
     const rare = Math.floor(RARE * next()) % size;
-    if (set === 'edge') return (at) => (at < zeros ? 0 : next() < OFTEN ? EDGES[Math.floor(EDGES.length * next())] : usual());
-    return set === 'special' ? (at) => (at % RARE === rare ? SPECIALS[at % 3] : usual()) : usual;
+    const edge = () => (next() < OFTEN ? EDGES[Math.floor(EDGES.length * next())] : usual());
+    const few = (/** @type {number[]} */ values, /** @type {(at: number) => number} */ others) => (/** @type {number} */ at) => (at % RARE === rare ? values[at % values.length] : others(at));
+    if (set === 'edge') return few(DENORMALS, (at) => (at < zeros ? 0 : edge()));
+    return set === 'special' ? few(SPECIALS, usual) : usual;
   }
   const range = RANGES[dtype];
   const limited = limit && range[1] > 1 ? [Math.max(range[0], -limit), Math.min(range[1], limit)] : range;
@@ -79,6 +85,32 @@ export async function allowed(wanted, dtype, rounds) {
     }
   });
   return ROUNDING * largest;
+}
+
+/**
+ * Numbers in memory become their neighbours: some of the last bits change.  What a kernel makes of it says how exact its
+ * results can be: an attention's score of a million has an error of 0.1, of which exp makes a tenth of the result.
+ * @type {Tune.Shake}
+ */
+export async function shake(bytes, { dtype, size }, seed) {
+  if (dtype !== 'f32') return;
+  const next = uniform(seed);
+  const words = new Uint32Array(bytes.buffer, bytes.byteOffset, size);
+  await inPieces(size, PIECE, (from, to) => {
+    for (let at = from; at < to; at++) if (words[at] << 1) words[at] ^= LAST_BITS * next();
+  });
+}
+
+/** The largest difference between results. @type {Tune.Spread} */
+export async function spread(found, wanted) {
+  let largest = 0;
+  await inPieces(wanted.length, PIECE, (from, to) => {
+    for (let at = from; at < to; at++) {
+      const apart = Math.abs(Number(found[at]) - Number(wanted[at]));
+      if (apart > largest && apart < Infinity) largest = apart;
+    }
+  });
+  return largest;
 }
 
 /** What is wrong with `found`, or '' if it is as good as `wanted`; NaN and infinities are where they should

@@ -3,12 +3,15 @@
 // What wins is measured again, from new pairs only: of many candidates the luckiest looks best, and its
 // first figures flatter it.  It has no clock.
 
-import { judged, SURE } from './statistics.js';
+import { judged, median, SURE } from './statistics.js';
 
 /** Rounds before which nothing is given up, most rounds, and how sure each of the two verdicts is.  Both
  * must err for a mistake; rounds of much work take long, so that they are fewer. */
 const SHORT = { least: 10, most: 80, sure: SURE };
 const LONG = { least: 4, most: 80, sure: 2.4 };
+/** What is long is given up if after so many rounds its ratio is below this, and that of half of its pairs: a round is many
+ * pairs, in which each kernel was the first one as often, and what is given up by mistake costs a gain, nothing else. */
+const POOR = [0, 0.985, 0.995, 1];
 /** What cannot gain this much, and does not look as if it gained at all, is not looked at for longer. */
 const WORTH = 1.03;
 /** After so many times as long it is given up even without an interval: something else has the core. */
@@ -60,9 +63,13 @@ export async function compare({ measure, parts, long }, margin, over) {
     const rounds = Math.floor(pairs.length / parts);
     const hopeless = rounds >= LONG.least && over(HOPELESS);
     // In even numbers of rounds each kernel was the first one as often.
-    if (!hopeless && (rounds < least || pairs.length % (parts > 1 ? parts : 2))) continue;
+    if (!hopeless && (rounds < (long ? 1 : least) || pairs.length % (parts > 1 ? parts : 2))) continue;
     const verdict = judged(pairs, parts, sure);
     const { ratio, low, high } = verdict;
+    if (!hopeless && rounds < least) {
+      if (Math.max(ratio, median(pairs.map(({ first, second }) => first / second))) < POOR[rounds]) return ended(verdict);
+      continue;
+    }
     const known = low > margin || high < margin || ratio < (long ? margin : 1) || (ratio < margin && high < WORTH);
     if (known || hopeless || rounds >= most || (high < Infinity && over(1))) return ended(verdict);
   }

@@ -4,7 +4,7 @@
 // Argument block, scratch, then the kernel's buffers; before and behind each of them a canary, which no
 // kernel may touch.  It grows to what the largest kernel so far needs.
 
-import { allowed, arrayOf, difference, filled, isFloat } from './inputs.js';
+import { allowed, arrayOf, difference, filled, isFloat, shake, spread } from './inputs.js';
 import { BREATH, breathe, inPieces } from './trial_breath.js';
 
 const PAGE = 65536;
@@ -15,6 +15,8 @@ const MARK = 0xa5;
 const UNWRITTEN = { float: 0xff, integer: 0xa6 };
 /** Words behind the scalars of the argument block: no number of rows, and no address. */
 const BEYOND = 0x7ffffff0;
+/** Results may be apart by so many times what the last bits of inputs do to them. */
+const DOUBTS = 4;
 /** Bytes that are copied or compared at a time. */
 const PIECE = 1 << 19;
 
@@ -134,6 +136,15 @@ export async function accept(set) {
   const { facts: { rounds, buffers: [{ dtype }] } } = /** @type {Tune.Loaded} */ (loaded);
   const wanted = output().slice();
   return Object.assign(set, { wanted, allowed: await allowed(wanted, dtype, rounds) });
+}
+
+/** How far from what is right the set's inputs bring a kernel that is right, if they are a bit otherwise. @type {Tune.Doubt} */
+export async function doubt(set, runner) {
+  const { addresses, facts: { buffers } } = /** @type {Tune.Loaded} */ (loaded);
+  if (!isFloat(buffers[0].dtype)) return;
+  for (const [number, buffer] of buffers.entries()) if (number) await shake(bytesAt(addresses[number], buffer.bytes), buffer, number);
+  await runAll(runner, false);
+  set.allowed += DOUBTS * await spread(output(), set.wanted);
 }
 
 /** Tiles in pieces of about a breath, in an order that is never the same; may be paused. @type {Tune.RunAll} */

@@ -5,7 +5,7 @@
 import { l1Bytes } from './device.js';
 import { contest } from './pairs.js';
 import { beating, beginWork, breathe, rest, workedUntilNow } from './trial_breath.js';
-import { accept, begin, check, compiled, inputsOf, lay, loaded, makeRunner, openMemory, Refused, refutation, runAll, Trapped, use } from './trial_memory.js';
+import { accept, begin, check, compiled, doubt, inputsOf, lay, loaded, makeRunner, openMemory, Refused, refutation, runAll, Trapped, use } from './trial_memory.js';
 import { finest, pairsOf, quick, readClock, warm } from './trial_timing.js';
 
 /** Milliseconds of a trial after which no further pair is measured: of the first verdict, and of all. */
@@ -51,6 +51,9 @@ async function prepare(facts, reference) {
     try {
       await runAll(reference ?? standard, false);
       await accept(next.sets[set]);
+      // With NaN among them they are as exact as without.
+      if (set === 'special') next.sets[set].allowed = next.sets.random.allowed;
+      else await doubt(next.sets[set], reference ?? standard);
     } catch (error) {
       // Numbers that the kernel refuses, as it may, compare nothing.
       if (set === 'random' || !(error instanceof Trapped)) throw error;
@@ -92,7 +95,7 @@ async function question(facts, runner, incumbent) {
   }
   blame(false);
   const { known } = /** @type {Tune.Loaded} */ (loaded);
-  const refuted = await refutation(/** @type {Tune.Runner} */ (known.get(''))) || await refutation(await runnerOf(incumbent));
+  const refuted = await refutation(/** @type {Tune.Runner} */ (known.get(''))) || (incumbent && await refutation(await runnerOf(incumbent))) || '';
   lay(facts);
   await begin('random');
   await warm(await runnerOf(incumbent), NaN);

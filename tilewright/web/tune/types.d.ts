@@ -160,6 +160,8 @@ export type Uniform = (seed: number) => () => number;
 export type NumbersOf = (buffer: Buffer, set: string, next: () => number) => (at: number) => number | bigint;
 export type Filled = (buffer: Buffer, set: string, seed: number) => Promise<Uint8Array>;
 export type Allowed = (wanted: any, dtype: string, rounds: boolean) => Promise<number>;
+export type Shake = (bytes: Uint8Array, buffer: Buffer, seed: number) => Promise<void>;
+export type Spread = (found: any, wanted: any) => Promise<number>;
 export type Difference = (found: any, wanted: any, most: number) => Promise<string>;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
 type Tried = {
@@ -222,6 +224,7 @@ export type InPieces = (count: number, piece: number, work: (from: number, to: n
 export type Lay = (facts: Facts) => Pick<Loaded, 'addresses' | 'words' | 'block' | 'canaries'>;
 export type InputsOf = (facts: Facts, set: string) => Promise<(Uint8Array | null)[]>;
 export type Accept = (set: TrialSet) => Promise<TrialSet>;
+export type Doubt = (set: TrialSet, runner: Runner) => Promise<void>;
 export type Pair = { first: number; second: number };
 /** `order`: which of the two comes first.  Pairs go through all parts, round after round. */
 export type Pairs = { parts: number; long: boolean; measure: (part: number, order: number) => Promise<Pair | null> };
