@@ -20,10 +20,12 @@ from tilewright.base.dtypes import BOOL, F32, I32, I64
 from tilewright.benchkernel import compile_graph, compile_matmul
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.frontend.operators.activation import softmax
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
     cast,
+    contract,
     elementwise,
     gather,
     graph_input,
@@ -73,6 +75,14 @@ def difference() -> Graph:
     return Graph("difference", _inputs(x, z), (("y", elementwise("sub", x, z)),))
 
 
+def attention(rows: int = 128, heads: int = 12, depth: int = 32) -> Graph:
+    q, k, v = (graph_input(name, (heads, rows, depth), F32) for name in "qkv")
+    scores = elementwise("mul", contract("hmd,hnd->hmn", q, k), scalar_like(depth**-0.5, q))
+    return Graph(
+        "attention", _inputs(q, k, v), (("y", contract("hmn,hnd->hmd", softmax(scores), v)),)
+    )
+
+
 def _inputs(*nodes: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((n.op.name, n) for n in nodes)
 
@@ -104,6 +114,7 @@ MAKERS: dict[str, Callable[[Path], Compiled]] = {
     "table": lambda _: compile_graph(table()),
     "doubled": lambda _: compile_graph(doubled()),
     "difference": lambda _: compile_graph(difference()),
+    "attention": lambda _: compile_graph(attention()),
     "bert": _bert,
     "search": _search,
 }

@@ -92,3 +92,17 @@ def test_what_a_refused_candidate_wrote_is_not_held_against_others(
         sent = [right, known.scribbling(0), right]
         found = page.do("trials", url=site.bundle("poor"), kernels=sent)
     assert [f["verdict"] for f in found] == ["faster", "refused", "faster"]
+
+
+def test_attention_is_right_though_large_scores_are_not_exact(
+    visit: Visit, library: Library
+) -> None:
+    """Scores of a million: the inputs' last bits move results by a part in a hundred."""
+    with serving({"attention": library.path("attention")}) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "attention")
+        sent = [*known.others(0, 99), known.wrong("value", 0)]
+        found = page.do("trials", url=site.bundle("attention"), kernels=sent)
+    assert len(found) > 8
+    assert {f["verdict"] for f in found[:-1]} <= MEASURED, [f.get("why") for f in found]
+    assert found[-1]["verdict"] == "wrong"

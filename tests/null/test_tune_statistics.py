@@ -148,6 +148,13 @@ def test_what_is_far_off_takes_few_pairs(machine: str) -> None:
         assert worse["middle"] < 5 * time * disturbed
 
 
+def test_what_is_a_little_slower_is_given_up_early() -> None:
+    """One round of a long kernel's many parts says it, where four are needed for an interval."""
+    found = trials(0.93, GAIN)["40 ms"]
+    assert adopted(found) == 0
+    assert found["middle"] < 2 * 2 * 40 * 1.6
+
+
 INTERVALS = (
     CLOCK
     + """

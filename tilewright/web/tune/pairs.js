@@ -9,9 +9,10 @@ import { judged, median, SURE } from './statistics.js';
  * must err for a mistake; rounds of much work take long, so that they are fewer. */
 const SHORT = { least: 10, most: 80, sure: SURE };
 const LONG = { least: 4, most: 80, sure: 2.4 };
-/** What is long is given up if after so many rounds its ratio is below this, and that of half of its pairs: a round is many
- * pairs, in which each kernel was the first one as often, and what is given up by mistake costs a gain, nothing else. */
+/** What is long is given up if after so many rounds of that many pairs its ratio is below this, and that of half of the pairs, too: each
+ * kernel was the first one as often, and what is given up by mistake costs a gain, nothing else. */
 const POOR = [0, 0.985, 0.995, 1];
+const MANY = 30;
 /** What cannot gain this much, and does not look as if it gained at all, is not looked at for longer. */
 const WORTH = 1.03;
 /** After so many times as long it is given up even without an interval: something else has the core. */
@@ -67,7 +68,8 @@ export async function compare({ measure, parts, long }, margin, over) {
     const verdict = judged(pairs, parts, sure);
     const { ratio, low, high } = verdict;
     if (!hopeless && rounds < least) {
-      if (Math.max(ratio, median(pairs.map(({ first, second }) => first / second))) < POOR[rounds]) return ended(verdict);
+      const usual = median(pairs.map(({ first, second }) => first / second));
+      if (pairs.length >= MANY && Math.max(ratio, usual) < POOR[rounds]) return ended(verdict);
       continue;
     }
     const known = low > margin || high < margin || ratio < (long ? margin : 1) || (ratio < margin && high < WORTH);
