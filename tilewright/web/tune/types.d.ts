@@ -293,8 +293,9 @@ export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
 /** A kernel that is worth tuning, and the step by which the engine times it. */
 export type Target = {
   spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number; share: number;
-  /** Of the bundle's own kernel. */
+  /** Of the bundle's own kernel, and of the plan when it was looked at. */
   milliseconds: number;
+  whole: number;
   /** Whether the step can run by itself, whatever lies in the arena. */
   alone: boolean;
 };
@@ -383,8 +384,8 @@ export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kerne
 export type SummaryOf = (story: Story, tools?: Tools) => Summary;
 export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, ledger: Ledger, asked?: number[]) => Promise<Map<number, Target>>;
 export type MayRun = (engine: Engine.Engine, plan: number) => boolean;
-export type Profile = (engine: Engine.Engine, pace: Pace, which: PlanOf) => Promise<Engine.StepTime[]>;
-export type OpenLatency = (parts: Tools & { plan: number; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
+export type Profile = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, which: PlanOf) => Promise<Engine.StepTime[]>;
+export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
 
 /** What became of a candidate; null if it was none to try. */
 export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<Verdict | null>;
