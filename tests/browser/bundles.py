@@ -83,6 +83,12 @@ def attention(rows: int = 128, heads: int = 12, depth: int = 32) -> Graph:
     )
 
 
+def staged() -> Graph:
+    """A product whose columns are copied first: its kernel needs scratch memory."""
+    a, b = graph_input("a", (96, 512), F32), graph_input("b", (96, 512), F32)
+    return Graph("staged", _inputs(a, b), (("y", contract("mk,nk->mn", a, b)),))
+
+
 def _inputs(*nodes: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((n.op.name, n) for n in nodes)
 
@@ -110,6 +116,7 @@ MAKERS: dict[str, Callable[[Path], Compiled]] = {
     "shards": lambda _: compile_matmul(2, 1024, 1536),  # 6 MiB: two shards
     "poor": lambda _: compile_matmul(96, 256, 256, Options(schedule=poor)),
     "busy": lambda _: compile_matmul(1024, 1024, 1024),  # some 50 ms a run
+    "staged": lambda _: compile_graph(staged()),
     "mixed": lambda _: compile_graph(mixed()),
     "table": lambda _: compile_graph(table()),
     "doubled": lambda _: compile_graph(doubled()),

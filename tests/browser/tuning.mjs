@@ -41,6 +41,19 @@ export function tuningSpy() {
       };
     },
 
+    /** In the engine each step and each run takes as long as any other. @param {any} engine */
+    steady(engine) {
+      const { profile, time } = engine;
+      engine.profile = async (/** @type {any} */ ask) => {
+        const { steps, ...rest } = await profile(ask);
+        return { ...rest, steps: steps.map((/** @type {any} */ step) => ({ ...step, milliseconds: 1 })) };
+      };
+      engine.time = async (/** @type {any} */ ask) => {
+        const { milliseconds, ...rest } = await time(ask);
+        return { ...rest, milliseconds: milliseconds.map(() => 1) };
+      };
+    },
+
     /** @param {any} outputs */
     plain: (outputs) => Object.values(outputs).map((/** @type {any} */ { data }) => Array.from(data, Number)),
 
@@ -466,7 +479,7 @@ export const TUNING = {
     for (const { spec, digest, tiles, module } of kernels) {
       let on = false;
       const timer = every && setInterval(() => trials.pause(on = !on), every);
-      const work = { judge: false, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), incumbent: null, margin: 1.01 };
+      const work = { judge: false, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), incumbent: null, bar: { margin: 1.01, grant: 1 } };
       const outcome = trials.attempt({ ...work, candidate: { digest, module: bytesOf(module), tiles } });
       found.push(await outcome.then(({ module: _, ...rest }) => rest, (error) => JSON.parse(JSON.stringify(error))));
       clearInterval(timer);
@@ -643,7 +656,7 @@ export const TUNING = {
   }, url, how),
 
   /** Tunes with the server's own candidates; closes the socket once in between, if asked to. */
-  tuneOnline: ({ page }, { url, inputs, options = {}, cut = false, limits = {} }) => page.evaluate(async (url, given, options, cut, limits) => {
+  tuneOnline: ({ page }, { url, inputs, options = {}, cut = false, limits = {}, steady = false }) => page.evaluate(async (url, given, options, cut, limits, steady) => {
     const { tuning, spied } = globalThis;
     const sockets = [];
     globalThis.WebSocket = class extends WebSocket {
@@ -666,6 +679,7 @@ export const TUNING = {
       return ack;
     };
     const before = await run();
+    if (steady) tuning.steady(engine);
     const onEvent = (/** @type {any} */ event) => {
       events.push(event);
       if (cut && event.type === 'trial' && event.round === 2) sockets.at(-1).close();
@@ -676,5 +690,5 @@ export const TUNING = {
     } catch (error) {
       return { error: JSON.parse(JSON.stringify(error)), text: String(error), events };
     }
-  }, url, inputs, options, cut, limits),
+  }, url, inputs, options, cut, limits, steady),
 };

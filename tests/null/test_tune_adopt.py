@@ -152,8 +152,9 @@ def test_what_may_not_run_is_not_confirmed() -> None:
 
 
 CONFIRM = """
-const empty = { winners: [], tried: {}, bad: {}, sound: {}, refuted: {}, checksums: {} };
-const ledger = openLedger(empty, 'digest');
+const tables = { tried: {}, bad: {}, sound: {}, refuted: {}, checksums: {} };
+const empty = { objective: 'latency', winners: [], ...tables };
+const ledger = openLedger(empty, 'digest', 'latency');
 const events = [];
 const results = [];
 // the smallest module that there is

@@ -14,8 +14,9 @@ const given = <given>;
 const told = [];
 const source = { report: async (report) => told.push(report) };
 const { winners = [], bad = {}, measured, offer } = given;
-const record = { winners, tried: {}, bad, sound: {}, refuted: {}, checksums: {} };
-const ledger = openLedger(record, 'digest');
+const tables = { tried: {}, bad, sound: {}, refuted: {}, checksums: {} };
+const record = { objective: 'latency', winners, ...tables };
+const ledger = openLedger(record, 'digest', 'latency');
 const reports = openReports({ source, record, digest: 'digest', on: true, save: async () => {} });
 const usual = { spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: 0, gold: null };
 ledger.take([{ ...usual, ...offer }]);
@@ -23,7 +24,7 @@ for (const [candidate, ratio] of measured) ledger.note(0, candidate, 'same', rat
 for (const candidate of given.wrong ?? []) ledger.note(0, candidate, 'wrong', NaN);
 const said = reports.tell(ledger.offers.get(0), ledger.findings(0));
 await reports.farewell();
-const tried = [ledger, openLedger(record, 'digest')].map((visit) => visit.done(0));
+const tried = [ledger, openLedger(record, 'digest', 'latency')].map((visit) => visit.done(0));
 console.log(JSON.stringify({ said, told, tried }));
 """
 

@@ -219,7 +219,8 @@ const ask = (id, kind, params) => hear({ data: { id, kind, params } });
 await ask(1, 'open', { code: module.slice(0, 8), entries: 1, bytes: 65536, scratchBytes: 0 });
 const facts = { spec: 0, buffers: [], scalars: [], slot: 0, tiles: 1, special: false };
 const candidate = { digest: 'd', module, tiles: 1 };
-await ask(2, 'attempt', { spec: 0, facts, forget: [], candidate, judge: true, margin: 1.01 });
+const bar = { margin: 1.01, grant: 1 };
+await ask(2, 'attempt', { spec: 0, facts, forget: [], candidate, judge: true, bar });
 console.log(JSON.stringify(said.filter(({ id }) => id)));
 process.exit(0);
 """

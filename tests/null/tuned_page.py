@@ -91,8 +91,8 @@ globalThis.Worker = class {
       later(() => this.#say(), 1);
       return;
     }
-    const verdict = { verdict: 'faster', ratio: 1.5, low: 1.4, high: 1.6, milliseconds: given.milliseconds ?? 10, prepared: 0, resolution: 0 };
-    const answer = { open: {}, l1: 32768, attempt: { ...verdict, module: new WebAssembly.Module(code) } };
+    const verdict = { verdict: 'faster', ratio: 1.5, low: 1.4, high: 1.6, milliseconds: given.milliseconds ?? 10, prepared: 0, resolution: 0, ...given.outcome };
+    const answer = { open: {}, l1: 32768, attempt: { module: new WebAssembly.Module(code), ...verdict } };
     Promise.resolve(acts[kind]?.(params)).then(() => sleep(1)).then(() => {
       this.#held.push({ id, value: answer[kind] });
       this.#say();
@@ -100,18 +100,19 @@ globalThis.Worker = class {
   }
 };
 
+const needsOf = (candidate) => (given.needs ? { traffic: 1, scratch: given.needs[candidate] } : null);
 /** Candidates of the one kernel. */
 const source = {
   log: { results: [], reports: [] },
   classes: async () => [{ id: 'class', kind: 'wasm', vendor: '', architecture: '', features: [], least_l1: 0, variant: 'arm' }],
   async open({ tried }) {
     this.left = given.candidates.filter((candidate) => !tried[0].includes(candidate));
-    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: 0, gold: null }] };
+    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: 0, needs: needsOf(0), gold: null }] };
   },
   async next() {
     if (!this.left.length) return null;
     const candidate = this.left.shift();
-    return { module: code, header: { spec: 0, candidate, mark: 'lite', schedule: 's', checksum: 'c', digest, tiles: 1, grains: {}, scratch: candidate, bytes: 8 } };
+    return { module: code, header: { spec: 0, candidate, mark: 'lite', schedule: 's', checksum: 'c', digest, tiles: 1, grains: {}, scratch: candidate, needs: needsOf(candidate), bytes: 8 } };
   },
   result(result) { this.log.results.push(result); },
   async report(report) {

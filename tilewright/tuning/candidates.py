@@ -40,6 +40,18 @@ SMALLEST = Tile(4, 4, 4, 32, 32, 32)
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a schedule takes of that which objectives but latency count; known without measuring.
+
+    traffic: words loaded and stored beyond L1; scratch: bytes of scratch memory of a worker, as far
+    as they depend on the schedule
+    """
+
+    traffic: float
+    scratch: int
+
+
+@dataclass(frozen=True)
 class Space:
     """The numbered candidates of a kernel on a class of devices.
 
@@ -47,6 +59,7 @@ class Space:
     kind:      `Kernel.anchor`; shape: its sizes, "384x768x768" for a product (m, k, n)
     schedules: the index in it is the number of the candidate; 0 is what the bundle starts with
     marks:     "default", "lite" (the paper's space) or "extended" (our own), one per schedule
+    needs:     what each schedule takes
     order:     all numbers but 0, the best by the objective first
     useful:    how many of these have less of it than 0, so that trying them serves the objective;
                of latency all, since nobody knows it before
@@ -61,6 +74,7 @@ class Space:
     device: DeviceClass
     schedules: tuple[Schedule, ...]
     marks: tuple[str, ...]
+    needs: tuple[Needs, ...]
     order: tuple[int, ...]
     useful: int
     checksum: str
@@ -131,6 +145,7 @@ def space_of(
         device=device,
         schedules=schedules,
         marks=tuple(c.mark for c in found),
+        needs=tuple(Needs(_amount(c.words), c.scratch) for c in found),
         order=order,
         useful=useful,
         checksum=_digest(told)[:16],
@@ -176,10 +191,15 @@ _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
 
 def _order(found: list[Candidate], objective: Objective) -> tuple[tuple[int, ...], int]:
     """All but the default, and how many of them need less than it does."""
-    needs = [round(_KEYS[objective](c), 6) for c in found]
+    needs = [_amount(_KEYS[objective](c)) for c in found]
     order = sorted(range(1, len(found)), key=lambda n: (needs[n], found[n].cost, n))
     less = sum(need < needs[0] for need in needs)
     return tuple(order), len(order) if objective == "latency" else less
+
+
+def _amount(value: float) -> float:
+    """Sums that differ in their last bits are the same."""
+    return round(value, 6)
 
 
 def build(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:

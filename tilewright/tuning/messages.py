@@ -142,10 +142,19 @@ class Vote(_Record, frozen=True, kw_only=True):
     ratio: Ratio
 
 
+class Needs(_Record, frozen=True, kw_only=True):
+    """What a kernel takes of that which objectives count: words beyond L1, bytes of scratch memory
+    as far as schedules differ in them."""
+
+    traffic: Annotated[float, Meta(ge=0)]
+    scratch: Count
+
+
 class Offer(_Record, frozen=True, kw_only=True):
     """A kernel that may be tuned: its space has `count` candidates.
 
     default: the one that the bundle has; None if it has a schedule that is not in the space
+    needs:   of that one
     """
 
     spec: Spec
@@ -154,6 +163,7 @@ class Offer(_Record, frozen=True, kw_only=True):
     checksum: Checksum
     count: Count
     default: Candidate | None
+    needs: Needs | None = None
     gold: Gold | None = None
 
 
@@ -228,6 +238,7 @@ class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
 
     grains:  by number of the plan, tiles per ticket for the steps of this kernel
     scratch: bytes of staging memory that a worker needs; bytes: length of the payload
+    needs:   None for one beyond the space
     """
 
     spec: Spec
@@ -239,6 +250,7 @@ class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
     tiles: Count
     grains: Annotated[dict[Spec, Count], Meta(max_length=MOST_SPECS)]
     scratch: Count
+    needs: Needs | None = None
     bytes: Count
 
 

@@ -7,6 +7,7 @@ or a page made it.  It needs only the standard library.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tilewright.kernel.schedule import Schedule
@@ -44,8 +45,16 @@ def offer(spec: int, space: Space, default: int | None) -> Data:
         "checksum": space.checksum,
         "count": len(space.schedules),
         "default": default,
+        "needs": needs_of(space, default),
         "gold": None,
     }
+
+
+def needs_of(space: Space, number: int | None) -> Data | None:
+    """What a candidate takes of that which objectives count; None where that is not known."""
+    if number is None or number >= len(space.needs):
+        return None
+    return asdict(space.needs[number])
 
 
 def ordered(spec: int, space: Space, default: int | None) -> Data:
@@ -66,5 +75,6 @@ def described(
         "tiles": built.tiles,
         "grains": dict.fromkeys(plans, grain),
         "scratch": built.scratch,
+        "needs": needs_of(space, number),
         "bytes": len(built.module),
     }

@@ -20,7 +20,7 @@ from tilewright.targets import classes
 from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.tuning import offers
 from tilewright.tuning.candidates import Built, Space, key_of, number_of
-from tilewright.tuning.messages import Gold, KernelMessage, Offer, Unknown
+from tilewright.tuning.messages import Gold, KernelMessage, Needs, Offer, Unknown
 
 #: Schedules by number of the kernel.
 Winners: TypeAlias = Mapping[int, Schedule]
@@ -98,11 +98,16 @@ def translate(candidate: int, of: Space, to: Space) -> int | None:
 def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:
     """What welcome says of a kernel."""
     asked = Gold(a=0, b=space.gold) if gold and space.gold is not None else None
-    return Offer(**offers.offer(spec, space, default) | {"gold": asked})
+    return Offer(**_typed(offers.offer(spec, space, default)) | {"gold": asked})
 
 
 def message(opened: Opened, spec: int, space: Space, candidate: int, built: Built) -> KernelMessage:
     """The header that goes with a module."""
     plans = opened.plans.get(spec, ())
     about = offers.described(space, candidate, built, opened.kernels[spec], plans)
-    return KernelMessage(spec=spec, candidate=candidate, checksum=space.checksum, **about)
+    return KernelMessage(spec=spec, candidate=candidate, checksum=space.checksum, **_typed(about))
+
+
+def _typed(data: offers.Data) -> offers.Data:
+    needs = data["needs"]
+    return data | {"needs": needs and Needs(**needs)}

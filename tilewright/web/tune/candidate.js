@@ -7,29 +7,30 @@ import { sha256 } from '../engine/files.js';
 import { adopt } from './adopt.js';
 import { undisturbed } from './guard.js';
 import { COMPILERS, RIGHT } from './ledger.js';
+import { barOf } from './objective.js';
 import { changeOf } from './record.js';
 import { clamped } from './reports.js';
 
-/** A candidate is adopted if the lower end of its ratio's interval is above this. */
-const MARGIN = 1.01;
 /** What it means for a candidate that the engine fails in such a way with it in use. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
 
-/** Gives the verdict; null if there was nothing to try. @type {Tune.Handle} */
+/** Gives the verdict and whether it was adopted; null if there was nothing to try. @type {Tune.Handle} */
 export async function handle(tools, sent, round) {
-  const { ledger, onEvent, source } = tools;
-  const { spec, candidate, mark, schedule } = sent.header;
+  const { ledger, objective, onEvent, source } = tools;
+  const { spec, candidate, mark, schedule, needs } = sent.header;
   const judge = candidate === COMPILERS && ledger.inQuestion(spec);
   if (ledger.refuted(spec) || (ledger.tried(spec).includes(candidate) && !judge)) return null;
   const old = ledger.winner(spec);
   const before = ledger.gain(spec);
-  const outcome = await tryOne(tools, sent, judge);
+  const bar = barOf(objective, needs, (old ?? ledger.offers.get(spec))?.needs);
+  if (bar.margin === Infinity && !judge) return null;
+  const outcome = await tryOne(tools, sent, judge, bar);
   // It trapped in a run of the page: what the candidate was compared with is in use no more.
   if (ledger.winner(spec) !== old) return null;
   const { milliseconds, refuted } = outcome;
-  const put = outcome.verdict === 'faster' ? await takeIn(tools, sent, outcome, old) : null;
+  const put = outcome.module ? await takeIn(tools, sent, outcome, old) : null;
   const { verdict, why = '' } = put ?? outcome;
-  const swapped = verdict === 'faster';
+  const swapped = put?.stays ?? false;
   const undone = put !== null && verdict === 'slower';
   // What the engine itself found slower is no better than what it would have replaced.
   const { ratio = NaN, low = NaN, high = NaN } = undone ? { ratio: put.before / put.after } : refuted ? { ratio: 1 } : outcome;
@@ -41,13 +42,13 @@ export async function handle(tools, sent, round) {
   if (!refuted) source.result({ spec, candidate, verdict, ...(RIGHT.includes(verdict) && bounded({ ratio, low, high })) });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
   if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
-  return verdict;
+  return { verdict, swapped };
 }
 
 /** A winner, and what was in use before this session. @type {Tune.NoteWinner} */
 function note({ ledger, changed }, { header, module }, { over, old, better, refuted }) {
-  const { spec, candidate, schedule, tiles, grains, scratch, digest } = header;
-  ledger.use(spec, { spec, candidate, schedule, digest, module, tiles, grains, scratch, ratio: over, ...(old?.moved && { moved: true }) });
+  const { spec, candidate, schedule, tiles, grains, scratch, needs, digest } = header;
+  ledger.use(spec, { spec, candidate, schedule, digest, module, tiles, grains, scratch, needs, ratio: over, ...(old?.moved && { moved: true }) });
   if (refuted) {
     // Right is right, whatever the time: this is never undone.
     ledger.refute(spec);
@@ -59,7 +60,7 @@ function note({ ledger, changed }, { header, module }, { over, old, better, refu
 }
 
 /** @type {Tune.TryOne} */
-async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, { header, module }, judge) {
+async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, { header, module }, judge, bar) {
   const { spec, digest, tiles, scratch } = header;
   const { scratch_bytes: most } = engine.parts.manifest.memory;
   const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
@@ -69,7 +70,7 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
   const best = ledger.winner(spec);
   const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
-  const work = { judge, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, margin: MARGIN };
+  const work = { judge, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, bar };
   try {
     const outcome = await pace.trial(() => trials.attempt(work));
     return outcome.refuted ? { ...outcome, why: `the kernel in use is wrong: ${outcome.refuted}` } : outcome;
@@ -80,28 +81,28 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
 }
 
 /** Into the engine, where it may still turn out to be slower, or not to fit. @type {Tune.TakeIn} */
-async function takeIn({ engine, pace, signal, targets }, { header }, { module, refuted, why }, old) {
+async function takeIn({ engine, pace, signal, targets }, { header }, { verdict, module, refuted, why }, old) {
   const { spec, tiles, grains, scratch } = header;
   const change = { spec, module: /** @type {WebAssembly.Module} */ (module), tiles, grains, scratch };
   try {
     return await undisturbed(engine, [spec], async (trapped) => {
       if (refuted) {
         await pace.job(() => engine.swap([change]));
-        return { verdict: 'faster', better: false, before: NaN, after: NaN, why };
+        return { verdict, stays: true, better: false, before: NaN, after: NaN, why };
       }
       const target = /** @type {Tune.Target} */ (targets.get(spec));
       const back = old ? await changeOf(old) : { spec, module: null };
       const { stays, ...times } = await adopt(engine, pace, target, change, back);
-      if (!trapped()) return { ...times, verdict: stays ? 'faster' : 'slower', why: stays ? '' : 'the engine was slower with it' };
+      if (!trapped()) return { ...times, stays, verdict: stays ? verdict : 'slower', why: stays ? '' : 'the engine was slower with it' };
       if (stays) await engine.swap([back]);
-      return { ...times, verdict: 'trapped', why: 'a run of the page trapped in this kernel meanwhile' };
+      return { ...times, stays: false, verdict: 'trapped', why: 'a run of the page trapped in this kernel meanwhile' };
     });
   } catch (error) {
     signal.throwIfAborted();
     const typed = asEngineError(error);
-    const verdict = MEANING[typed.code];
-    if (!verdict) throw typed;
-    return { verdict, better: false, before: NaN, after: NaN, why: String(typed) };
+    const found = MEANING[typed.code];
+    if (!found) throw typed;
+    return { verdict: found, stays: false, better: false, before: NaN, after: NaN, why: String(typed) };
   }
 }
 

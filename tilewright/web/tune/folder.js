@@ -3,7 +3,7 @@
 
 import { bundleFiles, makeMeter } from '../engine/files.js';
 import { EngineError } from '../engine/errors.js';
-import { inOrder, unheard } from './order.js';
+import { inOrder, serving, unheard } from './order.js';
 
 const FORMAT = 1;
 const INDEX = 'index.json';
@@ -61,7 +61,7 @@ export function folderSource(url, { signal } = {}) {
       const ref = spaces[nearest(hello.device, classes, spaces)];
       const { kernels } = readJson(await files.bytes(checked(ref)), ref.file);
       listed = new Map(kernels.map((/** @type {S.ListedKernel} */ kernel) => [kernel.spec, kernel]));
-      left = inOrder(kernels, hello);
+      left = inOrder([...listed.values()].map((kernel) => ({ ...kernel, order: serving(kernel, hello.objective) })), hello);
       const offers = hello.specs.flatMap((spec) => listed.get(spec) ?? []);
       return { compiler: tool, kernels: offers.map(({ candidates, order, ...offer }) => offer) };
     },
@@ -71,7 +71,7 @@ export function folderSource(url, { signal } = {}) {
       const kernel = trial && listed.get(trial.spec);
       if (!kernel) return null;
       const { spec, candidate } = trial;
-      const found = kernel.candidates[candidate];
+      const found = /** @type {S.Listed} */ (kernel.candidates[candidate]);
       const module = await files.bytes(checked(blob(found)));
       return { header: { spec, candidate, checksum: kernel.checksum, ...found }, module };
     },

@@ -8,8 +8,16 @@ export const RIGHT = ['faster', 'same', 'slower'];
 /** The compiler's own candidate, and a number for a bundle's kernel that is none of its space. */
 export const [COMPILERS, NONE] = [0, -1];
 
+/** @param {Record<string, number[]>} map @param {number} spec */
+const listed = (map, spec) => (map[spec] ??= []);
+
 /** @type {Tune.OpenLedger} */
-export function openLedger(record, digest) {
+export function openLedger(record, digest, objective) {
+  // What one objective has no use for another one may want.  What is in use, and what must never run again, stays out.
+  if (record.objective !== objective) {
+    Object.assign(record, { objective, tried: structuredClone(record.bad) });
+    for (const { spec, candidate } of record.winners) listed(record.tried, spec).push(candidate);
+  }
   /** @type {Map<number, Tune.Offer>} */
   const offers = new Map();
   /** Of each kernel, the ratios to its default that were measured and not told yet. @type {Map<number, Map<number, number>>} */
@@ -17,7 +25,6 @@ export function openLedger(record, digest) {
   /** Of each kernel, what answers its gold question: of this visit alone, as its ratio is. @type {Record<string, number[]>} */
   const answered = {};
   const ratiosOf = (/** @type {number} */ spec) => ratios.get(spec) ?? ratios.set(spec, new Map()).get(spec) ?? new Map();
-  const listed = (/** @type {Record<string, number[]>} */ map, /** @type {number} */ spec) => (map[spec] ??= []);
 
   return {
     record,

@@ -24,6 +24,8 @@ const LOST = 40;
  * differs between parts of two schedules, it does not differ by that much. */
 const SOME = 10;
 const WIDE = 2;
+/** What need not be faster may look so much slower. */
+const EVEN = 0.99;
 const NOTHING = { ratio: NaN, low: NaN, high: NaN, first: NaN, second: NaN };
 
 /** What some parts say, if that is clear. @type {Tune.Sweep} */
@@ -77,10 +79,28 @@ export async function compare({ measure, parts, long }, margin, over) {
   }
 }
 
-/** The verdict on the second kernel.  The figures are those of the last comparison. @type {Tune.Contest} */
-export async function contest(pairs, margin, overs) {
-  const found = await compare(pairs, margin, overs[0]);
-  if (!(found.low > margin)) return { verdict: found.high < 1 ? 'slower' : 'same', ...found };
-  const again = await compare(pairs, 1, overs[1]);
-  return { verdict: again.low > 1 && again.ratio > margin ? 'faster' : 'same', ...again };
+/** Whether a kernel that need not be faster is as fast: its ratio, and no interval that lies below 1. @type {(found: Tune.Judgement) => boolean} */
+const even = ({ ratio, high }) => ratio >= EVEN && high >= 1;
+
+/**
+ * The verdict on the second kernel, and whether it wins: faster, or as fast if it was granted something.  The figures are
+ * those of the last comparison, as they were measured: only how soon it ends, and what it decides, depends on the grant.
+ * @type {Tune.Contest}
+ */
+export async function contest(pairs, { margin, grant }, overs) {
+  const helped = { ...pairs, measure: async (/** @type {number} */ part, /** @type {number} */ order) => {
+    const found = await pairs.measure(part, order);
+    return found && { ...found, first: grant * found.first };
+  } };
+  /** @type {(least: number, over: Tune.Over) => Promise<Tune.Compared>} */
+  const ask = async (least, over) => {
+    const { ratio, low, high, first, ...rest } = await compare(helped, least, over);
+    return { ratio: ratio / grant, low: low / grant, high: high / grant, first: first / grant, ...rest };
+  };
+  const found = await ask(margin, overs[0]);
+  if (!(found.low > margin / grant)) return { verdict: found.high < 1 ? 'slower' : 'same', wins: false, ...found };
+  const again = await ask(1, overs[1]);
+  const faster = again.low > 1 && again.ratio > margin;
+  const wins = faster || (grant > 1 && again.low > 1 / grant && even(found) && even(again));
+  return { verdict: faster ? 'faster' : 'same', wins, ...again };
 }

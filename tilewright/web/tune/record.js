@@ -5,6 +5,7 @@
 
 import { sha256 } from '../engine/files.js';
 import { decode, encode } from './frames.js';
+import { LATENCY } from './objective.js';
 
 const CACHE = 'tilewright-tuned-1';
 
@@ -20,7 +21,7 @@ const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${n
 export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
 
 /** @param {T.Engine} engine @returns {Tune.Record_} */
-const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
+const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
 
 /** What is kept for the engine's bundle, if it still fits; `anew` looks again, for another tab may have found more. @type {Tune.Recall} */
 export async function recall(engine, anew = false) {

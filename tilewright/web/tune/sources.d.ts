@@ -23,9 +23,9 @@ export type Index = {
   /** By class: the file that lists its candidates. */
   spaces: Record<string, Engine.FileRef>;
 };
-export type Listed = Pick<Tuner.Header, 'mark' | 'schedule' | 'digest' | 'tiles' | 'grains' | 'scratch' | 'bytes'>;
+export type Listed = Pick<Tuner.Header, 'mark' | 'schedule' | 'digest' | 'tiles' | 'grains' | 'scratch' | 'needs' | 'bytes'>;
 /** What that file holds of each kernel. */
-export type ListedKernel = Ordered & { candidates: Listed[] };
+export type ListedKernel = Ordered & { candidates: (Listed | null)[] };
 
 export type PyodideOptions = {
   /** The bundle's URL. */
@@ -42,6 +42,7 @@ export type PyodideOptions = {
 export type Started = { tool: string; python: number; compiler: number };
 
 export type InOrder = (kernels: Ordered[], hello: Tuner.Hello) => Trial[];
+export type Serving = (kernel: ListedKernel, objective?: string) => number[];
 export type FilesOf = (url: string | URL, signal: AbortSignal) => Engine.Files;
 export type ReadJson = (bytes: Uint8Array, place: string) => any;
 export type FileOf = (listed: Listed) => Engine.FileRef;

@@ -103,26 +103,26 @@ async function question(facts, runner, incumbent) {
 }
 
 /** A candidate that has not run yet, against the kernel in use. @type {Tune.Against} */
-async function against(runner, other, margin, overs) {
+async function against(runner, other, bar, overs) {
   await begin('random');
-  const bar = await quick(other);
-  const time = await warm(runner, bar);
+  const least = await quick(other);
+  const time = await warm(runner, least);
   // Far behind: not worth to know by how much.
-  if (time > FAR * bar) {
+  if (time > FAR * least) {
     const ratio = await quick(other) / await quick(runner);
     if (ratio < 1 / FAR) return { verdict: 'slower', ratio };
   }
   const wrong = await check(runner);
   if (wrong) return { verdict: 'wrong', why: wrong };
   await begin('random');
-  const pairs = pairsOf(other, runner, [bar, time]);
-  const { first, second, undecided, ...found } = await contest(pairs, margin, overs);
+  const pairs = pairsOf(other, runner, [least, time]);
+  const { first, second, undecided, ...found } = await contest(pairs, bar, overs);
   const why = undecided ? 'undecided: it was interrupted too often' : '';
   return { ...found, times: [first, second], parts: pairs.parts, ...(why && { why }) };
 }
 
 /** @type {Tune.Attempt} */
-async function attempt({ spec, facts: given, forget, candidate, incumbent, margin, judge }) {
+async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, judge }) {
   const start = beginWork();
   const spent = () => workedUntilNow() - start;
   let prepared = 0;
@@ -162,8 +162,8 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, margi
       // It may have written something as it was made.
       lay(facts);
     }
-    const found = await against(runner, other, margin, LIMITS.map((limit) => (times) => spent() - prepared > times * limit));
-    if (found.verdict !== 'faster') return outcome(found);
+    const { wins, ...found } = await against(runner, other, bar, LIMITS.map((limit) => (times) => spent() - prepared > times * limit));
+    if (!wins) return outcome(found);
     loaded?.known.set(candidate.digest, runner);
     return outcome({ ...found, module });
   } catch (error) {

@@ -11,6 +11,7 @@ import { browserFamily, classify, factsOf, MONTH } from './device.js';
 import { openLatency } from './latency.js';
 import { COMPILERS, openLedger } from './ledger.js';
 import { openLine } from './line.js';
+import { LATENCY, OBJECTIVES } from './objective.js';
 import { hear, makePace, shown } from './pace.js';
 import { restore } from './persist.js';
 import { aboutKernels, bundleName, keep, recall } from './record.js';
@@ -32,8 +33,9 @@ const LAST_SHARE = 0.1;
 
 /** @type {Tune.Tune} */
 export async function tune(engine, options) {
-  const { signal, source, budget = 0.05, onEvent = () => {} } = options;
+  const { signal, source, objective = LATENCY, budget = 0.05, onEvent = () => {} } = options;
   if (!(budget > 0)) throw new EngineError('input', `budget must be above 0, found ${budget}`, 'It is a share of the time: 0.05, or 1 for all of it', { budget });
+  if (!OBJECTIVES.includes(objective)) throw new EngineError('input', `There is no objective ${objective}`, `Known are ${OBJECTIVES.join(', ')}`, { objective });
   const stop = new AbortController();
   const cancel = () => stop.abort(signal?.reason);
   if (signal?.aborted) cancel();
@@ -49,7 +51,7 @@ export async function tune(engine, options) {
       const ends = AbortSignal.any([stop.signal, away.signal]);
       const leave = () => away.abort();
       /** @type {(waited: boolean) => Promise<Tune.Summary>} */
-      const begin = (waited) => session(engine, { ...options, budget, onEvent, leave, signal: ends, story, anew: again || waited });
+      const begin = (waited) => session(engine, { ...options, objective, budget, onEvent, leave, signal: ends, story, anew: again || waited });
       summary = await alone(engine, ends, onEvent, begin).catch(unlessOver(ends)) ?? summary;
       if (!away.signal.aborted) break;
       // A page that is hidden for long makes room for another tab.
@@ -75,14 +77,14 @@ async function session(engine, { onEvent, leave, signal, story, budget, absence,
 }
 
 /** @type {Tune.WorkOn} */
-async function work(engine, pace, { source, onEvent, signal, story, anew, ...options }) {
+async function work(engine, pace, { source, objective, onEvent, signal, story, anew, ...options }) {
   const { manifest } = engine.parts;
   const specs = await openSpecs(engine);
   // A page that did not ask for them gets its winners now, and whoever waited those of others.
   await pace.job(() => restore(engine, anew), true);
   const record = await recall(engine);
   if (!record.about.length) record.about = await aboutKernels(engine);
-  const ledger = openLedger(record, engine.info.digest);
+  const ledger = openLedger(record, engine.info.digest, objective);
   const sizes = manifest.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
   const trials = openTrials({
     code: await specs.code(), slots: manifest.slots, scratchBytes: manifest.memory.scratch_bytes, patience: options.patience,
@@ -97,9 +99,9 @@ async function work(engine, pace, { source, onEvent, signal, story, anew, ...opt
   };
   const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
   /** @type {Tune.Tools} */
-  const tools = { engine, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed };
+  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec)) && ledger.told(spec);
-  const line = openLine({ source, signal, onEvent, hello: () => helloOf(tools, options.objective), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
+  const line = openLine({ source, signal, onEvent, hello: () => helloOf(tools), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
     tools.device = options.device || await deviceClass(tools, line);
     tools.targets = await findTargets(engine, pace, specs, ledger, options.specs);
@@ -138,9 +140,9 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   async function attempt(sent) {
     const { spec, candidate } = sent.header;
     try {
-      const verdict = await handle(tools, sent, story.rounds + 1);
-      if (verdict && verdict !== 'refused') faults = 0;
-      return verdict;
+      const found = await handle(tools, sent, story.rounds + 1);
+      if (found && found.verdict !== 'refused') faults = 0;
+      return found;
     } catch (error) {
       if (signal.aborted || codeOf(error) !== 'host' || ++faults >= MOST_FAULTS) throw error;
       onEvent({ type: 'fault', spec, candidate, why: String(error) });
@@ -166,18 +168,18 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
       if (held.filter(({ header }) => header.spec === spec).length < MOST_HELD) held.push(sent);
       continue;
     }
-    const verdict = await attempt(sent);
-    if (!verdict) continue;
+    const found = await attempt(sent);
+    if (!found) continue;
     story.rounds++;
-    if (!['same', 'slower'].includes(verdict) || story.rounds % KEEP_EVERY === 0) await save();
-    if (verdict === 'faster') await latency.look(story.rounds, false);
+    if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
+    if (found.swapped) await latency.look(story.rounds, false);
   }
   if (changed.size) await confirm(tools);
   if (story.rounds) await latency.look(story.rounds);
 }
 
 /** All that a source must know, at first and after it was lost. @type {Tune.HelloOf} */
-function helloOf({ engine: { info }, ledger, targets, device }, objective = 'latency') {
+function helloOf({ engine: { info }, objective, ledger, targets, device }) {
   const specs = [...targets.keys()];
   return {
     protocol: 1, bundle: bundleName(info.url), digest: info.digest, device, browser: browserFamily(),

@@ -37,7 +37,10 @@ export type Hello = {
   specs: number[]; shares: number[];
   tried: Record<string, number[]>;
 };
-export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number | null; gold?: { a: number; b: number } | null };
+/** By objective, what a kernel takes of that which it counts. */
+export type Needs = Record<string, number>;
+/** `needs`: of the default, null if that is not known. */
+export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number | null; needs?: Needs | null; gold?: { a: number; b: number } | null };
 export type Welcome = { compiler: string; kernels: Offer[] };
 /** A candidate: another schedule of the same kernel. */
 export type Header = {
@@ -45,7 +48,7 @@ export type Header = {
   tiles: number;
   /** By number of the plan, tiles per ticket. */
   grains: Record<string, number>;
-  scratch: number; bytes: number;
+  scratch: number; needs?: Needs | null; bytes: number;
 };
 /** Ratios are time of the kernel in use over time of the candidate. */
 export type Result = { spec: number; candidate: number; verdict: Verdict; ratio?: number; low?: number; high?: number };
@@ -66,6 +69,7 @@ export type Options = {
   specs?: number[];
   /** Whether the site takes part in the vote. */
   report?: boolean;
+  /** `latency`, `traffic` or `scratch` (docs/spaces.md). */
   objective?: string;
   /** Class of this device, if it is known. */
   device?: string;
@@ -164,8 +168,11 @@ export type Shake = (bytes: Uint8Array, buffer: Buffer, seed: number) => Promise
 export type Spread = (found: any, wanted: any) => Promise<number>;
 export type Difference = (found: any, wanted: any, most: number) => Promise<string>;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
+/** How much faster a candidate must be, and how many times as fast it counts as. */
+export type Bar = { margin: number; grant: number };
+export type BarOf = (objective: string, needs?: Needs | null, inUse?: Needs | null) => Bar;
 type Tried = {
-  spec: number; candidate: Kernel; incumbent: Kernel | null; margin: number;
+  spec: number; candidate: Kernel; incumbent: Kernel | null; bar: Bar;
   /** The candidate is the compiler's own: its results are right, those of the kernel in use are in question. */
   judge: boolean;
 };
@@ -185,7 +192,7 @@ export type Outcome = {
   /** Of the last comparison; `lost`: pairs that were interrupted, or timed by a clock that jumped. */
   parts?: number; pairs?: number; lost?: number;
   why?: string;
-  /** If it is faster, or the kernel in use is refuted. */
+  /** If it is to be adopted. */
   module?: WebAssembly.Module;
   /** What is wrong with the kernel in use, by the compiler's own. */
   refuted?: string;
@@ -237,11 +244,11 @@ export type Over = (times: number) => boolean;
 export type Sweep = (pair: (part: number, order: number) => Promise<Pair | null>, parts: number) => Promise<Judgement | null>;
 export type Compare = (pairs: Pairs, margin: number, over: Over) => Promise<Compared>;
 /** `overs`: of the first comparison and of both. */
-export type Contest = (pairs: Pairs, margin: number, overs: Over[]) => Promise<Compared & { verdict: Verdict }>;
+export type Contest = (pairs: Pairs, bar: Bar, overs: Over[]) => Promise<Compared & { verdict: Verdict; wins: boolean }>;
 export type RunnerOf = (known: Kernel | null) => Promise<Runner>;
-export type Found = Partial<Outcome> & { verdict: Verdict };
+export type Found = Partial<Outcome> & { verdict: Verdict; wins?: boolean };
 export type Question = (facts: Facts, runner: Runner, incumbent: Kernel | null) => Promise<{ wrong?: string; refuted?: string }>;
-export type Against = (runner: Runner, other: Runner, margin: number, overs: Over[]) => Promise<Found>;
+export type Against = (runner: Runner, other: Runner, bar: Bar, overs: Over[]) => Promise<Found>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
@@ -258,12 +265,14 @@ export type Classify = (table: DeviceClass[], facts: DeviceFacts, variant: strin
 
 export type Encode = (header: object, ...payloads: Uint8Array[]) => Bytes;
 export type Decode = (frame: ArrayBuffer) => { header: any; payload: Bytes };
-export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; ratio: number;
+export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; needs?: Needs | null; ratio: number;
   /** It won in another build: `ratio` says nothing. */
   moved?: boolean;
 };
 export type Record_ = {
   digest: string; variant: string; tool: string;
+  /** Of the session before: what was tried, it judged. */
+  objective: string;
   /** Class of the device as it was found out, and when. */
   device: string; deviceAt: number;
   /** By number of a kernel, what it computes and where (a digest). */
@@ -337,7 +346,7 @@ export interface Line {
 }
 export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
 
-export type OpenLedger = (record: Record_, digest: string) => Ledger;
+export type OpenLedger = (record: Record_, digest: string, objective: string) => Ledger;
 export interface Ledger {
   record: Record_;
   offers: Map<number, Offer>;
@@ -361,7 +370,7 @@ export interface Ledger {
 
 /** What the parts of a session share. */
 export type Tools = {
-  engine: Engine.Engine; pace: Pace; signal: AbortSignal; specs: OpenedSpecs; ledger: Ledger; trials: Trials; source: Source;
+  engine: Engine.Engine; objective: string; pace: Pace; signal: AbortSignal; specs: OpenedSpecs; ledger: Ledger; trials: Trials; source: Source;
   onEvent: (event: Event) => void;
   /** Its class. */
   device: string;
@@ -373,11 +382,11 @@ export type Changed = { before: Winner | undefined; better: boolean };
 /** What goes on when a page comes back: rounds, milliseconds of tuning, latencies, kernels that nobody confirmed yet. */
 export type Story = { rounds: number; spent: number; before: number | null; after: number | null; changed: Map<number, Changed> };
 /** `anew`: another tab may have found more. */
-type InSession = Omit<Options, 'signal' | 'onEvent' | 'budget' | 'absence'> & { onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
+type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | 'absence'> & { objective: string; onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
 export type WorkOn = (engine: Engine.Engine, pace: Pace, options: InSession) => Promise<Summary>;
 export type Rounds = (tools: Tools, line: Line, story: Story, options: Pick<Options, 'seconds' | 'rounds'> & { tell: (spec: number) => unknown; save: () => Promise<void> }) => Promise<void>;
-export type HelloOf = (tools: Tools, objective?: string) => Hello;
+export type HelloOf = (tools: Tools) => Hello;
 export type TakeOffers = (tools: Tools, reports: Reports, welcome: Welcome) => Promise<boolean>;
 export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
@@ -388,10 +397,10 @@ export type Profile = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, wh
 export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
 
 /** What became of a candidate; null if it was none to try. */
-export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<Verdict | null>;
-export type TryOne = (tools: Tools, sent: Sent, judge: boolean) => Promise<Outcome>;
+export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<{ verdict: Verdict; swapped: boolean } | null>;
+export type TryOne = (tools: Tools, sent: Sent, judge: boolean, bar: Bar) => Promise<Outcome>;
 export type NoteWinner = (tools: Tools, sent: Sent, found: { over: number; old: Winner | undefined; better: boolean; refuted: boolean }) => void;
-export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | undefined) => Promise<{ verdict: Verdict; better: boolean; before: number; after: number; why?: string }>;
+export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | undefined) => Promise<{ verdict: Verdict; stays: boolean; better: boolean; before: number; after: number; why?: string }>;
 export type PlanOf = Pick<Target, 'plan' | 'bucket'>;
 export type PlanTimes = (engine: Engine.Engine, pace: Pace, which: PlanOf, runs?: number) => Promise<number[]>;
 export type PlanTime = (...parts: Parameters<PlanTimes>) => Promise<number>;
