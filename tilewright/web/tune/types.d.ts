@@ -88,6 +88,8 @@ export type Event =
   }
   | {
     type: 'trial'; round: number; spec: number; candidate: number; mark: Mark; schedule: string; verdict: Verdict;
+    /** The kernel in use is wrong: of this trial nothing is sent, and nothing more of this kernel if it took that one's place. */
+    refuted: boolean;
     /** NaN where nothing was measured. */
     ratio: number; low: number; high: number;
     milliseconds: number;
