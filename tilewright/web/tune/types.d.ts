@@ -127,7 +127,8 @@ export type Merged = (manifest: Engine.Manifest, kernels: Engine.Kernel[], chang
 export type Drawn = (original: Uint32Array, plan: Engine.Plan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
 /** What is in use after the changes: kernels, and the machine for the page's own runs. */
 export type Swapped = (link: Engine.Link, manifest: Engine.Manifest, nearby: Engine.Nearby, kernels: Engine.Kernel[], changes: Engine.Change[]) => Promise<[Engine.Kernel[], Engine.Machine | null]>;
-export type HandOver = (pool: Engine.Pool, setup: Engine.Setup) => Promise<string[]>;
+export type HandOver = (pool: Engine.Pool, setup: Engine.Setup, back: Engine.Setup) => Promise<string[]>;
+export type Resume = (pool: Engine.Pool, words: Int32Array) => void;
 export type Exchange = (bundle: Engine.Loaded, pool: Engine.Pool, kernels: Engine.Kernel[]) => Promise<void>;
 
 // Trials.
