@@ -92,6 +92,8 @@ export type Event =
   }
   | {
     type: 'trial'; round: number; spec: number; candidate: number; mark: Mark; schedule: string; verdict: Verdict;
+    /** The kernel in use is wrong: of this trial nothing is sent, and nothing more of this kernel if it took that one's place. */
+    refuted: boolean;
     /** NaN where nothing was measured. */
     ratio: number; low: number; high: number;
     milliseconds: number;
@@ -129,7 +131,8 @@ export type Merged = (manifest: Engine.Manifest, kernels: Engine.Kernel[], chang
 export type Drawn = (original: Uint32Array, plan: Engine.Plan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
 /** What is in use after the changes: kernels, and the machine for the page's own runs. */
 export type Swapped = (link: Engine.Link, manifest: Engine.Manifest, nearby: Engine.Nearby, kernels: Engine.Kernel[], changes: Engine.Change[]) => Promise<[Engine.Kernel[], Engine.Machine | null]>;
-export type HandOver = (pool: Engine.Pool, setup: Engine.Setup) => Promise<string[]>;
+export type HandOver = (pool: Engine.Pool, setup: Engine.Setup, back: Engine.Setup) => Promise<string[]>;
+export type Resume = (pool: Engine.Pool, words: Int32Array) => void;
 export type Exchange = (bundle: Engine.Loaded, pool: Engine.Pool, kernels: Engine.Kernel[]) => Promise<void>;
 
 // Trials.
