@@ -106,6 +106,7 @@ def write_candidates(
             "format": FORMAT,
             "tool": TOOL,
             "bundle": bundle.pointer.manifest.digest,
+            "objective": objective,
             "classes": devices.table(),
             "spaces": spaces,
         }
@@ -131,19 +132,21 @@ Job = tuple[int, Kernel, Mapping[str, Data], tuple[int, ...], tuple[DeviceClass,
 def _candidates_of(job: Job) -> _Made:
     """Classes share most of their schedules: each is built once for each target.
 
-    One that cannot be made keeps its number, with null, and is not in the order of trial.
+    One that cannot be made, or that does not serve the objective, keeps its number, with null, and
+    is not in the order of trial.
     """
     spec, kernel, builds, plans, classes, objective = job
     known: dict[tuple[Schedule, str], Built | None] = {}
     listed = {}
     for device in classes:
         space = space_of(kernel, device, objective)
+        serving = {0, *space.trial}
         about: list[Data | None] = []
         for number, schedule in enumerate(space.schedules):
             key = (schedule, device.variant)
-            if key not in known:
+            if number in serving and key not in known:
                 known[key] = _built(kernel, schedule, device.variant)
-            built = known[key]
+            built = known[key] if number in serving else None
             about.append(None if built is None else described(space, number, built, kernel, plans))
         default = default_of(builds, device.variant, space)
         offered = ordered(spec, space, default)
