@@ -197,6 +197,33 @@ const SCENARIOS = {
     };
   }, url, inputs, times),
 
+  /** Loads while workers of the pool are dead before their first word; gives how long each was waited for, and which took part. */
+  stillborn: ({ page }, { url, inputs, deaths }) => page.evaluate(async (url, given, deaths) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { setTimeout: later } = globalThis;
+    /** @type {number[]} */
+    const waits = [];
+    globalThis.setTimeout = /** @type {any} */ ((/** @type {() => void} */ work, /** @type {number} */ wait, /** @type {any[]} */ ...given) => {
+      if (wait >= 10_000) waits.push(wait);
+      return later(work, wait / 20, ...given);
+    });
+    let left = deaths;
+    globalThis.Worker = class extends Worker {
+      constructor(/** @type {[any, any]} */ ...parts) {
+        super(...parts);
+        if (String(parts[0]).endsWith('serve.js') && left-- > 0) this.terminate();
+      }
+    };
+    const engine = await load(url, { threads: 3 });
+    const inputs = globalThis.spied.filled(given);
+    const tickets = () => [1, 2].map((worker) => Atomics.load(new Int32Array(engine.parts.memory.buffer), 512 + 16 * worker + 1));
+    for (let time = 0; time < 500 && !tickets().every(Boolean); time++) {
+      await engine.run(inputs);
+      await new Promise((resolve) => later(resolve, 10));
+    }
+    return { waits, tickets: tickets() };
+  }, url, inputs, deaths),
+
   /** One engine after the other, with another kernel; every second one dies.  The page keeps them all, as some pages do. */
   manyLoads: ({ page }, { url, input, change, times }) => page.evaluate(async (url, input, sent, times) => {
     const { load } = await import(new URL('/engine/engine.js', location.href).href);

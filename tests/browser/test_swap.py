@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tilewright.server.app import WEB
 
 from .bundles import BERT_LENGTHS, Array, Library
 from .conftest import Visit
@@ -170,6 +174,27 @@ def test_nobody_serves_with_an_older_table(visit: Visit, library: Library, how: 
     assert found["back"] == [0]
     if how == "deaf":
         assert found["idle"], "it cannot have had the kernels of now"
+
+
+def test_the_pool_serves_again_once_who_was_late_is_gone(
+    visit: Visit, library: Library, tmp_path: Path
+) -> None:
+    """Not only from the next swap on, and with the kernels of before."""
+    web = shutil.copytree(WEB, tmp_path / "web")
+    limits = {"engine/pool.js": ("10_000", "1000"), "tune/exchange.js": ("2000", "500")}
+    for name, (usual, short) in limits.items():
+        text = (web / name).read_text()
+        assert f"_LIMIT = {usual};" in text
+        (web / name).write_text(text.replace(f"_LIMIT = {usual};", f"_LIMIT = {short};"))
+    with serving({"busy": library.path("busy")}, web=web) as site:
+        page = visit(site.blank)
+        known = kernels(page, site, library, "busy")
+        changes = [known.marked(0, mark) for mark in (3.0, 5.0)]
+        found = page.do("swapBesideUndead", url=site.bundle("busy"), inputs=BUSY, changes=changes)
+    assert found["outcomes"] == ["done", "host"]
+    assert found["idle"]
+    assert found["back"]
+    assert {tuple(values) for values in found["values"]} == {(3,)}
 
 
 def test_swaps_while_runs_are_held_back(visit: Visit, library: Library) -> None:

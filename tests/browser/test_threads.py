@@ -73,6 +73,17 @@ def test_a_helper_that_dies_in_mid_run(visit: Visit, library: Library) -> None:
     assert found["workers"] == 3 + 3
 
 
+def test_helpers_that_die_before_their_first_word(visit: Visit, library: Library) -> None:
+    """Nobody hears of their end: they are replaced after a while, which grows on slow devices."""
+    with serving({"busy": library.path("busy")}) as site:
+        page = visit(site.blank)
+        found = page.do("stillborn", url=site.bundle("busy"), inputs=BUSY, deaths=3)
+    # both of the pool, their successors, and one more for the successor that was dead, too
+    assert sorted(found["waits"])[:4] == [10_000, 10_000, 20_000, 20_000]
+    assert 40_000 in found["waits"]
+    assert any(found["tickets"])
+
+
 @pytest.mark.parametrize("how", ["kill", "error", "dispose"])
 def test_the_end_is_told_once(visit: Visit, library: Library, how: str) -> None:
     """Whoever works beside the engine, as a tuner does, must learn that there is none any more."""

@@ -246,6 +246,55 @@ export const TUNING = {
     return { outcomes, values, idle, last, back: await run() };
   }, url, inputs, changes, how),
 
+  /**
+   * A swap while the last worker of the pool neither answers nor ends; later it ends after all.  Gives what became
+   * of the swap, values before and after, and whether all of the pool took part again.
+   */
+  swapBesideUndead: ({ page }, { url, inputs, changes }) => page.evaluate(async (url, given, sent) => {
+    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { tuning, spied } = globalThis;
+    const LAST = 2;
+    let undead = false;
+    /** @type {(() => void)[]} */
+    const ends = [];
+    // Stands between the engine's worker and the last one of the pool.
+    globalThis.Worker = class extends Worker {
+      terminate() {
+        if (undead) ends.push(() => super.terminate());
+        else super.terminate();
+      }
+
+      postMessage(/** @type {any} */ message, /** @type {any} */ transfer) {
+        if (message.number !== LAST) return super.postMessage(message, transfer);
+        const { port1, port2 } = new MessageChannel();
+        message.port.onmessage = ({ data }) => undead || port2.postMessage(data);
+        port2.onmessage = ({ data }) => message.port.postMessage(data);
+        return super.postMessage({ ...message, port: port1 }, [port1]);
+      }
+    };
+    const inputs = spied.filled(given);
+    const [first, second] = await Promise.all(sent.map((/** @type {any} */ change) => tuning.changeOf(change)));
+    const engine = await load(url, { threads: LAST + 1 });
+    const run = async () => [...new Set((await engine.run(inputs)).outputs.y.data)];
+    const tickets = () => [1, LAST].map((worker) => Atomics.load(new Int32Array(engine.parts.memory.buffer), 512 + 16 * worker + 1));
+    const outcomes = [await spied.outcome(engine.swap([first]))];
+    const values = [await run()];
+    undead = true;
+    outcomes.push(await spied.outcome(engine.swap([second])));
+    const alone = tickets();
+    values.push(await run());
+    const idle = tickets().every((count, at) => count === alone[at]);
+    undead = false;
+    ends.forEach((end) => end());
+    const before = tickets();
+    const back = () => tickets().every((count, at) => count !== before[at]);
+    for (let time = 0; time < 500 && !back(); time++) {
+      values.push(await run());
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    return { outcomes, values, idle, back: back() };
+  }, url, inputs, changes),
+
   /** Swaps while runs are held back, again and again; gives what came of it, and the values of the runs after each. */
   swapsWhileHeld: ({ page }, { url, inputs, changes }) => page.evaluate(async (url, given, sent) => {
     const { load } = await import(new URL('/engine/engine.js', location.href).href);

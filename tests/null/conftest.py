@@ -1,10 +1,11 @@
 """Databases for the tests of the store: each test runs on a SQLite file and on PostgreSQL.
 
-And a server that tunes without a store, for the tests of its socket.
+And a server that tunes without a store, for the tests of its socket; and the way to the benchmarks.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from helpers import postgres
 from tuning_site import app
 
 from tilewright.server import BackgroundServer
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +42,12 @@ def site() -> Iterator[str]:
     """URL of a server with the bundle `m`."""
     with BackgroundServer(app()) as server:
         yield server.url
+
+
+@pytest.fixture(scope="module")
+def benchmarks() -> Iterator[None]:
+    """Where the benchmarks find each other, as scripts and as a package."""
+    before = list(sys.path)
+    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+    yield
+    sys.path[:] = before

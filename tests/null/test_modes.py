@@ -11,7 +11,9 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -22,11 +24,13 @@ from test_cli_models import save_model
 from tilewright.base.errors import CompilerBug, HostError, UsageError
 from tilewright.benchkernel import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
+from tilewright.cli.workers import makers
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.server import create_app
 from tilewright.server.pyodide import FILES, core
 from tilewright.server.static import write_compiler, write_pages
+from tilewright.server.workers import Workers
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.wasm import TARGETS, WasmTarget
 from tilewright.tuning import client, source
@@ -36,6 +40,8 @@ from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink
 
 NARROW, WIDE = "wasm-x86-relaxed-32k", "wasm-x86-relaxed"
+#: Seconds of a call.
+LONG, SHORT = 60.0, 1.0
 
 
 @pytest.fixture
@@ -105,6 +111,37 @@ def test_a_candidate_that_cannot_be_made_is_left_out(
     assert listed["order"] == [n for n in space.order if n != bad]
     assert [n for n, c in enumerate(listed["candidates"]) if c is None] == [bad]
     assert written.candidates == len(space.schedules) - 1
+    (lost,) = written.left_out
+    assert (lost.spec, lost.kernel, lost.variant) == (0, kernel.name, device.variant)
+    assert lost.schedule == str(space.schedules[bad])
+    assert "this one cannot be made" in lost.why
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]:
+    """Candidates whose compile does not end before the test."""
+    released = Event()
+    found: list[Schedule] = []
+
+    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+        if schedule in found:
+            released.wait(LONG)
+        return build(kernel, schedule, target)
+
+    monkeypatch.setattr("tilewright.tuning.folder.build", built)
+    yield found
+    released.set()
+
+
+def test_a_candidate_that_hangs_is_left_out(bundle: Bundle, hanging: list[Schedule]) -> None:
+    device = find(NARROW)
+    space = space_of(kernels_of(bundle)[0], device)
+    hanging += [space.schedules[n] for n in space.order[3:5]]
+    workers = Workers(makers(0).pool, 2, SHORT)
+    written = write_candidates(bundle, [device], call=workers.run)
+    assert {lost.schedule for lost in written.left_out} == set(map(str, hanging))
+    assert all("did not come to an end" in lost.why for lost in written.left_out)
+    assert written.candidates == len(space.schedules) - 2
 
 
 def test_equal_candidates_of_two_classes_are_one_file(bundle: Bundle) -> None:
@@ -117,7 +154,11 @@ def test_equal_candidates_of_two_classes_are_one_file(bundle: Bundle) -> None:
 def test_folder_has_the_same_bytes_again(bundle: Bundle) -> None:
     write_candidates(bundle, [find(NARROW)])
     before = files_below(bundle.folder)
-    write_candidates(bundle, [find(NARROW)], workers=2)
+    workers = Workers(makers(2).pool, 2, LONG)
+    try:
+        write_candidates(bundle, [find(NARROW)], call=workers.run)
+    finally:
+        workers.close()
     assert files_below(bundle.folder) == before
 
 
@@ -343,6 +384,33 @@ def test_build_static(tmp_path: Path, capsys: pytest.CaptureFixture[str], pyodid
     assert data["tuning_bytes"] == sum(map(len, files_below(folder / "tuning").values()))
     assert data["compiler_bytes"] == sum(map(len, files_below(folder / "compiler").values()))
     assert (folder / "index.html").is_file()
+    assert data["left_out"] == []
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_build_static_says_who_is_left_out(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    hanging: list[Schedule],
+    as_json: bool,
+) -> None:
+    """The bundle is whole without it: no error."""
+    model = save_model(tmp_path / "model.onnx")
+    options = [model, "-o", tmp_path / "b", "--buckets", "n=4"]
+    assert Called(capsys, "build", *options).code == 0
+    space = space_of(kernels_of(open_bundle(tmp_path / "b"))[0], find(NARROW))
+    hanging.append(space.schedules[space.order[0]])
+    monkeypatch.setattr("tilewright.cli.workers.makers", lambda _: makers(0))
+    monkeypatch.setattr("tilewright.server.workshop.MAKING", SHORT)
+    given = ["--static", "--classes", NARROW, *(["--json"] if as_json else [])]
+    called = Called(capsys, "build", *options, *given)
+    assert called.code == 0, called.err
+    if as_json:
+        assert {lost["schedule"] for lost in called.json["left_out"]} == {str(hanging[0])}
+    assert "left" in called.out
+    assert str(hanging[0]) in called.out
+    assert "did not come to an end" in called.out
 
 
 def test_build_static_for_an_objective(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,14 @@
-"""The benchmark beside the peers, without a browser and without their packages."""
+"""The benchmark beside the peers, without a browser and without their packages.
+
+What is written of its records: test_peers_reports.py.
+"""
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
+from importlib import import_module as module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,18 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _path() -> Any:
-    """Where the benchmarks find each other."""
-    before = list(sys.path)
-    sys.path[:0] = [str(ROOT), str(BENCHMARKS)]
-    yield
-    sys.path[:] = before
-
-
-def module(name: str) -> ModuleType:
-    return importlib.import_module(name)
+pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 def test_every_engine_has_its_adapter_title_and_pinned_package() -> None:
@@ -150,51 +141,6 @@ def test_rounds_go_on_without_an_engine_that_fails() -> None:
     assert lanes[0].row["gflops"] == 1.0
 
 
-def row(case: str, group: str, engine: str, milliseconds: float, **more: Any) -> dict[str, Any]:
-    times = [milliseconds * f for f in (0.9, 1.0, 1.1)]
-    return {
-        "case": case, "group": group, "run": "r1", "browser": "chromium", "engine": engine,
-        "threads": 1, "status": "ok", "why": "", "median_ms": milliseconds,
-        "fastest_ms": times[0], "p95_ms": times[2], "rounds": times, "n": 3, "flops": 10**9,
-        "bytes": 10**7, "gflops": 1e3 / milliseconds, "gflops_fastest": 1.1e3 / milliseconds,
-        "peak_gflops": 50.0, "stream_gbps": 10.0, **more,
-    }  # fmt: skip
-
-
-FIXTURE: dict[str, Any] = {
-    "rows": [
-        row("k0", "kernel", "tilewright", 25.0, inside_ms=22.0),
-        row("k0", "kernel", "ort", 50.0),
-        row("k0", "kernel", "litert", 40.0),
-        row("k1", "kernel", "tilewright", 25.0, inside_ms=22.0),
-        row("k1", "kernel", "ort", 200.0, run="r0"),
-        row("m", "model", "tilewright", 100.0, wasm_bytes=5e6, load_cold_ms=300.0),
-        row("m", "model", "ort", 200.0, wasm_bytes=2e7, load_cold_ms=900.0),
-        row("m", "model", "jax", 1.0) | {"status": "failed", "why": "no such operator in m"},
-    ]
-}
-
-
-def test_report_of_a_small_record() -> None:
-    report = module("report_peers")
-    summary = report.summary(FIXTURE)
-    kernels, models = summary.splitlines()[2:]
-    # k1 of onnxruntime-web is from another run, so no ratio is taken
-    assert "| 2.00× (1) | 1.60× (1) |" in kernels
-    assert kernels.endswith("| 1.60× (1) | 1.60× |")
-    assert models.endswith("| 2.00× (1) | 2.00× |")
-    details = report.details(FIXTURE)
-    assert "2.00× (2.00–2.00)" in details
-    assert "no such operator in …" in details
-    assert "91 %" in details  # 22 ms inside: 45.5 of 50 GFLOP/s
-
-
-def test_charts_of_a_small_record() -> None:
-    found = dict(module("report_peers").charts(FIXTURE))
-    assert list(found) == ["peers-kernel-1.svg", "peers-model-1.svg", "peers-roofline-1.svg"]
-    assert all(text.startswith("<svg") and "nan" not in text for text in found.values())
-
-
 def test_partial_runs_merge_case_by_case(tmp_path: Path, monkeypatch: Any) -> None:
     common = module("benchmarks.common")
     monkeypatch.setattr(common, "RESULTS", tmp_path)
@@ -244,79 +190,6 @@ def test_fixed_sizes_leave_the_answer_alone(name: str, tmp_path: Path) -> None:
         for path in (source, target)
     )
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-
-
-def targets(**rows: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The cells of each line by its name."""
-    records = {name: {"rows": found} for name, found in rows.items()}
-    lines = module("report_targets").targets(records).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {name: found for name, *found in cells}
-
-
-def test_targets_of_a_small_record() -> None:
-    kernels = [{"kernel": f"K{i}", "host": "chromium", "share_of_peak_quiet": s}
-               for i, s in enumerate((0.95, 0.93, 0.85, 0.75))]  # fmt: skip
-    steps = [{"subject": name, "host": "chromium", "threads": 2, "speedup_median": faster}
-             for name, faster in (("K0", 1.95), ("K1", 1.5))]  # fmt: skip
-    found = targets(kernels=kernels, threads=steps, peers=FIXTURE["rows"])
-    assert found["what"] == ["must be", "chromium, 1", "chromium, 2"]
-    assert found["K0, K1: share of the peak, the lesser"] == ["≥ 0.92", "0.93 (2)", "–"]
-    assert found["K2, K3: share of the peak, the lesser"] == ["≥ 0.8", "**0.75** (2)", "–"]
-    assert found["K0, K1: threads over one"] == ["≥ 1.9", "–", "**1.50** (2)"]
-    assert found["models over onnxruntime-web, the least"] == ["≥ 1.5", "2.00", "–"]
-    assert found["memory beside onnxruntime-web, mean"] == ["≤ 0.5", "0.25", "–"]
-
-
-def test_targets_have_every_browser_and_no_figure_of_half_the_subjects() -> None:
-    kernels = [{"kernel": k, "host": "firefox", "share_of_peak_quiet": 0.95}
-               for k in ("K0", "K2", "K3")]  # fmt: skip
-    steps = [{"subject": "K0", "host": "chromium", "threads": 2, "speedup_median": 2.0}]
-    found = targets(kernels=kernels, threads=steps, peers=FIXTURE["rows"])
-    assert found["what"] == ["must be", "chromium, 1", "chromium, 2", "firefox, 1"]
-    assert found["K0, K1: share of the peak, the lesser"][-1] == "–"
-    assert found["K2, K3: share of the peak, the lesser"][-1] == "0.95 (2)"
-    assert found["K0, K1: threads over one"][2] == "–"
-    assert found["K0 to K3 over LiteRT.js, the least"][1] == "–"
-
-
-def test_targets_count_what_failed_for_us_alone() -> None:
-    failed = {"status": "failed", "why": "wrong"}
-    ours = row("a", "model", "tilewright", 10.0, wasm_bytes=1e6, load_warm_ms=1.0)
-    theirs = row("a", "model", "ort", 30.0, wasm_bytes=4e6, load_warm_ms=4.0)
-    rows = [ours, theirs, ours | {"case": "b"} | failed, theirs | {"case": "b"}]
-    rows += [ours | {"case": "c"}, theirs | {"case": "c"} | failed]  # nothing to compare with
-    found = targets(peers=rows)
-    assert found["models over onnxruntime-web, mean"][1] == "**0.00** (2)"
-    assert found["models over the best peer, mean"][1] == "**0.00** (2)"
-    assert found["memory beside onnxruntime-web, mean"][1] == "**inf** (2)"
-    assert found["warm load beside onnxruntime-web, the most"][1] == "**inf** (2)"
-    unknown = [*rows[:3], rows[3] | {"run": "r2"}]
-    for name, cells in targets(peers=unknown).items():
-        if "onnxruntime-web" in name or "best peer" in name:
-            assert cells[1] == "–", name
-
-
-def test_targets_compare_rows_of_one_run() -> None:
-    names = ("int8 MobileNetV2 over our f32", "int8 MobileNetV2 over onnxruntime-web's")
-    ours = row("mobilenet_v2_int8", "model", "tilewright", 10.0, wasm_bytes=1e6)
-    theirs = row("mobilenet_v2_int8", "model", "ort", 30.0, wasm_bytes=4e6)
-    floats = row("mobilenet_v2", "model", "tilewright", 20.0)
-    assert [targets(peers=[ours, theirs, floats])[name][1] for name in names] == ["2.00", "3.00"]
-    found = targets(peers=[ours | {"run": "r2"}, theirs, floats])
-    assert [found[name][1] for name in names] == ["–", "–"]
-    assert found["memory beside onnxruntime-web, mean"][1] == "–"
-
-
-def test_targets_of_steps_are_medians() -> None:
-    facts = {"host": "chromium", "threads": 2, "speedup_median": 1.0, "steps": 100}
-    times = {"median_ms": 0.1, "fastest_ms": 0.05, "step_us": 0.5, "gflops": 80.0}
-    names = ("matmul 48x64x64", "empty steps, shared")
-    found = targets(threads=[{"subject": name, **facts, **times} for name in names])
-    assert found["an empty step, µs"] == ["≤ 0.6", "**1.00**"]
-    assert found["an empty step, µs, fastest run"] == ["", "0.50"]
-    assert found["100 products of 48x64x64, GFLOP/s, two threads"] == ["≥ 65", "**40.00**"]
-    assert found["100 products of 48x64x64, GFLOP/s, fastest run"] == ["", "80.00"]
 
 
 # ---- files and loading ---------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -20,17 +19,9 @@ from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 from tilewright.tuning.primitives import untuned
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DEVICE = find("wasm-x86-relaxed")
 
-
-@pytest.fixture(autouse=True)
-def _path() -> Any:
-    """Where the benchmarks find each other."""
-    before = list(sys.path)
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path[:] = before
+pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture

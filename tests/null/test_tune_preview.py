@@ -178,6 +178,22 @@ def test_beside_another_default_the_compilers_own_is_named(
     assert own not in votes[0]
 
 
+def test_nothing_is_sent_of_a_kernel_that_was_refuted(tmp_path: Path, capsys: Capsys) -> None:
+    """As web/tune/candidate.js: the bundle's own was wrong, so no ratio to it counts."""
+    wrong = {"refuted": True, "why": "the kernel in use is wrong"}
+    run = written(
+        tmp_path,
+        trial(0, 3, 0.9),
+        trial(2, 4, 0.9),
+        trial(2, 0, 1.0, "faster") | wrong,
+        change("swap", 2, 0, 1.0),
+        trial(0, 5, None, "refused") | wrong,
+    )
+    data = shown(capsys, "--bundle", bundle(), "--run", run)
+    assert [(r["spec"], r["candidate"]) for r in of("result", data)] == [(0, 3), (2, 4)]
+    assert [report["spec"] for report in of("report", data)] == [0]
+
+
 RUN = f'{{"host": "firefox", "class": "{DEVICE}", '
 
 

@@ -166,6 +166,20 @@ def test_winners_stay_where_nothing_can_be_kept(full: bool) -> None:
     assert (found["winner"], found["tried"]) == (1, [1])
 
 
+def test_where_there_is_no_storage_nothing_fails() -> None:
+    """As on pages without https: `caches` is no name there."""
+    script = """
+    delete globalThis.caches;
+    await session();
+    const kept = (await state()).winner;
+    await restore(engine, true);
+    await forget(engine);
+    await out({ kept });
+    """
+    found = page(script, 1)
+    assert (found["kept"], found["winner"], found["tried"]) == (1, 0, [])
+
+
 @pytest.mark.parametrize("code", ["host", "input"])
 def test_what_is_in_use_stays_known_when_others_cannot_come(code: str) -> None:
     """As if another tab had found candidate 5."""
@@ -199,3 +213,28 @@ def test_a_class_is_kept_for_a_month_but_not_if_it_was_given() -> None:
     assert (found["first"], found["second"]) == ("given", "class")
     # and for a month it is not asked for again
     assert (found["asked"], found["code"]) == (["asked"], "unsupported-host")
+
+
+PREVIEW = """
+const { bestOf, TuningLog } = await import('TUNE/../page/tuning_log.js');
+if (given.unfit) acts.swap = () => { throw new EngineError('input', 'it does not fit', 'hint'); };
+await session({ report: true });
+const seen = new TuningLog();
+events.forEach((event) => seen.take(event));
+const shown = [...seen.slots.values()].map(bestOf).filter((top) => top.length);
+await out({ shown: shown.map((top) => top.map(({ candidate }) => candidate)), told: events });
+"""
+
+
+@pytest.mark.parametrize("unfit", [False, True])
+@pytest.mark.parametrize("refuted", ["", "its tile 3 is wrong"])
+def test_the_page_shows_what_is_sent(refuted: str, unfit: bool) -> None:
+    """Of a kernel whose default is wrong nothing is; the event says which trial found that out."""
+    found = page(PREVIEW, 0, 3, default=5, refuted=refuted, unfit=unfit)
+    assert found["shown"] == found["reports"]
+    trials = [event for event in found["told"] if event["type"] == "trial"]
+    sent = [trial["candidate"] for trial in trials if not trial["refuted"]]
+    assert [result["candidate"] for result in found["results"]] == sent
+    assert trials[0]["refuted"] == bool(refuted)
+    if refuted and not unfit:
+        assert (found["reports"], found["results"], len(trials)) == ([], [], 1)

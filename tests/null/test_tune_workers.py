@@ -77,6 +77,24 @@ async def gone(process: int) -> None:
             await asyncio.sleep(0.01)
 
 
+def test_a_process_whose_call_is_cancelled_is_killed() -> None:
+    """Else the program would wait for it at its end, and whoever comes next at once."""
+    workers = Workers(makers(1).pool, 1, LONG)
+
+    async def work() -> None:
+        first = await workers.run(os.getpid)
+        hangs = asyncio.ensure_future(workers.run(time.sleep, 3600))
+        await asyncio.sleep(0)
+        hangs.cancel()
+        await asyncio.wait([hangs])
+        assert hangs.cancelled()
+        await gone(first)
+        assert await workers.run(os.getpid) != first
+        workers.close()
+
+    in_loop(work)
+
+
 def test_others_go_on_beside_one_that_hangs_and_behind_it() -> None:
     released = Event()
     workers = Workers(makers(0).pool, 2, SHORT)

@@ -92,7 +92,8 @@ globalThis.Worker = class {
       return;
     }
     const verdict = { verdict: 'faster', ratio: 1.5, low: 1.4, high: 1.6, milliseconds: given.milliseconds ?? 10, prepared: 0, resolution: 0, ...given.outcome };
-    const answer = { open: {}, l1: 32768, attempt: { module: new WebAssembly.Module(code), ...verdict } };
+    const refuted = params?.judge && given.refuted;
+    const answer = { open: {}, l1: 32768, attempt: { module: new WebAssembly.Module(code), ...verdict, ...(refuted && { refuted }) } };
     Promise.resolve(acts[kind]?.(params)).then(() => sleep(1)).then(() => {
       this.#held.push({ id, value: answer[kind] });
       this.#say();
@@ -107,7 +108,7 @@ const source = {
   classes: async () => [{ id: 'class', kind: 'wasm', vendor: '', architecture: '', features: [], least_l1: 0, variant: 'arm' }],
   async open({ tried }) {
     this.left = given.candidates.filter((candidate) => !tried[0].includes(candidate));
-    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: 0, needs: needsOf(0), gold: null }] };
+    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: given.default ?? 0, needs: needsOf(0), gold: null }] };
   },
   async next() {
     if (!this.left.length) return null;

@@ -261,11 +261,20 @@ def _readable(data: dict[str, object]) -> dict[str, object]:
                 shown[name] = ", ".join(ids)
             case "plans", list(plans):
                 shown[name] = ", ".join(_plan_words(p) for p in plans)
+            case "left_out", list(lost):
+                shown |= {f"left out {n}": _lost_words(one) for n, one in enumerate(lost, 1)}
             case _, int(count) if name.endswith("bytes"):
                 shown[name.removesuffix("_bytes")] = size(count)
             case _:
                 shown[name] = value
     return shown
+
+
+def _lost_words(lost: dict[str, object]) -> str:
+    return (
+        f"kernel {lost['spec']} ({lost['kernel']}) under {lost['schedule']} for {lost['variant']}: "
+        f"{lost['why']}"
+    )
 
 
 def _plan_words(plan: dict[str, object]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from tilewright.cli.options import check_objective
 if TYPE_CHECKING:
     from tilewright.kernel.space import Objective
     from tilewright.targets.classes import DeviceClass
+    from tilewright.tuning.folder import Written
 
 Report = Callable[[str, int, int], None]
 
@@ -36,22 +37,35 @@ class Publication:
         if not self.classes and self.core is None:
             return {}
         from tilewright.server.static import write_compiler, write_pages
-        from tilewright.tuning.folder import write_candidates
 
         found: dict[str, object] = {"pages_bytes": write_pages(bundle.folder)}
         if self.classes:
-            workers = os.cpu_count() or 1
-            made = write_candidates(bundle, self.classes, self.objective, report, workers)
+            made = self._candidates(bundle, report)
             found |= {
                 "classes": list(made.classes),
                 "objective": self.objective,
                 "candidates": made.candidates,
                 "candidate_modules": made.modules,
                 "tuning_bytes": made.bytes,
+                "left_out": [asdict(one) for one in made.left_out],
             }
         if self.core is not None:
             found["compiler_bytes"] = write_compiler(bundle.folder, self.core)
         return found
+
+    def _candidates(self, bundle: Bundle, report: Report) -> Written:
+        """Made by all cores, each within the time that a server has for one."""
+        from tilewright.cli.workers import makers
+        from tilewright.server.workers import Workers
+        from tilewright.server.workshop import MAKING
+        from tilewright.tuning.folder import write_candidates
+
+        count = os.cpu_count() or 1
+        workers = Workers(makers(count).pool, count, MAKING)
+        try:
+            return write_candidates(bundle, self.classes, self.objective, report, workers.run)
+        finally:
+            workers.close()
 
 
 def publication(

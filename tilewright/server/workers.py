@@ -68,6 +68,9 @@ class Workers:
                 log.warning("%s", error)
                 kept = None
                 raise
+            except asyncio.CancelledError:
+                kept = None
+                raise
             finally:
                 if self._closed and kept:
                     kept.shutdown(wait=False)
@@ -75,12 +78,16 @@ class Workers:
                 self._idle.put_nowait(kept)
         if self._closed:
             raise TilewrightError("The server ends", hint="Connect again")
-        raise WorkersDied("The compile workers die", hint="See the server's log") from broken
+        raise WorkersDied("The compile workers die", hint="See the log") from broken
 
     async def _call(self, worker: Executor, function: Callable[..., T], *given: object) -> T:
         work = asyncio.get_running_loop().run_in_executor(worker, function, *given)
         try:
             return await asyncio.wait_for(work, self._seconds)
+        except asyncio.CancelledError:
+            # nobody waits for it any more, and the process shall end even if this hangs
+            _end(worker)
+            raise
         except TimeoutError as error:
             if work.done() and not work.cancelled():
                 raise  # the function's own

@@ -1,18 +1,17 @@
 """Every candidate of a bundle in a folder: for pages that tune without any server.
 
-Input: a bundle and device classes.  Output: `tuning/` beside the bundle's files, as docs/modes.md
-describes it: modules by their digest, one list per class, and the index.  A reader never sees a
-half-written one.  Equal input gives equal bytes.
+Input: a bundle, device classes, and where the compiler's functions are called.  Output: `tuning/`
+beside the bundle's files, as docs/modes.md describes it: modules by their digest, one list per
+class, and the index; and who was left out.  A reader never sees a half-written one.  Equal input
+gives equal bytes.
 """
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright import TOOL
 from tilewright.base.errors import TilewrightError, UsageError
@@ -25,27 +24,45 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.wasm import TARGETS
-from tilewright.tuning.candidates import Built, build, space_of
+from tilewright.tuning.candidates import Built, Space, build, space_of
 from tilewright.tuning.offers import Data, default_of, described, ordered
 from tilewright.tuning.queue import opened
-
-log = logging.getLogger(__name__)
 
 FORMAT = 1
 FOLDER = "tuning"
 INDEX = "index.json"
 
 Progress = Callable[[str, int, int], None]
+#: Calls a function of the compiler: here, or in a worker that may give it up with a typed error.
+Call = Callable[..., Awaitable[Any]]
+
+
+async def here(function: Callable[..., Any], *given: object) -> Any:
+    """In this process, without any limit."""
+    return function(*given)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A schedule of a kernel (number, name) that could not be made for a variant, and why."""
+
+    spec: int
+    kernel: str
+    schedule: str
+    variant: str
+    why: str
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: candidates of all classes, modules that differ, bytes of all files."""
+    """What was written: candidates of all classes, modules that differ, bytes of all files; and
+    what is not among them."""
 
     classes: tuple[str, ...]
     candidates: int
     modules: int
     bytes: int
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def wanted(ids: Sequence[str]) -> tuple[DeviceClass, ...]:
@@ -67,11 +84,10 @@ def write_candidates(
     classes: Sequence[DeviceClass],
     objective: Objective = "latency",
     progress: Progress = lambda *_: None,
-    workers: int = 1,
+    call: Call = here,
 ) -> Written:
-    """Makes and writes them all, into the bundle's own folder.
-
-    Several workers are processes that make kernels side by side; the bytes are the same.
+    """Makes and writes them all, into the bundle's own folder; the bytes are the same wherever
+    they are made.  A candidate that cannot be made is left out; without a space there is an error.
     """
     folder = bundle.folder / FOLDER
     (folder / BLOBS).mkdir(parents=True, exist_ok=True)
@@ -90,13 +106,20 @@ def write_candidates(
         for spec, (kernel, entry) in enumerate(zip(found.kernels, found.entries, strict=True))
     ]
     listed: dict[str, list[Data]] = {device.id: [] for device in classes}
-    with _each(workers) as each:
-        for number, made in enumerate(each(_candidates_of, jobs)):
+    left_out: list[LeftOut] = []
+
+    async def make() -> None:
+        started = [asyncio.ensure_future(_candidates_of(job, call)) for job in jobs]
+        for number, coming in enumerate(started):
             progress("candidates", number, len(jobs))
+            made = await coming
             for module in made.modules:
                 put(module, "wasm")
             for id, about in made.listed.items():
                 listed[id].append(about)
+            left_out.extend(made.left_out)
+
+    asyncio.run(make())
     modules = len(files)
     spaces = {
         id: put(encode({"class": id, "kernels": kernels}), "json") for id, kernels in listed.items()
@@ -115,7 +138,8 @@ def write_candidates(
     sweep(folder, INDEX, set(files))
     tried = (c for kernels in listed.values() for k in kernels for c in k["candidates"])
     candidates = sum(c is not None for c in tried)
-    return Written(tuple(spaces), candidates, modules, sum(files.values()) + len(index))
+    size = sum(files.values()) + len(index)
+    return Written(tuple(spaces), candidates, modules, size, tuple(left_out))
 
 
 @dataclass(frozen=True)
@@ -124,51 +148,55 @@ class _Made:
 
     modules: tuple[bytes, ...]
     listed: dict[str, Data]
+    left_out: tuple[LeftOut, ...]
 
 
 Job = tuple[int, Kernel, Mapping[str, Data], tuple[int, ...], tuple[DeviceClass, ...], Objective]
 
 
-def _candidates_of(job: Job) -> _Made:
+async def _candidates_of(job: Job, call: Call) -> _Made:
     """Classes share most of their schedules: each is built once for each target.
 
     One that cannot be made, or that does not serve the objective, keeps its number, with null, and
     is not in the order of trial.
     """
     spec, kernel, builds, plans, classes, objective = job
-    known: dict[tuple[Schedule, str], Built | None] = {}
+    spaces: list[Space] = [await call(space_of, kernel, device, objective) for device in classes]
+    serving = [{0, *space.trial} for space in spaces]
+    keys = dict.fromkeys(
+        (space.schedules[number], space.device.variant)
+        for space, numbers in zip(spaces, serving, strict=True)
+        for number in sorted(numbers)
+    )
+    made = await asyncio.gather(*(_built(spec, kernel, *key, call) for key in keys))
+    known = dict(zip(keys, made, strict=True))
     listed = {}
-    for device in classes:
-        space = space_of(kernel, device, objective)
-        serving = {0, *space.trial}
+    for space, numbers in zip(spaces, serving, strict=True):
+        device = space.device
         about: list[Data | None] = []
         for number, schedule in enumerate(space.schedules):
-            key = (schedule, device.variant)
-            if number in serving and key not in known:
-                known[key] = _built(kernel, schedule, device.variant)
-            built = known[key] if number in serving else None
-            about.append(None if built is None else described(space, number, built, kernel, plans))
+            built = known[schedule, device.variant] if number in numbers else None
+            if isinstance(built, Built):
+                about.append(described(space, number, built, kernel, plans))
+            else:
+                about.append(None)
         default = default_of(builds, device.variant, space)
         offered = ordered(spec, space, default)
         offered["order"] = [n for n in offered["order"] if about[n] is not None]
         listed[device.id] = {**offered, "candidates": about}
-    return _Made(tuple(b.module for b in known.values() if b is not None), listed)
+    return _Made(
+        tuple(b.module for b in made if isinstance(b, Built)),
+        listed,
+        tuple(b for b in made if isinstance(b, LeftOut)),
+    )
 
 
-def _built(kernel: Kernel, schedule: Schedule, variant: str) -> Built | None:
-    """None for one that cannot be made: it is left out, as the server does."""
+async def _built(
+    spec: int, kernel: Kernel, schedule: Schedule, variant: str, call: Call
+) -> Built | LeftOut:
+    """As the server does, whatever it is that goes wrong with one."""
     try:
-        return build(kernel, schedule, TARGETS[variant])
+        built: Built = await call(build, kernel, schedule, TARGETS[variant])
     except TilewrightError as error:
-        log.warning("A candidate is left out: %s", error)
-        return None
-
-
-@contextmanager
-def _each(workers: int) -> Iterator[Callable[..., Iterable[_Made]]]:
-    """`map`, in this process or in several."""
-    if workers < 2:
-        yield map
-        return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield pool.map
+        return LeftOut(spec, kernel.name, str(schedule), variant, str(error))
+    return built

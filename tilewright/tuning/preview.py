@@ -99,7 +99,10 @@ class _Tuned(msgspec.Struct):
 
 
 class Trial(msgspec.Struct, tag_field="type", tag="trial"):
-    """A candidate that was tried; ratio: to the kernel that was in use then, if it was measured."""
+    """A candidate that was tried; ratio: to the kernel that was in use then, if it was measured.
+
+    refuted: the one in use was wrong, which nobody is told (web/tune/candidate.js).
+    """
 
     spec: int
     candidate: int
@@ -107,6 +110,7 @@ class Trial(msgspec.Struct, tag_field="type", tag="trial"):
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
+    refuted: bool = False
 
 
 class Swap(msgspec.Struct, tag_field="type", tag="swap"):
@@ -205,7 +209,11 @@ def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Prev
         device=device.id, browser=run.browser if run else BROWSER, variant=device.variant,
         specs=tuple(shares), shares=tuple(min(1.0, share) for share in shares.values()),
     )  # fmt: skip
-    results = [_result(event) for event in told if not isinstance(event, Swap)]
+    results = [
+        _result(event)
+        for event in told
+        if isinstance(event, Rollback) or (isinstance(event, Trial) and not event.refuted)
+    ]
     reports = [
         _report(spaces[spec], spec, ratios, own[spec])
         for spec, ratios in found.items()
@@ -273,6 +281,10 @@ def _ratios(told: Iterable[_Told], spaces: Mapping[int, Space]) -> dict[int, dic
             # nothing was faster than what came back (web/tune/ledger.js, humble)
             most = gain[event.spec] = gain[event.spec] * event.ratio
             found[event.spec] = {c: min(r, most) for c, r in found[event.spec].items()}
+        elif event.refuted:
+            # if it took the place of the wrong one, nothing that was measured against that counts
+            if event.verdict == "faster":
+                found[event.spec].clear()
         elif event.ratio:
             found[event.spec][event.candidate] = gain[event.spec] * event.ratio
     return found

@@ -34,7 +34,7 @@ function parse(bytes, place, kinds) {
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
-    throw new EngineError('bundle-corrupt', `${place} is no JSON: ${error instanceof Error ? error.message : error}`,
+    throw new EngineError('bundle-corrupt', `${place} is no JSON: ${error}`,
       'Check that the URL names a bundle and that the server does not answer with a page', { path: place });
   }
   // The version first: nothing else of another version may be relied on.

@@ -18,7 +18,7 @@ const OPTIONAL = /** @type {const} */ (['relaxed_simd', 'dot_u8']);
 function moduleOf(result, expression) {
   const body = [0, ...expression, 0x0b];
   return new Uint8Array([
-    0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
+    0, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
     1, 6, 1, 0x60, 1, 0x7d, 1, result, // type: of an f32
     3, 2, 1, 0, // function
     7, 5, 1, 1, 0x66, 0, 0, // export
@@ -33,10 +33,7 @@ const validates = (expression) => WebAssembly.validate(moduleOf(V128, expression
 const result = (bytes, x) => /** @type {any} */ (new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports).f(x);
 
 /** x86 alone makes inf - inf a NaN with its sign bit set.  A parameter: no compiler may compute it. */
-function nanIsNegative() {
-  // local.get 0, local.get 0, f32.sub, i32.reinterpret_f32
-  return result(moduleOf(I32, [0x20, 0, 0x20, 0, 0x93, 0xbc]), Infinity) < 0;
-}
+const nanIsNegative = () => result(moduleOf(I32, [0x20, 0, 0x20, 0, 0x93, 0xbc]), Infinity) < 0; // f32.sub, i32.reinterpret_f32
 
 /** Is the second operand of the relaxed dot product unsigned?  1 * 255 + 1 * 255 says so. */
 function dotIsUnsigned() {

@@ -94,7 +94,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       let problem = '';
       // A wrong MIME type makes this fail; the verified bytes compile as well.
       const compiling = WebAssembly.compileStreaming(response.clone()).catch((error) => {
-        problem = String(error.message ?? error);
+        problem = String(error);
         return null;
       });
       const region = new Uint8Array(ref.bytes);

@@ -3,6 +3,7 @@
 
 import { leaveRun, makeMemory, PREEMPT, STALLED, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
+import { START_LIMIT, within } from './pool.js';
 
 /** @type {T.StartWorker} */
 function startWorker(file, fail) {
@@ -37,9 +38,9 @@ export function openLink(onProgress, threads) {
     if (end) return;
     end = reason;
     worker.terminate();
-    for (const helper of helpers.values()) helper.worker.terminate();
+    helpers.forEach((helper) => helper.worker.terminate());
     memory = null;
-    for (const { reject } of pending.values()) reject(reason);
+    pending.forEach(({ reject }) => reject(reason));
     pending.clear();
     link.onend();
   }
@@ -47,24 +48,25 @@ export function openLink(onProgress, threads) {
   /** @type {T.Fail} */
   const fail = (...parts) => close(new EngineError('host', ...parts));
 
-  /** @param {number} number */
-  function help(number) {
+  /** @type {T.Help} */
+  async function help(number, limit = START_LIMIT) {
     const helper = startWorker('./serve.js', fail);
     const { port1, port2 } = new MessageChannel();
-    helper.worker.addEventListener('message', () => navigator.locks.request(helper.lock, () => {
-      if (end || helpers.get(number) !== helper) return;
-      // If it was inside a run, that cannot be finished any more.
-      const control = words();
-      if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
-      replace(number);
-    }));
     helper.worker.postMessage({ port: port1, number }, [port1]);
     worker.postMessage({ helper: { port: port2, number } }, [port2]);
     helpers.set(number, helper);
+    // Dead before its first word, or slow: the next one gets longer.
+    const late = await within(limit, new Promise((resolve) => (helper.worker.onmessage = () => resolve(''))));
+    if (!late) await navigator.locks.request(helper.lock, () => {});
+    if (end || helpers.get(number) !== helper) return;
+    // If it was inside a run, that cannot be finished any more.
+    const control = words();
+    if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
+    replace(number, late ? 2 * limit : limit);
   }
 
-  /** Starts another when it is really gone: until then it may write. @param {number} number */
-  async function replace(number) {
+  /** Starts another when it is really gone: until then it may write. @type {T.Help} */
+  async function replace(number, limit) {
     const helper = helpers.get(number);
     if (!helper) return;
     helpers.delete(number);
@@ -72,7 +74,7 @@ export function openLink(onProgress, threads) {
     await navigator.locks.request(helper.lock, () => {});
     const control = words();
     if (control) Atomics.store(control, stepOf(number), 0);
-    if (!end) help(number);
+    if (!end) help(number, limit);
   }
 
   /** @param {T.Message} message */
@@ -110,11 +112,10 @@ export function openLink(onProgress, threads) {
 
     async request(kind, params) {
       if (end) throw end;
-      const id = next++;
-      return new Promise((resolve, reject) => {
-        pending.set(id, { resolve, reject });
-        worker.postMessage({ id, kind, params });
-      });
+      const answer = Promise.withResolvers();
+      pending.set(next, answer);
+      worker.postMessage({ id: next++, kind, params });
+      return answer.promise;
     },
 
     preempt(on) {

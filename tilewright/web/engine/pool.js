@@ -3,7 +3,7 @@
 
 import { ABORT, SLEEPERS, stepOf, wordsOf } from './driver.js';
 
-const START_LIMIT = 10_000;
+export const START_LIMIT = 10_000;
 
 export const LATE = 'it did not start in time';
 

@@ -33,7 +33,6 @@ export function checkInputs(infos, inputs) {
   Object.keys(inputs ?? {}).forEach((name) => requireKnown(name, infos, 'input'));
   /** @type {T.Sizes} */
   const sizes = {};
-  /** @type {T.Tensor[]} */
   const tensors = infos.map((info) => {
     const input = inputs?.[info.name];
     if (input === undefined || input === null) {
@@ -114,10 +113,8 @@ function checkShape(info, shape, elements, sizes) {
     if (typeof entry === 'number' ? size !== entry : !(Number.isInteger(size) && size >= 0)) throw fail('has the wrong size');
     if (typeof entry === 'number') return;
     if (size === 0) throw fail(`is empty in dimension ${entry}`);
-    if (sizes[entry] !== undefined && sizes[entry] !== size) {
-      throw fail(`disagrees with another input on dimension ${entry} (there ${sizes[entry]}, here ${size})`);
-    }
-    sizes[entry] = size;
+    const there = sizes[entry] ??= size;
+    if (there !== size) throw fail(`disagrees with another input on dimension ${entry} (there ${there}, here ${size})`);
   });
   if (elementsOf(shape) !== elements) throw fail('has the wrong size');
 }

@@ -424,6 +424,8 @@ export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; on
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
 export type RequireCount = (name: string, value: number, least: number, most?: number) => void;
 export type Within = (limit: number, ...promises: (Promise<string> | undefined)[]) => Promise<any>;
+/** `limit`: milliseconds until its first word. */
+export type Help = (number: number, limit?: number) => Promise<void>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
 export type MakeMachine = (plans: Plan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: Kernel[]) => Machine;
 /** Milliseconds of steps of a plan, by default of all. */

@@ -66,7 +66,7 @@ const HANDLERS = {
     }]));
   },
 
-  trial(log, { round, spec, verdict, candidate, ratio, mark, schedule }) {
+  trial(log, { round, spec, verdict, refuted, candidate, ratio, mark, schedule }) {
     log.round = Math.max(log.round, round);
     const slot = log.slots.get(spec);
     if (!slot) return;
@@ -74,7 +74,9 @@ const HANDLERS = {
     const outcome = OUTCOMES[verdict] ?? 'rejected';
     log.trials.push({ round, spec, outcome, milliseconds: projected(log, slot, outcome === 'rejected' ? 1 : ratio) });
     if (outcome === 'rejected') return;
-    if (ratio > 0) slot.found.set(candidate, ratio * gainOf(slot));
+    // Nothing that was measured against a wrong kernel is sent.
+    if (refuted) slot.found.clear();
+    else if (ratio > 0) slot.found.set(candidate, ratio * gainOf(slot));
     // A swap names the candidate alone; what it looks like was said here.
     slot.seen.set(candidate, { schedule, mark });
   },

@@ -38,7 +38,7 @@ export async function handle(tools, sent, round) {
   if (judge && RIGHT.includes(verdict)) ledger.agrees(spec);
   ledger.note(spec, candidate, verdict, over);
   if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
-  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio, low, high, milliseconds, why });
+  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, refuted: Boolean(refuted), ratio, low, high, milliseconds, why });
   if (!refuted) source.result({ spec, candidate, verdict, ...(RIGHT.includes(verdict) && bounded({ ratio, low, high })) });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
   if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });

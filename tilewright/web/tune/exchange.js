@@ -86,12 +86,17 @@ export function drawn(original, { steps }, plan, slots, kernels) {
   return words;
 }
 
+/** Hand-overs so far: who waits for the end of one knows whether another came meanwhile. */
+let turns = 0;
+
 /**
  * Has the pool take on a setup; gives what went wrong.  Nobody serves with an older table: helpers serve
  * again when all of them that may still be inside of `serve` have come out, or are gone.  Others join later.
+ * `back` is what they serve with if that lasts too long.
  * @type {Tune.HandOver}
  */
-async function handOver(pool, setup) {
+async function handOver(pool, setup, back) {
+  const turn = ++turns;
   const words = wordsOf(setup.memory);
   pool.stopped = true;
   Atomics.store(words, STOP, 1);
@@ -105,12 +110,25 @@ async function handOver(pool, setup) {
     const problem = await within(TAKE_LIMIT, answer.promise, gone.promise);
     return problem === LATE ? pool.replace(number) : problem;
   }));
-  // One that can neither answer nor be ended: the engine's worker goes on alone.
-  if (problems.includes(LATE)) return problems;
+  // One that can neither answer nor be ended: the engine's worker goes on alone until it is gone after all.
+  const late = serving.filter((_, at) => problems[at] === LATE).map(([, { gone }]) => gone.promise);
+  if (late.length) {
+    Promise.all(late).then(() => {
+      if (turn !== turns) return;
+      pool.give(back);
+      resume(pool, words);
+    });
+    return problems;
+  }
+  resume(pool, words);
+  return problems.filter(Boolean);
+}
+
+/** Nobody is inside of `serve`: who is able enters it, others do so once they are. @type {Tune.Resume} */
+function resume(pool, words) {
   pool.stopped = false;
   Atomics.store(words, STOP, 0);
   pool.helpers.forEach(pool.tell);
-  return problems.filter(Boolean);
 }
 
 /** @type {Tune.Exchange} */
@@ -121,9 +139,9 @@ export async function exchange(bundle, pool, kernels) {
   const images = bundle.images.map((words, plan) => drawn(words, plans[plan], plan, slots, kernels));
   const next = { ...setup, tuned: kernels };
   const driver = await instantiate(next, 0);
-  const problems = await handOver(pool, next);
+  const problems = await handOver(pool, next, setup);
   if (problems.length) {
-    if (!pool.stopped) await handOver(pool, setup);
+    if (!pool.stopped) await handOver(pool, setup, setup);
     throw new EngineError('host', `A worker of the pool did not take on the new kernels: ${problems[0]}`,
       'The kernels of before are in use; if it happens again, the device may lack memory', { threads, problems });
   }

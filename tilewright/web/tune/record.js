@@ -38,7 +38,7 @@ export async function recall(engine, anew = false) {
 
 /** Null if it does not fit. @param {T.Engine} engine */
 async function read(engine) {
-  const cache = await caches.open(CACHE);
+  const cache = await storage();
   const found = await cache.match(keyOf(engine));
   if (!found) return empty(engine);
   const { header, payload } = decode(await found.arrayBuffer());
@@ -86,7 +86,7 @@ export async function keep(engine, record) {
   try {
     const winners = record.winners.map(({ module, ...winner }) => ({ ...winner, bytes: module.length }));
     const frame = encode({ ...record, winners }, ...record.winners.map(({ module }) => module));
-    await (await caches.open(CACHE)).put(keyOf(engine), new Response(frame));
+    await (await storage()).put(keyOf(engine), new Response(frame));
     unkept.delete(engine);
   } catch {
     // Private mode, or no space left.
@@ -94,10 +94,13 @@ export async function keep(engine, record) {
   }
 }
 
+/** Fails where pages may keep nothing: without https the browser has no `caches`. */
+const storage = async () => caches.open(CACHE);
+
 /** Nothing is kept any more. @param {T.Engine} engine */
 export async function erase(engine) {
   known.delete(engine);
-  await caches.open(CACHE).then((cache) => cache.delete(keyOf(engine)), () => {});
+  await storage().then((cache) => cache.delete(keyOf(engine)), () => {});
 }
 
 /** What the engine is told of a winner. @type {Tune.ChangeOf} */

@@ -5,9 +5,12 @@ import { MOST_BYTES } from './specs.js';
 
 /** Kernels of less than this share of the time are left alone. */
 const LEAST_SHARE = 0.002;
-/** Profiles of each plan, and milliseconds after which one is enough.  Each is a job of its own, so that runs need not wait long. */
+/** Profiles of each plan, and milliseconds after which one is enough. */
 const PROFILES = 3;
 const LONG = 60;
+/** Steps of one job, so that runs need not wait long, and milliseconds after which a kernel that was seen is not timed again. */
+const PIECE = 8;
+const MUCH = 200;
 /** Operations or bytes of a millisecond, for steps that are too short for the clock. */
 const GUESS = 1e7;
 
@@ -28,7 +31,7 @@ export async function findTargets(engine, pace, specs, ledger, asked) {
   const targets = new Map();
   for (const plan of order) {
     const bucket = plans[plan].dims;
-    const steps = await profile(engine, pace, { plan, bucket });
+    const steps = await profile(engine, pace, specs, { plan, bucket });
     const total = steps.reduce((sum, { milliseconds }) => sum + milliseconds, 0);
     /** @type {Map<number, number>} */
     const shares = new Map();
@@ -39,7 +42,7 @@ export async function findTargets(engine, pace, specs, ledger, asked) {
       const step = steps.findIndex((found) => found.spec === spec);
       const { kernel, node, flops, milliseconds } = steps[step];
       targets.set(spec, {
-        spec, plan, bucket, step, kernel, node, flops, share: share / order.length,
+        spec, plan, bucket, step, kernel, node, flops, share: share / order.length, whole: total,
         milliseconds: milliseconds * ledger.gain(spec), alone: !specs.gathers(spec),
       });
     }
@@ -48,13 +51,30 @@ export async function findTargets(engine, pace, specs, ledger, asked) {
 }
 
 /** Steps of a plan with the shortest of some times; none if it may not run. @type {Tune.Profile} */
-async function profile(engine, pace, { plan, bucket }) {
-  /** @type {T.StepTime[][]} */
-  const seen = [];
-  for (let time = 0, from = pace.spent; time < PROFILES && (!time || pace.spent - from < LONG); time++) {
-    const found = await pace.job(async () => (mayRun(engine, plan) ? engine.profile({ bucket, runs: 1 }) : null));
-    if (!found) return [];
-    seen.push(found.steps);
+async function profile(engine, pace, specs, { plan, bucket }) {
+  const { steps } = engine.parts.manifest.plans[plan];
+  /** Of each step the shortest time, and of each kernel one. */
+  const times = new Float64Array(steps.length).fill(Infinity);
+  /** @type {Map<number, number>} */
+  const known = new Map();
+  const look = (/** @type {number[]} */ only) => pace.job(async () => {
+    if (!mayRun(engine, plan)) return false;
+    const { steps: found } = await engine.profile({ bucket, runs: 1, only });
+    for (const { step, spec, milliseconds } of found) known.set(spec, times[step] = Math.min(times[step], milliseconds));
+    return true;
+  });
+  /** Of a plan that takes very long only one step of each kernel; but what reads by index must have run with all before it. */
+  function fewer(/** @type {number[]} */ rest) {
+    const unseen = rest.filter((step) => !known.has(steps[step].spec));
+    return unseen.some((step) => specs.gathers(steps[step].spec)) ? rest : unseen;
   }
-  return seen[0].map((step, number) => ({ ...step, milliseconds: Math.min(...seen.map((steps) => steps[number].milliseconds)) || Math.max(step.flops, step.bytes) / GUESS }));
+  const from = pace.spent;
+  for (let time = 0; time < PROFILES && (!time || pace.spent - from < LONG); time++) {
+    for (let rest = [...steps.keys()]; rest.length; rest = rest.slice(PIECE)) {
+      if (pace.spent - from > MUCH) rest = fewer(rest);
+      if (rest.length && !await look(rest.slice(0, PIECE))) return [];
+    }
+  }
+  const timeOf = (/** @type {number} */ step) => (times[step] < Infinity ? times[step] : known.get(steps[step].spec)) || Math.max(steps[step].flops, steps[step].bytes) / GUESS;
+  return steps.map((step, number) => ({ ...step, step: number, milliseconds: timeOf(number) }));
 }

@@ -123,8 +123,8 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
 /** The loop itself: candidate after candidate, until none is left or the time is over. @type {Tune.Rounds} */
 async function rounds(tools, line, story, { seconds = Infinity, rounds: most = Infinity, tell, save }) {
   const { pace, ledger, targets, signal, onEvent, changed } = tools;
-  const [{ plan }] = targets.values();
-  const latency = openLatency({ ...tools, plan, story });
+  const [target] = targets.values();
+  const latency = openLatency({ ...tools, target, story });
   /** Candidates of kernels whose own is not judged yet. @type {Tune.Sent[]} */
   const held = [];
   let faults = 0;

@@ -94,6 +94,8 @@ export type Event =
   }
   | {
     type: 'trial'; round: number; spec: number; candidate: number; mark: Mark; schedule: string; verdict: Verdict;
+    /** The kernel in use is wrong: of this trial nothing is sent, and nothing more of this kernel if it took that one's place. */
+    refuted: boolean;
     /** NaN where nothing was measured. */
     ratio: number; low: number; high: number;
     milliseconds: number;
@@ -131,7 +133,8 @@ export type Merged = (manifest: Engine.Manifest, kernels: Engine.Kernel[], chang
 export type Drawn = (original: Uint32Array, plan: Engine.Plan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
 /** What is in use after the changes: kernels, and the machine for the page's own runs. */
 export type Swapped = (link: Engine.Link, manifest: Engine.Manifest, nearby: Engine.Nearby, kernels: Engine.Kernel[], changes: Engine.Change[]) => Promise<[Engine.Kernel[], Engine.Machine | null]>;
-export type HandOver = (pool: Engine.Pool, setup: Engine.Setup) => Promise<string[]>;
+export type HandOver = (pool: Engine.Pool, setup: Engine.Setup, back: Engine.Setup) => Promise<string[]>;
+export type Resume = (pool: Engine.Pool, words: Int32Array) => void;
 export type Exchange = (bundle: Engine.Loaded, pool: Engine.Pool, kernels: Engine.Kernel[]) => Promise<void>;
 
 // Trials.
@@ -304,8 +307,9 @@ export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
 /** A kernel that is worth tuning, and the step by which the engine times it. */
 export type Target = {
   spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number; share: number;
-  /** Of the bundle's own kernel. */
+  /** Of the bundle's own kernel, and of the plan when it was looked at. */
   milliseconds: number;
+  whole: number;
   /** Whether the step can run by itself, whatever lies in the arena. */
   alone: boolean;
 };
@@ -394,8 +398,8 @@ export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kerne
 export type SummaryOf = (story: Story, tools?: Tools) => Summary;
 export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, ledger: Ledger, asked?: number[]) => Promise<Map<number, Target>>;
 export type MayRun = (engine: Engine.Engine, plan: number) => boolean;
-export type Profile = (engine: Engine.Engine, pace: Pace, which: PlanOf) => Promise<Engine.StepTime[]>;
-export type OpenLatency = (parts: Tools & { plan: number; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
+export type Profile = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, which: PlanOf) => Promise<Engine.StepTime[]>;
+export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
 
 /** What became of a candidate; null if it was none to try. */
 export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<{ verdict: Verdict; swapped: boolean } | null>;

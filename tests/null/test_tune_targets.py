@@ -1,0 +1,67 @@
+"""What is worth tuning (web/tune/targets.js), from the profiles of an engine that is made up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from node import run
+
+SCRIPT = """
+import { findTargets } from 'TUNE/targets.js';
+
+const { kernels, milliseconds, gathers } = <plan>;
+const steps = kernels.map((spec) => ({ spec, kernel: `k${spec}`, node: '', flops: 1e6, bytes: 0 }));
+const ran = [];
+let spent = 0;
+const engine = {
+  parts: { lent: new Set(), manifest: { plans: [{ steps, dims: {} }] } },
+  async profile({ only }) {
+    const times = only.map((step) => milliseconds[step]);
+    spent += times.reduce((sum, time) => sum + time);
+    ran.push(...only);
+    return { steps: only.map((step, at) => ({ ...steps[step], step, milliseconds: times[at] })) };
+  },
+};
+const pace = { latest: -1, get spent() { return spent; }, job: (work) => work() };
+const specs = { bytesOf: () => 1, gathers: (spec) => gathers.includes(spec) };
+const found = await findTargets(engine, pace, specs, { gain: () => 1 });
+const told = [...found.values()].map(({ spec, share, milliseconds, whole }) => ({ spec, share, milliseconds, whole }));
+console.log(JSON.stringify({ ran, told }));
+"""  # noqa: E501
+
+
+def targets(
+    kernels: list[int], milliseconds: list[float], gathers: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    plan = {"kernels": kernels, "milliseconds": milliseconds, "gathers": gathers}
+    found = run(SCRIPT, plan=plan)
+    assert isinstance(found, dict)
+    return found
+
+
+LAYERS = 12
+#: Layers of three kernels each, then one that comes once.
+KERNELS = [0, 1, 2] * LAYERS + [3]
+
+
+def test_a_short_plan_is_looked_at_whole_and_more_than_once() -> None:
+    found = targets(KERNELS, [0.3, 0.1, 0.2] * LAYERS + [0.4])
+    assert found["ran"] == [*range(len(KERNELS))] * 3
+    assert [t["spec"] for t in found["told"]] == [0, 2, 1, 3]
+
+
+@pytest.mark.parametrize("gathers", [(), (0,), (3,)])
+def test_of_a_plan_that_takes_long_each_kernel_is_timed_once(gathers: tuple[int, ...]) -> None:
+    """Shares are as if all steps had run; what reads by index needs all that comes before it."""
+    found = targets(KERNELS, [60.0, 20.0, 40.0] * LAYERS + [80.0], gathers)
+    everything = [*range(len(KERNELS))]
+    assert found["ran"] == (everything if 3 in gathers else [*everything[:8], everything[-1]])
+    whole = LAYERS * 120 + 80
+    assert [(t["spec"], t["milliseconds"]) for t in found["told"]] == [
+        (0, 60), (2, 40), (1, 20), (3, 80),
+    ]  # fmt: skip
+    assert [t["share"] for t in found["told"]] == pytest.approx(
+        [LAYERS * 60 / whole, LAYERS * 40 / whole, LAYERS * 20 / whole, 80 / whole]
+    )
+    assert {t["whole"] for t in found["told"]} == {whole}
