@@ -138,17 +138,17 @@ const SCENARIOS = {
     throw new Error('the page goes on and on');
   },
 
-  /** Tunes a bundle over the server's socket until nothing is left. */
-  tuneByServer: ({ page }, { url }) => page.evaluate(async (url) => {
-    const [{ load }, { tune }, { socketSource }] = await Promise.all(['/engine/engine.js', '/tune/tuner.js', '/tune/socket.js']
-      .map((file) => import(new URL(file, location.href).href)));
+  /** Tunes a bundle over a server's socket until nothing is left; engine and tuner are below `base`. */
+  tuneByServer: ({ page }, { url, base = '/', socket = '/api/tune' }) => page.evaluate(async (url, base, socket) => {
+    const [{ load }, { tune }, { socketSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/socket.js']
+      .map((file) => import(new URL(base + file, location.href).href)));
     const engine = await load(url);
     /** @type {any[]} */
     const trials = [];
     const onEvent = (/** @type {any} */ event) => event.type === 'trial' && trials.push(event);
-    const summary = await tune(engine, { source: socketSource(), budget: 1, onEvent });
-    return { trials, summary };
-  }, url),
+    const summary = await tune(engine, { source: socketSource(socket), budget: 1, onEvent });
+    return { trials, summary, isolated: crossOriginIsolated };
+  }, url, base, socket),
 
   /** Kills the engine's worker while it works and others wait; then loads the bundle again. */
   killWorker: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {

@@ -27,6 +27,7 @@ from tilewright.server import BackgroundServer, create_app
 REPORTS = "/csp-reports"
 PATIENCE = 60.0
 STALL = 0.01
+NONE: Mapping[str, str] = {}
 
 
 class Watched:
@@ -129,16 +130,25 @@ class Site:
 
 
 class _Quiet(SimpleHTTPRequestHandler):
-    """Files of a folder, as `python -m http.server` gives them."""
+    """Files of a folder, as `python -m http.server` gives them, with these headers."""
+
+    def __init__(self, *given: Any, more: Mapping[str, str], **options: Any) -> None:
+        self._more = more  # the base class answers before its own __init__ returns
+        super().__init__(*given, **options)
+
+    def end_headers(self) -> None:
+        for name, value in self._more.items():
+            self.send_header(name, value)
+        super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
         """Nobody reads it."""
 
 
 @contextmanager
-def plain(folder: Path) -> Iterator[str]:
-    """Any server of static files: no headers of ours.  Gives its address."""
-    handler = partial(_Quiet, directory=folder)
+def plain(folder: Path, headers: Mapping[str, str] = NONE) -> Iterator[str]:
+    """Any server of static files: no headers of ours but these.  Gives its address."""
+    handler = partial(_Quiet, directory=folder, more=headers)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -1,7 +1,8 @@
 """Tuning without a server, in real browsers: candidates from a folder, and made in the page.
 
 Input: small bundles as `build --static --client` leaves them, on a server that knows only files.
-Output: the same modules, byte for byte, as the compiler makes here; faults give typed errors.
+Output: the same modules, byte for byte, as the compiler makes here; faults give typed errors.  What
+a page does with them: test_modes_pages.py.
 """
 
 from __future__ import annotations
@@ -13,18 +14,17 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 from tilewright.bundle import Bundle, open_bundle
-from tilewright.cli.workers import makers
-from tilewright.server import Tuning
 from tilewright.server.pyodide import core
 from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, kernels_of, space_of
-from tilewright.tuning.folder import wanted, write_candidates
+from tilewright.tuning.folder import write_candidates
 
 from .bundles import Library, edit_manifest, flip
 from .conftest import Visit
@@ -43,8 +43,13 @@ def published(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Pat
     write_pages(folder)
     write_candidates(open_bundle(folder), [find(WIDER)])
     write_compiler(folder, core())
-    (folder / "blank.html").write_text("<!doctype html><link rel=icon href=data:,>")
+    write_blank(folder)
     return folder
+
+
+def write_blank(folder: Path) -> None:
+    """A page that does nothing by itself."""
+    (folder / "blank.html").write_text("<!doctype html><link rel=icon href=data:,>")
 
 
 @pytest.fixture
@@ -188,6 +193,30 @@ def test_folder_that_is_broken(take: Take, site: tuple[Path, str], fault: str) -
     refused(take, "folder", site[0], FAULTS[fault])
 
 
+@pytest.mark.parametrize("objective", ["latency", "traffic"])
+def test_folder_for_another_objective(
+    take: Take, site: tuple[Path, str], library: Library, objective: str
+) -> None:
+    """One for latency has all candidates and serves every objective; another one says so."""
+    shutil.rmtree(site[0])
+    library.copied("staged", site[0])
+    write_pages(site[0])
+    write_blank(site[0])
+    bundle = open_bundle(site[0])
+    write_candidates(bundle, [find(WIDER)], objective)  # type: ignore[arg-type]
+    found = take("folder", hello=hello_of(bundle, objective="scratch"))
+    if objective == "latency":
+        order = space_of(kernels_of(bundle)[0], find(WIDER), "scratch").trial
+        assert [sent["candidate"] for sent in found["taken"]] == list(order)
+        return
+    error = found["error"]
+    assert (error["code"], error["facts"]["found"], error["facts"]["expected"]) == (
+        "input", "traffic", "scratch",
+    )  # fmt: skip
+    assert "--static" in error["hint"]
+    assert not found["taken"]
+
+
 def test_module_that_is_missing_or_damaged(take: Take, site: tuple[Path, str]) -> None:
     """In the middle: each says what it lacks, and the others still come."""
     folder = site[0]
@@ -236,6 +265,34 @@ def test_client_makes_every_kind_of_kernel(visit: Visit, library: Library) -> No
     assert len({sent["spec"] for sent in found["taken"]}) > 5
 
 
+def test_client_goes_on_after_a_candidate_that_cannot_be_made(
+    take: Take, site: tuple[Path, str]
+) -> None:
+    """As the other two modes do."""
+    bundle = open_bundle(site[0])
+    space = space_of(kernels_of(bundle)[0], find(DEVICE))
+    bad = space.order[2]
+    module = "tilewright/tuning/client.py"
+    faulty = f"""
+from tilewright.base.errors import CompilerBug
+build_any = build
+def build(kernel, schedule, target):
+    if str(schedule) == {str(space.schedules[bad])!r}:
+        raise CompilerBug("this one cannot be made")
+    return build_any(kernel, schedule, target)
+"""
+    archive = site[0] / "compiler" / "source.zip"
+    with ZipFile(archive) as old:
+        files = {name: old.read(name) for name in old.namelist()}
+    with ZipFile(archive, "w") as new:
+        for name, data in files.items():
+            new.writestr(name, data + faulty.encode() if name == module else data)
+    found = take("pyodide")
+    assert "error" not in found, found["error"]
+    check_same(found["taken"], expected(bundle, DEVICE))
+    assert [sent["candidate"] for sent in found["taken"]] == [n for n in space.order if n != bad]
+
+
 def drop(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / "compiler" / name).unlink()
 
@@ -266,78 +323,3 @@ def test_compiler_that_does_not_start(take: Take, site: tuple[Path, str], fault:
 def test_client_can_be_stopped(take: Take) -> None:
     """While Python starts."""
     assert take("pyodide", abort=50)["error"] == "AbortError"
-
-
-# ---- the same tuner, to the end, in each mode ----------------------------------------------------
-
-VERDICTS = {"faster", "same", "slower"}
-
-
-@pytest.fixture(scope="session")
-def whole(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `build --static --client` writes, of one kernel with few candidates."""
-    folder = library.copied("difference", tmp_path_factory.mktemp("whole") / "site")
-    write_pages(folder)
-    write_candidates(open_bundle(folder), wanted(()))
-    write_compiler(folder, core())
-    return folder
-
-
-def all_of(bundle: Bundle) -> set[tuple[int, int]]:
-    """Every candidate; this kernel has the same ones on every class."""
-    kernels = enumerate(kernels_of(bundle))
-    return {(spec, n) for spec, k in kernels for n in space_of(k, find(DEVICE)).order}
-
-
-@pytest.mark.parametrize("mode", ["static", "client"])
-def test_page_tunes_by_itself(visit: Visit, whole: Path, mode: str) -> None:
-    """From a server that knows nothing but files; its page is isolated all the same."""
-    with plain(whole) as url:
-        found = visit(f"{url}/?tune={mode}").do("staticPage")
-    known = all_of(open_bundle(whole))
-    assert found["state"] == f"done after {len(known)} trials"
-    assert found["isolated"]
-    assert {(int(spec), int(number)) for spec, number, *_ in found["trials"]} == known
-    assert {verdict for _, _, verdict, *_ in found["trials"]} <= VERDICTS
-
-
-def test_page_runs_a_model_of_tokens(visit: Visit, library: Library, tmp_path: Path) -> None:
-    """Integer inputs, buckets; nothing to tune was built."""
-    site = library.copied("bert", tmp_path / "site")
-    write_pages(site)
-    with plain(tmp_path) as url:
-        found = visit(f"{url}/site/?tune=none").do("staticPage")
-    assert found["state"].startswith("ready")
-    assert found["threads"] >= 1
-
-
-def test_page_says_what_is_wrong(visit: Visit, whole: Path, tmp_path: Path) -> None:
-    site = shutil.copytree(whole, tmp_path / "site")
-    remove_index(site)
-    with plain(site) as url:
-        found = visit(f"{url}/?tune=static").do("staticPage")
-    assert "index.json" in found["state"]
-    assert "--static" in found["state"] or "Check the URL" in found["state"]
-
-
-def test_a_folder_that_is_away_for_a_while(visit: Visit, whole: Path, tmp_path: Path) -> None:
-    """In mid-session: it is asked again, and every candidate is tried once."""
-    site = shutil.copytree(whole, tmp_path / "site")
-    (site / "blank.html").write_text("<!doctype html><link rel=icon href=data:,>")
-    with plain(site) as url:
-        found = visit(f"{url}/blank.html").do("tuneOffline", base=f"{url}/", failures=2)
-    trials = [(e["spec"], e["candidate"]) for e in found["events"] if e["type"] == "trial"]
-    assert set(trials) == all_of(open_bundle(whole))
-    assert len(trials) == len(set(trials)) == found["summary"]["rounds"]
-    kinds = [e["type"] for e in found["events"]]
-    assert kinds.count("lost") == kinds.count("resumed") >= 1
-    assert kinds[-1] == "end"
-
-
-def test_page_tunes_with_a_server(visit: Visit, library: Library) -> None:
-    bundle = open_bundle(library.path("difference"))
-    with serving({"m": bundle.folder}, tuning=Tuning(makers=makers(0))) as running:
-        found = visit(running.blank).do("tuneByServer", url=running.bundle("m"))
-    assert {(t["spec"], t["candidate"]) for t in found["trials"]} == all_of(bundle)
-    assert {t["verdict"] for t in found["trials"]} <= VERDICTS
-    assert found["summary"]["rounds"] == len(found["trials"])

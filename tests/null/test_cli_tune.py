@@ -54,7 +54,13 @@ def test_answer(capsys: Capture, bundle: Path) -> None:
     assert found["class"] == "wasm-x86-relaxed-32k"
     assert not found["cancelled"]
     assert [k["gain"] for k in found["kernels"]] == [1.25, 1.0]
-    assert found["asked"] == {"seconds": 2, "budget": 1, "report": False}
+    asked = {"seconds": 2, "budget": 1, "report": False, "objective": "latency"}
+    assert (found["asked"], found["objective"]) == (asked, "latency")
+
+
+def test_another_objective(capsys: Capture, bundle: Path) -> None:
+    found = tuned(capsys, bundle, "--objective", "scratch")
+    assert found["asked"]["objective"] == found["objective"] == "scratch"
 
 
 def test_table(capsys: Capture, bundle: Path) -> None:
@@ -113,6 +119,7 @@ def test_ctrl_c_gives_what_was_found(bundle: Path, tmp_path: Path) -> None:
     [
         (("--host", "wasmtime"), 2, "wasmtime is no browser"),
         (("--budget", "0"), 2, "--budget"),
+        (("--objective", "beauty"), 2, "latency, traffic, scratch"),
         (("--report", "missing/report.json"), 2, "There is no folder missing"),
         (("--save", "missing/winners.json"), 2, "There is no folder missing"),
     ],

@@ -33,8 +33,9 @@ from tilewright.server.static import write_compiler, write_pages
 from tilewright.server.workers import Workers
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.wasm import TARGETS, WasmTarget
-from tilewright.tuning import source
+from tilewright.tuning import client, source
 from tilewright.tuning.candidates import Built, build, kernels_of, space_of
+from tilewright.tuning.client import Session
 from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink
 
@@ -171,7 +172,7 @@ def test_what_no_class_needs_any_more_goes(bundle: Bundle) -> None:
 
 
 def test_relinked_bundle_starts_elsewhere(bundle: Bundle, tmp_path: Path) -> None:
-    """What it already has is its default, and is not tried."""
+    """What it already has is its default, and is judged by the compiler's own before all others."""
     device = find(NARROW)
     (kernel,) = kernels_of(bundle)
     space = space_of(kernel, device)
@@ -182,7 +183,24 @@ def test_relinked_bundle_starts_elsewhere(bundle: Bundle, tmp_path: Path) -> Non
     index = read_json(again.folder / "tuning" / "index.json")
     (listed,) = read_json(again.folder / "tuning" / index["spaces"][NARROW]["file"])["kernels"]
     assert listed["default"] == best
-    assert listed["order"] == [n for n in space.order if n != best]
+    assert listed["order"] == [0, *(n for n in space.order if n != best)]
+    (offer,) = Session(given(again)).offers([0])
+    assert offer.items() <= listed.items()
+
+
+def test_a_folder_for_another_objective_holds_what_serves_it(bundle: Bundle) -> None:
+    """And the compiler's own, in case it must judge; numbers stay."""
+    device = find("wasm")
+    everything = write_candidates(bundle, [device])
+    written = write_candidates(bundle, [device], "traffic")
+    index = read_json(bundle.folder / "tuning/index.json")
+    assert index["objective"] == "traffic"
+    (listed,) = read_json(bundle.folder / "tuning" / index["spaces"]["wasm"]["file"])["kernels"]
+    trial = space_of(kernels_of(bundle)[0], device, "traffic").trial
+    assert listed["order"] == list(trial)
+    made = [n for n, c in enumerate(listed["candidates"]) if c is not None]
+    assert made == sorted((0, *trial))
+    assert 1 < written.candidates == len(made) < everything.candidates == listed["count"]
 
 
 def test_wanted_classes() -> None:
@@ -217,17 +235,41 @@ def test_source_refuses_other_packages() -> None:
         source.source_zip(("tilewright.base.numpy_scalars",))
 
 
+def given(bundle: Bundle, **more: Any) -> dict[str, Any]:
+    """What a page tells its compiler."""
+    manifest = bundle.manifest
+    return {
+        "kernels": bundle.read(manifest.kernels).decode(),
+        "plans": [[s.spec for s in p.steps] for p in manifest.plans],
+        "device": NARROW,
+    } | more
+
+
+def test_the_page_leaves_out_what_cannot_be_made(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only that: it is told, and the next one comes."""
+
+    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+        if schedule == space.schedules[3]:
+            raise CompilerBug("this one cannot be made")
+        return build(kernel, schedule, target)
+
+    space = space_of(kernels_of(bundle)[0], find(NARROW))
+    monkeypatch.setattr("tilewright.tuning.client.build", built)
+    client.answer("open", json.dumps(given(bundle, specs=[0])))
+    assert client.answer("make", 0, 3) == ["", "null"]
+    assert "A candidate is left out: " in caplog.text
+    assert "this one cannot be made" in caplog.text
+    error, header, module = client.answer("make", 0, 4)
+    assert not error
+    assert json.loads(header)["digest"] == hashlib.sha256(module).hexdigest()  # type: ignore[arg-type]
+
+
 def test_source_alone_makes_the_same_candidates(bundle: Bundle, tmp_path: Path) -> None:
     """From the zip, in a Python that has nothing else installed."""
     unpacked = tmp_path / "source"
     zipfile.ZipFile(io.BytesIO(source.source_zip())).extractall(unpacked)
-    manifest = bundle.manifest
-    given = {
-        "kernels": bundle.read(manifest.kernels).decode(),
-        "plans": [[s.spec for s in p.steps] for p in manifest.plans],
-        "device": NARROW,
-        "specs": [0],
-    }
     code = """
 import hashlib, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -244,7 +286,7 @@ print(json.dumps({"offers": json.loads(offers), "made": made, "error": json.load
 """
     result = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(unpacked)],
-        input=json.dumps(given), capture_output=True, text=True, timeout=120,
+        input=json.dumps(given(bundle, specs=[0])), capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
@@ -288,14 +330,14 @@ def test_core_that_is_none(pyodide: Path) -> None:
 
 
 def test_server_gives_the_compiler(bundle: Bundle, pyodide: Path) -> None:
-    client = TestClient(create_app({"b": bundle.folder}, pyodide=pyodide))
-    answer = client.get("/compiler/source.zip")
+    page = TestClient(create_app({"b": bundle.folder}, pyodide=pyodide))
+    answer = page.get("/compiler/source.zip")
     assert answer.content == source.source_zip()
     assert answer.headers["content-type"] == "application/zip"
     assert answer.headers["cross-origin-embedder-policy"] == "require-corp"
-    assert client.get("/compiler/pyodide.asm.wasm").headers["content-type"] == "application/wasm"
-    assert client.get("/compiler/nothing").status_code == 404
-    assert client.get("/tune/folder.js").status_code == 200
+    assert page.get("/compiler/pyodide.asm.wasm").headers["content-type"] == "application/wasm"
+    assert page.get("/compiler/nothing").status_code == 404
+    assert page.get("/tune/folder.js").status_code == 200
     without = TestClient(create_app({"b": bundle.folder}))
     assert without.get("/compiler/source.zip").status_code == 404
 
@@ -336,7 +378,7 @@ def test_build_static(tmp_path: Path, capsys: pytest.CaptureFixture[str], pyodid
     called = Called(capsys, "build", model, "-o", tmp_path / "b", *options)
     assert called.code == 0, called.err
     data = called.json
-    assert data["classes"] == [NARROW]
+    assert (data["classes"], data["objective"]) == ([NARROW], "latency")
     assert data["candidates"] >= data["candidate_modules"] > 0
     folder = tmp_path / "b"
     assert data["tuning_bytes"] == sum(map(len, files_below(folder / "tuning").values()))
@@ -371,12 +413,24 @@ def test_build_static_says_who_is_left_out(
     assert "did not come to an end" in called.out
 
 
+def test_build_static_for_an_objective(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = save_model(tmp_path / "model.onnx")
+    options = ["--static", "--classes", NARROW, "--objective", "traffic", "--json"]
+    called = Called(capsys, "build", model, "-o", tmp_path / "b", "--buckets", "n=4", *options)
+    assert called.code == 0, called.err
+    assert called.json["objective"] == "traffic"
+    assert read_json(tmp_path / "b/tuning/index.json")["objective"] == "traffic"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--classes", "wasm"], "--static"),
         (["--pyodide", "x"], "--client"),
         (["--static", "--classes", "wasm-vax"], "wasm"),
+        (["--static", "--objective", "beauty"], "scratch"),
+        (["--objective", "traffic"], "--static"),
+        (["--objective", "traffic", "--client"], "?tune=client&objective=traffic"),
     ],
 )
 def test_build_refuses(

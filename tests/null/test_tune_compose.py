@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from node import run
 
 from tilewright.tuning import compose as composing
 from tilewright.tuning.compose import KNOWN_MOST, KNOWN_SHARE, Known, Pick, Subject, asks_gold
@@ -162,3 +165,50 @@ def test_what_others_found_must_serve_this_devices_objective() -> None:
     known = (Known(9, 2.0), Known(4, 1.5), Known(0, 1.0))
     one = subject(order=(0, 3, 4), default=7, known=known)
     assert [p.candidate for p in compose([one], 0)] == [0, 4, 3]
+
+
+ALONE = """
+const { inOrder } = await import('TUNE/order.js');
+const found = <asked>.map(([kernels, hello]) => inOrder(kernels, hello));
+const plain = found.map((all) => all.map(({ spec, candidate }) => [spec, candidate]));
+console.log(JSON.stringify(plain));
+"""
+
+
+def alone(rng: Random, shares: bool, defaults: tuple[int | None, ...]) -> list[Subject]:
+    """Kernels of which nobody reported; shares are of 1/1024, whose sums are exact."""
+    found = []
+    for number, spec in enumerate(rng.sample(range(20), rng.randrange(7))):
+        count, default = rng.randrange(1, 30), rng.choice(defaults)
+        order = tuple(c for c in rng.sample(range(1, count), count - 1) if c != default)
+        one = subject(
+            spec, share=rng.randrange(300) / 1024 if shares else 1 / (number + 1),
+            order=(0, *order), default=default,
+            tried=frozenset(rng.sample(range(count), rng.randrange(count))),
+        )  # fmt: skip
+        found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("defaults", [(0,), (0, 3, None)], ids=["built", "relinked"])
+@pytest.mark.parametrize("shares", [True, False])
+def test_who_has_no_server_tries_in_the_same_order(
+    shares: bool, defaults: tuple[int | None, ...]
+) -> None:
+    """web/tune/order.js: runs of four, and the compiler's own first where a bundle has another."""
+    rng = Random(f"{shares} {defaults}")
+    cases = [alone(rng, shares, defaults) for _ in range(30)]
+    assert sum(len(case) > 3 for case in cases) > 5
+    asked = [
+        (
+            [{"spec": s.spec, "order": s.order if s.default != 0 else s.order[1:]} for s in case],
+            {
+                "specs": [s.spec for s in case],
+                "shares": [s.share for s in case] if shares else [],
+                "tried": {s.spec: sorted(s.tried) for s in case},
+            },
+        )
+        for case in cases
+    ]
+    wanted = [[[p.spec, p.candidate] for p in compose(case, 0)] for case in cases]
+    assert run(ALONE, asked=asked) == wanted

@@ -64,6 +64,10 @@ def test_a_folder_has_the_order_of_every_objective() -> None:
     wanted = [list(space_of(kernel, X86, objective).trial) for objective in OBJECTIVES]
     assert len({tuple(order) for order in wanted}) == 3
     assert run(SERVING, objectives=OBJECTIVES, listed=listed) == wanted
+    # of a relinked bundle the compiler's own comes before all
+    relinked = listed | ordered(0, space, 3)
+    order = [[0, *(n for n in all_of if n != 3)] for all_of in wanted]
+    assert run(SERVING, objectives=OBJECTIVES, listed=relinked) == order
     # the compiler's own could not be made: of nobody is known that it needs less
     broken = listed | {"candidates": [None, *listed["candidates"][1:]]}
     assert run(SERVING, objectives=OBJECTIVES, listed=broken) == [wanted[0], [], []]

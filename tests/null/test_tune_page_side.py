@@ -192,6 +192,39 @@ def test_classes_of_a_server_that_is_not_there(answer: str, code: str) -> None:
     assert not code or (found["name"] == "EngineError" and found["hint"])
 
 
+ASKED = """
+globalThis.location = { href: 'https://a.example/some/page.html' };
+const asked = [];
+globalThis.fetch = async (url) => asked.push(String(url)) && new Response('[]');
+globalThis.WebSocket = class {
+  constructor(url) {
+    asked.push(String(url));
+    setImmediate(() => this.onclose());
+  }
+  close() {}
+};
+const { socketSource } = await import('TUNE/socket.js');
+const source = socketSource(...<given>);
+await source.classes();
+await source.open({ specs: [0] }).catch(() => {});
+console.log(JSON.stringify(asked));
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ([], "s://a.example/api/"),
+        (["/behind/a/proxy/api/tune"], "s://a.example/behind/a/proxy/api/"),
+        (["https://b.example/api/tune"], "s://b.example/api/"),
+        (["wss://b.example:444/api/tune"], "s://b.example:444/api/"),
+        (["ws://localhost:8000/api/tune"], "://localhost:8000/api/"),
+    ],
+)
+def test_classes_come_from_where_the_socket_is(given: list[str], place: str) -> None:
+    assert run(ASKED, given=given) == [f"http{place}classes", f"ws{place}tune"]
+
+
 REFUSED = """
 globalThis.location = { href: 'https://a.example/' };
 const { encode } = await import('TUNE/frames.js');

@@ -8,6 +8,7 @@ import time
 import pytest
 from cli_call import Called
 from starlette.datastructures import Headers
+from starlette.testclient import TestClient
 from tuning_client import Client, hello
 from tuning_site import app, bundle, digest, stats, until
 from websockets.exceptions import InvalidStatus
@@ -16,6 +17,7 @@ from tilewright.server import BackgroundServer
 from tilewright.server.proxies import Proxies
 from tilewright.server.session import Limits
 from tilewright.server.sources import Bucket, Buckets, Sources, network
+from tilewright.targets.classes import CLASSES
 
 
 @pytest.mark.parametrize(
@@ -101,6 +103,31 @@ def test_pages_of_other_sites(origin: str | None, allowed: bool) -> None:
         refused = contextlib.nullcontext() if allowed else pytest.raises(InvalidStatus, match="403")
         with refused, Client(server.url, sent) as client:
             client.start(hello("m", digest()))
+
+
+@pytest.mark.parametrize(
+    ("listed", "origin", "told"),
+    [
+        ("https://friend.example", "https://friend.example", "https://friend.example"),
+        ("https://friend.example", "https://x.example", None),
+        ("https://friend.example", None, None),
+        ("*", "https://x.example", "https://x.example"),
+        ("*", None, None),
+    ],
+)
+def test_pages_of_other_sites_may_read_the_classes(
+    listed: str, origin: str | None, told: str | None
+) -> None:
+    """Those that may connect, and nothing else of the server."""
+    client = TestClient(app(origins=frozenset({listed})))
+    headers = {"origin": origin} if origin else {}
+    answer = client.get("/api/classes", headers=headers)
+    assert answer.headers.get("access-control-allow-origin") == told
+    assert answer.headers["vary"] == "origin"
+    assert [row["id"] for row in answer.json()] == list(CLASSES)
+    for path in ("/api/stats", "/api/standing", "/api/bundles"):
+        others = client.get(path, headers=headers).headers
+        assert "access-control-allow-origin" not in others
 
 
 # ---- proxies -------------------------------------------------------------------------------------

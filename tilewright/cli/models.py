@@ -21,6 +21,7 @@ from tilewright.base.errors import InputError, UnsupportedOp, UsageError
 from tilewright.bundle import Bundle, is_bundle, open_bundle, write
 from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner
 from tilewright.cli.options import (
+    OBJECTIVES,
     Buckets,
     Client,
     Json,
@@ -58,13 +59,19 @@ def build(
         list[str] | None,
         typer.Option(help="With --static: a class of devices; repeatable. By default all."),
     ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help=f"With --static: what is tuned for, {', '.join(OBJECTIVES)}. By default latency."
+        ),
+    ] = None,
     client: Client = False,
     pyodide: Pyodide = None,
     as_json: Json = False,
 ) -> Answer:
     """Compile a model into a bundle."""
     check_target(target)
-    beside = publication(static, client, classes, pyodide)
+    beside = publication(static, client, classes, objective, pyodide)
     start = time.perf_counter()
     compiled = _compile(model, shape, bucket, as_json, assets=_assets(asset or ()))
     write(compiled.contents, output)

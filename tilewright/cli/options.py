@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import POINTER
+from tilewright.kernel.space import Objective
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
@@ -40,6 +41,7 @@ Pyodide = Annotated[
 ]
 Target = Annotated[str, typer.Option(help="What to compile for: wasm.")]
 TARGETS = ("wasm",)
+OBJECTIVES = get_args(Objective)
 
 
 def database_url(text: str) -> str:
@@ -50,6 +52,14 @@ def database_url(text: str) -> str:
 def check_target(target: str) -> None:
     if target not in TARGETS:
         raise UsageError(f"Unknown target: {target}", hint=f"Known are {', '.join(TARGETS)}")
+
+
+def check_objective(objective: str) -> Objective:
+    if objective not in OBJECTIVES:
+        raise UsageError(
+            f"Unknown objective: {objective}", hint=f"Known are {', '.join(OBJECTIVES)}"
+        )
+    return cast("Objective", objective)
 
 
 def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:

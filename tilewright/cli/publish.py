@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle
+from tilewright.cli.options import check_objective
 
 if TYPE_CHECKING:
+    from tilewright.kernel.space import Objective
     from tilewright.targets.classes import DeviceClass
     from tilewright.tuning.folder import Written
 
@@ -27,6 +29,7 @@ class Publication:
     """What to write; made before the model is compiled, so that a mistake costs no time."""
 
     classes: tuple[DeviceClass, ...]
+    objective: Objective
     core: Path | None
 
     def write(self, bundle: Bundle, report: Report) -> dict[str, object]:
@@ -37,9 +40,10 @@ class Publication:
 
         found: dict[str, object] = {"pages_bytes": write_pages(bundle.folder)}
         if self.classes:
-            made = _candidates(bundle, self.classes, report)
+            made = self._candidates(bundle, report)
             found |= {
                 "classes": list(made.classes),
+                "objective": self.objective,
                 "candidates": made.candidates,
                 "candidate_modules": made.modules,
                 "tuning_bytes": made.bytes,
@@ -49,31 +53,42 @@ class Publication:
             found["compiler_bytes"] = write_compiler(bundle.folder, self.core)
         return found
 
+    def _candidates(self, bundle: Bundle, report: Report) -> Written:
+        """Made by all cores, each within the time that a server has for one."""
+        from tilewright.cli.workers import makers
+        from tilewright.server.workers import Workers
+        from tilewright.server.workshop import MAKING
+        from tilewright.tuning.folder import write_candidates
 
-def _candidates(bundle: Bundle, classes: tuple[DeviceClass, ...], report: Report) -> Written:
-    """Made by all cores, each within the time that a server has for one."""
-    from tilewright.cli.workers import makers
-    from tilewright.server.workers import Workers
-    from tilewright.server.workshop import MAKING
-    from tilewright.tuning.folder import write_candidates
-
-    count = os.cpu_count() or 1
-    workers = Workers(makers(count).pool, count, MAKING)
-    try:
-        return write_candidates(bundle, classes, progress=report, call=workers.run)
-    finally:
-        workers.close()
+        count = os.cpu_count() or 1
+        workers = Workers(makers(count).pool, count, MAKING)
+        try:
+            return write_candidates(bundle, self.classes, self.objective, report, workers.run)
+        finally:
+            workers.close()
 
 
 def publication(
-    static: bool, client: bool, classes: list[str] | None, pyodide: Path | None
+    static: bool,
+    client: bool,
+    classes: list[str] | None,
+    objective: str | None,
+    pyodide: Path | None,
 ) -> Publication:
     """The options of `build`, checked."""
+    serves = check_objective(objective or "latency")
+    if objective and not static:
+        raise UsageError(
+            "--objective says what the candidates in a folder are made for",
+            hint="Add --static; a page that has the compiler names its own: "
+            f"?tune=client&objective={objective}",
+        )
     if classes and not static:
         raise UsageError("--classes says for whom candidates are made", hint="Add --static")
     from tilewright.tuning.folder import wanted
 
-    return Publication(wanted(classes or ()) if static else (), core_of(client, pyodide))
+    found = wanted(classes or ()) if static else ()
+    return Publication(found, serves, core_of(client, pyodide))
 
 
 def core_of(client: bool, pyodide: Path | None) -> Path | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -16,7 +16,7 @@ from rich.console import Group
 
 from tilewright.base.errors import InputError, UsageError
 from tilewright.bundle import is_bundle, open_bundle, write
-from tilewright.cli.options import Json, sizes
+from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
 from tilewright.cli.output import Answer, pairs, size, table
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.space import RELAXATION, Objective, Product, Tile, limits, lite, naive
@@ -53,7 +53,7 @@ def space(
         int | None, typer.Option(min=0, help="Which kernel of the bundle: its number.")
     ] = None,
     objective: Annotated[
-        str, typer.Option(help=f"Order of trial: {', '.join(get_args(Objective))}.")
+        str, typer.Option(help=f"Order of trial: {', '.join(OBJECTIVES)}.")
     ] = "latency",
     relaxation: Annotated[
         float, typer.Option(min=1.0, help="How much of a resource a lite tile may leave unused.")
@@ -77,9 +77,7 @@ def space(
         raise UsageError(
             "Whose space?", hint="tilewright space matmul 384x768x768 --device wasm-x86-relaxed"
         )
-    if objective not in get_args(Objective):
-        known = ", ".join(get_args(Objective))
-        raise UsageError(f"Unknown objective: {objective}", hint=f"Known are {known}")
+    serves = check_objective(objective)
     chosen, note = _device(device, fallback)
     if what in KNOWN:
         kernel = _product(what, size or "")
@@ -87,7 +85,7 @@ def space(
         if spec is None:
             return _bundle(Path(what), chosen, note)
         kernel = _numbered(Path(what), spec)
-    return _listed(kernel, chosen, objective, relaxation, note)
+    return _listed(kernel, chosen, serves, relaxation, note)
 
 
 def relink(
@@ -206,9 +204,9 @@ def _schedule(
 
 
 def _listed(
-    kernel: Kernel, device: DeviceClass, objective: str, relaxation: float, note: str
+    kernel: Kernel, device: DeviceClass, objective: Objective, relaxation: float, note: str
 ) -> Answer:
-    found = space_of(kernel, device, objective, relaxation)  # type: ignore[arg-type]
+    found = space_of(kernel, device, objective, relaxation)
     data: dict[str, Any] = {"note": note} if note else {}
     data |= _summary(found, kernel, relaxation) | {"objective": objective, "relaxation": relaxation}
     data["useful"] = found.useful

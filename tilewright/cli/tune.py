@@ -19,7 +19,7 @@ from rich.table import Table
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle
-from tilewright.cli.options import Json
+from tilewright.cli.options import OBJECTIVES, Json, check_objective
 from tilewright.cli.output import Answer, Report, progress, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
@@ -42,6 +42,9 @@ def tune(
     kernels: Annotated[
         int | None, typer.Option(min=1, help="Tune only so many kernels, the hottest ones.")
     ] = None,
+    objective: Annotated[
+        str, typer.Option(help=f"What to tune for: {', '.join(OBJECTIVES)}.")
+    ] = "latency",
     store: Annotated[
         str, typer.Option(metavar="FILE|URL", help="A kernel database to learn from and report to.")
     ] = "",
@@ -56,6 +59,7 @@ def tune(
     """Tune a bundle on this machine, in a browser."""
     if host not in BROWSERS:
         raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
+    serves = check_objective(objective)
     open_bundle(bundle)
     for path in (report, save):
         if path is not None and not path.parent.is_dir():
@@ -68,13 +72,13 @@ def tune(
     from tilewright.server import Tuning
 
     tuning = Tuning(makers(1), open_store(store))
-    options: Plain = {"seconds": budget, "budget": 1, "report": bool(store)}
+    options: Plain = {"seconds": budget, "budget": 1, "report": bool(store), "objective": serves}
     with progress(as_json) as show, BrowserHost(host, tuning=tuning) as browser:
         model = browser.load(bundle, threads=threads)
         if kernels is not None:
             options["specs"] = hottest(model.profile(), kernels)
         about = {"bundle": str(bundle), "name": model.info["name"], "host": host}
-        about |= {"threads": model.info["features"]["threads"]}
+        about |= {"objective": serves, "threads": model.info["features"]["threads"]}
         session = Session(budget, show)
         summary = model.tune(options, session.take)
     found = [session.kernels.get(k["spec"], {}) | k for k in summary["kernels"]]

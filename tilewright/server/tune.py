@@ -117,15 +117,23 @@ class Tuner:
 
     def _welcome(self, origin: str, host: str) -> bool:
         """Programs send no Origin; pages send theirs, and others than ours must be allowed."""
-        if not origin or {origin, "*"} & self._tuning.origins:
+        if not origin or self._listed(origin):
             return True
         try:
             return urlsplit(origin).netloc == host
         except ValueError:  # no address at all
             return False
 
-    def _classes(self, _request: Request) -> Response:
-        return JSONResponse(queue.class_table(), headers={"cache-control": REVALIDATE})
+    def _listed(self, origin: str) -> bool:
+        return bool({origin, "*"} & self._tuning.origins)
+
+    def _classes(self, request: Request) -> Response:
+        """Also for pages of other sites that may connect: they need it before they can."""
+        headers = {"cache-control": REVALIDATE, "vary": "origin"}
+        origin = request.headers.get("origin", "")
+        if origin and self._listed(origin):
+            headers["access-control-allow-origin"] = origin
+        return JSONResponse(queue.class_table(), headers=headers)
 
     async def _standing(self, request: Request) -> Response:
         device = request.query_params.get("device") or None

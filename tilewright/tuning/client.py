@@ -8,6 +8,7 @@ all that it imports need only the standard library.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -19,6 +20,11 @@ from tilewright.targets import classes as devices
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of
 from tilewright.tuning.offers import default_of, described, ordered, plans_of
+
+log = logging.getLogger(__name__)
+
+#: What is said of a candidate, and its module.
+Made = tuple[dict[str, Any], bytes]
 
 
 class Session:
@@ -51,10 +57,14 @@ class Session:
     def _default(self, spec: int) -> int | None:
         return default_of(self.entries[spec]["builds"], self.device.variant, self.space(spec))
 
-    def make(self, spec: int, candidate: int) -> tuple[dict[str, Any], bytes]:
-        """A candidate and its module."""
+    def make(self, spec: int, candidate: int) -> Made | None:
+        """A candidate and its module; None if it cannot be made: it is left out, as elsewhere."""
         space, kernel = self.space(spec), self.kernels[spec]
-        built = build(kernel, space.schedules[candidate], TARGETS[self.device.variant])
+        try:
+            built = build(kernel, space.schedules[candidate], TARGETS[self.device.variant])
+        except TilewrightError as error:
+            log.warning("A candidate is left out: %s", error)
+            return None
         about = described(space, candidate, built, kernel, self.plans.get(spec, ()))
         head = {"spec": spec, "candidate": candidate}
         return {**head, "checksum": space.checksum, **about}, built.module
@@ -74,7 +84,7 @@ def open_session(given: str) -> list[dict[str, Any]]:
     return _sessions[0].offers(data["specs"])
 
 
-def make(spec: int, candidate: int) -> tuple[dict[str, Any], bytes]:
+def make(spec: int, candidate: int) -> Made | None:
     return _sessions[0].make(spec, candidate)
 
 

@@ -129,6 +129,7 @@ def write_candidates(
             "format": FORMAT,
             "tool": TOOL,
             "bundle": bundle.pointer.manifest.digest,
+            "objective": objective,
             "classes": devices.table(),
             "spaces": spaces,
         }
@@ -156,19 +157,25 @@ Job = tuple[int, Kernel, Mapping[str, Data], tuple[int, ...], tuple[DeviceClass,
 async def _candidates_of(job: Job, call: Call) -> _Made:
     """Classes share most of their schedules: each is built once for each target.
 
-    One that cannot be made keeps its number, with null, and is not in the order of trial.
+    One that cannot be made, or that does not serve the objective, keeps its number, with null, and
+    is not in the order of trial.
     """
     spec, kernel, builds, plans, classes, objective = job
     spaces: list[Space] = [await call(space_of, kernel, device, objective) for device in classes]
-    keys = dict.fromkeys((s, space.device.variant) for space in spaces for s in space.schedules)
+    serving = [{0, *space.trial} for space in spaces]
+    keys = dict.fromkeys(
+        (space.schedules[number], space.device.variant)
+        for space, numbers in zip(spaces, serving, strict=True)
+        for number in sorted(numbers)
+    )
     made = await asyncio.gather(*(_built(spec, kernel, *key, call) for key in keys))
     known = dict(zip(keys, made, strict=True))
     listed = {}
-    for space in spaces:
+    for space, numbers in zip(spaces, serving, strict=True):
         device = space.device
         about: list[Data | None] = []
         for number, schedule in enumerate(space.schedules):
-            built = known[schedule, device.variant]
+            built = known[schedule, device.variant] if number in numbers else None
             if isinstance(built, Built):
                 about.append(described(space, number, built, kernel, plans))
             else:

@@ -58,9 +58,14 @@ def needs_of(space: Space, number: int | None) -> Data | None:
 
 
 def ordered(spec: int, space: Space, default: int | None) -> Data:
-    """The same with its candidates in their order of trial, for who has no server to order them."""
+    """The same with its candidates in their order of trial, for who has no server to order them.
+
+    Where a bundle has its choice already, the compiler's own comes before all: devices judge the
+    bundle's by it, and try no other one before.
+    """
+    judge = [] if default == 0 else [0]
     order = [number for number in space.trial if number != default]
-    return offer(spec, space, default) | {"order": order}
+    return offer(spec, space, default) | {"order": judge + order}
 
 
 def described(

@@ -1,5 +1,6 @@
 // The page of a static build: loads the bundle beside it, runs it once, and tunes it by itself.
-// Input: ?tune=static (candidates in a folder) or ?tune=client (the compiler in the page).
+// Input: ?tune=static (candidates in a folder) or ?tune=client (the compiler in the page); &objective=traffic, if it is
+// another one than the folder's.
 // Output: what happens, as text.  The finished engine is `globalThis.engine`.
 
 import { load } from '../engine/engine.js';
@@ -64,7 +65,7 @@ function note(event) {
 async function start() {
   await isolate();
   const stop = new AbortController();
-  const mode = new URLSearchParams(location.search).get('tune') ?? 'static';
+  const asked = new URLSearchParams(location.search);
   show('state', 'loading the bundle');
   const engine = await load(BUNDLE);
   Object.assign(globalThis, { engine });
@@ -73,14 +74,15 @@ async function start() {
   await engine.run(zeros(engine.info));
   const { milliseconds } = await engine.run(zeros(engine.info));
   show('latency', `${milliseconds.toFixed(2)} ms`);
-  const source = SOURCES[mode]?.(stop.signal);
+  const source = SOURCES[asked.get('tune') ?? 'static']?.(stop.signal);
   if (!source) return show('state', `ready; ?tune=${Object.keys(SOURCES).join(' or ?tune=')} tunes`);
   const button = /** @type {HTMLButtonElement} */ (element('stop'));
   button.disabled = false;
   button.addEventListener('click', () => stop.abort());
   show('state', 'tuning');
   const { tune } = await import('../tune/tuner.js');
-  const { rounds } = await tune(engine, { source, budget: 1, signal: stop.signal, onEvent: note });
+  const objective = asked.get('objective') ?? await source.objective?.();
+  const { rounds } = await tune(engine, { source, objective, budget: 1, signal: stop.signal, onEvent: note });
   button.disabled = true;
   show('state', `done after ${rounds} trials`);
 }

@@ -3,6 +3,7 @@
 
 import { bundleFiles, makeMeter } from '../engine/files.js';
 import { EngineError } from '../engine/errors.js';
+import { LATENCY } from './objective.js';
 import { inOrder, serving, unheard } from './order.js';
 
 const FORMAT = 1;
@@ -52,11 +53,21 @@ export function folderSource(url, { signal } = {}) {
       return (await index()).classes;
     },
 
+    async objective() {
+      return (await index()).objective;
+    },
+
     async open(hello) {
-      const { tool, bundle, classes, spaces } = await index();
+      const { tool, bundle, objective, classes, spaces } = await index();
       if (bundle !== hello.digest) {
         throw new EngineError('bundle-version', `The candidates are of another build of the bundle, by ${tool}`, REBUILD,
           { path: base.href, tool, found: bundle, expected: hello.digest });
+      }
+      // Those of latency are all that there are; the page itself puts them in another objective's order.
+      if (objective !== LATENCY && objective !== hello.objective) {
+        throw new EngineError('input', `The candidates are those for ${objective}, and the page tunes for ${hello.objective}`,
+          `Tune with the option objective: '${objective}', or build the bundle again with --static and without --objective`,
+          { path: base.href, found: objective, expected: hello.objective });
       }
       const ref = spaces[nearest(hello.device, classes, spaces)];
       const { kernels } = readJson(await files.bytes(checked(ref)), ref.file);
@@ -123,8 +134,8 @@ function readIndex(bytes, place) {
     throw new EngineError('bundle-version', `${place} is ${found < FORMAT ? 'older' : 'newer'} than this page: it has format ${found}, the page reads ${FORMAT}`,
       REBUILD, { path: place, found, expected: FORMAT, tool: value.tool });
   }
-  const sound = typeof value.tool === 'string' && typeof value.bundle === 'string' && Array.isArray(value.classes) && value.spaces instanceof Object;
-  if (!sound) throw corrupt(`${place} lacks tool, bundle, classes or spaces`, { path: place });
+  const sound = typeof value.tool === 'string' && typeof value.bundle === 'string' && typeof value.objective === 'string' && Array.isArray(value.classes) && value.spaces instanceof Object;
+  if (!sound) throw corrupt(`${place} lacks tool, bundle, objective, classes or spaces`, { path: place });
   return value;
 }
 

@@ -55,8 +55,13 @@ export function pyodideSource({ bundle, compiler = new URL('../compiler/', impor
     },
 
     async next() {
-      const trial = left.shift();
-      return trial && worker ? worker.ask('make', trial, LIMIT) : null;
+      let milliseconds = 0;
+      for (let trial; worker && (trial = left.shift());) {
+        const made = await worker.ask('make', trial, LIMIT);
+        milliseconds += made.milliseconds;
+        if (made.header) return { ...made, milliseconds };
+      }
+      return null;
     },
 
     ...unheard,

@@ -46,6 +46,7 @@ const HANDLERS = {
   /** @returns {S.Ordered[]} */
   open: (given) => JSON.parse(call('open', JSON.stringify(given))[0]),
 
+  /** Without header and module if it cannot be made; Python has said on the console why. */
   make({ spec, candidate }) {
     const start = performance.now();
     const [header, module] = call('make', spec, candidate);

@@ -32,6 +32,13 @@ export function socketSource(url = '/api/tune') {
   /** Reports that the server has not stored yet, by nonce. @type {Map<string, {report: any, resolve: (ack: any) => void}>} */
   const unanswered = new Map();
 
+  /** Of the server that has the socket, be it another than the page's; `scheme` is http or ws. @param {string} scheme */
+  function address(scheme) {
+    const found = new URL(url, globalThis.location.href);
+    found.protocol = found.protocol.replace(/^(http|ws)/, scheme);
+    return found;
+  }
+
   /** @param {object} header */
   function send(header) {
     if (socket?.readyState === WebSocket.OPEN) socket.send(encode(header));
@@ -71,7 +78,7 @@ export function socketSource(url = '/api/tune') {
   return {
     async classes() {
       const away = (/** @type {unknown} */ cause) => new EngineError('network', `The server's device classes cannot be had: ${cause}`, 'It is tried again; look at the server and the network');
-      const response = await fetch(new URL('/api/classes', globalThis.location.href)).catch((error) => {
+      const response = await fetch(new URL('classes', address('http'))).catch((error) => {
         throw away(error);
       });
       const { ok, status } = response;
@@ -87,9 +94,7 @@ export function socketSource(url = '/api/tune') {
     async open(hello) {
       socket?.close();
       [inbox, left, lost] = [[], new Set(hello.specs), null];
-      const address = new URL(url, globalThis.location.href);
-      address.protocol = address.protocol.replace('http', 'ws');
-      const own = new WebSocket(address);
+      const own = new WebSocket(address('ws'));
       socket = own;
       own.binaryType = 'arraybuffer';
       const gone = () => own === socket && fail(new EngineError('network', 'The connection to the tuning server is lost', 'It is tried again'));

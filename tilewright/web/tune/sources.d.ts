@@ -19,6 +19,8 @@ export type Index = {
   tool: string;
   /** Digest of the manifest whose kernels these are. */
   bundle: string;
+  /** What the candidates serve; those of `latency` are all that there are. */
+  objective: string;
   classes: Row[];
   /** By class: the file that lists its candidates. */
   spaces: Record<string, Engine.FileRef>;

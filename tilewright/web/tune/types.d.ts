@@ -16,6 +16,8 @@ export type Mark = 'default' | 'lite' | 'extended';
 export interface Source {
   /** The table of device classes (`tilewright/targets/classes.py`), the most exact first. */
   classes?(): Promise<DeviceClass[]>;
+  /** What its candidates were made for. */
+  objective?(): Promise<string>;
   /** Begins, or begins again after `next` was lost: hello says all there is to know. */
   open(hello: Hello): Promise<Welcome>;
   /** The next candidate, a kernel of which nothing more comes, or null when there is none left.  Rejects with a `network` error if the source is lost. */
