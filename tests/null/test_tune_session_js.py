@@ -199,3 +199,21 @@ def test_a_class_is_kept_for_a_month_but_not_if_it_was_given() -> None:
     assert (found["first"], found["second"]) == ("given", "class")
     # and for a month it is not asked for again
     assert (found["asked"], found["code"]) == (["asked"], "unsupported-host")
+
+
+def test_what_came_damaged_is_no_candidate_s_fault() -> None:
+    """Nothing is noted of it, so that a later visit tries it; some in a row end the session."""
+    script = """
+    const { next } = source;
+    source.next = async () => {
+      const sent = await next.call(source);
+      return sent && given.damaged.includes(sent.header.candidate) ? { ...sent, module: code.slice(0, 7) } : sent;
+    };
+    const error = await session().then(() => '', ({ code }) => code);
+    await out({ error });
+    """  # noqa: E501
+    found = page(script, 1, 2, 3, damaged=[1, 3])
+    assert (found["tried"], found["verdicts"], found["error"]) == ([2], ["faster"], "")
+    assert found["events"].count("fault") == 2
+    found = page(script, 1, 2, 3, 4, damaged=[1, 2, 3])
+    assert (found["tried"], found["verdicts"], found["error"]) == ([], [], "host")

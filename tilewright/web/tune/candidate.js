@@ -2,7 +2,7 @@
 // Input: a candidate, the tools of a session.  Output: events, a ledger and an engine that know of it.  A fault of
 // the host is thrown: it says nothing of the candidate, which a later visit tries.
 
-import { asEngineError } from '../engine/errors.js';
+import { asEngineError, EngineError } from '../engine/errors.js';
 import { sha256 } from '../engine/files.js';
 import { adopt } from './adopt.js';
 import { undisturbed } from './guard.js';
@@ -64,7 +64,8 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   const { scratch_bytes: most } = engine.parts.manifest.memory;
   const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
   if (!targets.has(spec)) return refused('nobody asked for this kernel');
-  if (await sha256(module) !== digest) return refused('its digest is not the announced one');
+  // That is the line's doing, not the candidate's.
+  if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate came damaged: its digest is not the announced one', 'A later visit asks for it again; look at what lies between page and source', { spec, digest });
   if (!(scratch <= most)) return refused(`it needs ${scratch} bytes of scratch memory, and ${most} are reserved`);
   if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
   const best = ledger.winner(spec);
