@@ -8,7 +8,6 @@ import { adopt } from './adopt.js';
 import { undisturbed } from './guard.js';
 import { COMPILERS, RIGHT } from './ledger.js';
 import { changeOf } from './record.js';
-import { clamped } from './reports.js';
 
 /** A candidate is adopted if the lower end of its ratio's interval is above this. */
 const MARGIN = 1.01;
@@ -38,7 +37,7 @@ export async function handle(tools, sent, round) {
   ledger.note(spec, candidate, verdict, over);
   if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
   onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, ratio, low, high, milliseconds, why });
-  if (!refuted) source.result({ spec, candidate, verdict, ...(RIGHT.includes(verdict) && bounded({ ratio, low, high })) });
+  if (!refuted) source.result({ spec, candidate, verdict });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
   if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
   return verdict;
@@ -105,6 +104,3 @@ async function takeIn({ engine, pace, signal, targets }, { header }, { module, r
     return { verdict, better: false, before: NaN, after: NaN, why: String(typed) };
   }
 }
-
-/** What is known of the ratio. @param {Record<string, number>} values */
-const bounded = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value > 0).map(([key, value]) => [key, clamped(value)]));

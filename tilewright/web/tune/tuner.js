@@ -99,7 +99,7 @@ async function work(engine, pace, { source, onEvent, signal, story, anew, ...opt
   /** @type {Tune.Tools} */
   const tools = { engine, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec)) && ledger.told(spec);
-  const line = openLine({ source, signal, onEvent, hello: () => helloOf(tools, options.objective), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
+  const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools, options.objective), share: options.report ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
     tools.device = options.device || await deviceClass(tools, line);
     tools.targets = await findTargets(engine, pace, specs, ledger, options.specs);
