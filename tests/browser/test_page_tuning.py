@@ -16,6 +16,7 @@ import pytest
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
 from tilewright.server.app import WEB
+from tilewright.tuning.preview import FIELDS
 
 from .bundles import Library
 from .conftest import Visit
@@ -141,10 +142,15 @@ def test_sharing_is_off_and_can_be_looked_at(visit: Visit, site: Site) -> None:
     assert asked == {"name": "search", "budget": 1, "report": False}
     assert page.do("globals", name="remembered") == START["class"]
     page.do("click", selector="#tune-details > summary")
-    preview = page.do("text", selector="#tune-preview", contains=START["class"])
-    sent = json.loads(preview)
-    assert sent["device"] == START["class"]
-    assert all(1 <= len(kernel["top"]) <= 5 for kernel in sent["kernels"])
+    sent = json.loads(page.do("text", selector="#tune-preview", contains="report"))
+    assert [message["type"] for message in sent["always"]] == ["hello", "want", "bye"]
+    assert set(sent["always"][0]) == {"type", *FIELDS["hello"]}
+    assert sent["always"][1]["count"] == len(TRIALS)  # what was sent, not an example
+    shared = {kind: [m for m in sent["if shared"] if m["type"] == kind] for kind in FIELDS}
+    assert [r["candidate"] for r in shared["result"]] == [t["candidate"] for t in TRIALS]
+    for kind in ("result", "report"):
+        assert {tuple(message)[1:] for message in shared[kind]} == {tuple(FIELDS[kind])}
+    assert all(1 <= len(report["top"]) <= 5 for report in shared["report"])
     page.do("click", selector="#tune-share")
     page.do("select", selector="#tune-budget", value="0.05")
     tuned(page)

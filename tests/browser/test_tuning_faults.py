@@ -30,7 +30,6 @@ WRONG = {
     "trap": "trapped",
     "deep": "trapped",
     "endless": "hung",
-    "digest": "refused",
     "bytes": "refused",
     "empty": "refused",
     "scratch": "refused",

@@ -14,9 +14,9 @@ from tilewright.tuning import compose as composing
 from tilewright.tuning.compose import KNOWN_MOST, KNOWN_SHARE, Known, Pick, Subject, asks_gold
 
 
-def compose(subjects: list[Subject], seed: int) -> tuple[Pick, ...]:
+def compose(subjects: list[Subject], seed: int, skip: int = 0) -> tuple[Pick, ...]:
     """The candidates; the end of each kernel comes once, after its last."""
-    picks = tuple(composing.compose(subjects, seed))
+    picks = tuple(composing.compose(subjects, seed, skip))
     for one in subjects:
         own = [p.candidate for p in picks if p.spec == one.spec]
         assert own.count(None) == 1
@@ -79,6 +79,23 @@ def test_a_session_can_be_resumed_anywhere(
     sent = {s.spec: {p.candidate for p in picks[:cut] if p.spec == s.spec} for s in given_}
     resumed = compose([replace(s, tried=s.tried | sent[s.spec]) for s in given_], seed)
     assert resumed == picks[cut:]
+
+
+@given(subjects(), st.integers(0, 1 << 48), st.integers(0, 120))
+def test_what_earlier_visits_are_likely_to_have_tried_comes_last(
+    given_: list[Subject], seed: int, skip: int
+) -> None:
+    """Nothing is lost by that, and whatever was not tried yet comes in its order."""
+    picks, turned = compose(given_, seed), compose(given_, seed, skip)
+    assert sorted(turned, key=str) == sorted(picks, key=str)
+    places = [picks.index(pick) for pick in turned]
+    assert len([n for n, place in enumerate(places[1:]) if place < places[n]]) <= 2
+
+
+def test_skipping_spares_the_first_but_neither_known_nor_gold() -> None:
+    one = subject(0, count=9, known=(Known(7, 1.5),), gold=20)
+    order = [p.candidate for p in compose([one], 0, skip=4)]
+    assert order == [7, 20, 4, 5, 6, 8, 1, 2, 3]
 
 
 def test_what_others_found_comes_before_what_nobody_knows() -> None:

@@ -241,7 +241,8 @@ globalThis.WebSocket = class {
   close() {}
 };
 const { socketSource } = await import('TUNE/socket.js');
-const found = await socketSource().open({ specs: [0] }).catch(({ code }) => code);
+const hello = { specs: [0], shares: [1], tried: {} };
+const found = await socketSource().open(hello).catch(({ code }) => code);
 console.log(JSON.stringify(found));
 """
 

@@ -238,3 +238,21 @@ def test_the_page_shows_what_is_sent(refuted: str, unfit: bool) -> None:
     assert trials[0]["refuted"] == bool(refuted)
     if refuted and not unfit:
         assert (found["reports"], found["results"], len(trials)) == ([], [], 1)
+
+
+def test_what_came_damaged_is_no_candidate_s_fault() -> None:
+    """Nothing is noted of it, so that a later visit tries it; some in a row end the session."""
+    script = """
+    const { next } = source;
+    source.next = async () => {
+      const sent = await next.call(source);
+      return sent && given.damaged.includes(sent.header.candidate) ? { ...sent, module: code.slice(0, 7) } : sent;
+    };
+    const error = await session().then(() => '', ({ code }) => code);
+    await out({ error });
+    """  # noqa: E501
+    found = page(script, 1, 2, 3, damaged=[1, 3])
+    assert (found["tried"], found["verdicts"], found["error"]) == ([2], ["faster"], "")
+    assert found["events"].count("fault") == 2
+    found = page(script, 1, 2, 3, 4, damaged=[1, 2, 3])
+    assert (found["tried"], found["verdicts"], found["error"]) == ([], [], "host")

@@ -125,11 +125,8 @@ class Client:
     def result(self, spec: int, candidate: int, ratio: float = 1.0) -> None:
         verdict = "faster" if ratio > 1 else "slower"
         self.send(
-            Result(
-                spec=spec, candidate=candidate, verdict=verdict,
-                ratio=ratio, low=ratio * 0.99, high=ratio * 1.01,
-            )  # type: ignore[arg-type]
-        )  # fmt: skip
+            Result(spec=spec, candidate=candidate, verdict=verdict)  # type: ignore[arg-type]
+        )
 
     def bye(self) -> None:
         self.send(Bye())

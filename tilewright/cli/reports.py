@@ -21,7 +21,16 @@ from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, pairs, table
 from tilewright.targets import classes
 from tilewright.tuning import queue
-from tilewright.tuning.preview import FIELDS, KEPT, NEVER, Preview, kept, preview, read_run
+from tilewright.tuning.preview import (
+    FIELDS,
+    KEPT,
+    NEVER,
+    SHARED,
+    Preview,
+    kept,
+    preview,
+    read_run,
+)
 
 #: The class of an example.
 EXAMPLE = "wasm-x86-relaxed-32k"
@@ -52,7 +61,7 @@ def show(
     ] = "",
     _as_json: Json = False,
 ) -> Answer:
-    """Show all that a site's visitors would send, if the site turns reports on."""
+    """Show all that a site's visitors send, and what more if the site turns reports on."""
     given = read_run(run.read_bytes()) if run else None
     found_class = classes.find(device or (given.device if given else EXAMPLE))
     with TemporaryDirectory(prefix="tilewright-") as place:
@@ -66,6 +75,7 @@ def show(
         "messages": [msgspec.to_builtins(message) for message in found.messages],
         "invented": list(found.invented),
         "fields": FIELDS,
+        "shared": list(SHARED),
         "stored": [kept(found, opened, found_class, report.spec) for report in found.reports],
         "kept": KEPT,
         "never": NEVER,
@@ -82,7 +92,8 @@ def _view(found: Preview) -> Group:
         sent[plain.pop("type")].append(plain)
     for name, messages in sent.items():
         times = f" ({len(messages)} of them)" if len(messages) > 1 else ""
-        parts += [Text(f"\n{name}{times}", style="bold")]
+        when = "only if results are shared" if name in SHARED else "whenever a page tunes"
+        parts += [Text(f"\n{name}{times}: {when}", style="bold")]
         fields = FIELDS[name].items()
         if len(messages) == 1:
             (one,) = messages

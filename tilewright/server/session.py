@@ -281,7 +281,7 @@ class Session:
     async def _feed(self) -> None:
         """Sends what is to be tried, as far as the client's credit goes."""
         spent: dict[int, list[float]] = {spec: [] for spec in self._client.spaces}
-        for pick in compose(await self._subjects(), self._client.seed):
+        for pick in compose(await self._subjects(), self._client.seed, self._client.hello.skip):
             if pick.candidate is None:
                 await self._done(pick.spec, spent.pop(pick.spec))
                 continue

@@ -11,7 +11,7 @@ the same order, so any server can go on where another one stopped.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
@@ -73,22 +73,28 @@ class Pick:
     candidate: int | None
 
 
-def compose(subjects: Sequence[Subject], seed: int) -> Iterator[Pick]:
+def compose(subjects: Sequence[Subject], seed: int, skip: int = 0) -> Iterator[Pick]:
     """All that these kernels have left to try, in order, each time a kernel's end after its last.
 
     First what is known, kernels by what it should save of the whole time; then what is not, in runs
-    of one kernel, kernels in proportion to their share of the time.
+    of one kernel, kernels in proportion to their share of the time.  The first `skip` of these come
+    last, but for gold's: a device that came before has tried most of them.
     """
-    known, unknown = [], []
+    known, paces = [], []
     total = sum(s.share for s in subjects) or 1.0
     for number, subject in enumerate(subjects):
         found = list(_exploitation(subject))
         gain = 1 - 1 / max((HOPE, *(k.ratio for k in found)))
         known += [(-subject.share * gain, number, r, k.candidate) for r, k in enumerate(found)]
-        pace = 1 / max(subject.share / total, 1e-6)
-        unknown.append(_runs(number, pace, _exploration(subject, seed)))
+        paces.append(1 / max(subject.share / total, 1e-6))
+
+    def unknown() -> Iterator[_Turn]:
+        found = (_exploration(subject, seed) for subject in subjects)
+        return merge(*map(_runs, range(len(subjects)), paces, found))
+
+    golds = {number: subject.gold for number, subject in enumerate(subjects)}
     # lazily: a thousand sessions need not hold what most of them never get to
-    for _, number, _, candidate in chain(sorted(known), merge(*unknown)):
+    for _, number, _, candidate in chain(sorted(known), _put_off(unknown, skip, golds)):
         subject = subjects[number]
         if candidate not in subject.tried:
             yield Pick(subject.spec, candidate)
@@ -105,6 +111,23 @@ def _runs(number: int, pace: float, candidates: Iterable[int]) -> Iterator[_Turn
         when = (rank // RUN + 1) * pace
         yield when, number, rank, candidate
     yield when, number, rank + 1, None
+
+
+def _put_off(
+    turns: Callable[[], Iterator[_Turn]], skip: int, golds: Mapping[int, int | None]
+) -> Iterator[_Turn]:
+    """The first turns last; then the ends of the kernels that they are of."""
+    rest = turns()
+    late = set()
+    for turn in islice(rest, skip):
+        _, number, _, candidate = turn
+        late.add(number)
+        if candidate is not None and candidate == golds[number]:
+            yield turn
+    yield from (t for t in rest if t[3] is not None or t[1] not in late)
+    first = islice(turns(), skip)
+    yield from (t for t in first if t[3] is not None and t[3] != golds[t[1]])
+    yield from ((0.0, number, 0, None) for number in sorted(late))
 
 
 def asks_gold(spec: int, seed: int) -> bool:

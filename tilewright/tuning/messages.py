@@ -174,7 +174,8 @@ class Hello(_Message, frozen=True, kw_only=True):
     """The first message.  It holds all that a server has to know, so any server can go on.
 
     specs:  kernels to tune, hottest first; shares: of each, its share of the time (or empty)
-    tried:  candidates that need not come again, by kernel
+    tried:  candidates of this visit that need not come again, by kernel
+    skip:   so many of those that nobody knows come last, for as many were tried by earlier visits
     """
 
     protocol: Annotated[int, Meta(ge=0, lt=1 << 16)]
@@ -187,6 +188,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     specs: Specs
     shares: Annotated[tuple[Share, ...], Meta(max_length=MOST_SPECS)] = ()
     tried: Annotated[dict[Spec, Tried], Meta(max_length=MOST_SPECS)] = {}
+    skip: Annotated[int, Meta(ge=0, le=MOST_SPECS * MOST_CANDIDATES)] = 0
 
 
 class Want(_Message, frozen=True, kw_only=True):
@@ -196,14 +198,11 @@ class Want(_Message, frozen=True, kw_only=True):
 
 
 class Result(_Message, frozen=True, kw_only=True):
-    """What became of a candidate.  The ratio to the kernel in use has an interval."""
+    """What became of a candidate."""
 
     spec: Spec
     candidate: Candidate
     verdict: Verdict
-    ratio: Ratio | None = None
-    low: Ratio | None = None
-    high: Ratio | None = None
 
 
 class Report(_Message, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ messages of a session as records, and the meaning of every field.  Nothing is se
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tilewright.base.errors import InputError
 from tilewright.targets.classes import DeviceClass
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.messages import (
+    MOST_SPECS,
     MOST_VOTE,
     PROTOCOL,
     TOP,
@@ -39,6 +41,10 @@ BROWSER: Browser = "chromium"
 INVENTED = (1.25, 1.1, 1.02, 0.95, 0.8)
 #: Kernels that a page wants at first (web/tune/socket.js).
 AHEAD = 2
+#: Shares are powers of this, down to the last (web/tune/told.js).
+STEP, LAST = 4.0, -5
+#: What is sent only if results are shared; all else by every page that tunes with a server.
+SHARED = ("result", "report")
 
 #: What each field of a message is, by message.
 FIELDS: Mapping[str, Mapping[str, str]] = {
@@ -51,23 +57,25 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "variant": "which of the bundle's code runs",
         "objective": "what is asked for: latency, traffic or scratch",
         "specs": "numbers of the kernels to tune, hottest first",
-        "shares": "share of the time of each",
-        "tried": "numbers of candidates that were tried, by kernel",
+        "shares": "share of the time of each, rounded to 1, 1/4, 1/16, ... 1/1024",
+        "tried": "numbers of candidates that were tried, by kernel: of this visit alone, if the "
+        "connection was lost in it",
+        "skip": "how many candidates were tried in all, rounded to a power of two: so many of the "
+        "first come last",
     },
     "want": {"count": "how many candidates more the server may send; again after each of them"},
     "result": {
         "spec": "number of the kernel",
         "candidate": "number of the candidate",
-        "verdict": "faster, same, slower, wrong, trapped, hung or refused",
-        "ratio": "time of what was in use over time of the candidate",
-        "low": "lower end of its interval",
-        "high": "upper end of its interval",
+        "verdict": "faster, same, slower, wrong, trapped, hung or refused; none is sent of "
+        "what an earlier visit tried",
     },
     "report": {
         "nonce": "128 random bits, new for each report: so that none is counted twice",
         "spec": "number of the kernel",
         "checksum": "which space the numbers of candidates mean",
-        "top": "the fastest candidates, at most 5: number, and time of the default over its time",
+        "top": "the fastest candidates, at most 5, that of an earlier visit among them: number, "
+        "and time of the default over its time, three digits",
         "gold": "answer to a question whose answer is known, if one was asked: two candidates and "
         "the ratio of their times",
     },
@@ -86,7 +94,7 @@ KEPT: Mapping[str, str] = {
 
 NEVER = (
     "inputs, outputs or weights of the model",
-    "the address of the visitor, a cookie, or any number that lasts longer than one report",
+    "the address of the visitor, a cookie, or an id that lasts longer than one report",
     "the user agent, the name of the processor or of the graphics card",
     "times: only ratios of times",
     "code",
@@ -108,8 +116,6 @@ class Trial(msgspec.Struct, tag_field="type", tag="trial"):
     candidate: int
     verdict: Verdict
     ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
     refuted: bool = False
 
 
@@ -198,16 +204,16 @@ def _lasting(told: Iterable[_Told]) -> Iterator[_Told]:
 
 def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Preview:
     """All messages that a visitor with this bundle and class sends: of the run, or an example."""
-    shares = run.shares if run else _shares(opened)
+    shares = _coarse(run.shares if run else _shares(opened))
     spaces = _spaces(opened, device, shares)
     own = {spec: opened.default(spec, device.variant, space) for spec, space in spaces.items()}
     told = run.told if run else tuple(_example(spaces, own))
-    invented = () if run else ("shares", "ratio", "low", "high")
+    invented = () if run else ("shares", "ratio")
     found = _ratios(told, spaces)
     hello = Hello(
         protocol=PROTOCOL, bundle=opened.bundle.manifest.name, digest=opened.digest,
         device=device.id, browser=run.browser if run else BROWSER, variant=device.variant,
-        specs=tuple(shares), shares=tuple(min(1.0, share) for share in shares.values()),
+        specs=tuple(shares), shares=tuple(shares.values()),
     )  # fmt: skip
     results = [
         _result(event)
@@ -233,6 +239,14 @@ def _shares(opened: Opened) -> dict[int, float]:
     return {spec: flops[spec] / total for spec in sorted(flops, key=lambda s: (-flops[s], s))}
 
 
+def _coarse(shares: Mapping[int, float]) -> dict[int, float]:
+    """As web/tune/told.js: what devices of one class have in common; hottest first."""
+    most = sorted(shares, key=lambda spec: -shares[spec])[:MOST_SPECS]
+    steps = {spec: math.log(max(shares[spec], STEP**LAST), STEP) for spec in most}
+    rounded = {spec: STEP ** min(0, math.floor(step + 0.5)) for spec, step in steps.items()}
+    return dict(sorted(rounded.items(), key=lambda known: (-known[1], known[0])))
+
+
 def _spaces(opened: Opened, device: DeviceClass, specs: Iterable[int]) -> dict[int, Space]:
     unknown = [spec for spec in specs if not 0 <= spec < len(opened.kernels)]
     if unknown:
@@ -251,17 +265,17 @@ def _example(spaces: Mapping[int, Space], own: Mapping[int, int | None]) -> Iter
     asked = next((spec for spec, space in spaces.items() if space.gold is not None), None)
     for spec, space in spaces.items():
         if own[spec] != 0:
-            yield Trial(spec, 0, "slower", 0.9, 0.89, 0.91)
+            yield Trial(spec, 0, "slower", 0.9)
         others = (candidate for candidate in space.trial if candidate != own[spec])
         numbers = list(zip(others, INVENTED, strict=False))
         for candidate, ratio in numbers:
             verdict: Verdict = "faster" if (candidate, ratio) == numbers[0] else "slower"
             now = ratio if verdict == "faster" else ratio / numbers[0][1]
-            yield Trial(spec, candidate, verdict, now, now * 0.99, now * 1.01)
+            yield Trial(spec, candidate, verdict, now)
             if verdict == "faster":
                 yield Swap(spec, candidate, ratio)
         if spec == asked and space.gold is not None:
-            yield Trial(spec, space.gold, "slower", 0.1, 0.09, 0.11)
+            yield Trial(spec, space.gold, "slower", 0.1)
 
 
 def _ratios(told: Iterable[_Told], spaces: Mapping[int, Space]) -> dict[int, dict[int, float]]:
@@ -293,9 +307,7 @@ def _ratios(told: Iterable[_Told], spaces: Mapping[int, Space]) -> dict[int, dic
 def _result(event: Trial | Rollback) -> Result:
     if isinstance(event, Rollback):
         return Result(spec=event.spec, candidate=event.candidate, verdict="slower")
-    named = {name: getattr(event, name) for name in ("ratio", "low", "high")}
-    known = {name: min(1e3, max(1e-3, value)) for name, value in named.items() if value}
-    return Result(spec=event.spec, candidate=event.candidate, verdict=event.verdict, **known)
+    return Result(spec=event.spec, candidate=event.candidate, verdict=event.verdict)
 
 
 def _report(space: Space, spec: int, ratios: Mapping[int, float], own: int | None) -> Report:
@@ -315,7 +327,7 @@ def _report(space: Space, spec: int, ratios: Mapping[int, float], own: int | Non
 
 
 def _clamped(ratio: float) -> float:
-    return min(MOST_VOTE, max(1 / MOST_VOTE, ratio))
+    return float(f"{min(MOST_VOTE, max(1 / MOST_VOTE, ratio)):.3g}")
 
 
 def kept(found: Preview, opened: Opened, device: DeviceClass, spec: int) -> dict[str, str]:

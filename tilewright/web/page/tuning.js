@@ -18,6 +18,8 @@ export class TuningPanel {
   #view = new TuningView();
   /** @type {TuningLog | null} */
   #log = null;
+  /** What the last session sent. @type {any[]} */
+  #sent = [];
   #stop = new AbortController();
   #gate = new Gate();
   #running = false;
@@ -48,12 +50,13 @@ export class TuningPanel {
     this.#stop = new AbortController();
     this.#gate.open();
     const log = this.#log = new TuningLog();
+    this.#sent = [];
     this.#view.state('running', 'Starting');
     try {
       await this.#view.begin();
       const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/socket.js')]);
       await tune(engine, {
-        source: gated(socketSource(SOCKET), this.#gate),
+        source: gated(socketSource(SOCKET, (header) => this.#sent.push(header)), this.#gate),
         budget: Number(element('tune-budget').value),
         report: element('tune-share').checked,
         signal: this.#stop.signal,
@@ -115,7 +118,7 @@ export class TuningPanel {
   }
 
   #preview() {
-    if (element('tune-details').open) showPreview(this.#log, browserFamily());
+    if (element('tune-details').open) showPreview(this.#log, browserFamily(), this.#sent);
   }
 }
 

@@ -9,7 +9,7 @@ import { countText, timeText } from './words.js';
  * What became of a trial, as people see it.
  * @typedef {'adopted' | 'same' | 'slower' | 'rejected'} Outcome
  * @typedef {{round: number, milliseconds: number}} Latency
- * @typedef {{round: number, milliseconds: number, outcome: Outcome, spec: number}} Trial
+ * @typedef {{round: number, milliseconds: number, outcome: Outcome, spec: number, candidate: number, verdict: string, refuted: boolean}} Trial
  * @typedef {{candidate: number, schedule: string, mark: string, gain: number, moved?: boolean}} Change
  * `first` is what an earlier visit found; `found` the ratios to the default that this session measured.
  * @typedef {{spec: number, kind: string, shape: string, node: string, share: number, gflops: number, default?: number | null,
@@ -72,7 +72,7 @@ const HANDLERS = {
     if (!slot) return;
     slot.tried++;
     const outcome = OUTCOMES[verdict] ?? 'rejected';
-    log.trials.push({ round, spec, outcome, milliseconds: projected(log, slot, outcome === 'rejected' ? 1 : ratio) });
+    log.trials.push({ round, spec, candidate, verdict, refuted, outcome, milliseconds: projected(log, slot, outcome === 'rejected' ? 1 : ratio) });
     if (outcome === 'rejected') return;
     // Nothing that was measured against a wrong kernel is sent.
     if (refuted) slot.found.clear();

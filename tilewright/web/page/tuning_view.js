@@ -95,16 +95,31 @@ function makeRow({ spec, kind, shape, node, share }) {
   return row;
 }
 
+/** What each message says, while none was sent; the classes are at /api/classes. */
+const HELLO = {
+  protocol: 1, bundle: "the model's name", digest: 'of its files', device: 'a device class', variant: 'of its code', objective: 'latency',
+  specs: 'numbers of its kernels', shares: 'of the time: 1, 1/4, 1/16 …', tried: 'in this visit, if the connection was lost', skip: 'tried in all: 0, 16, 32, 64 …',
+};
+
 /**
- * What would be sent for the kernels that have been tuned, field for field.
+ * All messages to the server: those that every tuning sends, and those of shared results.  Not shared, they are what would be sent.
  * @param {TuningLog | null} log
  * @param {string} browser
+ * @param {any[]} sent
  */
-export function showPreview(log, browser) {
-  const kernels = [...log?.slots.values() ?? []].flatMap((slot) => {
-    const top = bestOf(slot).map(({ candidate, ratio }) => ({ candidate, ratio: Number(ratio.toFixed(3)) }));
-    return top.length ? [{ kind: slot.kind, shape: slot.shape, top }] : [];
+export function showPreview(log, browser, sent) {
+  const of = (/** @type {string} */ name) => sent.filter(({ type }) => type === name);
+  const or = (/** @type {any[]} */ told, /** @type {any[]} */ otherwise) => (told.length ? told : otherwise);
+  const hellos = or(of('hello'), [{ type: 'hello', ...HELLO, browser }]);
+  const wanted = of('want').reduce((sum, { count }) => sum + count, 0);
+  const results = (log?.trials ?? []).filter(({ refuted }) => !refuted).map(({ spec, candidate, verdict }) => ({ type: 'result', spec, candidate, verdict }));
+  const reports = [...log?.slots.values() ?? []].flatMap((slot) => {
+    const top = bestOf(slot);
+    return top.length ? [{ type: 'report', nonce: '32 random digits', spec: slot.spec, checksum: 'of the space of candidates', top, gold: 'an answer, if a question was asked' }] : [];
   });
-  const sent = { device: log?.device || 'a device class', browser, kernels };
-  element('tune-preview').textContent = JSON.stringify(sent, null, 1);
+  const shown = {
+    always: [...hellos, { type: 'want', count: wanted || 'how many candidates' }, { type: 'bye' }],
+    'if shared': [...or(of('result'), results), ...or(of('report'), reports)],
+  };
+  element('tune-preview').textContent = JSON.stringify(shown, null, 1);
 }

@@ -2,14 +2,13 @@
 // Input: a candidate, the tools of a session.  Output: events, a ledger and an engine that know of it.  A fault of
 // the host is thrown: it says nothing of the candidate, which a later visit tries.
 
-import { asEngineError } from '../engine/errors.js';
+import { asEngineError, EngineError } from '../engine/errors.js';
 import { sha256 } from '../engine/files.js';
 import { adopt } from './adopt.js';
 import { undisturbed } from './guard.js';
 import { COMPILERS, RIGHT } from './ledger.js';
 import { barOf } from './objective.js';
 import { changeOf } from './record.js';
-import { clamped } from './reports.js';
 
 /** What it means for a candidate that the engine fails in such a way with it in use. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
@@ -39,7 +38,7 @@ export async function handle(tools, sent, round) {
   ledger.note(spec, candidate, verdict, over);
   if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
   onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, refuted: Boolean(refuted), ratio, low, high, milliseconds, why });
-  if (!refuted) source.result({ spec, candidate, verdict, ...(RIGHT.includes(verdict) && bounded({ ratio, low, high })) });
+  if (!refuted) source.result({ spec, candidate, verdict });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
   if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
   return { verdict, swapped };
@@ -65,7 +64,8 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   const { scratch_bytes: most } = engine.parts.manifest.memory;
   const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
   if (!targets.has(spec)) return refused('nobody asked for this kernel');
-  if (await sha256(module) !== digest) return refused('its digest is not the announced one');
+  // That is the line's doing, not the candidate's.
+  if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate came damaged: its digest is not the announced one', 'A later visit asks for it again; look at what lies between page and source', { spec, digest });
   if (!(scratch <= most)) return refused(`it needs ${scratch} bytes of scratch memory, and ${most} are reserved`);
   if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
   const best = ledger.winner(spec);
@@ -105,6 +105,3 @@ async function takeIn({ engine, pace, signal, targets }, { header }, { verdict, 
     return { verdict: found, stays: false, better: false, before: NaN, after: NaN, why: String(typed) };
   }
 }
-
-/** What is known of the ratio. @param {Record<string, number>} values */
-const bounded = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value > 0).map(([key, value]) => [key, clamped(value)]));

@@ -1,9 +1,10 @@
 // A source of candidates: the server's tuning socket (docs/tuning-protocol.md).
 // Input: its URL.  Output: the interface `Source`.  A lost connection rejects `next` with a `network` error;
-// `open` again goes on where it was, for the server knows only what hello says.
+// `open` again goes on where it was, for the server knows only what hello says; it says no more than told.js lets it.
 
 import { EngineError } from '../engine/errors.js';
 import { decode, encode } from './frames.js';
+import { toldOf, whole } from './told.js';
 
 /** Kernels on their way while one is tried. */
 const AHEAD = 2;
@@ -17,19 +18,26 @@ const LATER = ['later', 'rate'];
 /** Errors after which another attempt may go well. */
 const PASSING = ['busy', 'error', 'too-slow', 'too-many'];
 
-/** @param {string | URL} [url] @returns {Tune.Source} */
-export function socketSource(url = '/api/tune') {
+const cut = () => new EngineError('network', 'The connection to the tuning server is lost', 'It is tried again');
+
+/** `onSend` hears all that is sent. @param {string | URL} [url] @param {(header: any) => void} [onSend] @returns {Tune.Source} */
+export function socketSource(url = '/api/tune', onSend = () => {}) {
   /** @type {WebSocket | null} */
   let socket = null;
   /** @type {({header: any, module: Uint8Array<ArrayBuffer>} | {done: number})[]} */
   let inbox = [];
   let left = new Set();
+  let share = false;
+  /** Candidates that the spaces still have: who sends more would never end. */
+  let due = 0;
+  /** By kernel, what came in this visit. @type {Map<number, Set<number>>} */
+  const came = new Map();
   /** Why nothing more comes. @type {unknown} */
   let lost = null;
   let wake = () => {};
   /** @type {((header: any) => void) | null} */
   let welcomed = null;
-  /** Reports that the server has not stored yet, by nonce. @type {Map<string, {report: any, resolve: (ack: any) => void}>} */
+  /** Reports that the server has not stored yet, by nonce. @type {Map<string, {report: any, resolve: (ack: any) => void, reject: (why: unknown) => void}>} */
   const unanswered = new Map();
 
   /** Of the server that has the socket, be it another than the page's; `scheme` is http or ws. @param {string} scheme */
@@ -41,19 +49,30 @@ export function socketSource(url = '/api/tune') {
 
   /** @param {object} header */
   function send(header) {
-    if (socket?.readyState === WebSocket.OPEN) socket.send(encode(header));
+    if (socket?.readyState !== WebSocket.OPEN) return false;
+    socket.send(encode(header));
+    onSend(header);
+    return true;
   }
 
   /** @param {any} header @param {Uint8Array<ArrayBuffer>} payload */
   function take(header, payload) {
     switch (header.type) {
       case 'welcome': return welcomed?.(header);
-      case 'kernel': return void inbox.push({ header, module: payload });
+      case 'kernel': return arrived(header, payload);
       case 'done': return void (left.delete(header.spec) && inbox.push({ done: header.spec }));
       case 'ack': return acknowledged(header);
       case 'error': return fail(refusal(header));
       default: return undefined; // a newer server may say more
     }
+  }
+
+  /** @param {any} header @param {Uint8Array<ArrayBuffer>} module */
+  function arrived(header, module) {
+    const { spec, candidate } = header;
+    if (--due < 0) return fail(new EngineError('input', 'The tuning server sends more candidates than there are', 'Update the server', { spec, candidate }));
+    came.set(spec, (came.get(spec) ?? new Set()).add(candidate));
+    inbox.push({ header, module });
   }
 
   /** @param {any} ack */
@@ -72,7 +91,14 @@ export function socketSource(url = '/api/tune') {
   function fail(error) {
     lost ??= error;
     socket?.close();
+    giveBack();
     wake();
+  }
+
+  /** The next session may be asked another gold question: who made the reports sends them again (reports.js). */
+  function giveBack() {
+    for (const { reject } of unanswered.values()) reject(cut());
+    unanswered.clear();
   }
 
   return {
@@ -93,11 +119,14 @@ export function socketSource(url = '/api/tune') {
 
     async open(hello) {
       socket?.close();
-      [inbox, left, lost] = [[], new Set(hello.specs), null];
+      giveBack();
+      const told = toldOf(hello, came);
+      ({ share } = hello);
+      [inbox, left, lost] = [[], new Set(told.specs), null];
       const own = new WebSocket(address('ws'));
       socket = own;
       own.binaryType = 'arraybuffer';
-      const gone = () => own === socket && fail(new EngineError('network', 'The connection to the tuning server is lost', 'It is tried again'));
+      const gone = () => own === socket && fail(cut());
       own.onclose = gone;
       own.onmessage = ({ data }) => {
         if (own !== socket) return;
@@ -109,15 +138,16 @@ export function socketSource(url = '/api/tune') {
         }
         wake();
       };
-      own.onopen = () => send({ type: 'hello', ...hello });
+      own.onopen = () => send({ type: 'hello', ...told });
       const timer = setTimeout(gone, PATIENCE);
       try {
         const welcome = await new Promise((resolve, reject) => {
           welcomed = resolve;
           wake = () => lost && reject(lost);
         });
-        for (const { report } of unanswered.values()) send(report);
-        if (hello.specs.length) send({ type: 'want', count: AHEAD });
+        due = welcome.kernels.reduce((/** @type {number} */ sum, /** @type {Tune.Offer} */ { count }) => sum + count + 1, 0);
+        if (welcome.kernels.every((/** @type {Tune.Offer} */ offer) => whole(offer, hello.tried))) left.clear();
+        if (left.size) send({ type: 'want', count: AHEAD });
         return welcome;
       } finally {
         clearTimeout(timer);
@@ -139,13 +169,14 @@ export function socketSource(url = '/api/tune') {
     },
 
     result(result) {
-      send({ type: 'result', ...result });
+      // It would tell which candidates an earlier visit had tried: those of which none comes.
+      if (share) send({ type: 'result', ...result });
     },
 
-    report: (report) => new Promise((resolve) => {
-      const whole = { type: 'report', ...report };
-      unanswered.set(report.nonce, { report: whole, resolve });
-      send(whole);
+    report: (report) => new Promise((resolve, reject) => {
+      const message = { type: 'report', ...report };
+      unanswered.set(report.nonce, { report: message, resolve, reject });
+      if (!send(message)) giveBack();
     }),
 
     close() {

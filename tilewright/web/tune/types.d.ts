@@ -38,7 +38,11 @@ export type Hello = {
   /** Kernels to tune, hottest first, and their shares of the time. */
   specs: number[]; shares: number[];
   tried: Record<string, number[]>;
+  /** Whether the site takes part in the vote: only then a server is told results. */
+  share: boolean;
 };
+/** What a server hears of it: coarse shares, tries of this visit alone; so many of the first candidates come last. */
+export type Told = Omit<Hello, 'share'> & { skip: number };
 /** By objective, what a kernel takes of that which it counts. */
 export type Needs = Record<string, number>;
 /** `needs`: of the default, null if that is not known. */
@@ -52,8 +56,7 @@ export type Header = {
   grains: Record<string, number>;
   scratch: number; needs?: Needs | null; bytes: number;
 };
-/** Ratios are time of the kernel in use over time of the candidate. */
-export type Result = { spec: number; candidate: number; verdict: Verdict; ratio?: number; low?: number; high?: number };
+export type Result = { spec: number; candidate: number; verdict: Verdict };
 /** Ratios are time of the default over time of the candidate. */
 export type Report = {
   nonce: string; spec: number; checksum: string; top: { candidate: number; ratio: number }[];
@@ -391,7 +394,7 @@ type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | '
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
 export type WorkOn = (engine: Engine.Engine, pace: Pace, options: InSession) => Promise<Summary>;
 export type Rounds = (tools: Tools, line: Line, story: Story, options: Pick<Options, 'seconds' | 'rounds'> & { tell: (spec: number) => unknown; save: () => Promise<void> }) => Promise<void>;
-export type HelloOf = (tools: Tools) => Hello;
+export type HelloOf = (tools: Tools) => Omit<Hello, 'share'>;
 export type TakeOffers = (tools: Tools, reports: Reports, welcome: Welcome) => Promise<boolean>;
 export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
@@ -430,5 +433,9 @@ export type Reports = {
   farewell(): Promise<void>;
 };
 export type OpenReports = (parts: { source: Source; record: Record_; digest: string; on: boolean; save: () => Promise<void> }) => Reports;
+/** By kernel, the candidates that came in this visit. */
+export type ToldOf = (hello: Hello, came: Map<number, Set<number>>) => Told;
+export type Whole = (offer: Offer, tried: Record<string, number[]>) => boolean;
+export type Fitting = (report: Report, offer: Offer, answer: Report['gold'] | undefined) => Report | null;
 /** `own`: the number of the bundle's own kernel; null if it has none. */
 export type TopOf = (found: Map<number, number>, own: number | null) => { candidate: number; ratio: number }[];
