@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from helpers.crowd import agreed
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
-from tilewright.store import Store
+from tilewright.server.reports import key_of
+from tilewright.store import Report, Store, Vote
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import kernels_of, space_of
 
@@ -61,6 +63,33 @@ def test_winners_by_class(visit: Visit, library: Library, url: str, tmp_path: Pa
             found = narrow.do("layout", screenshot=str(tmp_path / f"classes-{width}.png"))
             assert not found["overflow"], found["outside"]
             assert found["outside"] == []
+
+
+def test_the_newest_compiler_is_shown_and_the_servers_own_before_it(
+    visit: Visit, library: Library, tmp_path: Path
+) -> None:
+    """Votes of others are not added: their candidates have other numbers."""
+    bundle = open_bundle(library.path("linear"))
+    url = f"sqlite:///{tmp_path / 'kernels.db'}"
+    own = key_of(space_of(kernels_of(bundle)[0], find(WIDE)), "chromium")
+    told = {
+        replace(own, compiler="tilewright 0.0.9", device=NARROW): 6,
+        replace(own, compiler="tilewright 0.0.10", device=NARROW): 7,
+        replace(own, compiler="tilewright 0.0.1"): 6,
+        replace(own, compiler="tilewright 99.0.0"): 8,
+    }
+    with Store.open(url) as store:
+        for number, (key, candidate) in enumerate(told.items()):
+            for voice in range(9):
+                report = Report(f"nonce-{number}-{voice}", key, (Vote(candidate, 1.5),))
+                assert store.submit(report, f"source-{voice}").accepted
+    agreed(tmp_path, bundle, WIDE, {0: 3}, ("chromium",))
+    with serving({}, tuning=tuning(url)) as site:
+        found = visit(f"{site.url}/classes").do("classes")
+    assert found["head"] == [f"{WIDE} chromium", f"{NARROW} chromium"]
+    ((_, *cells),) = found["rows"]
+    assert [cell.split(" · ")[0] for cell in cells] == ["#3", "#7"]
+    assert "25 reports" in found["text"]
 
 
 def test_nothing_reported_yet(visit: Visit, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import psycopg
+import pytest
 
 #: Where Debian keeps the programs of each version, which it does not put on the path.
 DEBIAN = Path("/usr/lib/postgresql")
@@ -35,6 +36,17 @@ def programs() -> Path | None:
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
     return None
+
+
+def needed() -> Path:
+    """That folder; without it the test is skipped, but fails in CI, which shall test all."""
+    found = programs()
+    if found is not None:
+        return found
+    missing = f"PostgreSQL is not installed: no initdb on the path or in {DEBIAN}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{missing}; install it, on Debian with `apt-get install postgresql`")
+    pytest.skip(missing)
 
 
 class Cluster:

@@ -21,10 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[postgres.Cluster]:
     """A PostgreSQL of our own, for all tests that want one."""
-    programs = postgres.programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed: no initdb on the path or in /usr/lib/postgresql")
-    with postgres.Cluster(programs) as running:
+    with postgres.Cluster(postgres.needed()) as running:
         yield running
 
 

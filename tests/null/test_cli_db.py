@@ -58,8 +58,12 @@ def test_export_to_a_pipe(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: P
 def test_gc(capsys: pytest.CaptureFixture[str], url: str) -> None:
     with Store.open(url, clock=lambda: 86_400.0 * 1000) as store:
         store.submit(report({3: 1.5}), "s")
-    called = Called(capsys, "db", "gc", "--days", "1", "--store", url, "--json")
-    assert called.json == {"sources_forgotten": 1, "reports_forgotten": 1, "keys_forgotten": 1}
+    given = ("db", "gc", "--days", "1", "--store", url, "--json")
+    called = Called(capsys, *given)
+    assert (called.code, called.json["error"]["code"]) == (10, "store-clock")
+    assert called.json["error"]["facts"]["would_delete"] == 1
+    called = Called(capsys, *given, "--force")
+    assert called.json == {"sources_forgotten": 0, "reports_forgotten": 1, "keys_forgotten": 1}
 
 
 def test_the_environment_names_the_store(

@@ -9,8 +9,9 @@ import pytest
 from bundle_factory import sample
 from starlette.testclient import TestClient
 
+from tilewright.base.errors import StoreFull
 from tilewright.bundle import Manifest, write
-from tilewright.server import create_app
+from tilewright.server import app, create_app
 
 
 @pytest.fixture
@@ -223,7 +224,37 @@ def test_list(client: TestClient, tmp_path: Path) -> None:
     assert client.get(entry["url"] + "bundle.json").status_code == 200
     (tmp_path / "bundle" / "bundle.json").write_text("{}")
     (broken,) = client.get("/api/bundles").json()
-    assert broken["error"]["code"] == "bundle-corrupt"
+    assert broken["error"] == {
+        "code": "bundle-corrupt",
+        "message": "The bundle is broken",
+        "hint": "See the server's log",
+        "facts": {},
+    }
+
+
+def test_strangers_are_not_told_where_files_are(
+    client: TestClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log is."""
+    (tmp_path / "bundle" / "bundle.json").unlink()
+    answer = client.get("/api/bundles")
+    assert answer.json()[0]["error"]["code"] == "bundle-corrupt"
+    assert str(tmp_path) not in answer.text
+    assert str(tmp_path) in caplog.text
+
+
+def test_an_error_of_our_own_says_nothing_of_the_server(
+    tmp_path: Path, web: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StoreFull("No room is left", hint=f"in {tmp_path}", path=tmp_path)
+
+    monkeypatch.setattr(app, "send_path", fails)
+    client = TestClient(create_app({"m": tmp_path}, web=web), raise_server_exceptions=False)
+    answer = client.get("/bundles/m/bundle.json")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "store-full")
+    assert str(tmp_path) not in answer.text
+    assert str(tmp_path) in caplog.text
 
 
 def test_bundles_may_be_added_later(tmp_path: Path, web: Path, manifest: Manifest) -> None:

@@ -47,6 +47,13 @@ def test_naive_sizes() -> None:
     assert naive(Product(640, 768, 3072), "webgpu") == 74_131_200
 
 
+def test_a_size_with_a_large_prime_is_counted_at_once() -> None:
+    """Looking for factors up to the size itself would take days."""
+    prime = 1_000_000_000_039
+    assert naive(Product(prime, 1, 1), "wasm") == 3 * 2**3
+    assert naive(Product(2 * prime, 1, 1), "wasm") == 3 * 3 * 2**3
+
+
 SIZES = st.integers(1, 1024)
 MATRICES = st.builds(Product, SIZES, SIZES, SIZES, st.integers(1, 4))
 

@@ -17,7 +17,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from helpers.reports import key, report
 
-from tilewright.base.errors import InvalidReport, StoreVersion, UsageError
+from tilewright.base.errors import InvalidReport, StoreClock, StoreVersion, UsageError
 from tilewright.store import Gold, Limits, Receipt, Report, Standing, Store, Vote
 from tilewright.store.database import Database
 from tilewright.store.migrate import MIGRATIONS, upgrade
@@ -188,13 +188,13 @@ def test_overview_and_stats(url: str) -> None:
         assert (stats.devices, stats.schema, stats.first_day) == (2, HEAD, "2024-10-04")
 
 
+def sources(store: Store) -> list[str | None]:
+    with store.database.read() as connection:
+        return list(connection.execute(sa.select(reports.c.source)).scalars())
+
+
 def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
     now = [1000.0 * DAY]
-
-    def sources(store: Store) -> list[str | None]:
-        with store.database.read() as connection:
-            return list(connection.execute(sa.select(reports.c.source)).scalars())
-
     with Store.open(url, clock=lambda: now[0]) as store:
         agree(store, 10)
         now[0] += 2 * DAY
@@ -203,9 +203,9 @@ def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
         assert store.standing(key()).default == 3
         assert store.gc() == {"sources": 0, "reports": 0, "keys": 0}
         now[0] += 89 * DAY
-        assert store.gc() == {"sources": 1, "reports": 10, "keys": 1}
+        assert store.gc(force=True) == {"sources": 1, "reports": 10, "keys": 1}
         assert store.standing(key()).voices == 0
-        assert store.gc(days=1) == {"sources": 0, "reports": 1, "keys": 1}
+        assert store.gc(days=1, force=True) == {"sources": 0, "reports": 1, "keys": 1}
 
 
 def test_a_clock_that_goes_backwards_harms_nothing(url: str) -> None:
@@ -216,6 +216,53 @@ def test_a_clock_that_goes_backwards_harms_nothing(url: str) -> None:
         agree(store, 6, source="t")
         assert counted(store) == (12, 12)
         assert store.standing(key()).default == 3
+
+
+@pytest.mark.parametrize("days", [30, 200])
+def test_a_clock_that_is_ahead_once_deletes_nothing(url: str, days: int) -> None:
+    """Also by other processes that see the first one's reports; and it forgets sources as ever."""
+    now = [1000.0 * DAY]
+    with (
+        Store.open(url, clock=lambda: now[0]) as one,
+        Store.open(url, clock=lambda: now[0]) as two,
+    ):
+        agree(one, 10)
+        now[0] += days * DAY
+        for store in (one, two):
+            agree(store, 1, source=f"ahead {id(store)}")
+        now[0] -= days * DAY
+        agree(two, 1, source="back")
+        assert counted(one) == (13, 13)
+        assert one.standing(key()).default == 3
+        for day in range(4):
+            now[0] += DAY
+            agree(one, 1, source=f"day {day} ")
+        assert counted(one) == (17, 17)
+        assert sorted(filter(None, sources(one))) == ["day 2 0", "day 3 0"]
+
+
+def test_reports_go_by_themselves_where_somebody_reports_every_day(url: str) -> None:
+    now = [1000.0 * DAY]
+    with Store.open(url, clock=lambda: now[0]) as store:
+        for _ in range(95):
+            now[0] += DAY
+            agree(store, 1)
+        assert counted(store) == (91, 91)
+
+
+def test_gc_asks_before_it_believes_that_nobody_reported(url: str) -> None:
+    now = [1000.0 * DAY]
+    with Store.open(url, clock=lambda: now[0]) as store:
+        agree(store, 2)
+        now[0] += 50 * DAY
+        assert store.gc() == {"sources": 2, "reports": 0, "keys": 0}
+        now[0] += 50 * DAY
+        with pytest.raises(StoreClock, match="--force") as raised:
+            store.gc()
+        facts = {"today": "1973-01-05", "newest": "1972-09-27", "would_delete": 2}
+        assert raised.value.facts == facts
+        assert counted(store) == (2, 2)
+        assert store.gc(force=True) == {"sources": 0, "reports": 2, "keys": 1}
 
 
 BAD: dict[str, Report] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from tuning_client import Client, hello
 from tuning_site import bundle, digest
 from tuning_votes import site, space, vote, who
 
+from tilewright.base.errors import CompilerBug
 from tilewright.bundle import open_bundle
+from tilewright.cli.workers import makers
 from tilewright.server import ledger, standing
 from tilewright.store import Report as Filed
 from tilewright.store import Store
@@ -61,6 +64,56 @@ def test_a_class_without_votes_starts_with_those_of_similar_hardware(url: str) -
             assert vote(server.url, number, ratios, device="wasm-x86-relaxed-48k").accepted
         (candidate,) = first(server.url, 100, 1)
         assert space().schedules[candidate] == schedule
+
+
+def test_one_voice_hides_nothing_that_similar_hardware_found(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)
+    kernel = kernels_of(open_bundle(bundle()))[0]
+    other = space_of(kernel, CLASSES["wasm-x86-relaxed-48k"])
+    there = other.order[-1]
+    here = space().schedules.index(other.schedules[there])
+    told = [c for c in space().order if c not in (0, here)][-5:]
+    with site(url) as server:
+        for number in range(6):
+            assert vote(server.url, number, {there: 1.5}, device="wasm-x86-relaxed-48k").accepted
+        assert vote(server.url, 50, {c: 19.0 - n for n, c in enumerate(told)}).accepted
+        assert first(server.url, 100, 5) == [here, *told[:4]]
+
+
+def test_one_voice_puts_no_kernel_before_what_a_crowd_found(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    with site(url) as server:
+        for number in range(6):
+            assert vote(server.url, number, {3: 1.1}, specs=(2,)).accepted
+        assert vote(server.url, 50, {5: 19.0}).accepted
+        with Client(server.url, address=who(100)) as client:
+            client.start(hello("m", digest(), (0, 2)))
+            client.want(2)
+            sent = [client.kernel() for _ in range(2)]
+            assert [(m.spec, m.candidate) for m in sent] == [(2, 3), (0, 5)]
+
+
+def test_a_similar_class_whose_space_cannot_be_made_ends_no_session(tmp_path: Any) -> None:
+    real, near = makers(0), "wasm-x86-relaxed-48k"
+    broken = False
+
+    def made(kernel: Any, device: str, objective: Any) -> Any:
+        if broken and device == near:
+            raise CompilerBug("it cannot be made")
+        return real.space(kernel, device, objective)
+
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with site(url) as server:
+        for number in range(6):
+            assert vote(server.url, number, {3: 1.5}, device=near).accepted
+    broken = True
+    with site(url, makers=replace(real, space=made)) as server:
+        assert len(first(server.url, 100, 2)) == 2
 
 
 def test_what_is_known_can_be_read(url: str) -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 
 import pytest
 from cli_call import Called
 from starlette.datastructures import Headers
 from starlette.testclient import TestClient
-from tuning_client import Client, hello
+from tuning_client import Client, hello, report
 from tuning_site import app, bundle, digest, stats, until
+from tuning_votes import counted, site, who
 from websockets.exceptions import InvalidStatus
 
-from tilewright.server import BackgroundServer
+from tilewright.server import BackgroundServer, tune
 from tilewright.server.proxies import Proxies
 from tilewright.server.session import Limits
 from tilewright.server.sources import Bucket, Buckets, Sources, network
 from tilewright.targets.classes import CLASSES
+from tilewright.store import Store
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,50 @@ def test_one_source_does_not_use_up_anothers_tokens() -> None:
     assert buckets.take("b")
     assert buckets.take("c")  # and "a", the least recent, is forgotten
     assert buckets.take("a")
+
+
+@pytest.fixture
+def days(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What day it is for those who name sources."""
+    now = [20_000]
+    monkeypatch.setattr(tune, "Sources", partial(Sources, day=lambda: str(now[0])))
+    return now
+
+
+def test_sessions_of_several_days_are_one_voice_each_day(url: str, days: list[int]) -> None:
+    def opened() -> Store:
+        return Store.open(url, clock=lambda: days[0] * 86_400.0)
+
+    with site(url, store=opened) as server, contextlib.ExitStack() as stack:
+        clients = []
+        for _ in range(6):
+            client = stack.enter_context(Client(server.url, address=who(0)))
+            clients.append((client, client.start(hello("m", digest())).kernels[0]))
+            days[0] += 1
+        for voices in (1, 2):
+            answers = []
+            for client, offer in clients:
+                message = report(offer, {3: 1.9})
+                client.send(message)
+                answers.append(client.ack(message.nonce).reason)
+            assert answers == ["", *["repeated"] * 5]
+            assert counted(url) == (voices, voices)
+            days[0] += 1
+
+
+def test_sessions_of_yesterday_count_for_their_network(days: list[int]) -> None:
+    with (
+        BackgroundServer(app(limits=Limits(each=2))) as server,
+        Client(server.url) as one,
+    ):
+        one.start(hello("m", digest()))
+        days[0] += 1
+        with Client(server.url) as two:
+            two.start(hello("m", digest()))
+            days[0] += 1
+            with Client(server.url) as three:
+                assert three.refusal()[1] == 4503
+        until(lambda: stats(server.url)["sessions"]["now"] == 1)
 
 
 def test_one_network_cannot_take_all_sessions() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from helpers.postgres import Cluster
 from tuning_client import Client, hello, postponed, report
-from tuning_site import digest
+from tuning_site import digest, until
 from tuning_votes import counted, site, vote, who
 
 from tilewright.base.errors import (
@@ -181,6 +181,47 @@ def test_a_server_may_start_before_its_store(url: str, monkeypatch: pytest.Monke
         there = True
         again(client, message)
     assert counted(url) == (1, 1)
+
+
+def test_the_store_is_closed_when_the_server_ends(url: str) -> None:
+    closed = []
+
+    class Closing(Store):
+        def close(self) -> None:
+            closed.append(True)
+            super().close()
+
+    def threads() -> set[threading.Thread]:
+        return {t for t in threading.enumerate() if t.name.startswith("tilewright-store")}
+
+    before = threads()  # other tests may keep servers
+    with site(url, store=lambda: Closing.open(url)) as server:
+        assert vote(server.url, 0, {3: 1.4}).accepted
+        assert closed == []
+        assert threads() - before
+    assert closed == [True]
+    until(lambda: not threads() - before)
+
+
+def test_a_store_that_is_still_opened_when_the_server_ends(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    opening, released, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Late(Store):
+        def close(self) -> None:
+            closed.set()
+            super().close()
+
+    def opener() -> Store:
+        opening.set()
+        released.wait(20)
+        return Late.open(url)
+
+    with site(url, store=opener) as server, Client(server.url) as client:
+        client.start(hello("m", digest()))
+        assert opening.wait(20)
+    released.set()
+    assert closed.wait(20)
 
 
 def test_the_servers_clock_goes_back(url: str) -> None:

@@ -23,6 +23,7 @@ from tilewright.server import BackgroundServer, workshop
 from tilewright.server.workers import TRIES, CompileTimeout, Workers
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.messages import Done, Welcome
 
 LONG, SHORT = 60.0, 1.0
 
@@ -169,13 +170,14 @@ def test_a_candidate_whose_workers_died_is_made_for_the_next() -> None:
             assert found == set(space.order) - lost
 
 
-def test_a_space_that_never_comes_ends_that_session_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_whose_space_never_comes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workshop, "MAKING", SHORT)
     real, released = makers(0), Event()
+    bad = kernels_of(open_bundle(bundle()))[0]
     calls = []
 
     def space(kernel: Any, device: str, objective: Any) -> Any:
-        if objective == "scratch":
+        if kernel == bad:
             calls.append(kernel)
             released.wait(LONG)
         return real.space(kernel, device, objective)
@@ -183,11 +185,13 @@ def test_a_space_that_never_comes_ends_that_session_only(monkeypatch: pytest.Mon
     with BackgroundServer(app(makers=replace(real, space=space))) as server:
         for _ in range(3):
             with Client(server.url) as client:
-                client.send(hello("m", digest(), (0,), objective="scratch"))
-                assert client.refusal()[1] == 4500
-            with Client(server.url) as client:
-                client.start(hello("m", digest(), (0,)))
-                client.want(1)
-                client.kernel()
+                client.send(hello("m", digest(), (1, 0, 2), shares=(0.1, 0.8, 0.1)))
+                assert [offer.spec for offer in client.next(Welcome).kernels] == [1, 2]
+                assert client.next(Done) == Done(spec=0, sent=0, milliseconds=0.0)
+                assert client.all_of(1)
         assert len(calls) == 1, "it is left alone for a while"
+        with Client(server.url) as client:
+            client.send(hello("m", digest(), (0,)))
+            assert client.next(Welcome).kernels == ()
+            assert client.next(Done).spec == 0
         released.set()

@@ -172,6 +172,12 @@ class StoreVersion(StoreError):
     code = "store-version"
 
 
+class StoreClock(StoreError):
+    """Nobody reported for days, or the clock is ahead: nothing is deleted on a guess."""
+
+    code = "store-clock"
+
+
 class InvalidReport(TilewrightError):
     """A report, or a row of an import, that no client of ours would have made."""
 

@@ -97,15 +97,22 @@ def gc(
     days: Annotated[
         int | None, typer.Option(min=0, help="Forget reports that are older; 90 if not given.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if nobody reported for days: the date is right.")
+    ] = False,
     db: Db = DEFAULT,
     as_json: Json = False,
 ) -> Answer:
-    """Forget sources of past days, old reports, and keys without reports."""
+    """Forget sources of past days, old reports, and keys without reports.
+
+    Where the newest report is days old the clock may be ahead: then reports stay without --force,
+    and it says how many would go.
+    """
     del as_json
     from tilewright.store import Store
 
     with Store.open(database_url(db), create=False) as store:
-        return _told({f"{name} forgotten": n for name, n in store.gc(days).items()})
+        return _told({f"{name} forgotten": n for name, n in store.gc(days, force=force).items()})
 
 
 @app.callback(invoke_without_command=True)

@@ -226,7 +226,7 @@ def _splits(size: int, parts: int) -> int:
 
 def _prime_powers(size: int) -> Iterator[int]:
     factor = 2
-    while size > 1:
+    while factor * factor <= size:
         power = 0
         while size % factor == 0:
             size //= factor
@@ -234,3 +234,5 @@ def _prime_powers(size: int) -> Iterator[int]:
         if power:
             yield power
         factor += 1
+    if size > 1:
+        yield 1

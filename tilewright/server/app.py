@@ -6,6 +6,7 @@ Input: bundle folders by name.  Output: a Starlette app with the demo page at /,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -30,6 +31,8 @@ from tilewright.server.tune import Tuner, Tuning
 
 WEB = Path(tilewright.__file__).parent / "web"
 HOST_SOCKET = "/_host/socket"
+
+log = logging.getLogger(__name__)
 
 HostSocket = Callable[[WebSocket], Awaitable[None]]
 
@@ -116,7 +119,8 @@ def _describe(name: str, folder: Path) -> dict[str, object]:
     try:
         bundle = open_bundle(folder)
     except TilewrightError as error:
-        return head | {"error": error.to_json()}
+        log.warning("Bundle %s: %s", name, error)
+        return head | {"error": _told(error, "The bundle is broken")}
     manifest = bundle.manifest
     return head | {
         "bytes": bundle.bytes,
@@ -145,4 +149,10 @@ def _http_error(_request: Request, error: Exception) -> Response:
 
 def _own_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, TilewrightError)
-    return JSONResponse({"error": error.to_json()}, status_code=500)
+    log.error("A request failed: %s", error)
+    return JSONResponse({"error": _told(error, "The server failed")}, status_code=500)
+
+
+def _told(error: TilewrightError, message: str) -> dict[str, object]:
+    """What strangers may know: the rest, as paths, is for the log."""
+    return type(error)(message, hint="See the server's log").to_json()

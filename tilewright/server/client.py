@@ -6,7 +6,7 @@ no store: it knows nothing of others and takes no reports.  reports.py has the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilewright.tuning.candidates import Space
@@ -19,12 +19,15 @@ from tilewright.tuning.queue import Opened, Winners
 class Client:
     """Who a session serves: its hello, and what belongs to that.
 
-    source: of its reports, for one day (sources.py);  spaces, offers: by number of the kernel
+    source: names its network today (sources.py): a session may see several days
+    seed:   the same for one network during a day, so that a session can be resumed
+    spaces, offers: by number of the kernel
     """
 
     hello: Hello
     opened: Opened
-    source: str
+    source: Callable[[], str]
+    seed: int
     spaces: Mapping[int, Space]
     offers: Mapping[int, Offer]
 
@@ -33,11 +36,6 @@ class Client:
         """Whether its reports can count: on the class's own code, by who looks for the fastest."""
         of_class = all(s.device.variant == self.hello.variant for s in self.spaces.values())
         return of_class and self.hello.objective == "latency"
-
-    @property
-    def seed(self) -> int:
-        """The same for one network during a day, so that a session can be resumed."""
-        return int(self.source[:12], 16)
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,9 @@ class Desk:
     async def overview(self, device: str | None, number: int) -> Page:
         """All keys (of one class) with what the crowd says of them, page by page from 0."""
         raise Unknown("This site has no store", hint="`tilewright serve --store URL`")
+
+    def close(self) -> None:
+        """When the server ends."""
 
     def stats(self) -> dict[str, object]:
         """How the store does."""

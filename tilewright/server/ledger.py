@@ -46,6 +46,7 @@ class Ledger:
         self._open = open_store
         self._opening = threading.Lock()
         self._store: Store | None = None
+        self._closed = False
         self._pool = ThreadPoolExecutor(WORKERS, "tilewright-store")
         self._free = asyncio.Semaphore(WORKERS)
         self._writing = threading.Lock()
@@ -106,6 +107,13 @@ class Ledger:
             return False, "refused"
         return receipt.accepted, receipt.reason
 
+    def close(self) -> None:
+        """When the server ends: what is at work ends by itself, nothing else begins."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._store is not None:
+            self._store.close()
+
     async def _call(self, ask: Callable[[Store], T]) -> T:
         if self._calls >= WAITING:
             raise Unavailable
@@ -117,7 +125,7 @@ class Ledger:
             self._calls -= 1
 
     async def _answer(self, ask: Callable[[Store], T]) -> T:
-        if self.resting:
+        if self.resting or self._closed:
             raise Unavailable
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._pool, lambda: ask(self._ready()))
@@ -138,6 +146,9 @@ class Ledger:
         """The open store; a server may start before its database does."""
         with self._opening:
             self._store = self._store or self._open()
+            if self._closed:  # while it was opened
+                self._store.close()
+                raise Unavailable
             return self._store
 
     def _write(self, store: Store, report: Report, source: str) -> Receipt:

@@ -16,14 +16,17 @@ from tilewright.server.ledger import Ledger, Unavailable
 from tilewright.server.sources import Buckets
 from tilewright.server.workshop import Workshop
 from tilewright.store import Gold as StoredGold
-from tilewright.store import Key, Ranked, Standing
+from tilewright.store import Key, Limits, Ranked, Standing
 from tilewright.store import Report as Stored
 from tilewright.store import Vote as StoredVote
 from tilewright.tuning import queue
 from tilewright.tuning.candidates import Space
-from tilewright.tuning.compose import Known
+from tilewright.tuning.compose import HOPE, Known
 from tilewright.tuning.messages import MOST_VOTE, TOP, Ack, Browser, Busy, Reason, Report, Vote
 from tilewright.tuning.queue import Opened, Winners
+
+#: Voices below which nothing is said of a key.
+QUORUM = Limits().quorum
 
 _REASONS = frozenset(get_args(Reason))
 
@@ -38,7 +41,8 @@ class StoreDesk(Desk):
 
     async def submit(self, report: Report, client: Client) -> Ack:
         reason = flaw(report, client)
-        if not reason and not self._buckets.take(client.source):
+        source = client.source()
+        if not reason and not self._buckets.take(source):
             reason = "rate"
         if reason:
             return Ack(nonce=report.nonce, accepted=False, reason=reason)
@@ -56,9 +60,12 @@ class StoreDesk(Desk):
             top=top,
             gold=(StoredGold(gold.a, gold.b, gold.ratio),) if gold else (),
         )
-        accepted, why = await self._ledger.submit(stored, client.source)
+        accepted, why = await self._ledger.submit(stored, source)
         reason = cast(Reason, why if why in _REASONS else "refused")
         return Ack(nonce=report.nonce, accepted=accepted, reason=reason)
+
+    def close(self) -> None:
+        self._ledger.close()
 
     async def crowd(self, client: Client) -> list[Crowd]:
         keys = [key_of(client.spaces[spec], client.hello.browser) for spec in client.hello.specs]
@@ -87,29 +94,43 @@ class StoreDesk(Desk):
             raise Busy("The store does not answer", hint="Try again later") from error
 
     async def _one(self, client: Client, spec: int, key: Key, standing: Standing | None) -> Crowd:
-        """The key's own standing, or else the best on similar hardware."""
+        """The key's own standing; below the quorum the best on similar hardware comes before it."""
         space = client.spaces[spec]
         if standing is None:
             return Crowd()
-        if standing.ranked:
-            first = [c for c in (standing.default, standing.shadow) if c is not None]
-            ratios = {r.candidate: r.ratio for r in standing.ranked}
-            order = dict.fromkeys([*first, *(r.candidate for r in standing.ranked)])
-            known = [Known(c, ratios.get(c, 1.0)) for c in order if 0 <= c < len(space.schedules)]
-            return Crowd(tuple(known), settled=standing.default is not None)
+        first = [c for c in (standing.default, standing.shadow) if c is not None]
+        ratios = {r.candidate: _believed(r) for r in standing.ranked}
+        own = [
+            Known(c, ratios.get(c, 1.0))
+            for c in dict.fromkeys([*first, *ratios])
+            if 0 <= c < len(space.schedules)
+        ]
+        if first or standing.voices >= QUORUM:
+            return Crowd(tuple(own), settled=standing.default is not None)
         near = [device.id for device in queue.relatives(space.device)]
         found = await self._ledger.similar(key, near)
         known = [k for r in found if (k := await self._translated(client, spec, r)) is not None]
-        return Crowd(tuple({k.candidate: k for k in known}.values()))
+        # of a candidate that is there twice the first counts
+        return Crowd(tuple({k.candidate: k for k in reversed([*known, *own])}.values())[::-1])
 
     async def _translated(self, client: Client, spec: int, ranked: Ranked) -> Known | None:
         """The candidate of another class's space, by its number in the client's."""
         objective = client.hello.objective
-        theirs = await self._workshop.space(client.opened, spec, ranked.device, objective)
+        try:
+            theirs = await self._workshop.space(client.opened, spec, ranked.device, objective)
+        except Exception:
+            # in the workshop's log; the client's own space is there
+            return None
         if theirs.checksum != ranked.space:
             return None
         number = queue.translate(ranked.candidate, theirs, client.spaces[spec])
         return None if number is None else Known(number, ranked.ratio)
+
+
+def _believed(ranked: Ranked) -> float:
+    """Its ratio; what too few say may not put its kernel before others."""
+    known = ranked.stage != "candidate" or ranked.reporters >= QUORUM
+    return ranked.ratio if known else min(ranked.ratio, HOPE)
 
 
 def key_of(space: Space, browser: Browser) -> Key:

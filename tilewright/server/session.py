@@ -12,9 +12,10 @@ import logging
 import statistics
 import time
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright import TOOL
@@ -23,6 +24,7 @@ from tilewright.server.client import Client, Desk
 from tilewright.server.sources import Bucket
 from tilewright.server.workshop import Workshop
 from tilewright.tuning import queue
+from tilewright.tuning.candidates import Space
 from tilewright.tuning.compose import Subject, asks_gold, compose
 from tilewright.tuning.messages import (
     MOST_CREDIT,
@@ -47,6 +49,7 @@ from tilewright.tuning.messages import (
     decode_from_client,
     encode,
 )
+from tilewright.tuning.queue import Opened
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +115,7 @@ class Session:
         desk: Desk,
         counts: Counts,
         limits: Limits,
-        source: str,
+        source: Callable[[], str],
     ) -> None:
         self._socket = socket
         self._workshop = workshop
@@ -171,6 +174,9 @@ class Session:
         self._client = client = await self._admit(hello)
         offers = tuple(client.offers.values())
         await self._send(Welcome(compiler=TOOL, kernels=offers))
+        for spec in hello.specs:
+            if spec not in client.spaces:
+                await self._done(spec, ())
         await self._together(self._read(), self._feed(), self._report())
 
     async def _admit(self, hello: Hello) -> Client:
@@ -184,11 +190,12 @@ class Session:
             )  # fmt: skip
         if any(spec >= len(opened.kernels) for spec in hello.specs):
             raise Unknown("The bundle has no such kernel", hint=SEE, kernels=len(opened.kernels))
-        found = await asyncio.gather(
-            *(self._workshop.space(opened, s, device.id, hello.objective) for s in hello.specs)
-        )
-        spaces = dict(zip(hello.specs, found, strict=True))
-        client = Client(hello, opened, self._source, spaces, {})
+        spaces = await self._spaces(hello, opened, device.id)
+        shares = hello.shares and [
+            s for s, n in zip(hello.shares, hello.specs, strict=True) if n in spaces
+        ]
+        hello = msgspec.structs.replace(hello, specs=tuple(spaces), shares=tuple(shares))
+        client = Client(hello, opened, self._source, int(self._source()[:12], 16), spaces, {})
         # a question costs a device some time, and is for those whose votes it vouches for
         asks = self._desk.open and client.votes
         offers = {
@@ -201,6 +208,22 @@ class Session:
             for spec, space in spaces.items()
         }
         return replace(client, offers=offers)
+
+    async def _spaces(self, hello: Hello, opened: Opened, device: str) -> dict[int, Space]:
+        """Of each kernel; one whose space cannot be made keeps no other from being tuned."""
+        found = await asyncio.gather(
+            *(self._workshop.space(opened, s, device, hello.objective) for s in hello.specs),
+            return_exceptions=True,
+        )
+        spaces = {}
+        for spec, space in zip(hello.specs, found, strict=True):
+            if isinstance(space, Exception):
+                log.warning("Kernel %d of %s is not tuned: %r", spec, hello.bundle, space)
+            elif isinstance(space, BaseException):
+                raise space
+            else:
+                spaces[spec] = space
+        return spaces
 
     async def _together(self, read: Awaitable[None], *others: Awaitable[None]) -> None:
         """Until the reader ends or anyone fails; then all end."""

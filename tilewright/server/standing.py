@@ -45,10 +45,11 @@ def settled(store: Store, device: str, browser: Browser) -> Settled:
 
 
 def plain(entry: Entry) -> dict[str, object]:
-    """A key and its standing in one flat record."""
+    """A key and its standing in one flat record; `current`: of the compiler that serves it."""
     standing = asdict(entry.standing)
     ranked = [
         {k: v for k, v in one.items() if k not in ("device", "space", "browser")}
         for one in standing["ranked"]
     ]
-    return asdict(entry.key) | standing | {"ranked": ranked, "day": entry.day}
+    own = {"current": entry.key.compiler == TOOL, "ranked": ranked, "day": entry.day}
+    return asdict(entry.key) | standing | own

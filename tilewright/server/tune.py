@@ -10,6 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
@@ -23,7 +24,7 @@ from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
 from tilewright.server.proxies import Proxies
 from tilewright.server.session import Counts, Limits, Session
-from tilewright.server.sources import Buckets, Sources
+from tilewright.server.sources import Buckets, Sources, network
 from tilewright.server.tuned import Tuned
 from tilewright.server.workshop import Makers, Workshop
 from tilewright.tuning import queue
@@ -68,11 +69,12 @@ class Tuner:
         self._workshop = Workshop(bundles, tuning.makers, tuning.cache)
         self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
-        self._sessions: Counter[str] = Counter()
+        self._sessions: Counter[tuple[str, str]] = Counter()
 
     def close(self) -> None:
         """When the server ends."""
         self._workshop.close()
+        self._desk.close()
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -91,13 +93,16 @@ class Tuner:
         peer = socket.client.host if socket.client else ""
         address = self._proxies.visitor(peer, socket.headers)
         listed = self._tuning.origins - {"*"}
-        source = self._sources.name(address, origin if origin in listed else "")
+        of = origin if origin in listed else ""
+        # names change at midnight: the address is kept while the connection lasts, in memory only
+        source = partial(self._sources.name, address, of)
+        visitor = (network(address), of)
         counts, limits = self._counts, self._tuning.limits
         await socket.accept()
         session = Session(socket, self._workshop, self._desk, counts, limits, source)
         for number, most, whose in (
             (counts.sessions, limits.sessions, "The server"),
-            (self._sessions[source], limits.each, "This network"),
+            (self._sessions[visitor], limits.each, "This network"),
         ):
             if number >= most:
                 counts.refused[Busy.code] += 1
@@ -106,14 +111,14 @@ class Tuner:
                 return
         counts.sessions += 1
         counts.opened += 1
-        self._sessions[source] += 1
+        self._sessions[visitor] += 1
         try:
             await session.run()
         finally:
             counts.sessions -= 1
-            self._sessions[source] -= 1
-            if not self._sessions[source]:
-                del self._sessions[source]
+            self._sessions[visitor] -= 1
+            if not self._sessions[visitor]:
+                del self._sessions[visitor]
 
     def _welcome(self, origin: str, host: str) -> bool:
         """Programs send no Origin; pages send theirs, and others than ours must be allowed."""

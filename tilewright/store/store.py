@@ -6,6 +6,7 @@ function is one transaction.  What the votes mean is in votes.py; here they are 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple
@@ -14,6 +15,7 @@ from typing import IO
 
 import sqlalchemy as sa
 
+from tilewright.base.errors import StoreClock
 from tilewright.store import migrate, records, t4
 from tilewright.store.database import Database
 from tilewright.store.records import (
@@ -46,6 +48,12 @@ from tilewright.store.votes import VOTE_EVERY, Limits, advance, tally
 #: `similar` takes so many candidates of one key.
 SIMILAR = 3
 SECONDS_A_DAY = 86_400
+#: Days without reports after which the clock is doubted, before anything is deleted by it.
+QUIET = 2
+#: A source that is farther ahead is of a clock that was wrong; nearer it may still come again.
+AHEAD = 7
+
+log = logging.getLogger(__name__)
 
 STANDING = sa.select(keys).where(IS_KEY)
 
@@ -244,21 +252,30 @@ class Store:
             last_day=date_of(last) if total else "",
         )
 
-    def gc(self, days: int | None = None) -> dict[str, int]:
-        """Forgets sources of past days, old reports, and keys that have none left.
+    def gc(self, days: int | None = None, *, force: bool = False) -> dict[str, int]:
+        """Forgets sources of other days, old reports, and keys that have none left.
 
         days: reports older than this go; default: `limits.days`
+        force: also where the clock may be ahead
+        Raises StoreClock where it may be and reports would go: then only sources are forgotten.
         """
         today = self.today()
         oldest = today - (self.limits.days if days is None else days)
-        # A report that comes again shortly after midnight must still find its source of yesterday.
-        past = (reports.c.day < today - 1) & reports.c.source.is_not(None)
+        # A report that comes again shortly after midnight must still find its source of yesterday,
+        # and after a clock that went back a little that of tomorrow.
+        other = (reports.c.day < today - 1) | (reports.c.day > today + AHEAD)
+        named = other & reports.c.source.is_not(None)
+        old = reports.c.day < oldest
         with self.database.write() as connection:
-            forgotten = connection.execute(sa.update(reports).where(past).values(source=None))
-            old = connection.execute(sa.delete(reports).where(reports.c.day < oldest))
-            empty = ~sa.exists().where(reports.c.key_id == keys.c.id)
-            gone = connection.execute(sa.delete(keys).where(empty & (keys.c.day < oldest)))
-        return {"sources": forgotten.rowcount, "reports": old.rowcount, "keys": gone.rowcount}
+            forgotten = connection.execute(sa.update(reports).where(named).values(source=None))
+            doubt = None if force else _doubt(connection, today, old)
+            if doubt is None:
+                deleted = connection.execute(sa.delete(reports).where(old))
+                empty = ~sa.exists().where(reports.c.key_id == keys.c.id)
+                gone = connection.execute(sa.delete(keys).where(empty & (keys.c.day < oldest)))
+        if doubt is not None:
+            raise doubt
+        return {"sources": forgotten.rowcount, "reports": deleted.rowcount, "keys": gone.rowcount}
 
     def export(self, stream: IO[bytes]) -> int:
         """Writes everything in the T4 schema, one state of the database; gives the reports."""
@@ -280,13 +297,33 @@ class Store:
 
     def _sweep(self, day: int) -> None:
         """Once a day and process: promises about forgetting must not hang on a timer of others."""
-        if day > self._swept:
-            self.gc()
+        if day != self._swept:
+            try:
+                self.gc()
+            except StoreClock as doubt:
+                log.warning("%s", doubt)
             self._swept = day
 
     def today(self) -> int:
         """Days since 1970, UTC."""
         return int(self._clock() // SECONDS_A_DAY)
+
+
+def _doubt(connection: sa.Connection, today: int, old: sa.ColumnElement[bool]) -> StoreClock | None:
+    """Why these reports should not go yet, if there are any."""
+    # today's own say nothing: they have their day from the same clock
+    before = sa.select(sa.func.max(reports.c.day)).where(reports.c.day < today)
+    newest = connection.execute(before).scalar()
+    if newest is None or today - newest <= QUIET:
+        return None
+    number = connection.execute(sa.select(sa.func.count()).where(old)).scalar_one()
+    if not number:
+        return None
+    return StoreClock(
+        "Old reports are kept: nobody reported for days, or the clock is ahead",
+        hint="If the date is right, `tilewright db gc --force` deletes them",
+        today=date_of(today), newest=date_of(newest), would_delete=number,
+    )  # fmt: skip
 
 
 def _distrust(connection: sa.Connection, day: int, source: str) -> None:

@@ -4,7 +4,8 @@ Input: per kernel its space, what the store says of it, what this device has tri
 of the time.  Output: the whole order, as pairs of kernel and candidate.  Pure: the same input gives
 the same order, so any server can go on where another one stopped.
 
-    exploitation (nnJIT 4.3)   default, shadow and ranked of the crowd; else of similar hardware
+    exploitation (nnJIT 4.3)   default, shadow and ranked of the crowd; below its quorum after
+                               those of similar hardware
     exploration                the space in its order of trial; if its optimum is known, a tenth
 """
 

@@ -6,9 +6,10 @@ import { element, make } from './elements.js';
 import { countText } from './words.js';
 
 /**
- * What the store says of a kernel on a class: `default` is null until the votes agree, `ranked` has the best first.
+ * What the store says of a kernel on a class: `default` is null until the votes agree, `ranked` has the best first,
+ * `current` says whether the server's own compiler made the candidates.
  * @typedef {{candidate: number, ratio: number, low: number, high: number, reporters: number}} Ranked
- * @typedef {{kernel: string, kind: string, shape: string, device: string, browser: string, compiler: string,
+ * @typedef {{kernel: string, kind: string, shape: string, device: string, browser: string, compiler: string, current: boolean,
  *   default: number | null, shadow: number | null, ranked: Ranked[], voices: number, day: string}} Standing
  * @typedef {Standing & {stage: 'default' | 'shadow' | 'candidate', winner: Ranked}} Entry
  */
@@ -35,7 +36,7 @@ async function start() {
       next = after && STANDING + after;
     }
     if (found.length === 0) return showEmpty(true);
-    entries = found.map(entryOf);
+    entries = newest(found).map(entryOf);
     fill('filter-class', entries.map(({ device }) => device));
     fill('filter-browser', entries.map(({ browser }) => browser));
     element('filters').hidden = false;
@@ -43,6 +44,16 @@ async function start() {
   } catch (error) {
     state('error', `The kernel database cannot be shown: ${error instanceof Error ? error.message : error}`);
   }
+}
+
+/**
+ * Of each kernel on a class and browser one: numbers of candidates and votes of different compilers do not mix.
+ * @param {Standing[]} found
+ */
+function newest(found) {
+  const groups = Map.groupBy(found, ({ kernel, device, browser }) => `${kernel} ${device} ${browser}`);
+  return [...groups.values()].map((same) => same.sort((a, b) => Number(b.current) - Number(a.current)
+    || b.compiler.localeCompare(a.compiler, 'en', { numeric: true }) || b.day.localeCompare(a.day))[0]);
 }
 
 /** The default; else what is being confirmed; else who leads. @param {Standing} standing @returns {Entry} */
