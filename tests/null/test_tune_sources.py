@@ -19,8 +19,8 @@ from tilewright.server import BackgroundServer, tune
 from tilewright.server.proxies import Proxies
 from tilewright.server.session import Limits
 from tilewright.server.sources import Bucket, Buckets, Sources, network
-from tilewright.targets.classes import CLASSES
 from tilewright.store import Store
+from tilewright.targets.classes import CLASSES
 
 
 @pytest.mark.parametrize(
