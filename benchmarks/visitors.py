@@ -157,7 +157,7 @@ async def _round(socket: ClientConnection, task: Task, visit: Visit) -> None:
     visit.waited.append((time.perf_counter() - begin) * 1e3)
     visit.tried.setdefault(kernel.spec, []).append(kernel.candidate)
     await asyncio.sleep(task.think * random.uniform(0.5, 1.5))
-    result = Result(spec=kernel.spec, candidate=kernel.candidate, verdict="slower", ratio=0.9)
+    result = Result(spec=kernel.spec, candidate=kernel.candidate, verdict="slower")
     await socket.send(encode(result))
 
 
