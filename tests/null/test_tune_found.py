@@ -79,7 +79,9 @@ def test_one_voice_hides_nothing_that_similar_hardware_found(
     with site(url) as server:
         for number in range(6):
             assert vote(server.url, number, {there: 1.5}, device="wasm-x86-relaxed-48k").accepted
-        assert vote(server.url, 50, {c: 19.0 - n for n, c in enumerate(told)}).accepted
+        # it names that one, too: as the last
+        named = [*told[:4], here]
+        assert vote(server.url, 50, {c: 19.0 - n for n, c in enumerate(named)}).accepted
         assert first(server.url, 100, 5) == [here, *told[:4]]
 
 

@@ -110,8 +110,10 @@ class StoreDesk(Desk):
         near = [device.id for device in queue.relatives(space.device)]
         found = await self._ledger.similar(key, near)
         known = [k for r in found if (k := await self._translated(client, spec, r)) is not None]
-        # of a candidate that is there twice the first counts
-        return Crowd(tuple({k.candidate: k for k in reversed([*known, *own])}.values())[::-1])
+        first_of: dict[int, Known] = {}
+        for each in (*known, *own):
+            first_of.setdefault(each.candidate, each)
+        return Crowd(tuple(first_of.values()))
 
     async def _translated(self, client: Client, spec: int, ranked: Ranked) -> Known | None:
         """The candidate of another class's space, by its number in the client's."""

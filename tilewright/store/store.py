@@ -49,7 +49,7 @@ from tilewright.store.votes import VOTE_EVERY, Limits, advance, tally
 SIMILAR = 3
 SECONDS_A_DAY = 86_400
 #: Days without reports after which the clock is doubted, before anything is deleted by it.
-QUIET = 2
+QUIET = 30
 #: A source that is farther ahead is of a clock that was wrong; nearer it may still come again.
 AHEAD = 7
 

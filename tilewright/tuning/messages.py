@@ -26,6 +26,8 @@ MOST_FROM_SERVER = 8 << 20
 MOST_SPECS = 1024
 MOST_CANDIDATES = 4096
 MOST_CREDIT = 64
+#: What is put off is gone through before the first candidate, while others wait.
+MOST_SKIP = 8192
 #: How many of its best candidates a report may name, and the largest ratio that is believed: who
 #: finds a candidate so much faster or slower than the default made a mistake, or lies.
 TOP = 5
@@ -188,7 +190,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     specs: Specs
     shares: Annotated[tuple[Share, ...], Meta(max_length=MOST_SPECS)] = ()
     tried: Annotated[dict[Spec, Tried], Meta(max_length=MOST_SPECS)] = {}
-    skip: Annotated[int, Meta(ge=0, le=MOST_SPECS * MOST_CANDIDATES)] = 0
+    skip: Annotated[int, Meta(ge=0, le=MOST_SKIP)] = 0
 
 
 class Want(_Message, frozen=True, kw_only=True):

@@ -18,8 +18,10 @@ const LONGEST = 20;
 const ROUNDS = 24;
 const LEAST_ROUNDS = 8;
 const FIRST = 4;
-/** Beyond L1 a load takes two to three times as long.  What takes less than half of that more fits, but for what others do on this core. */
+/** Beyond L1 a load takes two to three times as long.  What takes less than half of that more fits, but for what others do on this core;
+ * 2.5 times are enough for that: beyond L2 it takes ten times as long. */
 const MISS = 1.3;
+const BEYOND = 2.5;
 const KNOWN = ['relaxed_simd', 'dot_u8'];
 /** Milliseconds after which a class is found out anew: devices stay, browsers learn. */
 export const MONTH = 30 * 86_400_000;
@@ -49,7 +51,7 @@ export function browserFamily() {
 }
 
 /**
- * Bytes of this core's L1 data cache, or 0 if walks do not say so clearly, or the clock is too coarse.  Takes some 20 ms.
+ * Bytes of this core's L1 data cache, or 0 if walks do not say so clearly, or the clock is too coarse.  Takes some 30 ms, with a coarse clock up to five times as long.
  * Whatever else runs on the core makes its cache look smaller, never larger: the shortest times count.
  */
 export function l1Bytes() {
@@ -57,11 +59,16 @@ export function l1Bytes() {
   if (times > LONGEST) return 0;
   const rings = SETS.map(ring);
   const rounds = Array.from({ length: Math.max(LEAST_ROUNDS, Math.ceil(ROUNDS / times)) }, () => rings.map((next) => walk(next, times * HOPS))).slice(FIRST);
-  const shortest = SETS.map((_, set) => Math.min(...rounds.map((round) => round[set])));
-  const fits = shortest.map((time, set) => time < Math.max(MISS * shortest[0], (shortest[0] + (shortest[set + 1] ?? 0)) / 2));
+  return 1024 * cacheOf(SETS.map((_, set) => Math.min(...rounds.map((round) => round[set]))));
+}
+
+/** KiB of the cache that the shortest times of the walks show; 0 if they do not. @param {number[]} times */
+export function cacheOf(times) {
+  const [least] = times;
+  const fits = times.map((time, set) => time < Math.max(MISS * least, (least + Math.min(times[set + 1] ?? 0, BEYOND * least)) / 2));
   const last = fits.lastIndexOf(true);
   // It must fit up to there, and not beyond.
-  return shortest[0] > 0 && last >= 0 && fits.slice(0, last + 1).every(Boolean) ? 1024 * CACHES[last] : 0;
+  return least > 0 && last >= 0 && fits.slice(0, last + 1).every(Boolean) ? CACHES[last] : 0;
 }
 
 /** One way through all lines of so many KiB, in random order. @param {number} kibibytes */

@@ -118,7 +118,7 @@ async function handOver(pool, setup, back) {
       pool.give(back);
       resume(pool, words);
     });
-    return problems;
+    return problems.filter(Boolean);
   }
   resume(pool, words);
   return problems.filter(Boolean);

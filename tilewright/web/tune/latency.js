@@ -7,6 +7,7 @@ import { median } from './statistics.js';
 /** Runs by which latency is measured, milliseconds after which fewer are enough, and the share of tuning time that they may take. */
 const RUNS = 5;
 const LONG = 60;
+const ENDLESS = 1000;
 const SHARE = 0.1;
 
 /** @type {Tune.OpenLatency} */
@@ -38,8 +39,8 @@ export function openLatency({ engine, pace, target: { plan, whole }, story, onEv
       let times = pace.recent(plan);
       if (times.length < RUNS) {
         if (story.after !== null && !due && looked + story.after > SHARE * pace.spent) return;
-        // Steps of a long plan, which were timed just now, are not run again to know their sum.
-        times = story.after === null && whole > LONG ? [whole] : await runs();
+        // The steps of so long a plan, which were timed just now, are not run again to know their sum.
+        times = story.after === null && whole > ENDLESS ? [whole] : await runs();
       }
       pace.forgetRuns();
       if (!times.length) return;

@@ -28,6 +28,8 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
   let inbox = [];
   let left = new Set();
   let share = false;
+  /** By kernel, what earlier visits tried. @type {Record<number, number[]>} */
+  let known = {};
   /** Candidates that the spaces still have: who sends more would never end. */
   let due = 0;
   /** By kernel, what came in this visit. @type {Map<number, Set<number>>} */
@@ -72,7 +74,9 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
     const { spec, candidate } = header;
     if (--due < 0) return fail(new EngineError('input', 'The tuning server sends more candidates than there are', 'Update the server', { spec, candidate }));
     came.set(spec, (came.get(spec) ?? new Set()).add(candidate));
-    inbox.push({ header, module });
+    // Not for its place in the line: there it would wait for a gap between two runs.
+    if (known[spec]?.includes(candidate)) send({ type: 'want', count: 1 });
+    else inbox.push({ header, module });
   }
 
   /** @param {any} ack */
@@ -121,7 +125,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
       socket?.close();
       giveBack();
       const told = toldOf(hello, came);
-      ({ share } = hello);
+      ({ share, tried: known } = hello);
       [inbox, left, lost] = [[], new Set(told.specs), null];
       const own = new WebSocket(address('ws'));
       socket = own;

@@ -1,4 +1,4 @@
-// What of a hello goes to a server: nothing that lasts longer than a visit, and nothing finer than it needs.
+// What of a hello goes to a server: nothing finer than it needs, and of what lasts longer than a visit a power of two.
 // Input: all that the tuner knows, what came in this visit.  Output: the message, within the server's limits.
 // What earlier visits tried stays on the device, which passes over it when it comes: a server that knew it
 // could tell visits of one device from those of others, though it has no id.
@@ -11,12 +11,13 @@ const STEP = 4;
 const LAST = -5;
 /** Fewer tries than this are not worth a word. */
 const LEAST_SKIP = 16;
+const MOST_SKIP = 8192;
 
 /** @param {number} share */
 const coarse = (share) => STEP ** Math.min(0, Math.max(LAST, Math.round(Math.log(share) / Math.log(STEP))));
 
 /** So many of the first may come last; a power of two, so that it says little of who asks. @param {number} tries */
-const skipOf = (tries) => (tries < LEAST_SKIP ? 0 : 2 ** Math.floor(Math.log2(tries)));
+const skipOf = (tries) => (tries < LEAST_SKIP ? 0 : 2 ** Math.floor(Math.log2(Math.min(tries, MOST_SKIP))));
 
 /** @type {Tune.ToldOf} */
 export function toldOf({ tried, share: _, ...hello }, came) {
