@@ -206,7 +206,7 @@ globalThis.WebSocket = class {
 const { socketSource } = await import('TUNE/socket.js');
 const source = socketSource(...<given>);
 await source.classes();
-await source.open({ specs: [0] }).catch(() => {});
+await source.open({ specs: [0], shares: [1], tried: {} }).catch(() => {});
 console.log(JSON.stringify(asked));
 """
 
