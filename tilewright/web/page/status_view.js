@@ -29,8 +29,9 @@ export function showStatus(state, text, { share, hint = '', code = '' } = {}) {
   element('retry').hidden = state !== 'error' && state !== 'cancelled';
 }
 
-/** @param {import('../engine/types.js').Progress} progress */
+/** What comes after the end of it is no news: a tuner reads files, too. @param {import('../engine/types.js').Progress} progress */
 export function showLoading({ phase, loadedBytes, totalBytes, cachedBytes }) {
+  if (element('status').dataset.state !== 'loading') return;
   const share = totalBytes ? loadedBytes / totalBytes : 0;
   // The manifest alone, read while choosing a bundle, is not worth a word.
   const cached = cachedBytes > totalBytes / 100 ? `${sizeText(cachedBytes)} of it from this device` : '';
