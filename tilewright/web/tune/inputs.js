@@ -24,11 +24,8 @@ const PIECE = 1 << 14;
 
 /** Results of kernels that round differently are equal up to this, of the largest number among them. */
 const ROUNDING = 2e-5;
-/** Last bits in which an input may differ, and how many times what that does to a result it may be off. */
+/** Last bits that a neighbour may differ in. */
 const LAST_BITS = 4;
-const DOUBTS = 4;
-/** So many elements in a row are one neighbourhood: a row of attention's results has the same scores. */
-const NEAR = 64;
 
 /** @param {string} dtype */
 export const arrayOf = (dtype) => ARRAYS[dtype];
@@ -104,15 +101,13 @@ export async function shake(bytes, { dtype, size }, seed) {
   });
 }
 
-/** By neighbourhood, the largest difference between results: a step, as of `round`, that one element is at says nothing of others.
- * @type {Tune.Spread} */
+/** The largest difference between results. @type {Tune.Spread} */
 export async function spread(found, wanted) {
-  const largest = new Float64Array(Math.ceil(wanted.length / NEAR));
+  let largest = 0;
   await inPieces(wanted.length, PIECE, (from, to) => {
     for (let at = from; at < to; at++) {
-      const apart = Math.abs(found[at] - wanted[at]);
-      const place = Math.floor(at / NEAR);
-      if (apart > largest[place] && apart < Infinity) largest[place] = apart;
+      const apart = Math.abs(Number(found[at]) - Number(wanted[at]));
+      if (apart > largest && apart < Infinity) largest = apart;
     }
   });
   return largest;
@@ -120,14 +115,12 @@ export async function spread(found, wanted) {
 
 /** What is wrong with `found`, or '' if it is as good as `wanted`; NaN and infinities are where they should
  * be. @type {Tune.Difference} */
-export async function difference(found, { wanted, allowed: least, spread: doubt }) {
+export async function difference(found, wanted, most) {
   let wrong = '';
   await inPieces(wanted.length, PIECE, (from, to) => {
     for (let at = from; at < to && !wrong; at++) {
       const [got, want] = [found[at], wanted[at]];
-      if (got === want || (Number.isNaN(got) && Number.isNaN(want))) continue;
-      const most = least + (doubt ? DOUBTS * doubt[Math.floor(at / NEAR)] : 0);
-      if (most > 0 && Math.abs(Number(got) - Number(want)) <= most) continue;
+      if (got === want || (most > 0 && Math.abs(Number(got) - Number(want)) <= most) || (Number.isNaN(got) && Number.isNaN(want))) continue;
       wrong = `element ${at} is ${got} instead of ${want}`;
     }
   });

@@ -46,13 +46,13 @@ async function prepare(facts, reference) {
   for (const set of ['random', 'edge', 'special']) {
     // Long kernels are not run for each rare number.
     if (set === 'special' && (!facts.special || workedUntilNow() - start > LONG)) continue;
-    next.sets[set] = { inputs: await inputsOf(facts, set), wanted: null, allowed: 0, spread: null };
+    next.sets[set] = { inputs: await inputsOf(facts, set), wanted: null, allowed: 0 };
     await begin(set);
     try {
       await runAll(reference ?? standard, false);
       await accept(next.sets[set]);
       // With NaN among them they are as exact as without.
-      if (set === 'special') next.sets[set].spread = next.sets.random.spread;
+      if (set === 'special') next.sets[set].allowed = next.sets.random.allowed;
       else await doubt(next.sets[set], reference ?? standard);
     } catch (error) {
       // Numbers that the kernel refuses, as it may, compare nothing.

@@ -173,8 +173,8 @@ export type NumbersOf = (buffer: Buffer, set: string, next: () => number) => (at
 export type Filled = (buffer: Buffer, set: string, seed: number) => Promise<Uint8Array>;
 export type Allowed = (wanted: any, dtype: string, rounds: boolean) => Promise<number>;
 export type Shake = (bytes: Uint8Array, buffer: Buffer, seed: number) => Promise<void>;
-export type Spread = (found: any, wanted: any) => Promise<Float64Array>;
-export type Difference = (found: any, set: TrialSet) => Promise<string>;
+export type Spread = (found: any, wanted: any) => Promise<number>;
+export type Difference = (found: any, wanted: any, most: number) => Promise<string>;
 export type Kernel = { digest: string; module: Bytes; tiles: number };
 /** How much faster a candidate must be, and how many times as fast it counts as. */
 export type Bar = { margin: number; grant: number };
@@ -221,8 +221,8 @@ export type Request = (kind: string, params: object) => Promise<any>;
 
 export type Runner = { tiles: number; run: (first: number, last: number) => void };
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
-/** `allowed`: how far a result may be from what is wanted; `spread`: what the last bits of the inputs do to it, by neighbourhood. */
-export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number; spread: Float64Array | null };
+/** `allowed`: how far a result may be from what is wanted. */
+export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };
 export type Loaded = {
   facts: Facts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
   /** By name, what goes in and what the bundle's kernel makes of it. */
