@@ -6,6 +6,7 @@ No test looks at a time, and none of them tunes: verdicts come from web/tune/tri
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,22 @@ from tilewright.server.app import WEB
 
 from .bundles import Library
 from .conftest import Visit
+from .kernels import Kernels, Sent
 from .serving import serving
 from .test_swap import kernels
 
 MEASURED = {"faster", "same", "slower"}
+
+
+def tried(
+    visit: Visit, library: Library, name: str, choose: Callable[[Kernels], list[Sent]]
+) -> list[dict[str, Any]]:
+    """What a page finds of these candidates, one after the other."""
+    with serving({name: library.path(name)}) as site:
+        page = visit(site.blank)
+        sent = choose(kernels(page, site, library, name))
+        found: list[dict[str, Any]] = page.do("trials", url=site.bundle(name), kernels=sent)
+    return found
 
 
 def test_a_hang_is_noticed_while_runs_pause_the_trial(visit: Visit, library: Library) -> None:
@@ -85,12 +98,12 @@ def test_what_a_refused_candidate_wrote_is_not_held_against_others(
     visit: Visit, library: Library
 ) -> None:
     """It writes into the trial's memory as it is made, then traps."""
-    with serving({"poor": library.path("poor")}) as site:
-        page = visit(site.blank)
-        known = kernels(page, site, library, "poor")
+
+    def between(known: Kernels) -> list[Sent]:
         (right,) = known.others(0, 1)
-        sent = [right, known.scribbling(0), right]
-        found = page.do("trials", url=site.bundle("poor"), kernels=sent)
+        return [right, known.scribbling(0), right]
+
+    found = tried(visit, library, "poor", between)
     assert [f["verdict"] for f in found] == ["faster", "refused", "faster"]
 
 
@@ -98,11 +111,11 @@ def test_attention_is_right_though_large_scores_are_not_exact(
     visit: Visit, library: Library
 ) -> None:
     """Scores of a million: the inputs' last bits move results by a part in a hundred."""
-    with serving({"attention": library.path("attention")}) as site:
-        page = visit(site.blank)
-        known = kernels(page, site, library, "attention")
-        sent = [*known.others(0, 99), known.wrong("value", 0)]
-        found = page.do("trials", url=site.bundle("attention"), kernels=sent)
+
+    def everything(known: Kernels) -> list[Sent]:
+        return [*known.others(0, 99), known.wrong("value", 0)]
+
+    found = tried(visit, library, "attention", everything)
     assert len(found) > 8
     assert {f["verdict"] for f in found[:-1]} <= MEASURED, [f.get("why") for f in found]
     assert found[-1]["verdict"] == "wrong"

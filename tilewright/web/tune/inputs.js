@@ -101,12 +101,12 @@ export async function shake(bytes, { dtype, size }, seed) {
   });
 }
 
-/** The largest difference between results. @type {Tune.Spread} */
+/** The largest difference between results that are floats. @type {Tune.Spread} */
 export async function spread(found, wanted) {
   let largest = 0;
   await inPieces(wanted.length, PIECE, (from, to) => {
     for (let at = from; at < to; at++) {
-      const apart = Math.abs(Number(found[at]) - Number(wanted[at]));
+      const apart = Math.abs(found[at] - wanted[at]);
       if (apart > largest && apart < Infinity) largest = apart;
     }
   });

@@ -7,8 +7,9 @@ import { median } from './statistics.js';
 /** Runs by which latency is measured, milliseconds after which fewer are enough, and the share of tuning time that they may take. */
 const RUNS = 5;
 const LONG = 60;
-const ENDLESS = 1000;
 const SHARE = 0.1;
+/** Milliseconds of a plan above which the sum of its steps stands for the first run. */
+const ENDLESS = 1000;
 
 /** @type {Tune.OpenLatency} */
 export function openLatency({ engine, pace, target: { plan, whole }, story, onEvent }) {
