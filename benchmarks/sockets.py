@@ -196,7 +196,7 @@ def main() -> None:
             rows.append(many(folder, f"sqlite:///{place}/store.db", task, args.clients))
         if args.part != "one":
             with postgres(args.postgres) as url:
-                rows.append(killed(folder, url, task, max(2, args.clients // 4)))
+                rows.append(killed(folder, url, task, args.clients))
     for found in rows:
         print(json.dumps(found, indent=1))
         if found["lost"] or found["twice"] or found["stored"] != found["reports"]:

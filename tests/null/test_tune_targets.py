@@ -65,3 +65,14 @@ def test_of_a_plan_that_takes_long_each_kernel_is_timed_once(gathers: tuple[int,
         [LAYERS * 60 / whole, LAYERS * 40 / whole, LAYERS * 20 / whole, 80 / whole]
     )
     assert {t["whole"] for t in found["told"]} == {whole}
+
+
+@pytest.mark.parametrize("noisy", [0, 1, 4])
+def test_a_step_that_was_disturbed_does_not_count_for_its_kernel(noisy: int) -> None:
+    """One profile of a long plan: the machine did something else during one step."""
+    times = [60.0, 20.0, 40.0] * LAYERS + [80.0]
+    times[noisy] *= 40
+    found = targets(KERNELS, times)
+    assert [(t["spec"], t["milliseconds"]) for t in found["told"]] == [
+        (0, 60), (2, 40), (1, 20), (3, 80),
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 // Input: an engine, what is known of its kernels.  Output: kernels, hottest first, plan by plan.
 
 import { MOST_BYTES } from './specs.js';
+import { median } from './statistics.js';
 
 /** Kernels of less than this share of the time are left alone. */
 const LEAST_SHARE = 0.002;
@@ -50,22 +51,28 @@ export async function findTargets(engine, pace, specs, ledger, asked) {
   return targets;
 }
 
-/** Steps of a plan with the shortest of some times; none if it may not run. @type {Tune.Profile} */
+/**
+ * Steps of a plan, each with its kernel's time: of each step the shortest, of the steps of one kernel the median, since
+ * one of them may have run while the machine did something else.  None if the plan may not run.
+ * @type {Tune.Profile}
+ */
 async function profile(engine, pace, specs, { plan, bucket }) {
   const { steps } = engine.parts.manifest.plans[plan];
-  /** Of each step the shortest time, and of each kernel one. */
   const times = new Float64Array(steps.length).fill(Infinity);
-  /** @type {Map<number, number>} */
-  const known = new Map();
+  /** Steps of each kernel that were timed. @type {Map<number, Set<number>>} */
+  const seen = new Map(steps.map(({ spec }) => [spec, new Set()]));
   const look = (/** @type {number[]} */ only) => pace.job(async () => {
     if (!mayRun(engine, plan)) return false;
     const { steps: found } = await engine.profile({ bucket, runs: 1, only });
-    for (const { step, spec, milliseconds } of found) known.set(spec, times[step] = Math.min(times[step], milliseconds));
+    for (const { step, spec, milliseconds } of found) {
+      times[step] = Math.min(times[step], milliseconds);
+      seen.get(spec)?.add(step);
+    }
     return true;
   });
   /** Of a plan that takes very long only one step of each kernel; but what reads by index must have run with all before it. */
   function fewer(/** @type {number[]} */ rest) {
-    const unseen = rest.filter((step) => !known.has(steps[step].spec));
+    const unseen = rest.filter((step) => !seen.get(steps[step].spec)?.size);
     return unseen.some((step) => specs.gathers(steps[step].spec)) ? rest : unseen;
   }
   const from = pace.spent;
@@ -75,6 +82,9 @@ async function profile(engine, pace, specs, { plan, bucket }) {
       if (rest.length && !await look(rest.slice(0, PIECE))) return [];
     }
   }
-  const timeOf = (/** @type {number} */ step) => (times[step] < Infinity ? times[step] : known.get(steps[step].spec)) || Math.max(steps[step].flops, steps[step].bytes) / GUESS;
-  return steps.map((step, number) => ({ ...step, step: number, milliseconds: timeOf(number) }));
+  const middles = new Map([...seen].map(([spec, timed]) => [spec, median([...timed].map((step) => times[step]))]));
+  return steps.map((step, number) => {
+    const { spec, flops, bytes } = step;
+    return { ...step, step: number, milliseconds: middles.get(spec) || Math.max(flops, bytes) / GUESS };
+  });
 }
