@@ -130,6 +130,17 @@ def test_a_settled_space_leaves_a_tenth_to_explore() -> None:
     assert seen == set(settled.order)  # all devices together look at all of it
 
 
+def test_a_settled_space_without_a_lite_one_is_explored_as_well() -> None:
+    """Attention, softmax, layer norm and products of bytes have none."""
+    seen: set[int] = set()
+    for seed in range(200):
+        picks = compose([subject(count=42, lite=0, known=(Known(5, 1.4),), settled=True)], seed)
+        assert len(picks) == 1 + 5  # a tenth of 41, and what is known
+        seen |= {p.candidate for p in picks if p.candidate is not None}
+    assert seen == set(range(1, 42))
+    assert len(compose([subject(count=3, lite=0, settled=True)], 0)) == 1
+
+
 def test_the_gold_candidate_comes_early_and_once() -> None:
     picks = compose([subject(gold=30)], 0)
     assert [p.candidate for p in picks[:3]] == [1, 30, 2]

@@ -7,6 +7,7 @@ the same order, so any server can go on where another one stopped.
     exploitation (nnJIT 4.3)   default, shadow and ranked of the crowd; below its quorum after
                                those of similar hardware
     exploration                the space in its order of trial; if its optimum is known, a tenth
+                               of the lite one, or of all where there is none
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Subject:
     """One kernel to tune.
 
     share:   of the time that the model takes
-    lite:    how many candidates the lite space has
+    lite:    how many candidates the lite space has; 0: there is none
     order:   candidates that may be tried, in their order of trial
     default: the one that the bundle has, if it is of the space
     known:   the exploitation set, best first
@@ -153,14 +154,16 @@ def _exploitation(subject: Subject) -> Iterator[Known]:
 def _exploration(subject: Subject, seed: int) -> Iterator[int]:
     """What is in the order of trial and not known; the slow one of the gold task comes second.
 
-    Of a settled space another tenth on each device: together they go on looking at all of it.
+    Of a settled space another tenth on each device: together they go on looking at all of it, be it
+    a space without lite candidates, too.
     """
     but = {subject.default, *(k.candidate for k in _exploitation(subject))}
     order: Iterable[int] = (c for c in subject.order if c not in but)
     if subject.settled:
         rest = list(order)
         chance = random.Random(f"{seed} {subject.spec}")
-        chosen = set(chance.sample(rest, min(len(rest), -(-subject.lite // KNOWN_SHARE))))
+        part = -(-(subject.lite or len(subject.order)) // KNOWN_SHARE)
+        chosen = set(chance.sample(rest, min(len(rest), part)))
         order = (c for c in rest if c in chosen)
     order = iter(order)
     yield from islice(order, 1)
