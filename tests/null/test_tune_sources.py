@@ -58,6 +58,25 @@ def test_sources_cannot_be_linked_over_days_and_processes_agree() -> None:
     assert one.name("192.0.2.1", "https://a.example") == name
 
 
+def test_a_date_that_goes_back_and_forth_gives_no_second_name() -> None:
+    """Without a secret, too; and keys of days that are over do not pile up."""
+    day = "2026-01-01"
+    own = Sources("", lambda: day)
+    first = own.name("192.0.2.1")
+    day = "2026-01-02"
+    second = own.name("192.0.2.1")
+    assert second != first
+    for _ in range(5):
+        day = "2026-01-01"
+        assert own.name("192.0.2.1") == first
+        day = "2026-01-02"
+        assert own.name("192.0.2.1") == second
+    for day in ("2026-01-03", "2026-01-04", "2026-01-05"):  # noqa: B007
+        own.name("192.0.2.1")
+    day = "2026-01-01"
+    assert own.name("192.0.2.1") != first
+
+
 def test_a_clock_that_goes_back_gives_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits use the monotonic clock: the wall clock may jump as it likes."""
     monkeypatch.setattr(time, "time", lambda: 0.0)

@@ -46,7 +46,8 @@ def serve(
         str,
         typer.Option(
             envvar="TILEWRIGHT_SOURCE_KEY",
-            help="Secret that several servers of one store share; without it, each makes its own.",
+            help="Secret that several servers of one store share; without it, each makes its own "
+            "whenever it starts.",
         ),
     ] = "",
     allow_origin: Annotated[

@@ -2,8 +2,8 @@
 
 Input: the address of a connection, and the site if it is one that the server lists.  Output: a name
 that is the same for one network (and site) during one day (UTC), and for all processes that have
-the same secret.  Addresses are never stored; without a secret the key is random, lives in this
-process and is forgotten every day.
+the same secret.  Addresses are never stored; without a secret the keys are random and live in this
+process, those of the last few days.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from collections.abc import Callable
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+#: Days whose keys are kept: who reports while a date goes back and forth is still one voice.
+DAYS = 3
+
 
 def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -31,7 +34,7 @@ class Sources:
     def __init__(self, secret: str = "", day: Callable[[], str] = today) -> None:
         self._secret = secret.encode()
         self._day = day
-        self._current = ("", b"")
+        self._keys: OrderedDict[str, bytes] = OrderedDict()
 
     def name(self, address: str, site: str = "") -> str:
         """32 hex digits for this network today; `site`: never what only the client says."""
@@ -40,10 +43,16 @@ class Sources:
 
     def _key(self) -> bytes:
         day = self._day()
-        if day != self._current[0]:
-            fresh = hmac.new(self._secret, day.encode(), hashlib.sha256).digest()
-            self._current = (day, fresh if self._secret else secrets.token_bytes(32))
-        return self._current[1]
+        key = self._keys.pop(day, None) or self._made(day)
+        self._keys[day] = key
+        if len(self._keys) > DAYS:
+            self._keys.popitem(last=False)
+        return key
+
+    def _made(self, day: str) -> bytes:
+        if not self._secret:
+            return secrets.token_bytes(32)
+        return hmac.new(self._secret, day.encode(), hashlib.sha256).digest()
 
 
 def address_of(text: str) -> Address | None:
