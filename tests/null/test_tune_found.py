@@ -66,6 +66,22 @@ def test_a_class_without_votes_starts_with_those_of_similar_hardware(url: str) -
         assert space().schedules[candidate] == schedule
 
 
+def test_a_browser_without_votes_starts_with_those_of_others_on_its_class(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before those of similar classes."""
+    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)
+    here, near = space(), "wasm-x86-relaxed-48k"
+    best, second = here.order[-1], here.order[-2]
+    other = space_of(kernels_of(open_bundle(bundle()))[0], CLASSES[near])
+    there = other.schedules.index(here.schedules[second])
+    with site(url) as server:
+        for number in range(6):
+            assert vote(server.url, number, {best: 1.3}, browser="chromium").accepted
+            assert vote(server.url, number, {there: 1.5}, device=near, browser="firefox").accepted
+        assert first(server.url, 100, 2, browser="firefox") == [best, second]
+
+
 def test_one_voice_hides_nothing_that_similar_hardware_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,8 +74,9 @@ def class_table() -> list[dict[str, object]]:
 
 
 def relatives(device: DeviceClass) -> tuple[DeviceClass, ...]:
-    """Similar hardware, most similar first: of the same wider class, then the wider ones."""
-    found: dict[str, DeviceClass] = {}
+    """Similar hardware, most similar first: the class itself, since each browser votes apart; those
+    of the same wider class; then the wider ones."""
+    found = {device.id: device}
     at = device
     while at.fallback:
         wider = CLASSES[at.fallback]
@@ -84,7 +85,6 @@ def relatives(device: DeviceClass) -> tuple[DeviceClass, ...]:
         )
         found |= {c.id: c for c in (*near, wider)}
         at = wider
-    found.pop(device.id, None)
     return tuple(found.values())
 
 
