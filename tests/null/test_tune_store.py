@@ -5,17 +5,20 @@ The same tests run over SQLite and PostgreSQL (fixture `url`).
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 from helpers.postgres import Cluster
 from tuning_client import Client, hello, postponed, report
 from tuning_site import digest, until
-from tuning_votes import counted, site, vote, who
+from tuning_votes import SECRET, counted, site, vote, who
 
 from tilewright.base.errors import (
     StoreDown,
@@ -24,8 +27,9 @@ from tilewright.base.errors import (
     StoreReadOnly,
     StoreVersion,
 )
-from tilewright.server import ledger
+from tilewright.server import ledger, tune
 from tilewright.server.session import Limits
+from tilewright.server.sources import Sources
 from tilewright.store import Store
 from tilewright.tuning.messages import Report
 
@@ -103,6 +107,57 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
         monkeypatch.setattr(ledger, "PATIENCE", 20.0)
         again(client, message)
     assert counted(url) == (1, 1)
+
+
+def refusal(url: str) -> str:
+    """The code of the error; "" if there is none."""
+    try:
+        urllib.request.urlopen(url).close()
+    except urllib.error.HTTPError as error:
+        return str(json.loads(error.read())["error"]["code"])
+    return ""
+
+
+def test_pages_hold_up_neither_sessions_nor_reports(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is made at a time; who waits too long for a turn is told to come again."""
+    monkeypatch.setattr(ledger, "PATIENCE", 20.0)
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    asked, released = [], threading.Event()
+
+    class Slow(Store):
+        def overview(self, *given: Any, **named: Any) -> Any:
+            asked.append(named["start"])
+            released.wait(20)
+            return super().overview(*given, **named)
+
+    with site(url, store=lambda: Slow.open(url)) as server, ThreadPoolExecutor(8) as pool:
+        try:
+            monkeypatch.setattr(ledger, "TURN", 0.2, raising=False)
+            of = server.url + "/api/standing?page="
+            pages = [pool.submit(refusal, f"{of}{number}") for number in range(8)]
+            until(lambda: bool(asked))
+            start = time.monotonic()
+            assert vote(server.url, 0, {3: 1.4}).accepted
+            assert time.monotonic() - start < 10
+            until(lambda: sum(page.done() for page in pages) == 7)
+        finally:
+            released.set()
+        assert sorted(page.result() for page in pages) == [""] + 7 * ["busy"]
+        assert len(asked) == 1
+
+
+def test_a_page_that_fails_postpones_no_report(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "REST", 60.0)
+
+    class Unreadable(Store):
+        def overview(self, *given: Any, **named: Any) -> Any:
+            raise StoreDown("too much to read")
+
+    with site(url, store=lambda: Unreadable.open(url)) as server:
+        assert refusal(server.url + "/api/standing") == "busy"
+        assert vote(server.url, 0, {3: 1.4}).accepted
 
 
 def test_bye_waits_for_the_reports_before_it(tmp_path: Any) -> None:
@@ -224,10 +279,17 @@ def test_a_store_that_is_still_opened_when_the_server_ends(tmp_path: Any) -> Non
     assert closed.wait(20)
 
 
-def test_the_servers_clock_goes_back(url: str) -> None:
-    """Reports are counted as before; the same visitor on the same day is still one voice."""
+@pytest.mark.parametrize("secret", [SECRET, ""], ids=["secret", "random"])
+def test_the_servers_clock_goes_back(
+    url: str, secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports are counted as before; the same visitor on the same day is still one voice, whether
+    names of visitors can be derived anew or not."""
     now = [1_800_000_000.0]
-    with site(url, store=lambda: Store.open(url, clock=lambda: now[0])) as server:
+    dated = partial(Sources, day=lambda: str(now[0] // 86_400))
+    monkeypatch.setattr(tune, "Sources", dated)
+    opened = partial(Store.open, url, clock=lambda: now[0])
+    with site(url, store=opened, secret=secret) as server:
         assert vote(server.url, 0, {3: 1.4}).accepted
         now[0] -= 3 * 86_400
         assert vote(server.url, 1, {3: 1.4}).accepted

@@ -26,41 +26,109 @@ from tilewright.tuning.messages import Browser
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Seconds that anybody waits for the store, and that it is left alone after a failure.
-PATIENCE, REST = 5.0, 1.0
+#: Seconds that anybody waits for a turn, then for the store; both are less than a page waits for
+#: its welcome.  Seconds that the store is left alone after a failure.
+TURN, PATIENCE, REST = 8.0, 5.0, 1.0
 #: Seconds that a standing is good: what thousands of devices ask again and again.
 FRESH = 10.0
 #: Bytes of pages that are kept so long.
 PAGES = 64 << 20
 #: Calls at work, and calls in all: a session waits for one report at a time.
 WORKERS, WAITING = 4, 4096
+#: The same of pages: each takes as long as hundreds of standings.
+PAGERS, PAGES_WAITING = 1, 32
 
 
 class Unavailable(Exception):
     """The store cannot be asked now."""
 
 
+class Lane:
+    """Threads that ask the store, and who waits for them; what fails here holds up no other lane.
+
+    waiting: calls at work and calls that wait, together
+    """
+
+    def __init__(self, workers: int, waiting: int) -> None:
+        self.failures = 0
+        self._pool = ThreadPoolExecutor(workers, "tilewright-store")
+        self._free = asyncio.Semaphore(workers)
+        self._waiting = waiting
+        self._calls = 0
+        self._not_before = 0.0
+        self._closed = False
+
+    @property
+    def resting(self) -> bool:
+        """Whether it failed a moment ago."""
+        return time.monotonic() < self._not_before
+
+    async def call(self, ask: Callable[[], T]) -> T:
+        """What `ask` gives, in a thread; raises `Unavailable`, and `InvalidReport` as it is."""
+        if self._calls >= self._waiting:
+            raise Unavailable
+        self._calls += 1
+        try:
+            await self._turn()
+            try:
+                return await self._answer(ask)
+            finally:
+                self._free.release()
+        finally:
+            self._calls -= 1
+
+    def close(self) -> None:
+        """What is at work ends by itself, nothing else begins."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _turn(self) -> None:
+        try:
+            async with asyncio.timeout(TURN):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise Unavailable from error
+
+    async def _answer(self, ask: Callable[[], T]) -> T:
+        if self.resting or self._closed:
+            raise Unavailable
+        work = asyncio.get_running_loop().run_in_executor(self._pool, ask)
+        # somebody who no longer waits need not hear of a failure
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
+        except InvalidReport:
+            raise
+        except Exception as error:
+            # whatever a database says, tuning must go on
+            self.failures += 1
+            self._not_before = time.monotonic() + REST
+            log.warning("The store did not answer: %s", str(error) or type(error).__name__)
+            raise Unavailable from error
+
+
 class Ledger:
     def __init__(self, open_store: Callable[[], Store]) -> None:
-        self.failures = 0
         self._open = open_store
         self._opening = threading.Lock()
         self._store: Store | None = None
         self._closed = False
-        self._pool = ThreadPoolExecutor(WORKERS, "tilewright-store")
-        self._free = asyncio.Semaphore(WORKERS)
+        self._lane = Lane(WORKERS, WAITING)
+        self._pager = Lane(PAGERS, PAGES_WAITING)
         self._writing = threading.Lock()
-        self._calls = 0
-        self._not_before = 0.0
         self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
         self._settled: Shared[Settled] = Shared(256, seconds=FRESH)
         self._pages: Shared[Page] = Shared(PAGES, lambda found: len(found.data), FRESH)
         self._similar: Shared[tuple[Ranked, ...]] = Shared(10_000, seconds=FRESH)
 
     @property
+    def failures(self) -> int:
+        return self._lane.failures + self._pager.failures
+
+    @property
     def resting(self) -> bool:
-        """Whether the store failed a moment ago."""
-        return time.monotonic() < self._not_before
+        """Whether the store failed sessions a moment ago."""
+        return self._lane.resting
 
     async def standings(self, keys: Sequence[Key]) -> list[Standing | None]:
         """What the crowd knows of each key; None where the store cannot tell."""
@@ -76,7 +144,7 @@ class Ledger:
         return list(await asyncio.gather(*map(one, keys)))
 
     async def similar(self, key: Key, devices: Sequence[str]) -> tuple[Ranked, ...]:
-        """The best of these classes for a kernel of which the key's own class knows nothing."""
+        """The best of these classes for a kernel of which the key's own crowd knows too little."""
         asked = (key, tuple(devices))
         try:
             return await self._similar.get(
@@ -94,7 +162,8 @@ class Ledger:
     async def page(self, device: str | None, number: int) -> Page:
         """What the crowd knows, written down once for all who ask; raises `Unavailable`."""
         return await self._pages.get(
-            (device, number), lambda: self._call(lambda store: page(store, device, number))
+            (device, number),
+            lambda: self._pager.call(lambda: page(self._ready(), device, number)),
         )
 
     async def submit(self, report: Report, source: str) -> tuple[bool, str]:
@@ -110,37 +179,13 @@ class Ledger:
     def close(self) -> None:
         """When the server ends: what is at work ends by itself, nothing else begins."""
         self._closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for lane in (self._lane, self._pager):
+            lane.close()
         if self._store is not None:
             self._store.close()
 
     async def _call(self, ask: Callable[[Store], T]) -> T:
-        if self._calls >= WAITING:
-            raise Unavailable
-        self._calls += 1
-        try:
-            async with self._free:
-                return await self._answer(ask)
-        finally:
-            self._calls -= 1
-
-    async def _answer(self, ask: Callable[[Store], T]) -> T:
-        if self.resting or self._closed:
-            raise Unavailable
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._pool, lambda: ask(self._ready()))
-        # somebody who no longer waits need not hear of a failure
-        work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        try:
-            return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
-        except InvalidReport:
-            raise
-        except Exception as error:
-            # whatever a database says, tuning must go on
-            self.failures += 1
-            self._not_before = time.monotonic() + REST
-            log.warning("The store did not answer: %s", str(error) or type(error).__name__)
-            raise Unavailable from error
+        return await self._lane.call(lambda: ask(self._ready()))
 
     def _ready(self) -> Store:
         """The open store; a server may start before its database does."""

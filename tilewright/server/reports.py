@@ -91,10 +91,12 @@ class StoreDesk(Desk):
         try:
             return await self._ledger.page(device, number)
         except Unavailable as error:
-            raise Busy("The store does not answer", hint="Try again later") from error
+            message = "The store does not answer, or others wait for pages"
+            raise Busy(message, hint="Try again later") from error
 
     async def _one(self, client: Client, spec: int, key: Key, standing: Standing | None) -> Crowd:
-        """The key's own standing; below the quorum the best on similar hardware comes before it."""
+        """The key's own standing; below the quorum the best of other browsers and similar hardware
+        comes before it."""
         space = client.spaces[spec]
         if standing is None:
             return Crowd()

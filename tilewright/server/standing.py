@@ -7,7 +7,6 @@ by kernel and space.  Called in threads of the store: the event loop never sees 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -46,10 +45,10 @@ def settled(store: Store, device: str, browser: Browser) -> Settled:
 
 def plain(entry: Entry) -> dict[str, object]:
     """A key and its standing in one flat record; `current`: of the compiler that serves it."""
-    standing = asdict(entry.standing)
     ranked = [
-        {k: v for k, v in one.items() if k not in ("device", "space", "browser")}
-        for one in standing["ranked"]
+        {k: v for k, v in vars(one).items() if k not in ("device", "space", "browser")}
+        for one in entry.standing.ranked
     ]
     own = {"current": entry.key.compiler == TOOL, "ranked": ranked, "day": entry.day}
-    return asdict(entry.key) | standing | own
+    # `asdict` copies every number, for a third of the time of a page
+    return vars(entry.key) | vars(entry.standing) | own
