@@ -195,8 +195,14 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "shapes": report_space.shapes,
     "tuning": report_space.tuning,
 }
+CROWD = (
+    "`wrong` is 0 by assumption, not by measurement: the simulated devices' check sees every wrong "
+    "result."
+)
+
 #: What results/README.md says beyond the table.
 DETAILS: dict[str, Callable[[Record], str]] = {
+    "crowd": lambda _: CROWD,
     "peers": report_peers.details,
     "space": report_space.details,
 }
