@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,13 @@ def test_the_page_about_spaces_tells_the_counts_of_this_code() -> None:
         core = CLASSES[id].core
         counts = [len(lite(PAPER["K0"], core, ratio)) for ratio in RELAXATIONS]
         counts.append(len(lite(PAPER["K2"], core)))
-        assert [int(c.strip("* ")) for c in cells.split("|")] == counts, id
+        told = [c.strip("* ") for c in cells.split("|")]
+        if core.kind == "wasm":
+            # 1 / 1.25 of an L1 that is 1.25 times as large: heuristic 3 as in the paper
+            counts.append(len(lite(PAPER["K0"], replace(core, l1=core.l1 * 5 // 4))))
+        else:
+            assert told.pop() == "–"
+        assert [int(c) for c in told] == counts, id
 
 
 def test_the_stored_counts_are_of_this_code() -> None:
