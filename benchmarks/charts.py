@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 WIDTH, LEFT = 640, 190
 INK, PAPER, OURS, PALE = "#2a2420", "#fbf8f4", "#b8481c", "#e9c4b0"
@@ -19,6 +20,13 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table; all columns but the first are right-aligned."""
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def cell(value: Any) -> str:
+    """Three places of a float; a dash for what is not known."""
+    if isinstance(value, float):
+        value = round(value, 3)
+    return "–" if value is None else str(value)
 
 
 def _svg(height: float, title: str, parts: Sequence[str]) -> str:

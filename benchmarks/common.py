@@ -87,15 +87,19 @@ def save(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
 def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str]) -> Path:
     """Put `rows` into results/NAME.json in place of those with the same `key`; the others stay.
 
-    Rows may come from different runs, so each one carries its date and commit.
+    Rows may come from different runs, so each one carries its date and commit.  What an older row
+    does not tell of the key counts as the same.
     """
     path = RESULTS / f"{name}.json"
     before = json.loads(path.read_text())["rows"] if path.exists() else []
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
     new = [{**row, "date": when, "commit": commit()} for row in rows]
-    taken = {tuple(row[k] for k in key) for row in new}
-    kept = [row for row in before if tuple(row[k] for k in key) not in taken]
+    kept = [old for old in before if not any(_replaces(row, old, key) for row in new)]
     return save(name, kept + new)
+
+
+def _replaces(row: dict[str, Any], old: dict[str, Any], key: Sequence[str]) -> bool:
+    return all(old.get(k, row[k]) == row[k] for k in key)
 
 
 def spread(values: Sequence[float]) -> float:

@@ -20,6 +20,7 @@ from typing import Any
 import report_peers
 import report_space
 import report_targets
+import report_tuning
 from charts import bars, figure, table
 
 RESULTS = Path(__file__).parent / "results"
@@ -193,7 +194,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "peers": report_peers.summary,
     "space": report_space.space,
     "shapes": report_space.shapes,
-    "tuning": report_space.tuning,
+    "tuning": report_tuning.tuning,
 }
 CROWD = (
     "`wrong` is 0 by assumption, not by measurement: the simulated devices' check sees every wrong "

@@ -1,5 +1,7 @@
 """What candidates are worth: sweeps, winners of other engines and other shapes, primitives.
 
+Classes of devices have different spaces, so each one has tables of its own.
+
 Input: the records of space.py, and the findings that are shipped with the space.  Output: tables
 and pictures.  A share is a candidate's speed over that of the fastest of all.
 """
@@ -10,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from charts import grouped, ratios, table
+from charts import cell, grouped, ratios, table
 
 from tilewright.tuning import findings
 from tilewright.tuning.primitives import MEASURED, NAMED
@@ -44,18 +46,41 @@ def geometric(values: Iterable[float]) -> float:
 # ---- the sweep -----------------------------------------------------------------------------------
 
 
+def by_class(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Class of device → rows; those of old files may not tell it."""
+    found: dict[str, list[Row]] = {}
+    for r in rows:
+        found.setdefault(r.get("device", "unknown"), []).append(r)
+    return found
+
+
+def newest(rows: Iterable[Row]) -> list[Row]:
+    """One row per kernel: of the class that was measured last, or else the kernel's last one."""
+    known = sorted(rows, key=lambda r: str(r.get("date", "")))
+    found: dict[str, Row] = {r["kernel"]: r for r in known}
+    if known:
+        last = known[-1].get("device")
+        found |= {r["kernel"]: r for r in known if r.get("device") == last}
+    return list(found.values())
+
+
 def space(record: Record) -> str:
-    """One line per kernel and host."""
+    """A table per class, one line per kernel and host."""
+    found = by_class(record["rows"])
+    return "\n\n".join(f"Class {device}:\n\n{_swept(rows)}" for device, rows in found.items())
+
+
+def _swept(swept: Sequence[Row]) -> str:
     head = ["kernel", "shape", "host", "candidates", "of them lite", "default", "best lite"]
     head += ["best of powers of two", "rounds to 97 %", "without default", "optimum"]
     rows = [
         [
             r["kernel"], r["shape"].replace("x", "×"), r["host"], str(r["candidates"]),
             str(r["lite_candidates"]), _percent(r["default"]), _percent(r["lite"]),
-            _percent(r["powers"]), _cell(r["rounds"]), _cell(r["rounds_without_default"]),
+            _percent(r["powers"]), cell(r["rounds"]), cell(r["rounds_without_default"]),
             short(r["optimum"]["schedule"]),
         ]
-        for r in record["rows"]
+        for r in swept
     ]  # fmt: skip
     return table(head, rows)
 
@@ -83,14 +108,14 @@ def single(rows: Sequence[Row]) -> tuple[int, float]:
     return best, means[best]
 
 
-def engines(record: Record) -> str:
+def engines(swept: Sequence[Row]) -> str:
     """Each engine's winner on each other engine, and the best single choice for all."""
-    kernels = by_kernel(record["rows"])
+    kernels = by_kernel(swept)
     hosts = sorted({h for found in kernels.values() for h in found})
     pairs = [(a, b) for a in hosts for b in hosts if a != b]
     head = ["kernel", *(f"{a}'s on {b}" for a, b in pairs), "one for all: worst", "mean"]
     head += ["gain of choosing per engine"]
-    rows = []
+    rows, worsts, means = [], [], []
     for kernel, found in kernels.items():
         cells = [
             f"{share_on(found[b], found[a]['optimum']['candidate']) * 100:.0f} %"
@@ -99,26 +124,44 @@ def engines(record: Record) -> str:
             for a, b in pairs
         ]
         best, mean = single(list(found.values()))
-        worst = min(share_on(r, best) for r in found.values())
-        rows.append(
-            [kernel, *cells, f"{worst * 100:.0f} %", f"{mean * 100:.0f} %", f"{1 / mean:.3f}×"]
-        )
+        worsts.append(min(share_on(r, best) for r in found.values()))
+        means.append(mean)
+        rows.append([kernel, *cells, *_gained(worsts[-1], mean)])
+    rows.append(["all", *("" for _ in pairs), *_gained(min(worsts), geometric(means))])
     return table(head, rows)
 
 
+def _gained(least: float, mean: float) -> list[str]:
+    """Of one choice for all: its least share, its mean share, and what choosing singly gains."""
+    return [f"{least * 100:.0f} %", f"{mean * 100:.0f} %", f"{1 / mean:.3f}×"]
+
+
 def shapes(record: Record) -> str:
-    """Each shape under the winners of other shapes of the same engine."""
-    text = []
-    for host in dict.fromkeys(r["host"] for r in record["rows"]):
-        rows = [r for r in record["rows"] if r["host"] == host]
-        for names in dict.fromkeys(tuple(r["shares"]) for r in rows):
-            lines = [
-                [r["kernel"], *(f"{r['shares'][n] * 100:.0f} %" for n in names)]
-                for r in rows
-                if tuple(r["shares"]) == names
-            ]
-            text.append(table([f"{host}: under the winner of", *names], lines))
-    return "\n\n".join(text)
+    """Each shape under the winners of other shapes of the same engine and class."""
+    text, gains = [], []
+    for device, of_class in by_class(record["rows"]).items():
+        for host in dict.fromkeys(r["host"] for r in of_class):
+            rows = [r for r in of_class if r["host"] == host]
+            for names in dict.fromkeys(tuple(r["shares"]) for r in rows):
+                group = [r for r in rows if tuple(r["shares"]) == names]
+                lines = [[r["kernel"], *(f"{r['shares'][n] * 100:.0f} %" for n in names)]
+                         for r in group]  # fmt: skip
+                title = f"{host}, class {device}: under the winner of"
+                text.append(table([title, *names], lines))
+                best, least, mean = one_for_all([r["shares"] for r in group])
+                gains.append([f"{host}, class {device}: {', '.join(names)}", best,
+                              *_gained(least, mean)])  # fmt: skip
+    head = ["shapes", "best single schedule: the winner of", "one for all: worst", "mean"]
+    head += ["gain of choosing per shape"]
+    said = "The best single schedule of these for all shapes, against each shape's own winner:"
+    return "\n\n".join([*text, said, table(head, gains)])
+
+
+def one_for_all(shares: Sequence[Mapping[str, float]]) -> tuple[str, float, float]:
+    """The winner that is best for all shapes together; its least and geometric mean share."""
+    means = {name: geometric(s[name] for s in shares) for name in shares[0]}
+    best = max(means, key=lambda name: means[name])
+    return best, min(s[best] for s in shares), means[best]
 
 
 def details(record: Record) -> str:
@@ -135,10 +178,16 @@ def details(record: Record) -> str:
             kinds.setdefault(r["kind"], []).append(r["powers"]["share"])
     said = (f"{kind} {geometric(v) * 100:.1f} %" for kind, v in kinds.items())
     lines += [f"The best of powers of two alone (geometric mean): {', '.join(said)}.", ""]
-    if by_kernel(rows):
-        lines += ["Winners of one engine on another, as shares of the optimum there:", ""]
-        lines.append(engines(record))
-    return "\n".join(lines)
+    for device, of_class in by_class(rows).items():
+        if by_kernel(of_class):
+            lines += [
+                f"Class {device}: winners of one engine on another, as shares of the optimum "
+                "there, and one candidate for all engines:",
+                "",
+                engines(of_class),
+                "",
+            ]
+    return "\n".join(lines).rstrip()
 
 
 def charts(record: Record) -> Iterator[tuple[str, str]]:
@@ -147,8 +196,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
     for host in dict.fromkeys(r["host"] for r in record["rows"]):
         rows = [
             (r["kernel"], [_bar(r[key]) for key in ("default", "lite", "powers")])
-            for r in record["rows"]
-            if r["host"] == host
+            for r in newest(r for r in record["rows"] if r["host"] == host)
         ]
         yield f"space-{host}.svg", grouped(f"{host}: percent of the optimum's speed", series, rows)
 
@@ -208,70 +256,3 @@ def sections() -> Iterator[str]:
 def pictures() -> Iterator[tuple[str, str]]:
     if findings.read().devices:
         yield "primitives.svg", primitive_chart()
-
-
-# ---- tuning --------------------------------------------------------------------------------------
-
-#: Part → (title, head, cells of a row).
-_TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
-    "rounds": (
-        "Kernels from poor and from good defaults, as shares of the exhaustive optimum",
-        ["kernel", "host", "start", "share at start", "rounds to 97 %", "share after 32 rounds",
-         "share at the end", "rounds", "evaluation ms", "most"],
-        ("subject", "host", "start", "start_share", "rounds", "share", "last_share", "tried",
-         "evaluation_ms", "evaluation_most_ms"),
-    ),
-    "known": (
-        "What one device found, linked into the bundle for the next one of its class, beside a "
-        "bundle whose default is the optimum",
-        ["kernel", "host", "start", "first inference ms: bundle as built", "relinked",
-         "of the optimum", "share, first inference", "share, warm", "browsers"],
-        ("subject", "host", "start", "built_first_ms", "first_ms", "optimum_first_ms",
-         "first_share", "share", "n"),
-    ),
-    "server": (
-        "The server's part of a round",
-        ["kernel", "candidates", "space ms", "one candidate ms", "most",
-         "processor ms", "most", "bytes", "most"],
-        ("subject", "candidates", "space_ms", "median_ms", "most_ms", "cpu_ms", "cpu_most_ms",
-         "median_bytes", "most_bytes"),
-    ),
-    "model": (
-        "Whole models, all of the time given to tuning; speed beside the model of good defaults",
-        ["model", "host", "start", "kernels", "rounds", "swaps", "seconds", "last swap s",
-         "speed", "least of rounds"],
-        ("subject", "host", "start", "kernels", "rounds", "swaps", "seconds", "last_swap_s",
-         "gain", "gain_least"),
-    ),
-    "never": (
-        "Sessions from good defaults: tuned against default",
-        ["model", "host", "sessions", "seconds", "of them changed something", "their gain",
-         "least", "slower by 2 %", "least where nothing changed (noise)"],
-        ("subject", "host", "runs", "seconds", "changed", "gain_median", "gain_least", "slower",
-         "same_least"),
-    ),
-    "p95": (
-        "Inferences beside a tuner with its usual budget",
-        ["model", "host", "p95 alone ms", "while tuning", "ratio", "ratio of medians", "n",
-         "trials", "tuning s", "of s"],
-        ("subject", "host", "alone_ms", "tuning_ms", "ratio", "median_ratio", "n",
-         "trials", "tuning_s", "busy_s"),
-    ),
-}  # fmt: skip
-
-
-def tuning(record: Record) -> str:
-    """One table per part that was measured."""
-    text = []
-    for part, (title, head, keys) in _TUNING.items():
-        rows = [r for r in record["rows"] if r["part"] == part]
-        if rows:
-            text += [f"{title}:", "", table(head, [[_cell(r.get(k)) for k in keys] for r in rows])]
-            text.append("")
-    return "\n".join(text).rstrip()
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        value = round(value, 3)
-    return "–" if value is None else str(value)

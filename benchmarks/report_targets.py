@@ -1,7 +1,8 @@
 """What must be reached, beside what was measured: one line per figure, browsers and threads across.
 
-Input: the records of kernels, threads and peers.  Output: a table.  What is judged are ratios of
-medians of one run, and medians of steps.  A figure hides nothing: see `_beside` and `Target.cell`.
+Input: the records of kernels, threads, peers, tuning, crowd and sockets.  Output: a table; what
+runs in no browser has a column of its own.  What is judged are ratios of medians of one run, and
+medians of steps.  A figure hides nothing: see `_beside` and `Target.cell`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ class Place:
     kernels: Sequence[Row]
     threads: Sequence[Row]
     peers: Table
+    tuning: Sequence[Row] = ()
+    crowd: Sequence[Row] = ()
+    sockets: Sequence[Row] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.peers.browser}, {self.peers.threads}" if self.peers.browser else "server"
 
     def share(self, *names: str) -> list[Figure]:
         """Shares of the multiply-add peak: medians of undisturbed rounds, on one thread."""
@@ -88,6 +96,27 @@ class Place:
         ours, theirs = self.peers.row("mobilenet_v2_int8", OURS), self.peers.row(other, engine)
         return [_inverse(f) for f in _beside(ours, theirs, _median)]
 
+    def tuned(self, part: str, figure: Size, start: str, *subjects: str) -> list[Figure]:
+        """Of the tuner's sessions: K0 to K3 where no other subjects are named."""
+        rows = [r for r in self.tuning if (r["part"], r["start"]) == (part, start)]
+        found = {r["subject"]: figure(r) for r in rows}
+        return [found.get(name) for name in subjects or TUNED]
+
+    def sessions(self, part: str, figure: Size) -> list[Figure]:
+        """Of all subjects that say something of it."""
+        found = (figure(r) for r in self.tuning if r["part"] == part)
+        return [f for f in found if f is not None]
+
+    def right(self, *scenarios: str) -> list[Figure]:
+        """Of the crowd, per scenario: the share of keys whose default is right or nearly so."""
+        keys = dict.fromkeys(scenarios, 0)
+        within = dict.fromkeys(scenarios, 0)
+        for r in self.crowd:
+            if r["scenario"] in keys:
+                keys[r["scenario"]] += r["keys"]
+                within[r["scenario"]] += r["within"]
+        return [within[name] / count if count else None for name, count in keys.items()]
+
     def _asked(self, case: str, engine: str) -> bool:
         return bool(self.peers.row(case, engine)["status"] != "not run")
 
@@ -119,9 +148,12 @@ class Target:
             return "–"
         value = self.judged(_known(figures))
         number = f" ({len(figures)})" if len(figures) > 1 else ""
+        shown = str(value) if isinstance(value, int) else f"{value:.2f}"
         if self.limit is None or (value <= self.limit if self.below else value >= self.limit):
-            return f"{value:.2f}{number}"
-        return f"**{value:.2f}**{number}"
+            return shown + number
+        if float(shown) == self.limit:
+            shown = f"{value:.4f}"  # what rounds to the limit does not look as if it reached it
+        return f"**{shown}**{number}"
 
 
 def _beside(ours: Row, theirs: Row, size: Size) -> list[Figure]:
@@ -182,10 +214,36 @@ def _fastest(key: str) -> Size:
     return lambda row: float(row[key])
 
 
+def _rounds(row: Row) -> Figure:
+    """Infinite if the optimum was not reached."""
+    return math.inf if row["rounds"] is None else int(row["rounds"])
+
+
+def _last_swap(row: Row) -> Figure:
+    """Nothing exchanged is nothing reached."""
+    return float(row["last_swap_s"]) if row["swaps"] else math.inf
+
+
+def _p95_ratio(row: Row) -> Figure:
+    """Without a trial nothing was beside the inferences."""
+    return float(row["ratio"]) if row["trials"] else None
+
+
+def _number(*keys: str) -> Size:
+    return lambda row: sum(int(row[k]) for k in keys)
+
+
+def _told(key: str) -> Size:
+    return lambda row: row.get(key)
+
+
 # ---- the table -----------------------------------------------------------------------------------
 
 CHAIN, EMPTY = "matmul 48x64x64", "empty steps, shared"
 KERNELS = ("k0", "k1", "k2", "k3")
+TUNED = tuple(k.upper() for k in KERNELS)
+#: Scenarios of the crowd in which a fifth of all voices lie, and one in which a third do.
+LIARS, MORE_LIARS = ("same", "swap", "gold", "early", "late"), "spread"
 TARGETS = (
     Target("K0, K1: share of the peak, the lesser", 0.92, lambda p: p.share("K0", "K1")),
     Target("K2, K3: share of the peak, the lesser", 0.80, lambda p: p.share("K2", "K3")),
@@ -219,23 +277,53 @@ TARGETS = (
            lambda p: p.thread(CHAIN, _gflops, only=2)),
     Target("100 products of 48x64x64, GFLOP/s, fastest run", None,
            lambda p: p.thread(CHAIN, _fastest("gflops"))),
+    Target("K0 to K3 tuned from poor: share of the optimum after 32 rounds, the least", 0.97,
+           lambda p: p.tuned("rounds", _told("share"), "poor")),
+    Target("K0 to K3 tuned from poor: rounds until 97 %, the most", 32,
+           lambda p: p.tuned("rounds", _rounds, "poor"), max, True),
+    Target("evaluation of a candidate, ms: a kernel's median, the most", 700,
+           lambda p: [f for s in ("poor", "good")
+                      for f in p.tuned("rounds", _told("evaluation_ms"), s)], max, True),
+    Target("server's part of a round, ms: a kernel's median, the most", 20,
+           lambda p: p.tuned("server", _told("median_ms"), ""), max, True),
+    Target("MiniLM tuned from poor: last swap, s", 5,
+           lambda p: p.tuned("model", _last_swap, "poor", "minilm"), below=True),
+    Target("p95 beside a tuner over p95 alone, the most", 1.1,
+           lambda p: p.sessions("p95", _p95_ratio), max, True),
+    Target("sessions from good defaults", 100, lambda p: p.sessions("never", _number("runs")), sum),
+    Target("of them slower", 0, lambda p: p.sessions("never", _number("slower")), sum, True),
+    Target("known class, from poor: first inference beside the optimum's, the least", 0.97,
+           lambda p: p.tuned("known", _told("first_share"), "poor")),
+    Target("crowd, a fifth lies: share of keys with the right default, the least", 0.99,
+           lambda p: p.right(*LIARS)),
+    Target("the same, a third of all voices", None, lambda p: p.right(MORE_LIARS)),
+    Target("crowd: honest clients that adopted what is slower or wrong", 0,
+           lambda p: [_number("adopted_slower", "adopted_wrong")(r) for r in p.crowd], sum, True),
+    Target("sockets: reports lost or counted twice", 0,
+           lambda p: [_number("lost", "twice")(r) for r in p.sockets], sum, True),
 )  # fmt: skip
 
 
 def targets(records: dict[str, Record]) -> str:
     """Every target, in every place where anything was measured; see LEGEND."""
-    rows = {name: records.get(name, {}).get("rows", []) for name in ("kernels", "threads", "peers")}
+    names = ("kernels", "threads", "peers", "tuning", "crowd", "sockets")
+    rows = {name: records.get(name, {}).get("rows", []) for name in names}
     found = {(r["browser"], r["threads"]) for r in rows["peers"] if r["threads"]}
     found |= {(r["host"], r["threads"]) for r in rows["threads"]}
-    found |= {(r["host"], 1) for r in rows["kernels"]}
+    found |= {(r["host"], 1) for r in (*rows["kernels"], *rows["tuning"]) if r["host"]}
     places = [
         Place(
             [r for r in rows["kernels"] if r["host"] == browser],
             [r for r in rows["threads"] if (r["host"], r["threads"]) == (browser, threads)],
             Table(rows["peers"], browser, threads),
+            [r for r in rows["tuning"] if (r["host"], threads) == (browser, 1)],
         )
         for browser, threads in sorted(found)
     ]
-    head = ["what", "must be", *(f"{p.peers.browser}, {p.peers.threads}" for p in places)]
+    made = [r for r in rows["tuning"] if not r["host"]]
+    if made or rows["crowd"] or rows["sockets"]:
+        nowhere = Table(rows["peers"], "", 0)
+        places.append(Place((), (), nowhere, made, rows["crowd"], rows["sockets"]))
+    head = ["what", "must be", *(p.name for p in places)]
     lines = [[t.what, t.must_be, *(t.cell(p) for p in places)] for t in TARGETS]
     return table(head, lines)

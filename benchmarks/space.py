@@ -1,9 +1,10 @@
 """Every candidate of every kernel, timed: where the optimum is, and how soon the order finds it.
 
-Input: hosts, kernels.  Output: results/space.json: a row per host and kernel with the time of each
-candidate.  One bundle per kernel holds all candidates, a plan each, so that they share weights,
-inputs and page.  All by turns, each beside the default, one thread, once the code is warm; those
-far behind drop out.  Candidates are compared with the reference host before anything is timed.
+Input: hosts, kernels.  Output: results/space.json: a row per host, kernel and device class with the
+time of each candidate.  One bundle per kernel holds all candidates, a plan each, so that they share
+weights, inputs and page.  All by turns, each beside the default, one thread, once the code is warm;
+those far behind drop out.  Candidates are compared with the reference host before anything is
+timed.
 
     uv run python benchmarks/space.py --host chromium --kernel K0 --kernel K1
     uv run python benchmarks/space.py --cross       winners of each shape on the other shapes
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shlex
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +40,7 @@ from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import DeviceClass, find, match
 from tilewright.tuning.candidates import Space, space_of
 
+KEY = ("host", "kernel", "device")
 #: Rounds of all candidates; the first are not judged by, since engines compile hot functions anew
 #: meanwhile.  After so many, those drop out whose ratio is so many times that of the best.
 ROUNDS, WARM_ROUNDS = 16, 2
@@ -253,7 +256,25 @@ def row(
     }
 
 
+def optimum_of(rows: Sequence[Mapping[str, Any]], host: str, name: str, space: Space) -> Schedule:
+    """The fastest candidate of that very space, for that class of devices."""
+    wanted = (host, name, space.device.id, space.checksum)
+    for r in rows:
+        if tuple(r[k] for k in (*KEY, "checksum")) == wanted:
+            return Schedule.from_json(r["optimum"]["schedule"])
+    command = f"--host {host} --kernel {shlex.quote(name)} --device {space.device.id}"
+    raise SystemExit(
+        f"No sweep of {name} on {host} for the class {space.device.id} and its space of today: "
+        f"run benchmarks/space.py {command}"
+    )
+
+
 # ---- runs ----------------------------------------------------------------------------------------
+
+
+def swept() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((common.RESULTS / "space.json").read_text())["rows"]
+    return found
 
 
 def measure(host: str, name: str, device: DeviceClass) -> dict[str, Any]:
@@ -271,10 +292,11 @@ def measure(host: str, name: str, device: DeviceClass) -> dict[str, Any]:
 
 
 def cross(
-    host: str, device: DeviceClass, swept: Sequence[Mapping[str, Any]]
+    host: str, device: DeviceClass, rows: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Each shape under the winners of others: time with its own over time with theirs."""
-    winners = {r["kernel"]: r["optimum"]["schedule"] for r in swept if r["host"] == host}
+    ours = [r for r in rows if (r["host"], r["device"]) == (host, device.id)]
+    winners = {r["kernel"]: r["optimum"]["schedule"] for r in ours}
     found = []
     for group in CROSSED:
         names = [n for n in group if n in winners]
@@ -288,7 +310,7 @@ def cross(
                     times = sweep(timer, len(schedules)).times
             own = times[names.index(name)]
             shares = {other: round(own / t, 3) for other, t in zip(names, times, strict=True)}
-            found.append({"host": host, "kernel": name, "shares": shares})
+            found.append({"host": host, "kernel": name, "device": device.id, "shares": shares})
             print(found[-1], flush=True)
     return found
 
@@ -303,11 +325,10 @@ def main() -> None:
     device = find(args.device) if args.device else device_here()
     for host in args.host or timing_hosts():
         if args.cross:
-            swept = json.loads((common.RESULTS / "space.json").read_text())["rows"]
-            path = common.merge("shapes", cross(host, device, swept), ("host", "kernel"))
+            path = common.merge("shapes", cross(host, device, swept()), KEY)
             continue
         for name in args.kernel or SUBJECTS:
-            path = common.merge("space", [measure(host, name, device)], ("host", "kernel"))
+            path = common.merge("space", [measure(host, name, device)], KEY)
     print(path)
 
 

@@ -126,3 +126,58 @@ def test_targets_of_steps_are_medians() -> None:
     assert found["an empty step, µs, fastest run"] == ["", "0.50"]
     assert found["100 products of 48x64x64, GFLOP/s, two threads"] == ["≥ 65", "**40.00**"]
     assert found["100 products of 48x64x64, GFLOP/s, fastest run"] == ["", "80.00"]
+
+
+def session(part: str, subject: str, start: str, **found: Any) -> dict[str, Any]:
+    return {"part": part, "host": "chromium", "subject": subject, "start": start, **found}
+
+
+def test_targets_of_tuning() -> None:
+    """One thread of a browser; what needs no browser has a column of its own."""
+    shares = {"K0": 0.99, "K1": 1.0, "K2": 0.9684, "K3": 0.98}
+    rows = [session("rounds", k, "poor", share=s, rounds=3 if k != "K2" else None,
+                    evaluation_ms=600.0) for k, s in shares.items()]  # fmt: skip
+    rows += [r | {"start": "good", "evaluation_ms": 701.0} for r in rows]
+    rows += [session("known", k, "poor", first_share=1.0) for k in shares]
+    rows += [session("known", k, "good", first_share=0.5) for k in shares]
+    rows += [session("model", "minilm", "poor", last_swap_s=4.5, swaps=5)]
+    rows += [session("p95", "a", "good", ratio=2.0, trials=0),
+             session("p95", "b", "good", ratio=1.05, trials=9)]  # fmt: skip
+    rows += [session("never", m, "good", runs=60, slower=s) for m, s in (("a", 0), ("b", 1))]
+    rows += [session("server", k, "", median_ms=12.5) | {"host": ""} for k in shares]
+    scenarios = ("honest", "same", "swap", "gold", "early", "late", "spread")
+    crowd = [{"scenario": s, "keys": 80, "within": 80 - n, "adopted_slower": 0, "adopted_wrong": 0}
+             for n, s in enumerate(scenarios)]  # fmt: skip
+    sockets = [{"lost": 0, "twice": 0}]
+    found = targets(tuning=rows, crowd=crowd, sockets=sockets)
+    assert found["what"] == ["must be", "chromium, 1", "server"]
+    least = "K0 to K3 tuned from poor: share of the optimum after 32 rounds, the least"
+    assert found[least][1:] == ["**0.9684** (4)", "–"]
+    assert found["K0 to K3 tuned from poor: rounds until 97 %, the most"][1] == "**inf** (4)"
+    evaluation = found["evaluation of a candidate, ms: a kernel's median, the most"]
+    assert evaluation[1] == "**701.00** (8)"
+    server = found["server's part of a round, ms: a kernel's median, the most"]
+    assert server[1:] == ["–", "12.50 (4)"]
+    assert found["MiniLM tuned from poor: last swap, s"][1] == "4.50"
+    assert found["p95 beside a tuner over p95 alone, the most"][1] == "1.05"
+    assert found["sessions from good defaults"][1] == "120 (2)"
+    assert found["of them slower"][1] == "**1** (2)"
+    known = "known class, from poor: first inference beside the optimum's, the least"
+    assert found[known][1] == "1.00 (4)"
+    right = "crowd, a fifth lies: share of keys with the right default, the least"
+    assert found[right][1:] == ["–", "**0.94** (5)"]
+    assert found["the same, a third of all voices"][2] == "0.93"
+    assert found["crowd: honest clients that adopted what is slower or wrong"][2] == "0 (7)"
+    assert found["sockets: reports lost or counted twice"][2] == "0"
+
+
+def test_targets_of_tuning_do_not_take_nothing_for_success() -> None:
+    rows = [session("model", "minilm", "poor", last_swap_s=0.0, swaps=0),
+            session("known", "K0", "poor", first_share=1.0),
+            session("p95", "a", "good", ratio=1.0, trials=0)]  # fmt: skip
+    found = targets(tuning=rows)
+    assert found["what"] == ["must be", "chromium, 1"]
+    assert found["MiniLM tuned from poor: last swap, s"][1] == "**inf**"
+    dashes = ("known class, from poor: first inference beside the optimum's, the least",
+              "p95 beside a tuner over p95 alone, the most", "of them slower")  # fmt: skip
+    assert all(found[name][1] == "–" for name in dashes)

@@ -1,4 +1,4 @@
-"""The sweep over a space, sessions of the tuner, their tables: made-up clocks, no browser."""
+"""The sweep over a space and its tables: made-up clocks, no browser."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from tilewright.benchkernel import matmul_step
-from tilewright.bundle import open_bundle
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.targets.classes import find
-from tilewright.targets.wasm import TARGETS
-from tilewright.tuning.candidates import Space, kernels_of, space_of
+from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.primitives import untuned
 
 DEVICE = find("wasm-x86-relaxed")
@@ -99,12 +97,72 @@ def test_a_row_tells_ranks_and_shares(sweeps: ModuleType) -> None:
 
 def test_tables_and_pictures(sweeps: ModuleType, report: ModuleType) -> None:
     found = record(sweeps)
-    assert report.space(found).count("\n") == 1 + len(found["rows"])
+    assert report.space(found).count("\n") == 3 + len(found["rows"])
     assert "no power of two" in report.details(found)
     pictures = dict(report.charts(found))
     assert set(pictures) == {"space-x.svg", "space-y.svg"}
-    shapes = {"rows": [{"host": "x", "kernel": "a", "shares": {"a": 1.0, "b": 0.9}}]}
-    assert "| a | 100 % | 90 % |" in report.shapes(shapes)
+
+
+def test_classes_of_devices_have_tables_of_their_own(
+    sweeps: ModuleType, report: ModuleType
+) -> None:
+    """A picture has one bar per kernel: of the class measured last, where it has one."""
+    rows = record(sweeps)["rows"]
+    others = [r | {"device": "another", "date": "2026-02-01"} for r in rows]
+    more = {**rows[0], "kernel": "L"}
+    found = {"rows": [*others, *rows, more]}  # those without a date are older
+    assert report.space(found).count("Class ") == 2
+    assert report.details(found).count("winners of one engine on another") == 2
+    mine = [r for r in found["rows"] if r["host"] == "x"]
+    assert [(r["kernel"], r["device"]) for r in report.newest(mine)] == [
+        ("K", "another"), ("L", DEVICE.id),
+    ]  # fmt: skip
+    assert dict(report.charts(found))["space-x.svg"].count(">K<") == 1
+
+
+def test_one_schedule_for_all_shapes(report: ModuleType) -> None:
+    shares = [{"a": 1.0, "b": 0.9}, {"a": 0.64, "b": 1.0}]
+    best, least, mean = report.one_for_all(shares)
+    assert (best, least) == ("b", 0.9)
+    assert mean == pytest.approx(0.9**0.5)
+    rows = [{"host": "x", "kernel": k, "device": "d", "shares": s}
+            for k, s in zip("ab", shares, strict=True)]  # fmt: skip
+    text = report.shapes({"rows": rows})
+    assert "| a | 100 % | 90 % |" in text
+    assert "| x, class d: a, b | b | 90 % | 95 % | 1.054× |" in text
+    del rows[0]["device"]
+    assert "| x, class unknown: under the winner of | a | b |" in report.shapes({"rows": rows[:1]})
+
+
+def test_all_kernels_together(sweeps: ModuleType, report: ModuleType) -> None:
+    rows = record(sweeps)["rows"]
+    *_, kernel, together = report.engines(rows).splitlines()
+    assert kernel.split("|")[4:] == together.split("|")[4:]
+
+
+def test_the_optimum_is_of_the_same_class_and_space(sweeps: ModuleType) -> None:
+    space = space_of(matmul_step(48, 64, 48).kernel, DEVICE)
+    (row,) = record(sweeps, ("x",))["rows"]
+    other = row | {"device": "another", "optimum": row["default"]}
+    wanted = Schedule.from_json(row["optimum"]["schedule"])
+    assert sweeps.optimum_of([other, row], "x", "K", space) == wanted
+    for rows in ([other], [row | {"checksum": "of before"}], [row | {"host": "y"}], []):
+        with pytest.raises(SystemExit, match=DEVICE.id) as told:
+            sweeps.optimum_of(rows, "x", "K", space)
+        assert f"space.py --host x --kernel K --device {DEVICE.id}" in str(told.value)
+
+
+def test_sweeps_of_several_classes_lie_beside_each_other(
+    sweeps: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was stored before classes were told goes with the first row of its host and kernel."""
+    common = importlib.import_module("common")
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    for device in (None, "a", "b", "a"):
+        told = {} if device is None else {"device": device}
+        key = sweeps.KEY if told else sweeps.KEY[:2]
+        path = common.merge("space", [{"host": "x", "kernel": "K", **told}], key)
+    assert [r["device"] for r in json.loads(path.read_text())["rows"]] == ["b", "a"]
 
 
 def test_one_choice_for_all_engines(report: ModuleType) -> None:
@@ -154,65 +212,3 @@ def test_subjects_are_single_kernels_that_have_a_space(sweeps: ModuleType) -> No
         assert sorted(space.order) == list(range(1, len(space.schedules)))
         assert step.output.size == step.kernel.buffers[0].size
     assert {k for group in sweeps.CROSSED for k in group} <= set(small)
-
-
-# ---- sessions of the tuner -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def sessions() -> ModuleType:
-    return importlib.import_module("tuning")
-
-
-def test_shares_by_round(sessions: ModuleType) -> None:
-    shares = [(0, 0.1), (3, 0.5), (7, 0.98), (9, 0.96), (12, 0.99), (40, 1.0)]
-    assert sessions.reached(shares) == 12
-    assert sessions.reached(shares[:2]) is None
-    assert sessions.reached([(0, 0.99), (5, 1.0)]) == 0
-    assert sessions.share_after(shares, 32) == 0.99
-    assert sessions.share_after(shares, 2) == 0.1
-
-
-def test_a_session_keeps_what_was_in_use(sessions: ModuleType) -> None:
-    session = sessions.Session()
-    for event in (
-        {"type": "start"},
-        {"type": "trial", "verdict": "slower"},
-        {"type": "trial", "verdict": "faster"},
-        {"type": "swap", "candidate": 5},
-        {"type": "trial", "verdict": "same"},
-        {"type": "rollback", "candidate": 6},
-        {"type": "swap", "candidate": 7},
-    ):
-        session.take(event)
-    assert session.used == [(2, 5), (3, 7)]
-    assert sessions.counted(t["verdict"] for t in session.trials) == {
-        "slower": 1, "faster": 1, "same": 1,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("start", ["poor", "good"])
-def test_one_kernel_bundles_start_as_told(start: str, sessions: ModuleType, tmp_path: Path) -> None:
-    step = matmul_step(24, 16, 24)
-    path = sessions.kernel_bundle(step, start, tmp_path / start)
-    bundle = open_bundle(path)
-    (kernel,) = kernels_of(bundle)
-    (listed,) = json.loads(bundle.read(bundle.manifest.kernels))
-    for name, build in listed["builds"].items():
-        machine = TARGETS[name].machine
-        assert Schedule.from_json(build["schedule"]) == sessions.STARTS[start](kernel, machine)
-
-
-def test_the_server_part_is_counted_per_candidate(
-    sessions: ModuleType, sweeps: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = matmul_step(24, 16, 24)
-    monkeypatch.setattr(sweeps, "SUBJECTS", {"K": lambda: step})
-    row = sessions.server("K")
-    assert row["candidates"] == len(space_of(step.kernel, sweeps.device_here()).schedules)
-    assert 0 < row["median_bytes"] <= row["most_bytes"]
-
-
-def test_tuning_tables(report: ModuleType) -> None:
-    rows = [{"part": "p95", "subject": "m", "host": "x", "ratio": 1.05}]
-    assert "| m | x | – | – | 1.05 |" in report.tuning({"rows": rows})

@@ -1,0 +1,115 @@
+"""Inferences beside a tuner with its usual budget, against inferences without one.
+
+Input: a bundle, how long, how often.  Output: p50 and p95 of both, and the interval of their ratio.
+A time is what the page waits: from the call of `engine.run` to its answer, behind whatever jobs of
+the tuner are in the engine's queue.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import agreement
+import common
+import numpy as np
+from sessions import WARM_MS, Row, Session, named, page
+
+from tilewright.bundle import open_bundle
+from tilewright.hosts.browser import Arrays, BrowserModel
+
+#: Share of the time that tuning takes beside a page's own work.
+BUDGET = 0.05
+#: Turns of alone and beside, one after the other; every other one begins with beside.
+TURNS = 6
+#: Token ids are below this.
+VOCABULARY = 1000
+P95, DRAWS = 0.95, 2000
+
+#: Milliseconds of inferences alone, and beside a tuner.
+Turn = tuple[Sequence[float], Sequence[float]]
+
+
+def p95(host: str, path: Path, name: str, seconds: float, every: float) -> Row:
+    """Turns of inferences alone and beside a tuner, `seconds` of each in all.
+
+    every: seconds from one to the next, on average; 0 is one right after the other
+    """
+    turns: list[Turn] = []
+    sessions = [Session() for _ in range(TURNS)]
+    for number, session in enumerate(sessions):
+        kinds = (None, session)[:: -1 if number % 2 else 1]
+        found = {kind is None: half(host, path, seconds / TURNS, every, number, kind)
+                 for kind in kinds}  # fmt: skip
+        turns.append((found[True], found[False]))
+    alone, beside = (np.concatenate([turn[side] for turn in turns]) for side in (0, 1))
+    low, high = interval(turns)
+    trials = [trial for session in sessions for trial in session.trials]
+    return {
+        "part": "p95", "host": host, "start": "good", "device": named([s.device for s in sessions]),
+        "subject": f"{name}, every {every:g} s" if every else name,
+        "alone_median_ms": round(float(np.median(alone)), 3),
+        "tuning_median_ms": round(float(np.median(beside)), 3),
+        "median_ratio": round(float(np.median(beside) / np.median(alone)), 3),
+        "alone_ms": round(mark(alone), 3), "tuning_ms": round(mark(beside), 3),
+        "ratio": round(mark(beside) / mark(alone), 3),
+        "ratio_low": round(low, 3), "ratio_high": round(high, 3),
+        "n": len(beside), "turns": TURNS, "trials": len(trials), "busy_s": seconds,
+        "tuning_s": round(sum(t["milliseconds"] for t in trials) / 1e3, 2),
+    }  # fmt: skip
+
+
+def half(
+    host: str, path: Path, seconds: float, every: float, seed: int, session: Session | None
+) -> list[float]:
+    """Inferences in a page of their own; beside a tuner if there is a session to tell of it."""
+    inputs = agreement.example(open_bundle(path).manifest, VOCABULARY)
+    with page(host) as browser:
+        model = browser.load(path, threads=1)
+        common.warm_up(model, WARM_MS)
+        if session is None:
+            return inferences(model, inputs, seconds, every, seed)
+        options = {"budget": BUDGET, "report": False}
+        tuner = threading.Thread(target=model.tune, args=(options, session.take))
+        tuner.start()
+        try:
+            return inferences(model, inputs, seconds, every, seed)
+        finally:
+            # it would go on for minutes: what it does for a page that rests is not the question
+            model.dispose()
+            tuner.join()
+
+
+def inferences(
+    model: BrowserModel, inputs: Arrays, seconds: float, every: float, seed: int
+) -> list[float]:
+    """Half to one and a half times `every` apart, so that they meet a tuner's jobs anywhere."""
+    found, random = [], Random(seed)
+    end = time.monotonic() + seconds
+    while (now := time.monotonic()) < end:
+        found.append(model.run(inputs).total_milliseconds)
+        wait = every * random.uniform(0.5, 1.5)
+        time.sleep(max(0.0, now + wait - time.monotonic()))
+    return found
+
+
+def mark(times: Sequence[float]) -> float:
+    return float(np.quantile(times, P95))
+
+
+def interval(turns: Sequence[Turn], draws: int = DRAWS) -> tuple[float, float]:
+    """Where 90 % of the ratios of p95 lie if turns, and inferences in each, are drawn anew."""
+    random = np.random.default_rng(1)
+    found = []
+    for _ in range(draws):
+        drawn = [turns[n] for n in random.integers(len(turns), size=len(turns))]
+        alone, beside = (
+            mark(np.concatenate([random.choice(t[side], len(t[side])) for t in drawn]))
+            for side in (0, 1)
+        )
+        found.append(beside / alone)
+    low, high = np.quantile(found, (0.05, 0.95))
+    return float(low), float(high)

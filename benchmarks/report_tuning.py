@@ -1,0 +1,90 @@
+"""What tuning in a page reached, costs and disturbs: a table per part of tuning.py.
+
+Input: the record of tuning.py.  Output: tables.  Rows come from many runs: where they differ in the
+class of the device or in the commit, each one says its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from charts import cell, table
+
+Record = dict[str, Any]
+Row = Mapping[str, Any]
+
+#: Title → key of what rows of one table may have in common.
+_ORIGINS = {"class": "device", "commit": "commit"}
+
+#: Part → (title, head, cells of a row).
+_TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
+    "rounds": (
+        "Kernels from poor and from good defaults, as shares of the exhaustive optimum",
+        ["kernel", "host", "start", "share at start", "rounds to 97 %", "share after 32 rounds",
+         "share at the end", "rounds", "evaluation ms", "most"],
+        ("subject", "host", "start", "start_share", "rounds", "share", "last_share", "tried",
+         "evaluation_ms", "evaluation_most_ms"),
+    ),
+    "known": (
+        "What one device found, linked into the bundle for the next one of its class, beside a "
+        "bundle whose default is the optimum; medians and fastest of new browsers",
+        ["kernel", "host", "start", "swaps", "first inference ms: bundle as built", "fastest",
+         "relinked", "fastest", "of the optimum", "fastest", "share, first inference", "fastest",
+         "share, warm", "browsers"],
+        ("subject", "host", "start", "swaps", "built_first_ms", "built_fastest_ms", "first_ms",
+         "fastest_ms", "optimum_first_ms", "optimum_fastest_ms", "first_share", "fastest_share",
+         "share", "n"),
+    ),
+    "server": (
+        "The server's part of a round",
+        ["kernel", "candidates", "space ms", "one candidate ms", "most",
+         "processor ms", "most", "bytes", "most"],
+        ("subject", "candidates", "space_ms", "median_ms", "most_ms", "cpu_ms", "cpu_most_ms",
+         "median_bytes", "most_bytes"),
+    ),
+    "model": (
+        "Whole models, all of the time given to tuning; speed beside the model of good defaults",
+        ["model", "host", "start", "kernels", "rounds", "swaps", "seconds asked", "spent",
+         "last swap s", "speed", "least of rounds"],
+        ("subject", "host", "start", "kernels", "rounds", "swaps", "seconds", "spent_s",
+         "last_swap_s", "gain", "gain_least"),
+    ),
+    "never": (
+        "Sessions from good defaults: tuned against default",
+        ["model", "host", "sessions", "seconds", "of them changed something", "their gain",
+         "least", "slower by 2 %", "least where nothing changed (noise)"],
+        ("subject", "host", "runs", "seconds", "changed", "gain_median", "gain_least", "slower",
+         "same_least"),
+    ),
+    "p95": (
+        "Inferences beside a tuner with its usual budget, from the page's call to its answer "
+        "(without a p50: the driver's call alone)",
+        ["model", "host", "p50 alone ms", "while tuning", "ratio", "p95 alone ms", "while tuning",
+         "ratio", "from", "to (90 %)", "n", "trials", "tuning s", "of s"],
+        ("subject", "host", "alone_median_ms", "tuning_median_ms", "median_ratio", "alone_ms",
+         "tuning_ms", "ratio", "ratio_low", "ratio_high", "n", "trials", "tuning_s", "busy_s"),
+    ),
+}  # fmt: skip
+
+
+def tuning(record: Record) -> str:
+    """One table per part that was measured."""
+    text = []
+    for part, (title, head, keys) in _TUNING.items():
+        rows = [r for r in record["rows"] if r["part"] == part]
+        if not rows:
+            continue
+        said, differing = origin(rows)
+        shown = (*keys, *(_ORIGINS[name] for name in differing))
+        cells = [[cell(r.get(k)) for k in shown] for r in rows]
+        text += [f"{title}{said}:", "", table([*head, *differing], cells), ""]
+    return "\n".join(text).rstrip()
+
+
+def origin(rows: Sequence[Row]) -> tuple[str, list[str]]:
+    """What all rows have in common, for the title, and in what they differ, for columns."""
+    found = {name: {r.get(key) for r in rows} for name, key in _ORIGINS.items()}
+    said = [f"{name} {value}" for name, (value, *more) in found.items() if value and not more]
+    differing = [name for name, values in found.items() if len(values) > 1]
+    return f" ({', '.join(said)})" if said else "", differing

@@ -1,0 +1,116 @@
+"""Sessions of a page's own tuner, driven from here, and the bundles that they start from.
+
+Input: a browser, a kernel or a model, poor or good defaults.  Output: what the tuner told, and the
+tuned model.  What follows from it is in tuning.py and beside.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import common
+
+from tilewright.benchkernel import alone
+from tilewright.bundle import write
+from tilewright.cli.workers import makers
+from tilewright.compiler import Options, compile_model
+from tilewright.graph.steps import Step
+from tilewright.hosts.browser import BrowserHost, BrowserModel
+from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.spec import Kernel
+from tilewright.server import Tuning
+from tilewright.targets.classes import DeviceClass, find
+from tilewright.tuning.primitives import untuned
+
+Row = dict[str, Any]
+STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {
+    "poor": untuned,
+    "good": default_schedule,
+}
+WARM_MS = 1000.0
+#: The number in `Session.used` for the bundle's own kernel.
+BUILT = -1
+
+
+@dataclass
+class Session:
+    """What the tuner told: trials in order, which candidate was in use after which trial, and
+    which one each kernel that changed ended with."""
+
+    device: str = ""
+    trials: list[Row] = field(default_factory=list)
+    used: list[tuple[int, int]] = field(default_factory=list)
+    current: dict[int, int] = field(default_factory=dict)
+    last_swap: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    spent: float = 0.0
+
+    def take(self, event: Row) -> None:
+        kind = event["type"]
+        if kind == "start":
+            self.device = event["class"]
+        elif kind == "trial":
+            self.trials.append(event)
+        elif kind == "swap":
+            self.current[event["spec"]] = event["candidate"]
+            self.used.append((len(self.trials), event["candidate"]))
+            self.last_swap = time.monotonic() - self.started
+        elif kind == "rollback" and self.current.get(event["spec"]) == event["candidate"]:
+            # of one that was in use; others were undone before they counted
+            del self.current[event["spec"]]
+            self.used.append((len(self.trials), BUILT))
+
+
+def page(host: str) -> BrowserHost:
+    """A browser whose server makes candidates; nothing is reported or remembered."""
+    return BrowserHost(host, tuning=Tuning(makers(1)))
+
+
+def kernel_bundle(step: Step, start: str, path: Path) -> Path:
+    """A bundle of that one kernel, with poor or with good defaults."""
+    write(alone(step, Options(schedule=STARTS[start])).contents, path)
+    return path
+
+
+def model_bundle(
+    source: Path, shapes: Mapping[str, Sequence[int | str]], path: Path, start: str = "good"
+) -> Path:
+    write(compile_model(source, Options(shapes=shapes, schedule=STARTS[start])).contents, path)
+    return path
+
+
+def tuned(host: BrowserHost, path: Path, seconds: float) -> tuple[BrowserModel, Session, Row]:
+    model = host.load(path, threads=1)
+    model.time(3)
+    session = Session()
+    summary = model.tune({"seconds": seconds, "budget": 1}, session.take)
+    session.spent = time.monotonic() - session.started
+    return model, session, summary
+
+
+def visit(host: str, path: Path, seconds: float) -> tuple[Session, DeviceClass]:
+    """A browser of its own, from its start to the end of one session."""
+    with page(host) as browser:
+        _, session, summary = tuned(browser, path, seconds)
+    return session, find(summary["class"])
+
+
+def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 12) -> list[float]:
+    """Default's time over the tuned one's, round after round; each time is the fastest of some."""
+    for each in (model, plain):
+        common.warm_up(each, WARM_MS)
+    found = []
+    for number in range(count):
+        pair = (model, plain) if number % 2 else (plain, model)
+        times = {id(m): min(m.time(5, 1).milliseconds) for m in pair}
+        found.append(times[id(plain)] / times[id(model)])
+    return found
+
+
+def named(devices: Sequence[str]) -> str:
+    """The classes that sessions told: more than one if the probe of the cache wavered."""
+    return ", ".join(sorted(set(filter(None, devices))))
