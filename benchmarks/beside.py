@@ -16,6 +16,7 @@ from random import Random
 import agreement
 import common
 import numpy as np
+from numpy.typing import NDArray
 from sessions import WARM_MS, Row, Session, named, page
 
 from tilewright.bundle import open_bundle
@@ -87,7 +88,7 @@ def inferences(
     model: BrowserModel, inputs: Arrays, seconds: float, every: float, seed: int
 ) -> list[float]:
     """Half to one and a half times `every` apart, so that they meet a tuner's jobs anywhere."""
-    found, random = [], Random(seed)
+    random, found = Random(seed), list[float]()
     end = time.monotonic() + seconds
     while (now := time.monotonic()) < end:
         found.append(model.run(inputs).total_milliseconds)
@@ -96,7 +97,7 @@ def inferences(
     return found
 
 
-def mark(times: Sequence[float]) -> float:
+def mark(times: Sequence[float] | NDArray[np.float64]) -> float:
     return float(np.quantile(times, P95))
 
 

@@ -23,7 +23,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -137,7 +137,8 @@ def known(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
                 with page(host) as browser:
                     times[path].append(browser.load(path, threads=1).time(1, 0).first)
         with page(host) as browser:
-            shares = by_turns(*(browser.load(path, threads=1) for path in (relinked, best)))
+            linked, optimal = (browser.load(path, threads=1) for path in (relinked, best))
+            shares = by_turns(linked, optimal)
     return {
         "part": "known", "host": host, "subject": name, "start": start, "device": device.id,
         "swaps": len(session.current), **firsts(*times.values()),
@@ -237,6 +238,7 @@ def rows_of(args: argparse.Namespace) -> Iterator[Row]:
         yield from (server(name) for name in args.kernel or KERNELS)
         return
     runs = args.runs or RUNS.get(args.part, 0)
+    of_kernels: Mapping[str, Callable[[str, str, str, float], Row]]
     of_kernels = {"rounds": rounds, "known": partial(known, runs=runs)}
     if args.part in of_kernels:
         for name in args.kernel or KERNELS:
