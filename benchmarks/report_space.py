@@ -14,6 +14,7 @@ from typing import Any
 
 from charts import cell, grouped, ratios, table
 
+from tilewright.kernel.schedule import ENOUGH_TILES
 from tilewright.tuning import findings
 from tilewright.tuning.primitives import MEASURED, NAMED
 
@@ -144,8 +145,7 @@ def shapes(record: Record) -> str:
             rows = [r for r in of_class if r["host"] == host]
             for names in dict.fromkeys(tuple(r["shares"]) for r in rows):
                 group = [r for r in rows if tuple(r["shares"]) == names]
-                lines = [[r["kernel"], *(f"{r['shares'][n] * 100:.0f} %" for n in names)]
-                         for r in group]  # fmt: skip
+                lines = [[r["kernel"], *(_crossed(r, n) for n in names)] for r in group]
                 title = f"{host}, class {device}: under the winner of"
                 text.append(table([title, *names], lines))
                 best, least, mean = one_for_all([r["shares"] for r in group])
@@ -153,8 +153,20 @@ def shapes(record: Record) -> str:
                               *_gained(least, mean)])  # fmt: skip
     head = ["shapes", "best single schedule: the winner of", "one for all: worst", "mean"]
     head += ["gain of choosing per shape"]
+    few = (
+        f"In brackets: tiles, where they are fewer than {ENOUGH_TILES} and than the own winner's. "
+        "One thread may run such a schedule faster, but workers of a pool would be idle: no space "
+        "has it."
+    )
     said = "The best single schedule of these for all shapes, against each shape's own winner:"
-    return "\n\n".join([*text, said, table(head, gains)])
+    return "\n\n".join([*text, few, said, table(head, gains)])
+
+
+def _crossed(row: Row, name: str) -> str:
+    share, tiles = f"{row['shares'][name] * 100:.0f} %", row.get("tiles")
+    if tiles is None or tiles[name] >= min(ENOUGH_TILES, tiles[row["kernel"]]):
+        return share
+    return f"{share} ({tiles[name]})"
 
 
 def one_for_all(shares: Sequence[Mapping[str, float]]) -> tuple[str, float, float]:

@@ -38,7 +38,7 @@ from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import DeviceClass, find, match
-from tilewright.tuning.candidates import Space, space_of
+from tilewright.tuning.candidates import Space, loops_of, space_of
 
 KEY = ("host", "kernel", "device")
 #: Rounds of all candidates; the first are not judged by, since engines compile hot functions anew
@@ -294,7 +294,10 @@ def measure(host: str, name: str, device: DeviceClass) -> dict[str, Any]:
 def cross(
     host: str, device: DeviceClass, rows: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Each shape under the winners of others: time with its own over time with theirs."""
+    """Each shape under the winners of others: time with its own over time with theirs.
+
+    `tiles`: so many a schedule makes of the shape; spaces have none that keeps workers idle.
+    """
     ours = [r for r in rows if (r["host"], r["device"]) == (host, device.id)]
     winners = {r["kernel"]: r["optimum"]["schedule"] for r in ours}
     found = []
@@ -310,7 +313,13 @@ def cross(
                     times = sweep(timer, len(schedules)).times
             own = times[names.index(name)]
             shares = {other: round(own / t, 3) for other, t in zip(names, times, strict=True)}
-            found.append({"host": host, "kernel": name, "device": device.id, "shares": shares})
+            tiles = {
+                n: loops_of(step.kernel, s).tiles for n, s in zip(names, schedules, strict=True)
+            }
+            found.append({
+                "host": host, "kernel": name, "device": device.id, "shares": shares,
+                "tiles": tiles,
+            })  # fmt: skip
             print(found[-1], flush=True)
     return found
 
