@@ -10,14 +10,16 @@ from node import run
 SCRIPT = """
 import { findTargets } from 'TUNE/targets.js';
 
-const { kernels, milliseconds, gathers } = <plan>;
-const steps = kernels.map((spec) => ({ spec, kernel: `k${spec}`, node: '', flops: 1e6, bytes: 0 }));
+const { gathers, all } = <plan>;
+const plans = all.map(({ kernels }, dims) => (
+  { dims, steps: kernels.map((spec) => ({ spec, kernel: `k${spec}`, node: '', flops: 1e6, bytes: 0 })) }));
 const ran = [];
 let spent = 0;
 const engine = {
-  parts: { lent: new Set(), manifest: { plans: [{ steps, dims: {} }] } },
-  async profile({ only }) {
-    const times = only.map((step) => milliseconds[step]);
+  parts: { lent: new Set(), manifest: { plans } },
+  async profile({ bucket, only }) {
+    const { steps } = plans[bucket];
+    const times = only.map((step) => all[bucket].milliseconds[step]);
     spent += times.reduce((sum, time) => sum + time);
     ran.push(...only);
     return { steps: only.map((step, at) => ({ ...steps[step], step, milliseconds: times[at] })) };
@@ -26,7 +28,7 @@ const engine = {
 const pace = { latest: -1, get spent() { return spent; }, job: (work) => work() };
 const specs = { bytesOf: () => 1, gathers: (spec) => gathers.includes(spec) };
 const found = await findTargets(engine, pace, specs, { gain: () => 1 });
-const told = [...found.values()].map(({ spec, share, milliseconds, whole }) => ({ spec, share, milliseconds, whole }));
+const told = [...found.values()].map(({ spec, plan, part, share, milliseconds, whole }) => ({ spec, plan, part, share, milliseconds, whole }));
 console.log(JSON.stringify({ ran, told }));
 """  # noqa: E501
 
@@ -34,10 +36,22 @@ console.log(JSON.stringify({ ran, told }));
 def targets(
     kernels: list[int], milliseconds: list[float], gathers: tuple[int, ...] = ()
 ) -> dict[str, Any]:
-    plan = {"kernels": kernels, "milliseconds": milliseconds, "gathers": gathers}
-    found = run(SCRIPT, plan=plan)
+    plan = {"kernels": kernels, "milliseconds": milliseconds}
+    found = run(SCRIPT, plan={"gathers": gathers, "all": [plan]})
     assert isinstance(found, dict)
     return found
+
+
+def test_of_several_plans_each_counts_the_same() -> None:
+    """A kernel's part is of its own plan, whose latency it can change; its share is of all."""
+    plans = [
+        {"kernels": [0, 1], "milliseconds": [1, 1]},
+        {"kernels": [2, 3], "milliseconds": [30, 10]},
+    ]
+    told = run(SCRIPT, plan={"gathers": [], "all": plans})["told"]
+    assert [(t["spec"], t["plan"], t["part"], t["share"]) for t in told] == [
+        (2, 1, 0.75, 0.375), (3, 1, 0.25, 0.125), (0, 0, 0.5, 0.25), (1, 0, 0.5, 0.25),
+    ]  # fmt: skip
 
 
 LAYERS = 12

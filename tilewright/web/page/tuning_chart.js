@@ -1,6 +1,7 @@
 // Draws latency against rounds of tuning, as nnJIT's Fig. 16: a falling line, and every trial as a point.
 // Input: a tuning log.  Output: a chart by uPlot in #tuning-chart, and the same in words.
-// A trial stands where the latency would be with its kernel, so what was adopted lies where the line goes next.
+// A trial stands where the latency would be with its kernel, so what was adopted lies where the line goes next; on the line, if
+// the bucket that is drawn does not run that kernel.
 
 import uPlot from '../vendor/uplot/uPlot.esm.js';
 import { element } from './elements.js';

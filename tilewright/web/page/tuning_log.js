@@ -12,12 +12,14 @@ import { countText, timeText } from './words.js';
  * @typedef {{round: number, milliseconds: number, outcome: Outcome, spec: number, candidate: number, verdict: string, refuted: boolean}} Trial
  * @typedef {{candidate: number, schedule: string, mark: string, gain: number, moved?: boolean}} Change
  * `first` is what an earlier visit found; `found` the ratios to the default that this session measured.
- * @typedef {{spec: number, kind: string, shape: string, node: string, share: number, gflops: number, default?: number | null,
+ * @typedef {{spec: number, plan: number, kind: string, shape: string, node: string, part: number, share: number, gflops: number, default?: number | null,
  *   tried: number, first: Change | null, change: Change | null, found: Map<number, number>, seen: Map<number, {schedule: string, mark: string}>}} Slot
  */
 
 /** @type {Record<string, Outcome>} */
 const OUTCOMES = { faster: 'adopted', same: 'same', slower: 'slower' };
+
+const NOTHING = { plan: -1, milliseconds: 0 };
 
 export class TuningLog {
   device = '';
@@ -25,6 +27,8 @@ export class TuningLog {
   /** Why it pauses; empty while it goes on. */
   paused = '';
   ended = false;
+  /** The plan whose latency is drawn, and its first one since the start, of which the kernels' parts are. */
+  drawn = NOTHING;
   /** @type {Latency[]} */
   latencies = [];
   /** @type {Trial[]} */
@@ -60,6 +64,7 @@ export class TuningLog {
 const HANDLERS = {
   start(log, event) {
     log.device = event.class;
+    log.drawn = NOTHING;
     log.slots = new Map(event.kernels.map((/** @type {any} */ kernel) => [kernel.spec, {
       ...kernel, gflops: (kernel.flops ?? 0) / (kernel.milliseconds || Infinity) / 1e6, tried: 0,
       first: firstOf(kernel), change: firstOf(kernel), found: new Map(), seen: new Map(),
@@ -98,8 +103,9 @@ const HANDLERS = {
     slot.change = slot.first;
   },
 
-  latency(log, { round, milliseconds }) {
+  latency(log, { round, plan, milliseconds }) {
     log.round = Math.max(log.round, round);
+    if (log.drawn.plan !== plan) log.drawn = { plan, milliseconds };
     log.latencies.push({ round, milliseconds });
   },
 
@@ -132,14 +138,17 @@ export function bestOf({ found, first, default: own = 0 }) {
 export const gainOf = ({ change }) => change?.gain ?? 1;
 
 /**
- * What an inference would take with the kernel that was tried: only its share of the time changes.
+ * What an inference of the plan that is drawn would take with the kernel that was tried: only its own part of the time changes, and
+ * none by kernels of other plans.
  * @param {TuningLog} log
  * @param {Slot} slot
  * @param {number} ratio
  */
 function projected(log, slot, ratio) {
-  const { before, now } = log.latency;
-  return now + (before * slot.share / gainOf(slot)) * (1 / ratio - 1);
+  const { now } = log.latency;
+  if (slot.plan !== log.drawn.plan) return now;
+  const own = log.drawn.milliseconds * slot.part * (slot.first?.gain ?? 1) / gainOf(slot);
+  return now + own * (1 / ratio - 1);
 }
 
 /** @param {number} gain */

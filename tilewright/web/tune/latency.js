@@ -47,7 +47,7 @@ export function openLatency({ engine, pace, target: { plan, whole }, story, onEv
       if (!times.length) return;
       story.after = median(times);
       story.before ??= story.after;
-      onEvent({ type: 'latency', round, milliseconds: story.after });
+      onEvent({ type: 'latency', round, plan, milliseconds: story.after });
     },
   };
 }

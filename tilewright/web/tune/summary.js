@@ -2,11 +2,11 @@
 // Input: the tools of a session.  Output: plain data.
 
 /** @type {Tune.StartOf} */
-export const startOf = ({ targets, ledger }) => [...targets.values()].map(({ spec, node, share, kernel, flops, milliseconds }) => {
+export const startOf = ({ targets, ledger }) => [...targets.values()].map(({ spec, plan, node, part, share, kernel, flops, milliseconds }) => {
   const { kind = kernel, shape = '', default: own = 0 } = ledger.offers.get(spec) ?? {};
   const { candidate = 0, schedule = '', ratio: gain = 1, moved = false } = ledger.winner(spec) ?? {};
   const current = ledger.winner(spec) ? { candidate, schedule, gain, moved } : null;
-  return { spec, kind, shape, node, share, flops, milliseconds, default: own, current };
+  return { spec, plan, kind, shape, node, part, share, flops, milliseconds, default: own, current };
 });
 
 /** Before there are tools: a session that had hardly begun. @type {Tune.SummaryOf} */

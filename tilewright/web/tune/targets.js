@@ -35,15 +35,15 @@ export async function findTargets(engine, pace, specs, ledger, asked) {
     const steps = await profile(engine, pace, specs, { plan, bucket });
     const total = steps.reduce((sum, { milliseconds }) => sum + milliseconds, 0);
     /** @type {Map<number, number>} */
-    const shares = new Map();
-    for (const { spec, milliseconds } of steps) shares.set(spec, (shares.get(spec) ?? 0) + milliseconds / total);
-    for (const [spec, share] of [...shares].sort((a, b) => b[1] - a[1])) {
+    const parts = new Map();
+    for (const { spec, milliseconds } of steps) parts.set(spec, (parts.get(spec) ?? 0) + milliseconds / total);
+    for (const [spec, part] of [...parts].sort((a, b) => b[1] - a[1])) {
       const fits = specs.bytesOf(spec) <= MOST_BYTES;
-      if (targets.has(spec) || !fits || !(wanted ? wanted.has(spec) : share >= LEAST_SHARE)) continue;
+      if (targets.has(spec) || !fits || !(wanted ? wanted.has(spec) : part >= LEAST_SHARE)) continue;
       const step = steps.findIndex((found) => found.spec === spec);
       const { kernel, node, flops, milliseconds } = steps[step];
       targets.set(spec, {
-        spec, plan, bucket, step, kernel, node, flops, share: share / order.length, whole: total,
+        spec, plan, bucket, step, kernel, node, flops, part, share: part / order.length, whole: total,
         milliseconds: milliseconds * ledger.gain(spec), alone: !specs.gathers(spec),
       });
     }

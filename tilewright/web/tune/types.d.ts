@@ -89,9 +89,12 @@ export type Options = {
 export type Event =
   | {
     type: 'start'; class: string;
-    /** `milliseconds`: of the bundle's own kernel, whose number is `default`; `current`: what an earlier visit put in its place. */
+    /**
+     * `part` is of the time of its `plan`, `share` of that of all plans; `milliseconds`: of the bundle's own kernel, whose number is `default`;
+     * `current`: what an earlier visit put in its place.
+     */
     kernels: {
-      spec: number; kind: string; shape: string; node: string; share: number; flops: number; milliseconds: number; default: number | null;
+      spec: number; plan: number; kind: string; shape: string; node: string; part: number; share: number; flops: number; milliseconds: number; default: number | null;
       current: { candidate: number; schedule: string; gain: number; moved: boolean } | null;
     }[];
   }
@@ -108,7 +111,8 @@ export type Event =
   | { type: 'swap' | 'rollback'; spec: number; candidate: number; ratio: number }
   /** The host failed, which says nothing of the candidate. */
   | { type: 'fault'; spec: number; candidate: number; why: string }
-  | { type: 'latency'; round: number; milliseconds: number }
+  /** Of this plan alone. */
+  | { type: 'latency'; round: number; plan: number; milliseconds: number }
   | { type: 'paused'; why: 'hidden' | 'another tab' }
   | { type: 'resumed' | 'lost' }
   | { type: 'end'; summary: Summary };
@@ -309,7 +313,9 @@ export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
 
 /** A kernel that is worth tuning, and the step by which the engine times it. */
 export type Target = {
-  spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number; share: number;
+  spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number;
+  /** Of the time of its plan, and of that of all plans, each of which counts the same. */
+  part: number; share: number;
   /** Of the bundle's own kernel, and of the plan when it was looked at. */
   milliseconds: number;
   whole: number;
