@@ -193,6 +193,17 @@ def test_nothing_is_sent_of_a_kernel_that_was_refuted(tmp_path: Path, capsys: Ca
     assert [report["spec"] for report in of("report", data)] == [0]
 
 
+@pytest.mark.parametrize("device", ["webgpu-apple", "webgpu", "wasm-arm-relaxed"])
+def test_a_class_that_a_server_refuses(device: str, capsys: Capsys) -> None:
+    """There is no code for it at all, or none in this bundle; the error names all others."""
+    called = Called(
+        capsys, "reports", "preview", "--bundle", bundle(), "--device", device, "--json"
+    )
+    assert (called.code, called.json["error"]["code"]) == (2, "usage")
+    known = called.json["error"]["facts"]["known"]
+    assert known == [id for id, of_it in CLASSES.items() if of_it.variant in ("x86", "x86-simd")]
+
+
 RUN = f'{{"host": "firefox", "class": "{DEVICE}", '
 
 

@@ -15,8 +15,8 @@ from typing import TypeAlias
 import msgspec
 
 from tilewright import TOOL
-from tilewright.base.errors import InputError
-from tilewright.targets.classes import DeviceClass
+from tilewright.base.errors import InputError, UsageError
+from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.messages import (
     MOST_SPECS,
@@ -203,7 +203,16 @@ def _lasting(told: Iterable[_Told]) -> Iterator[_Told]:
 
 
 def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Preview:
-    """All messages that a visitor with this bundle and class sends: of the run, or an example."""
+    """All messages that a visitor with this bundle and class sends: of the run, or an example.
+
+    `UsageError` for a class that a server refuses.
+    """
+    if device.variant not in opened.variants:
+        raise UsageError(
+            f"The bundle has no code for devices of class {device.id}: none of them tunes it",
+            hint="Name one of the known classes with --device",
+            known=[c.id for c in CLASSES.values() if c.variant in opened.variants],
+        )
     shares = _coarse(run.shares if run else _shares(opened))
     spaces = _spaces(opened, device, shares)
     own = {spec: opened.default(spec, device.variant, space) for spec, space in spaces.items()}
