@@ -95,6 +95,69 @@ def test_a_trial_takes_its_share_in_pieces(budget: float) -> None:
         assert max(b - a for a, b in found["stretches"]) <= 50 / (1 - budget) + 2
 
 
+@pytest.mark.parametrize("budget", [0.05, 1])
+@pytest.mark.parametrize("times", [1, 30])
+def test_a_clock_that_goes_back(budget: float, times: int) -> None:
+    """By an hour, now and then: work goes on within its share, but for what the clock hid."""
+    script = """
+    let hours = 0;
+    performance.now = () => time - 3_600_000 * hours;
+    begin(make({ budget: <budget> }));
+    for (let back = 0; back < <times>; back++) {
+      await until(time + 60_000 / <times> / 2);
+      hours++;
+      await until(time + 60_000 / <times> / 2);
+    }
+    ended();
+    """
+    found = run(script, budget=budget, times=times)
+    assert budget * 60_000 / 3 <= worked(found) <= budget * 60_000 + 60 + 60 * times
+    if budget < 1:
+        assert max(b - a for a, b in found["stretches"]) <= 110
+
+
+@pytest.mark.parametrize("budget", [0.05, 1])
+def test_a_clock_that_goes_back_in_a_run_of_the_page(budget: float) -> None:
+    """Before, in and after it: trials rest in it, and go on soon after."""
+    script = """
+    let hours = 0;
+    performance.now = () => time - 3_600_000 * hours;
+    begin(make({ budget: <budget> }));
+    await until(3000);
+    for (const at of [0, 1, 2]) {
+      if (at === 0) hours++;
+      engine.onjob(1);
+      await until(time + 15);
+      if (at === 1) hours++;
+      await until(time + 15);
+      engine.onjob(0, 0, 30);
+      if (at === 2) hours++;
+      await until(time + 4970);
+    }
+    ended();
+    """
+    found = run(script, budget=budget)
+    for begun in (3000, 8000, 13_000):
+        assert worked(found, begun, begun + 30) <= 1
+        assert worked(found, begun + 30, begun + 5000) >= 0.9 * budget * (4970 - 2000)
+
+
+def test_a_job_in_which_the_clock_goes_back_costs_nothing() -> None:
+    script = """
+    let hours = 0;
+    performance.now = () => time - 3_600_000 * hours;
+    const pace = make();
+    await pace.job(async () => hours++);
+    const first = pace.spent;
+    const work = () => pace.job(() => new Promise((resolve) => setTimeout(resolve, 100)));
+    work().then(work).then(() => ended({ spent: [first, pace.spent], took: time }));
+    await until(60_000);
+    """
+    found = run(script)
+    assert found["spent"] == [0, 200]
+    assert 2000 <= found["took"] <= 4300
+
+
 @pytest.mark.parametrize("hidden", [False, True])
 def test_nothing_is_saved_up(hidden: bool) -> None:
     """Neither while nothing is to be done nor in a hidden tab."""
