@@ -40,6 +40,25 @@ def test_a_run_while_the_class_is_found_out() -> None:
     assert (found["device"], found["verdicts"]) == ("class", ["faster"])
 
 
+@pytest.mark.parametrize(
+    ("kibibytes", "device"),
+    [
+        ([48, 48, 48], "48k"),
+        ([32, 48, 48], "48k"),
+        ([48, 32, 48], "48k"),
+        ([48, 48, 0], "48k"),
+        ([32, 32, 48], "32k"),
+        ([0, 0, 48], "any"),
+    ],
+)
+def test_one_probe_alone_does_not_say_the_class(kibibytes: list[int], device: str) -> None:
+    """It is kept for a month, and winners go with it."""
+    script = "const { class: device } = await session(); await out({ device, left: given.l1 });"
+    classes = [("48k", 48), ("32k", 32), ("any", 0)]
+    found = page(script, 1, l1=[1024 * size for size in kibibytes], classes=classes)
+    assert (found["device"], found["left"]) == (device, [])
+
+
 @pytest.mark.parametrize("milliseconds", [10, 1000])
 def test_what_is_slower_together_goes_however_long_its_trial_took(milliseconds: float) -> None:
     script = "await session({ seconds: 0.5 }); await out();"

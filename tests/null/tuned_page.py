@@ -93,7 +93,7 @@ globalThis.Worker = class {
     }
     const verdict = { verdict: 'faster', ratio: 1.5, low: 1.4, high: 1.6, milliseconds: given.milliseconds ?? 10, prepared: 0, resolution: 0, ...given.outcome };
     const refuted = params?.judge && given.refuted;
-    const answer = { open: {}, l1: 32768, attempt: { module: new WebAssembly.Module(code), ...verdict, ...(refuted && { refuted }) } };
+    const answer = { open: {}, get l1() { return given.l1?.shift() ?? 32768; }, attempt: { module: new WebAssembly.Module(code), ...verdict, ...(refuted && { refuted }) } };
     Promise.resolve(acts[kind]?.(params)).then(() => sleep(1)).then(() => {
       this.#held.push({ id, value: answer[kind] });
       this.#say();
@@ -105,7 +105,7 @@ const needsOf = (candidate) => (given.needs ? { traffic: 1, scratch: given.needs
 /** Candidates of the one kernel. */
 const source = {
   log: { results: [], reports: [] },
-  classes: async () => [{ id: 'class', kind: 'wasm', vendor: '', architecture: '', features: [], least_l1: 0, variant: 'arm' }],
+  classes: async () => (given.classes ?? [['class', 0]]).map(([id, least]) => ({ id, kind: 'wasm', vendor: '', architecture: '', features: [], least_l1: 1024 * least, variant: 'arm' })),
   async open({ tried }) {
     this.left = given.candidates.filter((candidate) => !tried[0].includes(candidate));
     return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: given.default ?? 0, needs: needsOf(0), gold: null }] };
