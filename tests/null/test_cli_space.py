@@ -120,6 +120,30 @@ def test_usage_errors(capsys: Capture, arguments: tuple[str, ...]) -> None:
     assert Called(capsys, "space", *arguments).code == 2
 
 
+@pytest.mark.parametrize(
+    ("what", "sizes"),
+    [
+        ("matmul", "1000000000000000003x8x8"),
+        ("matmul", "8x1000000000000000003x8"),
+        ("matmul", "8x8x1073741825"),
+        ("matmul", f"8x{'9' * 5000}x8"),
+        ("matmul", "32768x32768x32768"),
+        ("batchmatmul", "1000000007x8x8x8"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_sizes_that_no_bundle_has(capsys: Capture, what: str, sizes: str) -> None:
+    called = Called(capsys, "space", what, sizes, "--json")
+    assert (called.code, called.json["error"]["code"]) == (7, "memory-limit")
+
+
+def test_the_largest_sizes_have_a_space(capsys: Capture) -> None:
+    """A prime one, too, for which all of its divisors are looked for."""
+    for sizes in ("1x1x536870909", "0000000000008x8x8", "18917x18917x18917"):
+        called = Called(capsys, "space", "matmul", sizes, "--json")
+        assert called.code == 0, called.out
+
+
 def test_classes(capsys: Capture) -> None:
     assert [c["id"] for c in Called(capsys, "space", "--classes", "--json").json] == list(CLASSES)
 

@@ -12,9 +12,10 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import MemoryLimit, UsageError
 from tilewright.bundle import POINTER
-from tilewright.kernel.space import Objective
+from tilewright.bundle.image import MEMORY_LIMIT
+from tilewright.kernel.space import WORD, Objective
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
@@ -42,6 +43,8 @@ Pyodide = Annotated[
 Target = Annotated[str, typer.Option(help="What to compile for: wasm.")]
 TARGETS = ("wasm",)
 OBJECTIVES = get_args(Objective)
+#: The longest dimension of f32 numbers that a memory has room for.
+LONGEST = MEMORY_LIMIT // WORD
 
 
 def database_url(text: str) -> str:
@@ -65,8 +68,13 @@ def check_objective(objective: str) -> Objective:
 def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:
     """`"384x768x768"` → `(384, 768, 768)`; nothing → `()`."""
     parts = text.split(separator) if text else []
-    if not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
+    if not all(p.isascii() and p.isdigit() and p.strip("0") for p in parts):
         raise UsageError(f"Not a list of positive numbers: {text}", hint=f"Write it as {hint}")
+    # Python refuses to read numbers of thousands of digits.
+    if any(len(p.lstrip("0")) > len(str(LONGEST)) or int(p) > LONGEST for p in parts):
+        raise MemoryLimit(
+            "No memory has room for such a size", hint="Use smaller sizes", longest=LONGEST
+        )
     return tuple(map(int, parts))
 
 

@@ -7,6 +7,7 @@ of whole spaces, the table of classes; or another bundle.  Nothing is measured h
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +15,13 @@ import msgspec
 import typer
 from rich.console import Group
 
-from tilewright.base.errors import InputError, UsageError
+from tilewright.base.errors import InputError, MemoryLimit, UsageError
 from tilewright.bundle import is_bundle, open_bundle, write
+from tilewright.bundle.image import MEMORY_LIMIT
 from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
 from tilewright.cli.output import Answer, pairs, size, table
 from tilewright.kernel.schedule import Schedule
-from tilewright.kernel.space import RELAXATION, Objective, Product, Tile, limits, lite, naive
+from tilewright.kernel.space import RELAXATION, WORD, Objective, Product, Tile, limits, lite, naive
 from tilewright.kernel.space_rules import product_of
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES, DeviceClass, find, nearest
@@ -141,6 +143,12 @@ def _product(what: str, text: str) -> Kernel:
     from tilewright.benchkernel import product_kernel
 
     *batch, m, k, n = found
+    needed = WORD * prod(batch) * (m * k + k * n + m * n)
+    if needed > MEMORY_LIMIT:
+        raise MemoryLimit(
+            f"The operands of {what} {text} do not fit into a wasm32 memory",
+            hint="Use smaller sizes", bytes=needed, limit=MEMORY_LIMIT,
+        )  # fmt: skip
     if what == "matmul":
         return product_kernel("mk,kn->mn", (m, k), (k, n), weight=True)
     return product_kernel("bmk,bkn->bmn", (*batch, m, k), (*batch, k, n), weight=False)
