@@ -143,6 +143,13 @@ def test_run_a_bundle(capsys: Capture, tmp_path: Path, model: Path, host: str) -
     np.testing.assert_allclose(found, np.maximum(x @ WEIGHT, 0), rtol=1e-5, atol=1e-5)
 
 
+def test_run_looks_at_the_output_first(capsys: Capture, tmp_path: Path) -> None:
+    asked = ("run", "m.onnx", "--inputs", "in.npz", "--outputs", tmp_path / "missing" / "out.npz")
+    called = Called(capsys, *asked, "--json")
+    assert called.code == 2
+    assert "There is no folder" in called.json["error"]["message"]
+
+
 def test_run_a_model_with_the_shapes_of_its_inputs(
     capsys: Capture, tmp_path: Path, model: Path
 ) -> None:

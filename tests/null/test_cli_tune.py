@@ -89,12 +89,11 @@ def test_report_has_every_trial(capsys: Capture, bundle: Path, tmp_path: Path) -
     assert [e["verdict"] for e in events if "verdict" in e] == ["slower", "faster", "wrong"]
 
 
-def test_ctrl_c_gives_what_was_found(bundle: Path, tmp_path: Path) -> None:
-    """Exit code 130, the answer and the report are there, and no browser is left."""
-    report = tmp_path / "report.json"
+def interrupted(tmp_path: Path, mode: str, *options: object) -> str:
+    """What Ctrl-C leaves on stdout, once the session has begun; the exit code is 130."""
     process = subprocess.Popen(
-        [sys.executable, "-c", CLI, "tune", bundle, "--json", "--report", report],
-        env=os.environ | {"FAKE_MODE": "tune", "FAKE_TOLD": str(tmp_path / "told")},
+        [sys.executable, "-c", CLI, "tune", tmp_path / "bundle", *map(str, options)],
+        env=os.environ | {"FAKE_MODE": mode, "FAKE_TOLD": str(tmp_path / "told")},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         # whoever started the tests may ignore it, as shells do for jobs in the background
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -106,12 +105,36 @@ def test_ctrl_c_gives_what_was_found(bundle: Path, tmp_path: Path) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    found = json.loads(out)
+    assert process.returncode == 130, out + err
+    assert "Traceback" not in err
+    return out
+
+
+@pytest.mark.usefixtures("bundle")
+def test_ctrl_c_gives_what_was_found(tmp_path: Path) -> None:
+    """The answer and the report are there, and no browser is left."""
+    report = tmp_path / "report.json"
+    found = json.loads(interrupted(tmp_path, "tune", "--json", "--report", report))
     assert found["cancelled"]
     assert found["kernels"][0]["current"]["candidate"] == 7
     assert json.loads(report.read_text())["rounds"] == 3
-    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("bundle")
+@pytest.mark.parametrize("as_json", [True, False])
+def test_ctrl_c_before_the_class_is_known(tmp_path: Path, as_json: bool) -> None:
+    """There is an answer, but there are no winners."""
+    save, report = tmp_path / "winners.json", tmp_path / "report.json"
+    options = ("--save", save, "--report", report, *(["--json"] if as_json else []))
+    out = interrupted(tmp_path, "early", *options)
+    assert not save.exists()
+    assert json.loads(report.read_text())["class"] == ""
+    if as_json:
+        found = json.loads(out)
+        assert (found["cancelled"], found["class"], found["saved"]) == (True, "", None)
+    else:
+        assert "a device of unknown class" in out
+        assert f"{save} was not written" in out
 
 
 @pytest.mark.parametrize(
@@ -122,14 +145,32 @@ def test_ctrl_c_gives_what_was_found(bundle: Path, tmp_path: Path) -> None:
         (("--objective", "beauty"), 2, "latency, traffic, scratch"),
         (("--report", "missing/report.json"), 2, "There is no folder missing"),
         (("--save", "missing/winners.json"), 2, "There is no folder missing"),
+        (("--report", "."), 2, ". is a folder"),
+        (("--save", "."), 2, ". is a folder"),
     ],
 )
 def test_bad_usage(
-    capsys: Capture, bundle: Path, options: tuple[str, ...], code: int, words: str
-) -> None:
+    capsys: Capture, bundle: Path, monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...], code: int, words: str,
+) -> None:  # fmt: skip
+    """Before any browser starts."""
+    monkeypatch.setenv("FAKE_MODE", "die")
     called = Called(capsys, "tune", bundle, *options)
     assert called.code == code
     assert words in called.err
+
+
+def test_a_file_that_may_not_be_written(
+    capsys: Capture, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or lies in such a folder; whoever runs the tests may write everything, perhaps."""
+    monkeypatch.setenv("FAKE_MODE", "die")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    (tmp_path / "old.json").touch()
+    for name in ("old.json", "new.json"):
+        called = Called(capsys, "tune", bundle, "--save", tmp_path / name)
+        assert called.code == 2
+        assert "may not be written" in called.err
 
 
 def test_no_bundle(capsys: Capture, tmp_path: Path) -> None:
@@ -149,7 +190,8 @@ def test_winners_for_relink(
     """Schedules and their class; also where the change is back to what the compiler chose."""
     kernels = [product_kernel("mk,kn->mn", (16, 384), (384, 384), weight=True)] * 6
     monkeypatch.setattr(command, "kernels_of", lambda _: kernels)
-    tuned(capsys, bundle, "--save", tmp_path / "winners.json")
+    found = tuned(capsys, bundle, "--save", tmp_path / "winners.json")
+    assert found["saved"] == str(tmp_path / "winners.json")
     schedules = space_of(kernels[3], find("wasm-x86-relaxed-32k")).schedules
     saved = {"class": "wasm-x86-relaxed-32k", "schedules": {"3": schedules[7].to_json()}}
     assert json.loads((tmp_path / "winners.json").read_text()) == saved

@@ -146,3 +146,16 @@ def test_a_way_per_kind_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert places["unroll", True] == places["fma", True] != places["unroll", False]
     assert places["unroll", False].bundle == places["fma", True].bundle
     assert places["fma", False].bundle != places["fma", True].bundle
+
+
+@pytest.mark.parametrize("output", ["missing/found.json", "."])
+def test_a_bad_output_is_found_before_anything_is_measured(
+    output: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: object) -> None:
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr(command, "measure", measure)
+    called = Called(capsys, "primitives", "--host", "wasmtime", "-o", output, "--json")
+    assert (called.code, called.json["error"]["code"]) == (2, "usage")
+    assert called.json["error"]["hint"] in ("Make it, or correct the path", "Name a file in it")

@@ -30,6 +30,7 @@ from tilewright.cli.options import (
     Pyodide,
     Shapes,
     Target,
+    check_output,
     check_target,
 )
 from tilewright.cli.output import Answer, pairs, progress, size, table
@@ -121,6 +122,7 @@ def run(
     from tilewright.cli.arrays import read_arrays, write_arrays
 
     check_host(host)
+    check_output(outputs)
     given = read_arrays(inputs)
     with (
         _bundle_of(model, shape, bucket, given, as_json) as folder,

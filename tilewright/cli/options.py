@@ -6,6 +6,7 @@ Shapes and buckets are read by the frontend, which knows what they mean.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, cast, get_args
@@ -63,6 +64,18 @@ def check_objective(objective: str) -> Objective:
             f"Unknown objective: {objective}", hint=f"Known are {', '.join(OBJECTIVES)}"
         )
     return cast("Objective", objective)
+
+
+def check_output(path: Path | None) -> None:
+    """Called before the work whose result is written there; `UsageError` if that would fail."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="Name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent}", hint="Make it, or correct the path")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"{path} may not be written", hint="Look at its permissions")
 
 
 def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:

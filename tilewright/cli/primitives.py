@@ -20,7 +20,7 @@ from rich.console import Group
 from tilewright import __version__
 from tilewright.base.errors import UsageError
 from tilewright.cli.hosts import Timer, check_timing, engine_of, open_timers, timing_hosts
-from tilewright.cli.options import Json
+from tilewright.cli.options import Json, check_output
 from tilewright.cli.output import Answer, Report, progress, table
 from tilewright.cli.tools import cpu
 from tilewright.kernel.schedule import Schedule, default_schedule
@@ -72,6 +72,7 @@ def primitives(
     hosts = list(dict.fromkeys(host or (() if add else timing_hosts())))
     for name in hosts:
         check_timing(name)
+    check_output(output)
     documents = [findings.read(path) for path in add or ()]
     if output is not None and output.exists():
         documents.insert(0, findings.read(output))

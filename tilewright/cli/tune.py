@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle
-from tilewright.cli.options import OBJECTIVES, Json, check_objective
+from tilewright.cli.options import OBJECTIVES, Json, check_objective, check_output
 from tilewright.cli.output import Answer, Report, progress, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
@@ -62,10 +62,7 @@ def tune(
     serves = check_objective(objective)
     open_bundle(bundle)
     for path in (report, save):
-        if path is not None and not path.parent.is_dir():
-            raise UsageError(
-                f"There is no folder {path.parent}", hint="Make it, or correct the path"
-            )
+        check_output(path)
     from tilewright.cli.serving import open_store
     from tilewright.cli.workers import makers
     from tilewright.hosts.browser import BrowserHost
@@ -82,13 +79,17 @@ def tune(
         session = Session(budget, show)
         summary = model.tune(options, session.take)
     found = [session.kernels.get(k["spec"], {}) | k for k in summary["kernels"]]
-    data = about | summary | {"kernels": found}
+    # Before the class is known nothing has won.
+    saved = save if summary["class"] else None
+    data = about | summary | {"kernels": found, "saved": None if saved is None else str(saved)}
     if report is not None:
         _write(report, data | {"events": session.events})
-    if save is not None:
-        _write(save, winners(data, kernels_of(open_bundle(bundle))))
-    view = Group(_view(data), _words(data))
-    return Answer(data, view, CANCELLED if data["cancelled"] else 0)
+    view: list[RenderableType] = [_view(data), _words(data)]
+    if saved is not None:
+        _write(saved, winners(data, kernels_of(open_bundle(bundle))))
+    elif save is not None:
+        view.append(f"It ended before the device's class was known: {save} was not written")
+    return Answer(data, Group(*view), CANCELLED if data["cancelled"] else 0)
 
 
 def hottest(steps: list[Plain], count: int) -> list[int]:
@@ -164,9 +165,8 @@ def _row(kernel: Plain) -> tuple[str, ...]:
 
 
 def _words(data: Plain) -> str:
-    found = (
-        f"{data['rounds']} rounds in {data['seconds']:.1f} s on a device of class {data['class']}"
-    )
+    device = f"a device of class {data['class']}" if data["class"] else "a device of unknown class"
+    found = f"{data['rounds']} rounds in {data['seconds']:.1f} s on {device}"
     if data["before"] and data["after"]:
         gain = data["before"] / data["after"]
         found += f"; inference {data['before']:.2f} → {data['after']:.2f} ms ({gain:.2f}×)"
