@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.processes import port_of, serve
 
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
 from tilewright.server.app import WEB
+from tilewright.store import Store
 
 from .bundles import Library
 from .conftest import Visit
@@ -184,6 +186,43 @@ def test_a_clock_that_jumps(visit: Visit, library: Library, tmp_path: Path) -> N
     assert set(verdicts(found)) <= {"faster", "same", "slower"}, found["events"]
     assert close(found)
     assert found["summary"]["seconds"] < 1e3
+
+
+def test_a_server_that_is_killed_and_started_again(
+    visit: Visit, library: Library, tmp_path: Path
+) -> None:
+    """In mid-session: the page computes on without it, and tunes on with the new process."""
+    poor, store = library.path("poor"), f"sqlite:///{tmp_path / 'kernels.db'}"
+    process, url = serve(poor, store=store)
+    try:
+        page = visit(f"{url}/host/host.html")
+        ask = {"url": f"{url}/bundles/m/", "inputs": {"x": [0.5] * (96 * 256)}}
+        page.do("tuneOnline", **ask, options={"rounds": 8, "report": True}, hold=2)
+        process.kill()
+        process.wait()
+        during = page.do("runOnline", type="lost")
+        process, again = serve(poor, port_of(url), store)
+        assert again == url
+        since = page.do("runOnline", type="resumed")
+        found = page.do("tunedOnline")
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(verdicts(found)) == 8
+    assert all(close(found | {"after": outputs}) for outputs in (during, since, found["after"]))
+    kinds = [e["type"] for e in found["events"]]
+    assert kinds.count("lost") == kinds.count("resumed") == 1
+    resumed = kinds.index("resumed")
+    assert kinds.index("lost") < resumed
+    assert kinds[:resumed].count("trial") >= 2
+    assert kinds[resumed:].count("trial") >= 1
+    assert kinds[-1] == "end"
+    tried = [e["candidate"] for e in found["events"] if e["type"] == "trial"]
+    assert len(set(tried)) == len(tried)
+    # the vote came to the new process, and was stored where the old one's would have been
+    assert [ack["accepted"] for ack in found["acks"]] == [True]
+    with Store.open(store) as kept:
+        assert kept.stats().reports == 1
 
 
 def test_a_server_that_refuses(visit: Visit, library: Library) -> None:

@@ -704,8 +704,11 @@ export const TUNING = {
     return { restored, left: (await cache.keys()).length };
   }, url, how),
 
-  /** Tunes with the server's own candidates; closes the socket once in between, if asked to. */
-  tuneOnline: ({ page }, { url, inputs, options = {}, cut = false, limits = {}, steady = false }) => page.evaluate(async (url, given, options, cut, limits, steady) => {
+  /**
+   * Tunes with the server's own candidates; closes the socket once in between, if asked to.  With `hold` it
+   * answers after so many rounds, and the session goes on: `tunedOnline` waits for its end.
+   */
+  tuneOnline: ({ page }, { url, inputs, options = {}, cut = false, limits = {}, steady = false, hold = 0 }) => page.evaluate(async (url, given, options, cut, limits, steady, hold) => {
     const { tuning, spied } = globalThis;
     const sockets = [];
     globalThis.WebSocket = class extends WebSocket {
@@ -733,11 +736,26 @@ export const TUNING = {
       events.push(event);
       if (cut && event.type === 'trial' && event.round === 2) sockets.at(-1).close();
     };
-    try {
-      const summary = await tune(engine, { source, budget: 1, ...options, onEvent });
-      return { summary, events, before, after: await run(), sockets: sockets.length, acks, threads: engine.info.features.threads };
-    } catch (error) {
-      return { error: JSON.parse(JSON.stringify(error)), text: String(error), events };
-    }
-  }, url, inputs, options, cut, limits, steady),
+    const whole = async () => {
+      try {
+        const summary = await tune(engine, { source, budget: 1, ...options, onEvent });
+        return { summary, events, before, after: await run(), sockets: sockets.length, acks, threads: engine.info.features.threads };
+      } catch (error) {
+        return { error: JSON.parse(JSON.stringify(error)), text: String(error), events };
+      }
+    };
+    const tuned = whole();
+    if (!hold) return tuned;
+    globalThis.online = { tuned, events, run };
+    return Promise.race([tuned, tuning.until(events, (/** @type {any} */ { type, round }) => type === 'trial' && round >= hold)]);
+  }, url, inputs, options, cut, limits, steady, hold),
+
+  /** Once the held session has said `type`: what the engine computes. */
+  runOnline: ({ page }, { type }) => page.evaluate(async (type) => {
+    const { tuning, online: { events, run } } = globalThis;
+    await tuning.until(events, (/** @type {any} */ event) => event.type === type);
+    return run();
+  }, type),
+
+  tunedOnline: ({ page }) => page.evaluate(() => globalThis.online.tuned),
 };

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_call import Called
+from helpers.processes import port_of, serve
 from tuning_client import Client, hello, postponed
 from tuning_site import bundle, digest, until
 
@@ -18,29 +19,10 @@ SECONDS = 20.0
 
 PROC = Path("/proc")
 
-SERVER = """
-import sys
-from pathlib import Path
-from tilewright.cli import main
-options = ["--json", "--compile-workers", sys.argv[4], "--store", sys.argv[3]]
-main(["serve", "m=" + sys.argv[1], "--port", sys.argv[2], *options])
-"""
-
-
-def serve(port: int = 0, store: str = "", workers: int = 0) -> tuple[subprocess.Popen[str], str]:
-    """Without workers it starts in half the time."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(bundle()), str(port), store, str(workers)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())["url"]
-
 
 def test_a_server_that_is_killed_and_started_again() -> None:
     """The client's hello has all that the new server needs; nothing comes twice."""
-    process, url = serve()
+    process, url = serve(bundle())
     tried: list[int] = []
     try:
         with Client(url) as client:
@@ -51,7 +33,7 @@ def test_a_server_that_is_killed_and_started_again() -> None:
             process.kill()
             assert client.closed() == 1006
         process.wait(SECONDS)
-        process, url = serve(int(url.rpartition(":")[2]))
+        process, url = serve(bundle(), port_of(url))
         with Client(url) as client:
             again = client.start(hello("m", digest(), tried={0: tuple(tried)})).kernels[0]
             assert again == offer
@@ -63,7 +45,7 @@ def test_a_server_that_is_killed_and_started_again() -> None:
 
 
 def test_a_server_that_is_asked_to_end() -> None:
-    process, url = serve()
+    process, url = serve(bundle())
     try:
         with Client(url) as client:
             client.start(hello("m", digest()))
@@ -77,7 +59,7 @@ def test_a_server_that_is_asked_to_end() -> None:
 
 @pytest.mark.skipif(not PROC.exists(), reason="no /proc to see processes in")
 def test_the_workers_of_a_killed_server_end() -> None:
-    process, url = serve(workers=1)
+    process, url = serve(bundle(), workers=1)
     with Client(url) as client:
         client.start(hello("m", digest()))
         client.want(1)
@@ -155,7 +137,7 @@ def test_a_store_that_cannot_be_used_is_told_at_once(
 
 
 def test_a_store_that_is_down_does_not_keep_the_server_from_serving() -> None:
-    process, url = serve(0, "postgresql+psycopg://nobody@127.0.0.1:1/none")
+    process, url = serve(bundle(), store="postgresql+psycopg://nobody@127.0.0.1:1/none")
     try:
         with urllib.request.urlopen(url + "/bundles/m/bundle.json", timeout=SECONDS) as answer:
             assert answer.status == 200

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.postgres import Cluster
 from tuning_client import Client, hello, report
 from tuning_site import bundle, digest
 from tuning_votes import site, space, vote, who
@@ -47,23 +48,23 @@ def agreed(server: str, candidate: int) -> None:
         assert vote(server, number, {candidate: 1.5}).accepted
 
 
-def relinked(server: str) -> Any:
-    """The pointer, once it is another than the built bundle's."""
+def relinked(server: str, so: bool = True) -> Any:
+    """The pointer, once it is another than the built bundle's; or, not `so`, that one again."""
     end = time.monotonic() + 20
-    while (found := pointer(server))["manifest"]["digest"] == digest():
-        assert time.monotonic() < end, "it was never relinked"
+    while ((found := pointer(server))["manifest"]["digest"] != digest()) != so:
+        assert time.monotonic() < end, f"relinked is never {so}"
         time.sleep(0.05)
     return found
 
 
-def fetched(server: str, found: Any, folder: Path) -> Path:
+def fetched(server: str, found: Any, folder: Path, address: str = TUNED) -> Path:
     """The whole bundle, as an engine loads it."""
     (folder / "blobs").mkdir(parents=True)
     (folder / "bundle.json").write_bytes(json.dumps(found).encode())
     file = found["manifest"]["file"]
-    (folder / file).write_bytes(get(server + TUNED + file))
+    (folder / file).write_bytes(get(server + address + file))
     for ref in open_bundle(folder).manifest.files():
-        (folder / ref.file).write_bytes(get(server + TUNED + ref.file))
+        (folder / ref.file).write_bytes(get(server + address + ref.file))
     open_bundle(folder).verify()
     return folder
 
@@ -88,19 +89,43 @@ def test_the_winner_is_in_the_module_and_the_results_are_the_same(url: str, tmp_
     entry = unpack(found.read(found.manifest.kernels))[0]
     assert entry.builds["x86"]["schedule"] == space().schedules[best].to_json()
     assert found.manifest.weights == open_bundle(bundle()).manifest.weights
+    computes_as_built(folder)
+
+
+def computes_as_built(folder: Path) -> None:
     rng = np.random.default_rng(0)
     inputs = {
         "a": rng.standard_normal((24, 32), np.float32) / 8,
         "b": rng.standard_normal((32, 16), np.float32) / 8,
     }
-    tuned, built = (run(path, inputs) for path in (folder, bundle()))
+    found, built = (WasmtimeHost(f, variant="x86").run(inputs).outputs for f in (folder, bundle()))
     for name, expected in built.items():
-        np.testing.assert_allclose(tuned[name], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
 
 
-def run(folder: Path, inputs: Any) -> Any:
-    host = WasmtimeHost(folder, variant="x86")
-    return host.run(inputs).outputs
+def test_inference_does_not_need_postgres(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is down both addresses give the bundle as built, and whoever has the relinked
+    pointer gets its files; then all is as before."""
+    monkeypatch.setattr(ledger, "REST", 0.1)
+    url = cluster.database()
+    with site(url) as server:
+        agreed(server.url, space().order[-1])
+        tuned = relinked(server.url)
+        cluster.kill()
+        try:
+            built = relinked(server.url, so=False)
+            assert built == pointer(server.url, "/bundles/m/")
+            for name, found, address in (
+                ("plain", built, "/bundles/m/"),
+                ("tuned", built, TUNED),
+                ("before", tuned, TUNED),
+            ):
+                computes_as_built(fetched(server.url, found, tmp_path / name, address))
+        finally:
+            cluster.start()
+        assert relinked(server.url) == tuned
 
 
 def test_tuning_goes_on_from_the_winner(url: str) -> None:
