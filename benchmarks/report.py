@@ -181,6 +181,29 @@ def sockets(record: Record) -> str:
     return table(head, rows)
 
 
+def second_visit(record: Record) -> str:
+    """One line per module and habit, the visits beside each other."""
+    head = ["bundle", "module bytes", "V8 writes", "load ms: visit 1, 2, 3", "first inference ms"]
+    head += ["optimised code found", "its bytes"]
+    visits: dict[tuple[str, str], list[Record]] = {}
+    for r in record["rows"]:
+        visits.setdefault((r["subject"], r["habit"]), []).append(r)
+    rows = []
+    for (subject, habit), found in visits.items():
+        found.sort(key=lambda r: int(r["visit"]))
+        rows.append(
+            [
+                subject,
+                f"{found[0]['module_bytes']:,}",
+                {"usual": "after 2 s", "eager": "at once (flag)"}[habit],
+                *(", ".join(f"{r[key]:.1f}" for r in found) for key in ("load_ms", "first_ms")),
+                ", ".join(f"{r['code_found']} of {r['n']}" for r in found),
+                f"{found[-1]['code_bytes']:,.0f}",
+            ]
+        )
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "threads": threads,
@@ -195,6 +218,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "space": report_space.space,
     "shapes": report_space.shapes,
     "tuning": report_tuning.tuning,
+    "second_visit": second_visit,
 }
 CROWD = (
     "`wrong` is 0 by assumption, not by measurement: the simulated devices' check sees every wrong "

@@ -59,6 +59,7 @@ class BrowserHost:
     timeout:   the longest silence in seconds while a request runs
     isolation: False serves the page without isolation headers
     tuning:    what the server needs for `BrowserModel.tune`
+    port:      of the server, 0 for any: what a browser keeps of a page, it keeps by its address
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class BrowserHost:
         timeout: float = 120.0,
         isolation: bool = True,
         tuning: Tuning | None = None,
+        port: int = 0,
     ) -> None:
         self.browser = require(browser) if isinstance(browser, str) else browser
         self.timeout = timeout
         self.isolation = isolation
         self.tuning = tuning
+        self.port = port
         self.info: Json = {}
         self._bundles: dict[str, Path] = {}
         self._names = itertools.count(1)
@@ -88,7 +91,7 @@ class BrowserHost:
             isolation=self.isolation,
         )
         with ExitStack() as stack:
-            server = stack.enter_context(BackgroundServer(app))
+            server = stack.enter_context(BackgroundServer(app, port=self.port))
             url = f"{server.url}/host/host.html?token={self._link.token}"
             self._process = stack.enter_context(started(self.browser, url))
             hello = self._explained(lambda: self._link.wait_for_page(START_SECONDS))

@@ -1,0 +1,168 @@
+"""Whether browsers keep the optimised code of a bundle's kernels for the next visit, and what for.
+
+Input: a bundle.  Output: results/second_visit.json: a row per module, habit and visit.  A visitor
+comes three times: a new browser process each time, the profile of before, load, first inference,
+a second of inferences, then nothing for some seconds.  By turns, with new profiles each round.
+
+    uv run python benchmarks/second_visit.py .demo/minilm
+
+Habits of Chromium: `usual`, and `eager`, where V8's own flag has it write optimised code at once
+instead of after two seconds without any (see docs/tuning.md): the best that could be had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import common
+
+from tilewright.bundle import Bundle, open_bundle, write
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser_find import Browser, require
+from tilewright.kernel.schedule import Schedule
+from tilewright.targets.classes import DeviceClass, find
+from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.relink import relink
+
+ROUNDS, VISITS = 5, 3
+WARM_MS = 1000.0
+#: Seconds that a visitor stays after that: V8 waits two before it writes.
+STAYS = {"usual": 3.0, "eager": 0.5}
+HABITS: Mapping[str, tuple[str, ...]] = {
+    "usual": (),
+    "eager": ("--js-flags=--wasm-caching-timeout-ms=0",),
+}
+DEVICE = "wasm-x86-relaxed-48k"
+#: Kernels that the relinked bundle has with another schedule.
+RELINKED = 3
+
+
+@dataclass(frozen=True)
+class Visitor(Browser):
+    """A browser that comes back: always the same profile."""
+
+    profile: Path
+    flags: tuple[str, ...]
+
+    def command(self, profile: Path, url: str) -> list[str]:
+        program, *rest = super().command(self.profile, url)
+        return [program, *self.flags, *rest]
+
+    def kept(self) -> int:
+        """Bytes of compiled WebAssembly in the profile."""
+        entries = (self.profile / "Default" / "Code Cache" / "wasm").glob("*_0")
+        return max((entry.stat().st_size for entry in entries), default=0)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module to come back to: which bundle, and which code of it."""
+
+    name: str
+    habit: str
+    bundle: Path
+    variant: str
+
+    def module_bytes(self) -> int:
+        codes = open_bundle(self.bundle).manifest.code
+        return next(code.bytes for code in codes if code.variant == self.variant)
+
+
+@dataclass
+class Seen:
+    """What a visit took in each round, in milliseconds; bytes of code that it found, at most."""
+
+    load: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    found: list[int] = field(default_factory=list)
+
+
+def winners(bundle: Bundle, device: DeviceClass) -> dict[int, Schedule]:
+    """Other schedules of the largest products."""
+    products = [(n, k) for n, k in enumerate(kernels_of(bundle)) if k.name.startswith("contract")]
+    chosen = {}
+    for number, kernel in products[:RELINKED]:
+        space = space_of(kernel, device)
+        chosen[number] = space.schedules[space.order[0]]
+    return chosen
+
+
+def visit(subject: Subject, visitor: Visitor, port: int, seen: Seen) -> None:
+    seen.found.append(visitor.kept())
+    with BrowserHost(visitor, port=port) as host:
+        model = host.load(subject.bundle, threads=1, variant=subject.variant)
+        bucket = model.info["plans"][0]["dims"]
+        seen.load.append(model.info["loadMilliseconds"])
+        seen.first.append(model.time(1, 0, bucket).first)
+        end = time.monotonic() + WARM_MS / 1000
+        while time.monotonic() < end:
+            model.time(20, 0, bucket)
+        time.sleep(STAYS[subject.habit])
+
+
+def row(subject: Subject, number: int, seen: Seen) -> dict[str, Any]:
+    return {
+        "subject": subject.name, "habit": subject.habit, "visit": number,
+        "module_bytes": subject.module_bytes(),
+        "code_bytes": statistics.median(seen.found),
+        "code_found": sum(map(bool, seen.found)),
+        "load_ms": round(statistics.median(seen.load), 1),
+        "first_ms": round(statistics.median(seen.first), 1),
+        "first_fastest_ms": round(min(seen.first), 1),
+        "n": len(seen.first),
+    }  # fmt: skip
+
+
+def free_port() -> int:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def measure(subjects: list[Subject], rounds: int) -> list[dict[str, Any]]:
+    browser, port = require("chromium"), free_port()
+    seen = {subject: [Seen() for _ in range(VISITS)] for subject in subjects}
+    for turn in range(rounds):
+        for subject in subjects[:: 1 if turn % 2 else -1]:
+            with tempfile.TemporaryDirectory(prefix="tilewright-visits-") as profile:
+                flags = HABITS[subject.habit]
+                visitor = Visitor(browser.name, browser.path, Path(profile), flags)
+                for visits in seen[subject]:
+                    visit(subject, visitor, port, visits)
+    return [row(s, n, found) for s in subjects for n, found in enumerate(seen[s], 1)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    args = parser.parse_args()
+    bundle, device = open_bundle(args.bundle), find(DEVICE)
+    with tempfile.TemporaryDirectory(prefix="tilewright-relinked-") as folder:
+        relinked = Path(folder) / "bundle"
+        write(relink(bundle, device, winners(bundle, device)), relinked)
+        subjects = [
+            Subject(name, habit, path, "x86")
+            for habit in HABITS
+            for name, path in (("as built", args.bundle), ("relinked", relinked))
+        ]
+        subjects.append(Subject("below 128 KiB", "eager", args.bundle, "x86-simd"))
+        rows = measure(subjects, args.rounds)
+    for found in rows:
+        print(found)
+    if args.rounds >= ROUNDS:
+        print(common.merge("second_visit", rows, ("subject", "habit", "visit")))
+
+
+if __name__ == "__main__":
+    main()
