@@ -7,7 +7,7 @@ a second of inferences, then nothing for some seconds.  By turns, with new profi
     uv run python benchmarks/second_visit.py .demo/minilm
 
 Habits of Chromium: `usual`, and `eager`, where V8's own flag has it write optimised code at once
-instead of after two seconds without any (see docs/tuning.md): the best that could be had.
+instead of after two seconds without any (see docs/decisions/0006): the best that could be had.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import common
 
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser import BrowserHost
-from tilewright.hosts.browser_find import Browser, require
+from tilewright.hosts.browser_find import require
 from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.tuning.candidates import kernels_of, space_of
@@ -46,21 +46,10 @@ DEVICE = "wasm-x86-relaxed-48k"
 RELINKED = 3
 
 
-@dataclass(frozen=True)
-class Visitor(Browser):
-    """A browser that comes back: always the same profile."""
-
-    profile: Path
-    flags: tuple[str, ...]
-
-    def command(self, profile: Path, url: str) -> list[str]:
-        program, *rest = super().command(self.profile, url)
-        return [program, *self.flags, *rest]
-
-    def kept(self) -> int:
-        """Bytes of compiled WebAssembly in the profile."""
-        entries = (self.profile / "Default" / "Code Cache" / "wasm").glob("*_0")
-        return max((entry.stat().st_size for entry in entries), default=0)
+def kept(profile: Path) -> int:
+    """Bytes of compiled WebAssembly in the profile."""
+    entries = (profile / "Default" / "Code Cache" / "wasm").glob("*_0")
+    return max((entry.stat().st_size for entry in entries), default=0)
 
 
 @dataclass(frozen=True)
@@ -96,9 +85,10 @@ def winners(bundle: Bundle, device: DeviceClass) -> dict[int, Schedule]:
     return chosen
 
 
-def visit(subject: Subject, visitor: Visitor, port: int, seen: Seen) -> None:
-    seen.found.append(visitor.kept())
-    with BrowserHost(visitor, port=port) as host:
+def visit(subject: Subject, profile: Path, port: int, seen: Seen) -> None:
+    seen.found.append(kept(profile))
+    flags = (f"--user-data-dir={profile}", *HABITS[subject.habit])
+    with BrowserHost(replace(require("chromium"), flags=flags), port=port) as host:
         model = host.load(subject.bundle, threads=1, variant=subject.variant)
         bucket = model.info["plans"][0]["dims"]
         seen.load.append(model.info["loadMilliseconds"])
@@ -130,15 +120,13 @@ def free_port() -> int:
 
 
 def measure(subjects: list[Subject], rounds: int) -> list[dict[str, Any]]:
-    browser, port = require("chromium"), free_port()
+    port = free_port()
     seen = {subject: [Seen() for _ in range(VISITS)] for subject in subjects}
     for turn in range(rounds):
         for subject in subjects[:: 1 if turn % 2 else -1]:
             with tempfile.TemporaryDirectory(prefix="tilewright-visits-") as profile:
-                flags = HABITS[subject.habit]
-                visitor = Visitor(browser.name, browser.path, Path(profile), flags)
                 for visits in seen[subject]:
-                    visit(subject, visitor, port, visits)
+                    visit(subject, Path(profile), port, visits)
     return [row(s, n, found) for s in subjects for n, found in enumerate(seen[s], 1)]
 
 

@@ -8,12 +8,11 @@ of its page is that engine's memory.
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from tilewright.base.errors import HostError, TilewrightError
-from tilewright.hosts.browser_find import Browser, require
+from tilewright.hosts.browser_find import require
 from tilewright.hosts.browser_link import Link, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
 from tilewright.server import BackgroundServer
@@ -29,18 +28,9 @@ LOAD_SECONDS, RUN_SECONDS, MEMORY_SECONDS = 120.0, 90.0, 30.0
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Measured(Browser):
-    """A browser that answers questions about memory at once instead of after its next collection.
-
-    The flag is the one that the specification's own tests use; Firefox has no such question.
-    """
-
-    def command(self, profile: Path, url: str) -> list[str]:
-        program, *rest = super().command(profile, url)
-        if self.name == "chromium":
-            rest.insert(0, "--enable-blink-features=ForceEagerMeasureMemory")
-        return [program, *rest]
+#: Chromium answers questions about memory at once instead of after its next collection: the flag is
+#: the one that the specification's own tests use.  Firefox has no such question.
+MEASURED = {"chromium": ("--enable-blink-features=ForceEagerMeasureMemory",)}
 
 
 class Session:
@@ -49,7 +39,7 @@ class Session:
     def __init__(self, engine: str, threads: int, browser: str) -> None:
         self.engine, self.threads = engine, threads
         found = require(browser)
-        self.browser = Measured(found.name, found.path)
+        self.browser = replace(found, flags=MEASURED.get(browser, ()))
         self.site = Site()
         self.user_agent = ""
         self._stack = ExitStack()

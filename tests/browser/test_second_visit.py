@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from helpers.crowd import agreed
 
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser_find import Browser
 from tilewright.server import Tuning
 from tilewright.server import tuned as module
 from tilewright.store import Store
@@ -71,3 +74,20 @@ def test_the_page_asks_with_its_class(visit: Visit, library: Library, tmp_path: 
         page.do("reload")
         assert page.wait("ready", "error")["state"] == "ready"
         assert site.server.asked("/api/classes") == before
+
+
+def test_chromium_can_keep_the_optimised_code(
+    browser: Browser, library: Library, tmp_path: Path
+) -> None:
+    """How the engine compiles lets it: with V8's flag to write at once it is there after a visit.
+
+    By itself V8 comes to it late (docs/decisions/0006).
+    """
+    if browser.name != "chromium":
+        pytest.skip("the folder is one of Chromium's profiles")
+    flags = (f"--user-data-dir={tmp_path}", "--js-flags=--wasm-caching-timeout-ms=0")
+    with BrowserHost(replace(browser, flags=flags)) as host:
+        model = host.load(library.path("bert"), threads=1)
+        model.time(500)
+    kept = (tmp_path / "Default" / "Code Cache" / "wasm").glob("*_0")
+    assert max((entry.stat().st_size for entry in kept), default=0) > 1000

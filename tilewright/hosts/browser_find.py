@@ -75,22 +75,23 @@ class Kind:
     names: tuple[str, ...]
     places: tuple[str, ...]
     package: str
-    command: Callable[[Path, str], list[str]]
+    command: Callable[[Path], list[str]]
     prepare: Callable[[Path], None]
 
 
 @dataclass(frozen=True)
 class Browser:
-    """A browser of this machine."""
+    """A browser of this machine; `flags` come after ours, which they may override."""
 
     name: str
     path: Path
+    flags: tuple[str, ...] = ()
 
     def command(self, profile: Path, url: str) -> list[str]:
         """The command line that opens `url` in a new, empty profile; prepares that folder."""
         kind = KINDS[self.name]
         kind.prepare(profile)
-        return [str(self.path), *kind.command(profile, url)]
+        return [str(self.path), *kind.command(profile), *self.flags, url]
 
     def version(self) -> str:
         """What the program says of itself; empty if it says nothing."""
@@ -142,14 +143,14 @@ def _kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def _chromium_command(profile: Path, url: str) -> list[str]:
+def _chromium_command(profile: Path) -> list[str]:
     # Chromium's sandbox refuses to work for root, which is what containers have.
     sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    return [*_CHROMIUM_FLAGS, *sandbox, f"--user-data-dir={profile}", url]
+    return [*_CHROMIUM_FLAGS, *sandbox, f"--user-data-dir={profile}"]
 
 
-def _firefox_command(profile: Path, url: str) -> list[str]:
-    return ["--headless", "--no-remote", "--profile", str(profile), url]
+def _firefox_command(profile: Path) -> list[str]:
+    return ["--headless", "--no-remote", "--profile", str(profile)]
 
 
 def _firefox_prepare(profile: Path) -> None:
