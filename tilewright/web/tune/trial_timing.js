@@ -17,7 +17,7 @@ const FLAT = 4;
 
 /** Calls by which a kernel is measured roughly, and milliseconds that they may take. */
 const QUICK_LEAST = 7;
-const QUICK_MOST = 100;
+const QUICK_MOST = 50;
 /** A batch that takes so many times what it should is no measurement. */
 const ABSURD = 200;
 
