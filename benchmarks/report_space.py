@@ -155,8 +155,8 @@ def shapes(record: Record) -> str:
     head += ["gain of choosing per shape"]
     few = (
         f"In brackets: tiles, where they are fewer than {ENOUGH_TILES} and than the own winner's. "
-        "One thread may run such a schedule faster, but workers of a pool would be idle: no space "
-        "has it."
+        "One thread may run such a schedule faster, but workers of a pool would be idle: the "
+        "space of that shape does not have it."
     )
     said = "The best single schedule of these for all shapes, against each shape's own winner:"
     return "\n\n".join([*text, few, said, table(head, gains)])
@@ -206,11 +206,12 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
     """Per host: default, best lite and best of powers of two, in percent of the optimum."""
     series = ("default", "best lite", "best of powers of two")
     for host in dict.fromkeys(r["host"] for r in record["rows"]):
+        drawn = newest(r for r in record["rows"] if r["host"] == host)
         rows = [
-            (r["kernel"], [_bar(r[key]) for key in ("default", "lite", "powers")])
-            for r in newest(r for r in record["rows"] if r["host"] == host)
+            (r["kernel"], [_bar(r[key]) for key in ("default", "lite", "powers")]) for r in drawn
         ]
-        yield f"space-{host}.svg", grouped(f"{host}: percent of the optimum's speed", series, rows)
+        title = f"{host}, {', '.join(by_class(drawn))}: percent of the optimum's speed"
+        yield f"space-{host}.svg", grouped(title, series, rows)
 
 
 def _bar(told: Row | None) -> float | None:

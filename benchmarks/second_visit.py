@@ -78,6 +78,7 @@ class Seen:
 def winners(bundle: Bundle, device: DeviceClass) -> dict[int, Schedule]:
     """Other schedules of the largest products."""
     products = [(n, k) for n, k in enumerate(kernels_of(bundle)) if k.name.startswith("contract")]
+    products.sort(key=lambda product: -product[1].flops)
     chosen = {}
     for number, kernel in products[:RELINKED]:
         space = space_of(kernel, device)

@@ -296,7 +296,7 @@ def cross(
 ) -> list[dict[str, Any]]:
     """Each shape under the winners of others: time with its own over time with theirs.
 
-    `tiles`: so many a schedule makes of the shape; spaces have none that keeps workers idle.
+    `tiles`: so many a schedule makes of the shape; if few, the shape's extended space lacks it.
     """
     ours = [r for r in rows if (r["host"], r["device"]) == (host, device.id)]
     winners = {r["kernel"]: r["optimum"]["schedule"] for r in ours}

@@ -47,8 +47,10 @@ def test_a_run_while_the_class_is_found_out() -> None:
         ([32, 48, 48], "48k"),
         ([48, 32, 48], "48k"),
         ([48, 48, 0], "48k"),
-        ([32, 32, 48], "32k"),
-        ([0, 0, 48], "any"),
+        ([32, 32, 48], "48k"),
+        ([0, 0, 48], "48k"),
+        ([0, 32, 32], "32k"),
+        ([0, 0, 0], "any"),
     ],
 )
 def test_one_probe_alone_does_not_say_the_class(kibibytes: list[int], device: str) -> None:

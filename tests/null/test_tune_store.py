@@ -5,6 +5,7 @@ The same tests run over SQLite and PostgreSQL (fixture `url`).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -134,7 +135,7 @@ def test_pages_hold_up_neither_sessions_nor_reports(
 
     with site(url, store=lambda: Slow.open(url)) as server, ThreadPoolExecutor(8) as pool:
         try:
-            monkeypatch.setattr(ledger, "TURN", 0.2, raising=False)
+            monkeypatch.setattr(ledger, "TURN", 0.2)
             of = server.url + "/api/standing?page="
             pages = [pool.submit(refusal, f"{of}{number}") for number in range(8)]
             until(lambda: bool(asked))
@@ -146,6 +147,31 @@ def test_pages_hold_up_neither_sessions_nor_reports(
             released.set()
         assert sorted(page.result() for page in pages) == [""] + 7 * ["busy"]
         assert len(asked) == 1
+
+
+def test_what_nobody_waits_for_any_more_holds_up_nobody(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that was slow for a moment answers the next one at once."""
+    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
+    monkeypatch.setattr(ledger, "REST", 0.0)
+    began: list[int] = []
+    released = threading.Event()
+
+    def slow(number: int) -> None:
+        began.append(number)
+        released.wait(20)
+
+    async def ask() -> int:
+        lane = ledger.Lane(1, 32)
+        calls = [lane.call(partial(slow, number)) for number in range(12)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(error, ledger.Unavailable) for error in found)
+        released.set()
+        return await lane.call(lambda: 7)
+
+    assert asyncio.run(ask()) == 7
+    assert began == [0]
 
 
 def test_a_page_that_fails_postpones_no_report(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

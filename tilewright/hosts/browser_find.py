@@ -88,7 +88,7 @@ class Browser:
     flags: tuple[str, ...] = ()
 
     def command(self, profile: Path, url: str) -> list[str]:
-        """The command line that opens `url` in a new, empty profile; prepares that folder."""
+        """The command line that opens `url` in this profile; prepares its folder."""
         kind = KINDS[self.name]
         kind.prepare(profile)
         return [str(self.path), *kind.command(profile), *self.flags, url]

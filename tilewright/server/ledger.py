@@ -26,9 +26,10 @@ from tilewright.tuning.messages import Browser
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Seconds that anybody waits for a turn, then for the store; both are less than a page waits for
-#: its welcome.  Seconds that the store is left alone after a failure.
-TURN, PATIENCE, REST = 8.0, 5.0, 1.0
+#: Seconds that anybody waits for a turn, then for the store: twice both is less than the 15 that a
+#: page waits for its welcome, before which two calls are made.  Seconds that the store is left
+#: alone after a failure.
+TURN, PATIENCE, REST = 2.0, 5.0, 1.0
 #: Seconds that a standing is good: what thousands of devices ask again and again.
 FRESH = 10.0
 #: Bytes of pages that are kept so long.
@@ -44,7 +45,7 @@ class Unavailable(Exception):
 
 
 class Lane:
-    """Threads that ask the store, and who waits for them; what fails here holds up no other lane.
+    """Threads that ask the store, and who waits for them; a failure here makes no other lane rest.
 
     waiting: calls at work and calls that wait, together
     """
@@ -100,7 +101,8 @@ class Lane:
         except InvalidReport:
             raise
         except Exception as error:
-            # whatever a database says, tuning must go on
+            # whatever a database says, tuning must go on; what has not begun holds up nobody
+            work.cancel()
             self.failures += 1
             self._not_before = time.monotonic() + REST
             log.warning("The store did not answer: %s", str(error) or type(error).__name__)

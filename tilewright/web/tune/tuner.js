@@ -17,7 +17,6 @@ import { restore } from './persist.js';
 import { aboutKernels, bundleName, keep, recall } from './record.js';
 import { openReports } from './reports.js';
 import { MOST_BYTES, openSpecs } from './specs.js';
-import { median } from './statistics.js';
 import { startOf, summaryOf } from './summary.js';
 import { findTargets } from './targets.js';
 import { openTrials } from './trials.js';
@@ -28,7 +27,7 @@ const KEEP_EVERY = 8;
 const MOST_HELD = 8;
 /** Faults of the host, one after the other, that end a session. */
 const MOST_FAULTS = 3;
-/** Probes of the cache: whatever else runs on the core spoils one now and then, and the class stays for a month. */
+/** Probes of the cache, of which the largest counts: whatever else runs on the core makes it look smaller, and the class stays for a month. */
 const PROBES = 3;
 /** Runs that the look at the whole model takes at the end, and the part of `seconds` that is left for them at most. */
 const LAST_RUNS = 20;
@@ -210,14 +209,15 @@ async function deviceClass({ engine: { info }, pace, trials, ledger: { record } 
   const age = Date.now() - record.deviceAt;
   if (record.device && age >= 0 && age < MONTH) return record.device;
   const table = await line.classes();
-  /** @type {number[]} */
-  const sizes = [];
-  while (sizes.length < PROBES) {
+  let largest = 0;
+  for (let probe = 0; probe < PROBES; probe++) {
     await pace.turn();
-    sizes.push(await trials.l1());
+    const from = performance.now();
+    largest = Math.max(largest, await trials.l1());
+    pace.spend(performance.now() - from);
   }
   const { name } = info.variant;
-  const found = classify(table, factsOf(info, median(sizes)), name);
+  const found = classify(table, factsOf(info, largest), name);
   if (found) return Object.assign(record, { device: found, deviceAt: Date.now() }).device;
   throw new EngineError('unsupported-host', `No device class runs the code variant '${name}'`, 'Load the bundle with the variant that the browser prefers');
 }

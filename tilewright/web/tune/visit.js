@@ -18,7 +18,7 @@ export async function addressFor(url) {
   return device && name ? `/tuned/${device}/${browserFamily()}/${name}/` : url;
 }
 
-/** What an earlier visit of this very browser found out, or else a probe of some 20 ms; '' where the server has no classes. */
+/** What an earlier visit of this very browser found out, or else a probe of some 30 ms; '' where the server has no classes. */
 export async function knownClass() {
   const kept = keptClass();
   if (kept) return kept;
