@@ -37,7 +37,7 @@ function parse(bytes, place, kinds) {
     throw new EngineError('bundle-corrupt', `${place} is no JSON: ${error}`,
       'Check that the URL names a bundle and that the server does not answer with a page', { path: place });
   }
-  // The version first: nothing else of another version may be relied on.
+  // First: nothing else of another version may be relied on.
   const found = value?.format;
   if (!Number.isInteger(found)) throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
   if (found !== FORMAT) {

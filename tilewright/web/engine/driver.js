@@ -33,7 +33,7 @@ export function makeMemory(pages) {
 /** @param {WebAssembly.Memory} memory */
 export const wordsOf = (memory) => new Int32Array(memory.buffer, 0, 1024);
 
-/** Holds a lock until the worker ends, however it does: link.js waits for that. */
+/** Holds a lock until the worker ends: link.js waits for that. */
 export const live = () => new Promise((resolve) => navigator.locks?.request(self.name, () => {
   self.postMessage({ alive: true });
   resolve(null);

@@ -116,7 +116,7 @@ function makeEngine(link, info, manifest, nearby, near) {
         refuseIf(signal);
         const shared = link.memory?.buffer;
         const work = shared ? { plan } : { plan, wanted: wanted.map(({ data, ...output }) => output) };
-        // The page may not wait, as a run that is held back does, and must breathe.
+        // The page may not wait, as a held run does, and must breathe.
         const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);
         last = disposed ? null : { plan, tensors };

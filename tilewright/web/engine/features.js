@@ -32,7 +32,7 @@ const validates = (expression) => WebAssembly.validate(moduleOf(V128, expression
 /** @type {T.ResultOf} */
 const result = (bytes, x) => /** @type {any} */ (new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports).f(x);
 
-/** x86 alone makes inf - inf a NaN with its sign bit set.  A parameter: no compiler may compute it. */
+/** x86 alone makes inf - inf a NaN with its sign bit set.  No compiler may compute it. */
 const nanIsNegative = () => result(moduleOf(I32, [0x20, 0, 0x20, 0, 0x93, 0xbc]), Infinity) < 0; // f32.sub, i32.reinterpret_f32
 
 /** Is the second operand of the relaxed dot product unsigned?  1 * 255 + 1 * 255 says so. */
@@ -59,7 +59,7 @@ export function probeHost() {
     isolated,
     secure: globalThis.isSecureContext,
     cores,
-    // More than two logical cores are mostly half real; beyond eight, memory is the limit.
+    // More than two logical cores are mostly half real; beyond eight memory limits.
     threads: isolated ? Math.min(8, Math.max(Math.min(2, cores), cores >> 1)) : 1,
   };
 }

@@ -92,7 +92,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     try {
       const response = await get(ref.file, 'force-cache');
       let problem = '';
-      // A wrong MIME type makes this fail; the verified bytes compile as well.
+      // A wrong MIME type: the verified bytes compile as well.
       const compiling = WebAssembly.compileStreaming(response.clone()).catch((error) => {
         problem = String(error);
         return null;
@@ -103,7 +103,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       return { module: await compiling ?? await WebAssembly.compile(region), problem };
     } catch (error) {
       signal.throwIfAborted();
-      // Offline, or a stale copy in the HTTP cache: `bytes` knows what to do.
+      // Offline, or stale in the HTTP cache: `bytes` knows what to do.
       return { module: await WebAssembly.compile(await bytes(ref)), problem: String(error) };
     }
   }
@@ -153,7 +153,7 @@ export async function sha256(bytes) {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** A file that is read again gives its bytes back first, so that the sum stays honest. @type {T.MakeMeter} */
+/** A file that is read again gives its bytes back first. @type {T.MakeMeter} */
 export function makeMeter(report) {
   let last = 0;
   /** @type {T.Phase} */
@@ -174,7 +174,7 @@ export function makeMeter(report) {
       if (fromCache) this.cached += bytes;
       if (performance.now() - last < INTERVAL) return;
       last = performance.now();
-      // The pointer's own bytes are not in the manifest; the sum must never pass the total.
+      // The pointer's own bytes are not in the manifest.
       report({ phase, loadedBytes: this.loaded, totalBytes: Math.max(this.total, this.loaded), cachedBytes: this.cached });
     },
   };

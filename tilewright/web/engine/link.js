@@ -27,7 +27,7 @@ export function openLink(onProgress, threads) {
   let next = 1;
   /** Why the line is dead. @type {unknown} */
   let end = null;
-  /** The further workers of the pool, by their numbers. @type {Map<number, T.Lodged>} */
+  /** The further workers, by number. @type {Map<number, T.Lodged>} */
   const helpers = new Map();
   /** @type {WebAssembly.Memory | null} */
   let memory = null;
@@ -59,7 +59,7 @@ export function openLink(onProgress, threads) {
     const late = await within(limit, new Promise((resolve) => (helper.worker.onmessage = () => resolve(''))));
     if (!late) await navigator.locks.request(helper.lock, () => {});
     if (end || helpers.get(number) !== helper) return;
-    // If it was inside a run, that cannot be finished any more.
+    // A run that it was in cannot be finished any more.
     const control = words();
     if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
     replace(number, late ? 2 * limit : limit);
@@ -84,7 +84,7 @@ export function openLink(onProgress, threads) {
     // A killed worker sends no event, but the browser frees its locks.
     if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser ended it', 'Load the bundle again; if it happens again, the device may lack memory'));
     if (pages) {
-      // Made here: V8 collects memories of closed engines only in the thread that asks.
+      // Made here: V8 collects memories of closed engines in the thread that asks alone.
       memory = makeMemory(pages);
       worker.postMessage({ memory });
     }

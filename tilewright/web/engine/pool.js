@@ -24,9 +24,15 @@ export function makePool() {
 
     add(number, port) {
       /** @type {T.Helper} */
-      const helper = { port, able: false, told: false, answer: Promise.withResolvers(), gone: Promise.withResolvers() };
+      const helper = { port, there: false, able: false, told: false, answer: Promise.withResolvers(), gone: Promise.withResolvers() };
       port.onmessage = ({ data: { version, problem } }) => {
-        if (version !== setup?.version) return; // of the setup of before
+        if (!version) {
+          // Firefox may lose what is sent earlier.
+          helper.there = true;
+          if (setup) port.postMessage(setup);
+          return;
+        }
+        if (version !== setup?.version) return; // of an older setup
         helper.able = !problem;
         helper.told &&= !helper.able;
         helper.answer.resolve(problem);
@@ -34,7 +40,6 @@ export function makePool() {
       };
       helpers.get(number)?.gone.resolve('');
       helpers.set(number, helper);
-      if (setup) port.postMessage(setup);
     },
 
     tell(helper) {
@@ -47,7 +52,7 @@ export function makePool() {
       setup = { ...given, version: (setup?.version ?? 0) + 1 };
       helpers.forEach((helper) => {
         Object.assign(helper, { able: false, answer: Promise.withResolvers() });
-        helper.port.postMessage(setup);
+        if (helper.there) helper.port.postMessage(setup);
       });
     },
 

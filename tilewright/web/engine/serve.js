@@ -32,4 +32,5 @@ self.addEventListener('message', async ({ data: { port, number } }) => {
   }
 
   port.onmessage = (/** @type {MessageEvent} */ { data }) => (turn = turn.then(() => take(data)));
+  port.postMessage({});
 });

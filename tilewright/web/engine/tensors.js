@@ -144,7 +144,7 @@ export function inputArray(buffer, places, name) {
 /** @type {T.RegionOf} */
 const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
 
-/** Of a part of a larger buffer only that part; of one that was given away nothing. @param {T.Tensor} tensor */
+/** Of a part of a larger buffer that part; of one given away nothing. @param {T.Tensor} tensor */
 export const copied = ({ data, shape }) => ({ data: data.length ? data.slice() : new data.constructor(), shape });
 
 /** @type {T.WriteInputs} */

@@ -248,6 +248,8 @@ export type Message = {
 /** A further worker of the pool. */
 export type Helper = {
   port: MessagePort;
+  /** It listens to its port. */
+  there: boolean;
   /** It has taken on the setup of now. */
   able: boolean;
   /** It was told to serve, and has taken on no setup since: it may be inside of `serve`, with an older one. */
