@@ -5,9 +5,11 @@ And a server that tunes without a store, for the tests of its socket; and the wa
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from helpers import postgres
@@ -48,3 +50,8 @@ def benchmarks() -> Iterator[None]:
     sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
     yield
     sys.path[:] = before
+
+
+@pytest.fixture
+def sweeps(benchmarks: None) -> ModuleType:
+    return importlib.import_module("space")

@@ -23,11 +23,6 @@ pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture
-def sweeps() -> ModuleType:
-    return importlib.import_module("space")
-
-
-@pytest.fixture
 def report() -> ModuleType:
     return importlib.import_module("report_space")
 

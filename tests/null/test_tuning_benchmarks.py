@@ -22,11 +22,6 @@ pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.fixture
-def sweeps() -> ModuleType:
-    return importlib.import_module("space")
-
-
-@pytest.fixture
 def report() -> ModuleType:
     return importlib.import_module("report_tuning")
 
