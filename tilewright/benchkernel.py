@@ -7,44 +7,33 @@ number of floating point operations of one run.  It measures nothing; hosts and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from tilewright import TOOL
-from tilewright.assembly import Planned
-from tilewright.base.alignment import align
+from tilewright import TOOL, bundle
 from tilewright.base.dtypes import F32
-from tilewright.bundle import (
-    Code,
-    Contents,
-    FileRef,
-    Manifest,
-    Memory,
-    Placed,
-    Plan,
-    Step,
-    TensorInfo,
-    Weights,
-    add,
-)
-from tilewright.bundle.image import CONTROL_BYTES, Call, image, image_bytes
+from tilewright.base.sections import Section
+from tilewright.bundle.format import encode
+from tilewright.bundle.sections import store
 from tilewright.compiler import Compiled, Options, assemble
 from tilewright.graph import ops
 from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph, Node, contract, graph_input, node, reduce
 from tilewright.graph.ops import Shape
 from tilewright.graph.pack import pack
+from tilewright.graph.program import Planned
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
 from tilewright.graph.steps import Step as KernelStep
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import wasm
+from tilewright.plan import Access, Plan, Value, plan_to_data
+from tilewright.plan import Step as KernelRun
+from tilewright.targets import DEFAULT
+from tilewright.targets import target as find_target
 
 #: Tiles of the peak kernel per run: some 10 milliseconds on a machine of today.
 PEAK_TILES = 2048
@@ -55,7 +44,7 @@ class Subject:
     """Something to time: a bundle whose plan does `flops` floating point operations."""
 
     name: str
-    contents: Contents
+    contents: bundle.Contents
     flops: int
 
 
@@ -163,7 +152,7 @@ CANDIDATE = "candidate"
 
 def candidates(
     step: KernelStep,
-    schedules: Sequence[Schedule],
+    schedules: Sequence[Any],
     options: Options | None = None,
     times: int = 1,
 ) -> Subject:
@@ -213,82 +202,43 @@ def matmul_chain(steps: int, m: int, k: int) -> Subject:
     return Subject(f"chain_{steps}x{m}x{k}x{k}", compiled.contents, steps * 2 * m * k * k)
 
 
-def empty_steps(steps: int, tiles: int) -> Subject:
+def empty_steps(steps: int, tiles: int, target: str = DEFAULT[0]) -> Subject:
     """Steps that do nothing, each waiting for the one before, with so many tickets each.
 
     One tile: all steps are serial and go with one ticket.
     """
-    call = Call(0, (), (), tiles, grain=1 if tiles > 1 else 0)
-    calls = [call, *[replace(call, waits=tiles > 1, chained=tiles == 1)] * (steps - 1)]
-    return _hand_made(f"empty_{steps}x{tiles}", lambda _: wasm.nothing(), calls, 0)
+    made = find_target(target).probe("steps", steps=steps, tiles=tiles)
+    return _probe(f"empty_{steps}x{tiles}", target, steps, *made)
 
 
-def peak(tiles: int = PEAK_TILES) -> Subject:
+def peak(tiles: int = PEAK_TILES, target: str = DEFAULT[0]) -> Subject:
     """The kernel that only multiplies and adds in registers, as a bundle of one step."""
-    call = Call(0, (OUTPUT,), (), tiles, grain=16)
-    return _hand_made("peak", wasm.peak, [call], tiles * wasm.FLOPS_PER_TILE)
+    return _probe("peak", target, 1, *find_target(target).probe("peak", tiles=tiles))
 
 
-#: Where hand-made plans have their output of 16 bytes: behind the control block, before the image.
-OUTPUT = align(CONTROL_BYTES)
-
-
-def _hand_made(
-    name: str,
-    kernel: Callable[[wasm.WasmTarget], wasm.CompiledKernel],
-    calls: Sequence[Call],
-    flops: int,
-) -> Subject:
-    """A bundle of one kernel and these calls of it, with an output of four numbers."""
-    base = OUTPUT + 64
+def _probe(name: str, target: str, steps: int, section: Section, flops: int) -> Subject:
+    """A bundle around a section that measures; no kernel of it has a specification."""
     blobs: dict[str, bytes | bytearray | memoryview] = {}
-    drawn = add(blobs, image(calls, base), "bin")
-    out = {"name": "y", "dtype": "f32"}
-    step = Step(
-        slot=0, spec=0, kernel=name, node=name, flops=flops // len(calls), bytes=F32.size * 4
-    )
-    plan = Plan(
-        dims={},
-        address=base,
-        inputs=(),
-        outputs=(Placed(**out, shape=(4,), address=OUTPUT, bytes=16),),  # type: ignore[arg-type]
-        arena_bytes=64,
-        steps=(step,) * len(calls),
-    )
-    total = base + align(image_bytes(calls))
-    manifest = Manifest(
+    output = Value("output", F32, (4,), "y", last=steps)
+    plan = Plan({}, (output,), (KernelRun(0, Access(0), (), node=name),) * steps, (), (0,))
+    step = bundle.Step(spec=0, kernel=name, node=name, flops=flops // steps, bytes=output.bytes)
+    manifest = bundle.Manifest(
         tool=TOOL,
         name=name,
         dims={},
         inputs=(),
-        outputs=(TensorInfo(**out, shape=(4,)),),  # type: ignore[arg-type]
-        memory=Memory(
-            bytes=total, control=0, weights=base, arena=OUTPUT, arena_bytes=64,
-            scratch=total, scratch_bytes=0,
+        outputs=(bundle.TensorInfo(name="y", dtype="f32", shape=output.shape),),
+        weights=bundle.Weights(bytes=0),
+        kernels=bundle.add(blobs, b"[]", "json"),
+        plans=(
+            bundle.Plan(
+                dims={},
+                inputs=(),
+                outputs=(output.shape,),
+                steps=(step,) * steps,
+                file=bundle.add(blobs, encode(plan_to_data(plan)), "json"),
+            ),
         ),
-        weights=Weights(bytes=0),
-        driver=add(blobs, wasm.driver(1), "wasm"),
-        code=tuple(
-            _code(blobs, kernel, wasm.TARGETS[variant], drawn) for variant in Options().variants
-        ),
-        slots=1,
-        kernels=add(blobs, b"[]", "json"),
-        plans=(plan,),
-    )  # fmt: skip
-    return Subject(name, Contents(manifest, blobs), flops)
-
-
-def _code(
-    blobs: dict[str, bytes | bytearray | memoryview],
-    kernel: Callable[[wasm.WasmTarget], wasm.CompiledKernel],
-    target: wasm.WasmTarget,
-    drawn: FileRef,
-) -> Code:
-    ref = add(blobs, wasm.link([kernel(target)], target, 1), "wasm")
-    return Code(
-        variant=target.name,
-        features=tuple(sorted(target.features)),
-        registers=target.machine.registers,
-        images=(drawn,),
-        **msgspec.structs.asdict(ref),
+        targets={target: store(section, (), blobs)},
     )
+    return Subject(name, bundle.Contents(manifest, blobs), flops)

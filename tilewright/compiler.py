@@ -9,26 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tilewright.assembly import Build, Entry, Facts, Planned, contents_of
-from tilewright.base.errors import ShapeError, TilewrightError
+from tilewright.assembly import Facts, Made, contents_of
+from tilewright.base.errors import ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Model, combinations, import_model, load
 from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph
 from tilewright.graph.pack import pack
+from tilewright.graph.program import Planned, States, program_of
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
-from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
-from tilewright.kernel.sharing import USUAL, Costs
-from tilewright.kernel.space_schedules import SCRATCH
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import wasm
+from tilewright.plan import Program
+from tilewright.targets import DEFAULT, Code, Target, target
 
 Progress = Callable[[str, int, int], None]
+#: The schedule of a kernel in a variant, by the variant's name.
+Choose = Callable[[Kernel, str], Any]
 Probes = tuple[tuple[Mapping[str, int], Graph], ...]
 
 
@@ -38,36 +39,38 @@ class Options:
 
     shapes:   a shape per input where the file leaves one open; entries may be dimension names
     buckets:  sizes per named dimension: one plan for each combination
-    variants: code builds, best first: names of targets/wasm/target.py
+    targets:  names of the targets to build for
+    variants: which of the targets' variants to build; all of them if none is named
+    states:   by the name of an input, the output that is its contents in the next run
     assets:   files to put into the bundle for the page, such as tokenizer.json
-    schedule: which schedule a kernel gets
-    passes:   names of the Wasm passes to run
-    costs:    what decides which steps the workers share
-    scratch:  bytes of scratch memory of a worker, at least: what other schedules may need
+    schedule: which schedule a kernel gets from a target's variant; the target's default if None
+    without:  names of optional passes of targets that do not run
+    settings: what targets may be told beyond this, such as "costs" and "scratch"
     """
 
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    variants: tuple[str, ...] = tuple(wasm.TARGETS)
+    targets: tuple[str, ...] = DEFAULT
+    variants: tuple[str, ...] = ()
+    states: States = field(default_factory=dict)
     assets: tuple[Path, ...] = ()
     name: str = ""
-    schedule: Callable[[Kernel, Machine], Schedule] = default_schedule
-    passes: frozenset[str] = wasm.ALL
-    costs: Costs = USUAL
-    scratch: int = SCRATCH
+    schedule: Choose | None = None
+    without: frozenset[str] = frozenset()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Compiled:
     """Everything that a compilation made.
 
-    contents: the bundle; plans, entries, modules: the stages; seconds: duration of each stage
+    contents: the bundle; plans, program, made: the stages; seconds: duration of each stage
     """
 
     contents: Contents
     plans: tuple[Planned, ...]
-    entries: tuple[Entry, ...]
-    modules: dict[str, bytes]
+    program: Program
+    made: Mapping[str, Made]
     seconds: dict[str, float]
 
     @property
@@ -78,7 +81,7 @@ class Compiled:
 def compile_model(
     source: Path | Model, options: Options | None = None, progress: Progress | None = None
 ) -> Compiled:
-    """ONNX → graph → kernels → schedules → loops → Wasm → bundle."""
+    """ONNX → graph → kernels → plan → per target schedules, code, section → bundle."""
     options = options or Options()
     clock = _Clock(progress)
     with clock.stage("read"):
@@ -127,56 +130,35 @@ def assemble(
     clock: _Clock | None = None,
     probes: Probes = (),
 ) -> Compiled:
-    """Kernels → schedules → loops → Wasm → bundle, for graphs from anywhere."""
+    """Kernels → plan → per target schedules, code, section → bundle, for graphs from anywhere."""
     clock = clock or _Clock(None)
-    entries, modules = _code(plans, options, clock)
+    with clock.stage("plan"):
+        program, tensors = program_of(plans, options.states)
+    made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
-        facts = Facts(
-            options.name or name,
-            options.buckets,
-            options.variants,
-            options.assets,
-            probes,
-            options.costs,
-            options.scratch,
+        facts = Facts(options.name or name, options.buckets, options.assets, probes, options.states)
+        contents = contents_of(facts, plans, program, tensors, made)
+    return Compiled(contents, tuple(plans), program, made, clock.seconds)
+
+
+def _made(chosen: Target, program: Program, options: Options, clock: _Clock) -> Made:
+    """Every kernel's code in every variant, and the target's section."""
+    variants = [v for v in chosen.variants if v in (options.variants or chosen.variants)]
+    if not variants:
+        raise UsageError(
+            f"The target {chosen.name} has none of the variants {', '.join(options.variants)}",
+            hint=f"It has {', '.join(chosen.variants)}",
+            target=chosen.name,
         )
-        contents = contents_of(facts, plans, entries, modules)
-    return Compiled(contents, tuple(plans), tuple(entries.values()), modules, clock.seconds)
-
-
-def _code(
-    plans: Sequence[Planned], options: Options, clock: _Clock
-) -> tuple[dict[Kernel, Entry], dict[str, bytes]]:
-    """Every distinct kernel once; kernels with equal code in all variants share a slot."""
-    kernels = list(dict.fromkeys(step.kernel for plan in plans for step in plan.steps))
-    targets = [wasm.TARGETS[v] for v in options.variants]
-    slots: dict[object, int] = {}
-    linked: list[tuple[wasm.CompiledKernel, ...]] = []
-    entries: dict[Kernel, Entry] = {}
-    for number, kernel in enumerate(kernels):
-        with clock.stage("loops", number, len(kernels)):
-            schedules = {t.machine: options.schedule(kernel, t.machine) for t in targets}
-            loops = {s: lower(kernel, s) for s in dict.fromkeys(schedules.values())}
-        with clock.stage("code", number, len(kernels)):
-            nameless = {s: replace(fn, name="kernel") for s, fn in loops.items()}  # equal code, too
-            compiled = tuple(
-                wasm.compile_tile(nameless[schedules[t.machine]], t, options.passes)
-                for t in targets
-            )
-        code = tuple((b.functions, b.helpers) for b in compiled)
-        if code not in slots:
-            slots[code] = len(slots)
-            linked.append(compiled)
-        scratch = max(b.scratch for b in compiled)
-        builds = {m: Build(s, loops[s]) for m, s in schedules.items()}
-        needs = frozenset[str]().union(*(b.needs for b in compiled))
-        entries[kernel] = Entry(kernel, slots[code], scratch, builds, needs)
+    codes: dict[str, list[Code]] = {v: [] for v in variants}
+    for number, kernel in enumerate(program.kernels):
+        with clock.stage("code", number, len(program.kernels)):
+            pick = options.schedule or chosen.default
+            schedules = {v: pick(kernel, v) for v in variants}
+            for variant, code in chosen.codes(kernel, schedules, without=options.without).items():
+                codes[variant].append(code)
     with clock.stage("link"):
-        modules = {
-            target.name: wasm.link([built[i] for built in linked], target, 1)
-            for i, target in enumerate(targets)
-        }
-    return entries, modules
+        return Made(chosen.encode(program, codes, options.settings), codes)
 
 
 class _Clock:

@@ -15,13 +15,13 @@ import msgspec
 
 from tilewright.base.errors import BundleCorrupt, BundleVersion
 
-FORMAT = 2
+FORMAT = 3
 POINTER = "bundle.json"
 BLOBS = "blobs"
 
 _BLOB = re.compile(rf"{BLOBS}/([0-9a-f]{{64}})\.[A-Za-z0-9]+")
 
-DTypeName = Literal["f32", "f64", "i8", "u8", "i32", "i64", "bool"]
+DTypeName = Literal["f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"]
 
 
 class FileRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,17 +32,49 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class Code(FileRef, frozen=True, kw_only=True):
-    """A variant: a kernel module, the image of each plan, and what a host is asked to choose it.
+class Build(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant of a target: linked code, each plan as its hosts read it, and what a host is asked.
 
-    features: Wasm features that the host must have
-    registers: vector registers that the schedules fill; more than the host's would spill
+    features: what the host must have
+    facts:    what else decides between variants (docs/bundle.md)
     """
 
     variant: str
     features: tuple[str, ...] = ()
-    registers: int
-    images: tuple[FileRef, ...]
+    code: FileRef
+    plans: tuple[FileRef, ...]
+    facts: dict[str, Any] = {}
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """One target's part of the bundle.  A host reads the section of its own target alone.
+
+    builds:   variants, best first
+    slots:    how many different kernels the code has
+    memory:   bytes that a host with one worker needs in all
+    programs: files that all variants share, by name
+    plans:    per plan what a host must know of it
+    kernels:  slots, and per variant the schedules that the code was made from; engines need it not
+    facts:    the target's own; docs/bundle.md says what they mean
+    """
+
+    builds: tuple[Build, ...]
+    slots: int
+    memory: int
+    programs: dict[str, FileRef]
+    plans: tuple[dict[str, Any], ...]
+    kernels: FileRef
+    facts: dict[str, Any]
+
+    def files(self) -> Iterator[FileRef]:
+        yield from self.programs.values()
+        yield self.kernels
+        for build in self.builds:
+            yield build.code
+            yield from build.plans
+
+    def build(self, variant: str) -> Build | None:
+        return next((b for b in self.builds if b.variant == variant), None)
 
 
 class Asset(FileRef, frozen=True, kw_only=True):
@@ -60,39 +92,47 @@ class TensorInfo(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int | str, ...]
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """An input or output of one plan: numbers only, with its place in memory."""
+class Tensor(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored constant, as kernels read it; the index in the table is its id.
+
+    layout: how its elements lie (docs/bundle.md)
+    shard:  the one in which it begins; it may go on in those after it
+    offset: of its first byte among the bytes of all shards; may exceed 32 bits
+    digest: SHA-256 of its bytes
+    """
+
+    dtype: DTypeName
+    shape: tuple[int, ...]
+    layout: str = "rows"
+    shard: int = 0
+    offset: int
+    bytes: int
+    digest: str = ""
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored constants: bytes of all shards, which follow each other, and the table of tensors
+    (a file with a list of `Tensor`).  The writer fills in both."""
+
+    bytes: int
+    shards: tuple[FileRef, ...] = ()
+    tensors: FileRef | None = None
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that keeps its contents from run to run; zeros at first, and after a reset."""
 
     name: str
     dtype: DTypeName
     shape: tuple[int, ...]
-    address: int
-    bytes: int
-
-
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Total size of the linear memory and the address of each region."""
-
-    bytes: int
-    control: int
-    weights: int
-    arena: int
-    arena_bytes: int
-    scratch: int
-    scratch_bytes: int
-
-
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """The weight shards, which follow each other in memory.  The writer fills in `shards`."""
-
-    bytes: int
-    shards: tuple[FileRef, ...] = ()
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a plan, for people and profilers."""
+    """One step of a plan, for people and profilers.
 
-    slot: int
+    spec: the number of its kernel in kernels.json
+    """
+
     spec: int
     kernel: str
     node: str
@@ -101,14 +141,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps for one combination of buckets.  The image of each variant goes to `address`."""
+    """The steps for one combination of buckets.
+
+    inputs, outputs: their shapes, all dimensions as numbers, in the order of the model's
+    file: the whole plan with its values and dependencies; encoded plans are made from it
+    """
 
     dims: dict[str, int]
-    address: int
-    inputs: tuple[Placed, ...]
-    outputs: tuple[Placed, ...]
-    arena_bytes: int
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
     steps: tuple[Step, ...]
+    file: FileRef
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,26 +163,36 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     dims: dict[str, tuple[int, ...]]
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    memory: Memory
+    states: tuple[State, ...] = ()
     weights: Weights
-    driver: FileRef
-    code: tuple[Code, ...]
-    slots: int
     kernels: FileRef
     plans: tuple[Plan, ...]
+    targets: dict[str, Section]
     assets: tuple[Asset, ...] = ()
 
     def files(self) -> Iterator[FileRef]:
         """Every file that the manifest names, each content once."""
+        tensors = self.weights.tensors
         named: tuple[FileRef, ...] = (
-            self.driver,
-            *self.code,
+            *(ref for section in self.targets.values() for ref in section.files()),
             self.kernels,
-            *(image for code in self.code for image in code.images),
+            *(plan.file for plan in self.plans),
             *self.assets,
             *self.weights.shards,
+            *(() if tensors is None else (tensors,)),
         )
         yield from {ref.file: ref for ref in named}.values()
+
+    def section(self, target: str) -> Section:
+        """The part of a target; `BundleCorrupt` if the bundle was not built for it."""
+        if target not in self.targets:
+            raise BundleCorrupt(
+                f"The bundle has no code for the target {target}",
+                hint=f"Build it with --target {target}",
+                target=target,
+                known=list(self.targets),
+            )
+        return self.targets[target]
 
 
 class Pointer(msgspec.Struct, frozen=True, kw_only=True):

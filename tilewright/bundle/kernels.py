@@ -1,4 +1,4 @@
-"""kernels.json: the specification of every kernel, and per variant what its code was made from.
+"""Lists of kernels: what each computes, and for each target what its code was made from.
 
 Input: specifications and schedules as plain data.  Output: the bytes, and back.  It knows nothing
 of kernels beyond that they are data.
@@ -18,11 +18,16 @@ Data = Mapping[str, Any]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel; `builds` holds what `build_of` gives, by variant."""
+    """One kernel: its name for people, and its specification (kernel/serial.py)."""
 
     name: str
-    slot: int
     spec: dict[str, Any]
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target made of one kernel: its slot, and by variant what `build_of` gives."""
+
+    slot: int
     builds: dict[str, dict[str, Any]]
 
 
@@ -32,9 +37,15 @@ def build_of(spec: Data, schedule: Data, variant: str) -> dict[str, Any]:
     return {"digest": hashlib.sha256(identity).hexdigest(), "schedule": dict(schedule)}
 
 
-def pack(entries: Sequence[Entry]) -> bytes:
+def pack(entries: Sequence[Entry] | Sequence[Slot]) -> bytes:
     return msgspec.json.encode(entries)
 
 
 def unpack(data: bytes) -> list[Entry]:
+    """The bundle's kernels (`Manifest.kernels`), by number."""
     return msgspec.json.decode(data, type=list[Entry])
+
+
+def unpack_slots(data: bytes) -> list[Slot]:
+    """What a target made of each (`Section.kernels`), by number."""
+    return msgspec.json.decode(data, type=list[Slot])

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tilewright.base.errors import BundleCorrupt
 from tilewright.bundle.format import (
     POINTER,
@@ -17,6 +19,7 @@ from tilewright.bundle.format import (
     FileRef,
     Manifest,
     Pointer,
+    Tensor,
     decode,
     digest,
     is_blob_name,
@@ -39,6 +42,11 @@ class Bundle:
         """The weight region, shard by shard."""
         for ref in self.manifest.weights.shards:
             yield self.read(ref)
+
+    def tensors(self) -> list[Tensor]:
+        """The table of stored constants, by id."""
+        ref = self.manifest.weights.tensors
+        return [] if ref is None else msgspec.json.decode(self.read(ref), type=list[Tensor])
 
     @property
     def bytes(self) -> int:

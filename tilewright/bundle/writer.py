@@ -7,7 +7,8 @@ are deleted.  Other files in the folder are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -21,6 +22,7 @@ from tilewright.bundle.format import (
     FileRef,
     Manifest,
     Pointer,
+    Tensor,
     digest,
     encode,
     is_blob_name,
@@ -39,11 +41,14 @@ class Contents:
     weights: gives the weight region from its first to its last byte, in pieces of any size; it is
              called once while writing, so large weights need not be in memory at the same time.
              `manifest.weights` carries only the number of bytes; the writer adds the shards.
+    tensors: the table of what lies in them, by offset; the writer adds shard numbers and digests.
+             Without it the manifest names a table that is one of the blobs.
     """
 
     manifest: Manifest
     blobs: Mapping[str, Buffer]
     weights: Callable[[], Iterable[Buffer]] = field(default=tuple)
+    tensors: tuple[Tensor, ...] = ()
 
 
 def add(blobs: dict[str, Buffer], data: Buffer, extension: str) -> FileRef:
@@ -61,10 +66,16 @@ def write(contents: Contents, folder: Path) -> Manifest:
     (folder / BLOBS).mkdir(parents=True, exist_ok=True)
     for name, data in contents.blobs.items():
         replace(folder / name, data)
-    shards = tuple(_write_shards(contents, folder))
+    digests = _Digests(contents.tensors)
+    shards = tuple(_write_shards(contents, folder, digests))
     weights = msgspec.structs.replace(contents.manifest.weights, shards=shards)
+    blobs = dict(contents.blobs)
+    if weights.tensors is None:
+        table = add(blobs, digests.table(), "json")
+        replace(folder / table.file, blobs[table.file])
+        weights = msgspec.structs.replace(weights, tensors=table)
     manifest = msgspec.structs.replace(contents.manifest, weights=weights)
-    _check_complete(manifest, contents.blobs)
+    _check_complete(manifest, blobs)
 
     data = encode(manifest)
     ref = reference(data, "json")
@@ -75,9 +86,40 @@ def write(contents: Contents, folder: Path) -> Manifest:
     return manifest
 
 
-def _write_shards(contents: Contents, folder: Path) -> Iterator[FileRef]:
+class _Digests:
+    """The digest of each tensor, from the bytes of all as they pass."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._hashes = [hashlib.sha256() for _ in tensors]
+        self._open = 0
+        self._at = 0
+
+    def feed(self, data: Buffer) -> None:
+        view, start = memoryview(data), self._at
+        self._at += len(view)
+        for number in range(self._open, len(self._tensors)):
+            tensor = self._tensors[number]
+            if tensor.offset >= self._at:
+                break
+            end = tensor.offset + tensor.bytes
+            self._hashes[number].update(view[max(0, tensor.offset - start) : end - start])
+            self._open = number + (end <= self._at)
+
+    def table(self) -> bytes:
+        """The finished table of tensors."""
+        return encode(
+            [
+                msgspec.structs.replace(t, shard=t.offset // SHARD_BYTES, digest=h.hexdigest())
+                for t, h in zip(self._tensors, self._hashes, strict=True)
+            ]
+        )
+
+
+def _write_shards(contents: Contents, folder: Path, digests: _Digests) -> Iterator[FileRef]:
     total = 0
     for shard in _cut(contents.weights(), SHARD_BYTES):
+        digests.feed(shard)
         ref = reference(shard, "bin")
         replace(folder / ref.file, shard)
         total += ref.bytes

@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -29,26 +29,30 @@ from tilewright.cli.options import (
     ModelOrBundle,
     Pyodide,
     Shapes,
-    Target,
+    States,
+    Targets,
     check_output,
-    check_target,
+    check_targets,
+    state_pairs,
 )
 from tilewright.cli.output import Answer, pairs, progress, size, table
 from tilewright.cli.publish import publication
+from tilewright.targets import TARGETS
 
 if TYPE_CHECKING:
     from tilewright.compiler import Compiled
     from tilewright.frontend import Model, NodeRow
 
-STAGES = ("graph", "kernels", "loops", "wasm")
+STAGES = ("graph", "kernels", "loops", *(s for t in TARGETS.values() for s in t.stages))
 
 
 def build(
     model: ModelFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
-    target: Target = "wasm",
+    target: Targets = None,
     shape: Shapes = None,
     bucket: Buckets = None,
+    state: States = None,
     asset: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; may be repeated."),
@@ -71,10 +75,13 @@ def build(
     as_json: Json = False,
 ) -> Answer:
     """Compile a model into a bundle."""
-    check_target(target)
+    targets, states = check_targets(target), state_pairs(state)
     beside = publication(static, client, classes, objective, pyodide)
     start = time.perf_counter()
-    compiled = _compile(model, shape, bucket, as_json, assets=_assets(asset or ()))
+    compiled = _compile(
+        model, shape, bucket, as_json,
+        assets=_assets(asset or ()), targets=targets, states=states,
+    )  # fmt: skip
     write(compiled.contents, output)
     bundle = open_bundle(output)
     with progress(as_json) as report:
@@ -169,8 +176,8 @@ def _compile(
     shape: Sequence[str] | None,
     bucket: Sequence[str] | None,
     as_json: bool,
-    assets: tuple[Path, ...] = (),
     known: Mapping[str, Sequence[int]] | None = None,
+    **more: Any,
 ) -> Compiled:
     """Compiles with the options given; `known` are shapes for a model that was given none."""
     from tilewright.compiler import Options, compile_model
@@ -179,7 +186,7 @@ def _compile(
     options = Options(
         shapes=parse_shapes(shape or ()) or known or {},
         buckets=parse_buckets(bucket or ()),
-        assets=assets,
+        **more,
     )
     with progress(as_json) as report:
         return compile_model(source, options, report)
@@ -240,9 +247,11 @@ def _about(bundle: Bundle) -> dict[str, object]:
         "name": manifest.name,
         "bytes": bundle.bytes,
         "weights_bytes": manifest.weights.bytes,
-        "code_bytes": {c.variant: c.bytes for c in manifest.code},
-        "memory_bytes": manifest.memory.bytes,
-        "kernels": manifest.slots,
+        "code_bytes": {
+            b.variant: b.code.bytes for s in manifest.targets.values() for b in s.builds
+        },
+        "memory_bytes": max((s.memory for s in manifest.targets.values()), default=0),
+        "kernels": max((s.slots for s in manifest.targets.values()), default=0),
         "plans": [
             {"dims": p.dims, "steps": len(p.steps), "flops": sum(s.flops for s in p.steps)}
             for p in manifest.plans

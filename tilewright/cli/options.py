@@ -7,16 +7,17 @@ Shapes and buckets are read by the frontend, which knows what they mean.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
 
+from tilewright.base.abi import MEMORY_LIMIT
 from tilewright.base.errors import MemoryLimit, UsageError
 from tilewright.bundle import POINTER
-from tilewright.bundle.image import MEMORY_LIMIT
 from tilewright.kernel.space import WORD, Objective
+from tilewright.targets import DEFAULT, TARGETS, target
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
@@ -41,8 +42,20 @@ Client = Annotated[
 Pyodide = Annotated[
     Path | None, typer.Option(help="With --client: the folder of the npm package pyodide.")
 ]
-Target = Annotated[str, typer.Option(help="What to compile for: wasm.")]
-TARGETS = ("wasm",)
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", help=f"What to compile for: {', '.join(TARGETS)}; repeatable. By default wasm."
+    ),
+]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="INPUT=OUTPUT",
+        help="An input that keeps what the output gave in the run before; repeatable.",
+    ),
+]
 OBJECTIVES = get_args(Objective)
 #: The longest dimension of f32 numbers that a memory has room for.
 LONGEST = MEMORY_LIMIT // WORD
@@ -53,9 +66,21 @@ def database_url(text: str) -> str:
     return text if "://" in text or not text else f"sqlite:///{text}"
 
 
-def check_target(target: str) -> None:
-    if target not in TARGETS:
-        raise UsageError(f"Unknown target: {target}", hint=f"Known are {', '.join(TARGETS)}")
+def check_targets(named: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of known targets, each once; without any those that are built by default."""
+    return tuple(target(name).name for name in dict.fromkeys(named or DEFAULT))
+
+
+def state_pairs(given: Sequence[str] | None) -> dict[str, str]:
+    """`["h=hn"]` → `{"h": "hn"}`."""
+    pairs = [text.partition("=") for text in given or ()]
+    for name, sign, result in pairs:
+        if not (name and sign and result):
+            raise UsageError(
+                f"--state {name}{sign}{result} names no input and output",
+                hint="Write --state INPUT=OUTPUT",
+            )
+    return {name: result for name, _, result in pairs}
 
 
 def check_objective(objective: str) -> Objective:

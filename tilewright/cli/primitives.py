@@ -122,7 +122,7 @@ def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], Place]]:
     for number, (way, schedules) in enumerate(ways.items()):
         options = Options(
             variants=tuple(name for name, target in here.items() if target.fma == way.fma),
-            passes=wasm.ALL - way.without,
+            without=way.without,
         )
         subject = candidates(steps[way.columns], schedules, options)
         paths.append(folder / str(number))

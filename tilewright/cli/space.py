@@ -15,9 +15,9 @@ import msgspec
 import typer
 from rich.console import Group
 
+from tilewright.base.abi import MEMORY_LIMIT
 from tilewright.base.errors import InputError, MemoryLimit, UsageError
 from tilewright.bundle import is_bundle, open_bundle, write
-from tilewright.bundle.image import MEMORY_LIMIT
 from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
 from tilewright.cli.output import Answer, pairs, size, table
 from tilewright.kernel.schedule import Schedule
@@ -113,15 +113,17 @@ def relink(
     chosen, schedules = _winners(winners, kernels_of(opened), device)
     contents = relinked(opened, chosen, schedules)
     manifest = write(contents, output)
-    (code,) = (c for c in manifest.code if c.variant == chosen.variant)
+    section = manifest.section(chosen.target)
+    build = section.build(chosen.variant)
+    assert build is not None
     data = {
         "bundle": str(output),
         "device": chosen.id,
-        "variant": code.variant,
-        "code_bytes": code.bytes,
-        "kernels": manifest.slots,
+        "variant": build.variant,
+        "code_bytes": build.code.bytes,
+        "kernels": section.slots,
     }
-    return Answer(data, pairs(data | {"code_bytes": size(code.bytes)}))
+    return Answer(data, pairs(data | {"code_bytes": size(build.code.bytes)}))
 
 
 # ---- whose space ---------------------------------------------------------------------------------

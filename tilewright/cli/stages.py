@@ -5,16 +5,18 @@ Input: a compilation.  Output: text.  Each stage renders itself; here they are o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.compiler import Compiled
 from tilewright.graph import node
 from tilewright.kernel import loops, spec
-from tilewright.targets.wasm import TARGETS, emit_text
+from tilewright.targets import Code, target
 
 
 def text_of(compiled: Compiled, stage: str) -> str:
-    return "\n\n".join(_RENDER[stage](compiled)) + "\n"
+    common = _RENDER.get(stage)
+    made = _code(compiled, stage) if common is None else common(compiled)
+    return "\n\n".join(made) + "\n"
 
 
 def _graph(compiled: Compiled) -> list[str]:
@@ -22,17 +24,25 @@ def _graph(compiled: Compiled) -> list[str]:
 
 
 def _kernels(compiled: Compiled) -> list[str]:
-    return [f"{spec.render(e.kernel)}\n  schedule {e.first.schedule}" for e in compiled.entries]
+    return [f"{spec.render(c.kernel)}\n  schedule {c.schedule}" for c in _first(compiled)]
 
 
 def _loops(compiled: Compiled) -> list[str]:
-    return [loops.render(e.first.loops) for e in compiled.entries]
+    return [loops.render(c.loops) for c in _first(compiled)]
 
 
-def _wasm(compiled: Compiled) -> list[str]:
-    best = TARGETS[next(iter(compiled.modules))]
-    by_slot = {e.slot: e for e in reversed(compiled.entries)}
-    return [emit_text(by_slot[slot].first.loops, best) for slot in sorted(by_slot)]
+def _code(compiled: Compiled, stage: str) -> list[str]:
+    """One kernel per slot, of the first target that has the stage, in its first variant."""
+    name, made = next((n, m) for n, m in compiled.made.items() if stage in target(n).stages)
+    variant, codes = next(iter(made.codes.items()))
+    slots = reversed(made.section.kernels)
+    by_slot = dict(zip(slots, reversed(codes), strict=True))
+    return [target(name).text(by_slot[slot], variant, stage) for slot in sorted(by_slot)]
+
+
+def _first(compiled: Compiled) -> Sequence[Code]:
+    """Every kernel in the first variant of the first target."""
+    return next(iter(next(iter(compiled.made.values())).codes.values()))
 
 
 def _title(dims: Mapping[str, int]) -> str:
@@ -44,5 +54,4 @@ _RENDER: Mapping[str, Callable[[Compiled], list[str]]] = {
     "graph": _graph,
     "kernels": _kernels,
     "loops": _loops,
-    "wasm": _wasm,
 }

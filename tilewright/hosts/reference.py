@@ -6,7 +6,7 @@ computes is what the kernels mean, schedules and targets aside.  For checking, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,67 +14,95 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import KernelTrap
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
-from tilewright.bundle import Bundle, Plan, open_bundle
-from tilewright.bundle.image import HEADER_WORDS, STEP_WORDS
-from tilewright.hosts.tensors import Array, Run, collect, fit, pick_plan
+from tilewright.bundle import Bundle, kernels, open_bundle
+from tilewright.hosts.tensors import (
+    Array,
+    Run,
+    collect,
+    fit,
+    pick_plan,
+    state_array,
+    state_number,
+)
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load, dtype_of
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.plan import Step, Value, plan_from_data
 
 
 class ReferenceHost:
-    """One loaded bundle."""
+    """One loaded bundle.  It reads no target's section: only plans, kernels and weights."""
 
     def __init__(self, path: Path) -> None:
         self.bundle: Bundle = open_bundle(path)
         manifest = self.bundle.manifest
-        self._memory = np.zeros(manifest.memory.bytes, np.uint8)
-        at = manifest.memory.weights
-        for shard in self.bundle.weights():
-            self._memory[at : at + len(shard)] = np.frombuffer(shard, np.uint8)
-            at += len(shard)
-        # any variant: they differ in schedules, and what a kernel means has none
-        for plan, ref in zip(manifest.plans, manifest.code[0].images, strict=True):
-            image = np.frombuffer(self.bundle.read(ref), np.uint8)
-            self._memory[plan.address :][: image.size] = image
-        listed = msgspec.json.decode(self.bundle.read(manifest.kernels))
-        self._kernels = [kernel_from_data(k["spec"]) for k in listed]
+        stored = b"".join(self.bundle.weights())
+        self._tensors = [
+            np.frombuffer(stored, np.uint8, t.bytes, t.offset).view(DTYPES[t.dtype].numpy)
+            for t in self.bundle.tensors()
+        ]
+        self._states = [np.zeros(prod(s.shape), DTYPES[s.dtype].numpy) for s in manifest.states]
+        self._plans = [
+            plan_from_data(msgspec.json.decode(self.bundle.read(plan.file)))
+            for plan in manifest.plans
+        ]
+        listed = kernels.unpack(self.bundle.read(manifest.kernels))
+        self._kernels = [kernel_from_data(entry.spec) for entry in listed]
 
     def run(self, inputs: Mapping[str, Any]) -> Run:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
-        plan = pick_plan(manifest, inputs)
-        for info, data in fit(manifest, plan, inputs):
-            self._memory[info.address : info.address + info.bytes] = data.reshape(-1).view(np.uint8)
-        self._steps(plan)
-        return collect(manifest, plan, inputs, self._read)
+        number = pick_plan(manifest, inputs)
+        plan, shapes = self._plans[number], manifest.plans[number]
+        values = [self._value(value) for value in plan.values]
+        for place, data in zip(plan.inputs, fit(manifest, shapes, inputs), strict=True):
+            values[place] = data.reshape(-1)
+        for step in plan.steps:
+            self._step(step, values)
+        return collect(manifest, shapes, inputs, lambda n, _: values[plan.outputs[n]].tobytes())
 
-    def _read(self, address: int, size: int) -> bytes:
-        return self._memory[address : address + size].tobytes()
+    def reset(self) -> None:
+        """All states become zeros."""
+        for state in self._states:
+            state[:] = 0
 
-    def _steps(self, plan: Plan) -> None:
-        words = self._memory[plan.address :].view(np.uint32)
-        for number, step in enumerate(plan.steps):
-            kernel = self._kernels[step.spec]
-            args = int(words[HEADER_WORDS + number * STEP_WORDS + 1]) // 4
-            addresses = self._memory.view(np.uint32)[args : args + len(kernel.buffers)]
-            views = [
-                self._memory[int(a) : int(a) + b.size * b.dtype.size].view(b.dtype.numpy)
-                for a, b in zip(addresses, kernel.buffers, strict=True)
-            ]
-            try:
-                run_kernel(kernel, views)
-            except KernelTrap as trap:
-                raise KernelTrap(
-                    trap.message,
-                    hint="Check the values of index inputs (token ids)",
-                    kernel=step.kernel,
-                    node=step.node,
-                    **trap.facts,
-                ) from trap
+    def state(self, name: str) -> Array:
+        """A copy of what a state holds."""
+        number = state_number(self.bundle.manifest, name)
+        return self._states[number].reshape(self.bundle.manifest.states[number].shape).copy()
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Gives a state new contents."""
+        number = state_number(self.bundle.manifest, name)
+        self._states[number][:] = state_array(self.bundle.manifest, number, value).reshape(-1)
+
+    def _value(self, value: Value) -> Array:
+        if value.kind == "weight":
+            return self._tensors[value.tensor]
+        if value.kind == "state":
+            return self._states[value.tensor]
+        return np.zeros(value.size, value.dtype.numpy)
+
+    def _step(self, step: Step, values: Sequence[Array]) -> None:
+        kernel = self._kernels[step.kernel]
+        views = [
+            values[access.value][access.offset : access.offset + buffer.size]
+            for access, buffer in zip(step.accesses, kernel.buffers, strict=True)
+        ]
+        try:
+            run_kernel(kernel, views)
+        except KernelTrap as trap:
+            raise KernelTrap(
+                trap.message,
+                hint="Check the values of index inputs (token ids)",
+                kernel=kernel.name,
+                node=step.node,
+                **trap.facts,
+            ) from trap
 
 
 def run_kernel(kernel: Kernel, buffers: list[Array]) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import InputError
-from tilewright.bundle import Manifest, Placed, Plan, TensorInfo
+from tilewright.bundle import Manifest, Plan, TensorInfo
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -27,12 +28,15 @@ class Run:
     bucket: dict[str, int]
 
 
-def pick_plan(manifest: Manifest, inputs: Mapping[str, Any]) -> Plan:
-    """The first plan (they are sorted) whose buckets hold the inputs.  Raises `InputError`."""
+def pick_plan(manifest: Manifest, inputs: Mapping[str, Any]) -> int:
+    """The number of the first plan (they are sorted) whose buckets hold the inputs.
+
+    Raises `InputError`.
+    """
     sizes = named_sizes(manifest, inputs)
-    for plan in manifest.plans:
+    for number, plan in enumerate(manifest.plans):
         if all(plan.dims[name] >= size for name, size in sizes.items()):
-            return plan
+            return number
     raise InputError(
         "the input is larger than the largest bucket",
         hint="Shorten the input or build with a larger bucket (--buckets)",
@@ -78,11 +82,9 @@ def _check_shape(info: TensorInfo, shape: tuple[int, ...], sizes: dict[str, int]
         )
 
 
-def fit(
-    manifest: Manifest, plan: Plan, inputs: Mapping[str, Any]
-) -> Iterator[tuple[Placed, Array]]:
+def fit(manifest: Manifest, plan: Plan, inputs: Mapping[str, Any]) -> Iterator[Array]:
     """Each input as a contiguous array of the plan's shape, padded with zeros at the end."""
-    for info, placed in zip(manifest.inputs, plan.inputs, strict=True):
+    for info, shape in zip(manifest.inputs, plan.inputs, strict=True):
         given = np.asarray(inputs[info.name])
         dtype = DTYPES[info.dtype]
         if given.dtype.name != dtype.numpy:
@@ -92,9 +94,9 @@ def fit(
                 expected=dtype.numpy,
                 dtype=given.dtype.name,
             )
-        whole = np.zeros(placed.shape, dtype.numpy)
+        whole = np.zeros(shape, dtype.numpy)
         whole[tuple(slice(n) for n in given.shape)] = given
-        yield placed, whole
+        yield whole
 
 
 def collect(
@@ -103,12 +105,42 @@ def collect(
     inputs: Mapping[str, Any],
     read: Callable[[int, int], bytes],
 ) -> Run:
-    """Outputs read from memory and cropped to the given sizes of the named dimensions."""
+    """Outputs cropped to the given sizes of the named dimensions.
+
+    read: the bytes of an output, by its number and how many there are
+    """
     sizes = named_sizes(manifest, inputs)
     outputs = {}
-    for info, placed in zip(manifest.outputs, plan.outputs, strict=True):
-        raw = np.frombuffer(read(placed.address, placed.bytes), DTYPES[info.dtype].numpy)
-        whole = raw.reshape(placed.shape)
+    for number, (info, shape) in enumerate(zip(manifest.outputs, plan.outputs, strict=True)):
+        dtype = DTYPES[info.dtype]
+        raw = np.frombuffer(read(number, prod(shape) * dtype.size), dtype.numpy)
         crop = tuple(slice(sizes.get(n) if isinstance(n, str) else None) for n in info.shape)
-        outputs[info.name] = whole[crop].copy()
+        outputs[info.name] = raw.reshape(shape)[crop].copy()
     return Run(outputs, dict(plan.dims))
+
+
+def state_number(manifest: Manifest, name: str) -> int:
+    """Which state has this name; `InputError` if none has."""
+    names = [state.name for state in manifest.states]
+    if name not in names:
+        raise InputError(
+            f"the model has no state {name!r}",
+            hint=f"Its states are {', '.join(names) or 'none'}",
+            expected=names,
+        )
+    return names.index(name)
+
+
+def state_array(manifest: Manifest, number: int, value: Any) -> Array:
+    """New contents of a state as an array of exactly its shape and dtype."""
+    state, given = manifest.states[number], np.asarray(value)
+    dtype = DTYPES[state.dtype].numpy
+    if given.shape != state.shape or given.dtype.name != dtype:
+        raise InputError(
+            f"state {state.name!r} has another shape or element type",
+            hint=f"Give {dtype} of shape {list(state.shape)}",
+            expected=list(state.shape),
+            shape=list(given.shape),
+            dtype=given.dtype.name,
+        )
+    return np.ascontiguousarray(given)

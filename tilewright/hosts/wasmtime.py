@@ -13,20 +13,41 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import wasmtime
 
+from tilewright.base.abi import (
+    ABORT,
+    DONE,
+    EPOCH,
+    MOST_WORKERS,
+    STOP,
+    TRAPPED,
+    WORKER_BYTES,
+    WORKER_LINES,
+)
+from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import HostError, KernelTrap, MemoryLimit, UsageError
-from tilewright.bundle import Bundle, Code, Plan, open_bundle
-from tilewright.hosts.tensors import Run, collect, fit, pick_plan
+from tilewright.bundle import Build, Bundle, open_bundle
+from tilewright.bundle.linear import facts_of, places_of
+from tilewright.hosts.tensors import (
+    Array,
+    Run,
+    collect,
+    fit,
+    pick_plan,
+    state_array,
+    state_number,
+)
 
 PAGE = 65536
 
-#: Words of the control block (docs/bundle.md).
-ABORT, TRAPPED, STOP, EPOCH, DONE = 4, 8, 12, 128, 264
-WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
+#: The name of the target whose section it reads.
+TARGET = "wasm"
 
 #: 1 * 255 + 1 * 255 where the relaxed dot product reads its second operand as unsigned.
 _DOT = """(module (func (export "f") (result i32) (i16x8.extract_lane_s 0
@@ -117,81 +138,107 @@ class WasmtimeHost:
         config.wasm_threads = True
         config.shared_memory = True
         self._engine = wasmtime.Engine(config)
-        size = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes
+        section = manifest.section(TARGET)
+        facts = facts_of(section)
+        self.places = places_of(section)
+        self._states = facts.states
+        size = facts.memory.bytes + (threads - 1) * facts.memory.scratch_bytes
         try:
             self.memory = SharedBytes(self._engine, -(-size // PAGE))
         except wasmtime.WasmtimeError as error:
             raise MemoryLimit("the model's memory could not be allocated", bytes=size) from error
-        self.code = self._pick(manifest.code, features, variant)
-        at = manifest.memory.weights
+        self.build = self._pick(section.builds, features, variant)
+        at = facts.memory.weights
         for shard in self.bundle.weights():
             self.memory.write(shard, at)
             at += len(shard)
-        for plan, image in zip(manifest.plans, self.code.images, strict=True):
-            self.memory.write(self.bundle.read(image), plan.address)
-        refs = (self.code, manifest.driver)
+        for place, image in zip(self.places, self.build.plans, strict=True):
+            self.memory.write(self.bundle.read(image), place.address)
+        refs = (self.build.code, section.programs["driver"])
         modules = [wasmtime.Module(self._engine, self.bundle.read(ref)) for ref in refs]
-        self._caller = Worker(self._engine, self.memory, manifest.memory.scratch, modules)
+        self._caller = Worker(self._engine, self.memory, facts.memory.scratch, modules)
         for number in range(1, threads):
-            scratch = manifest.memory.scratch + number * manifest.memory.scratch_bytes
+            scratch = facts.memory.scratch + number * facts.memory.scratch_bytes
             worker = Worker(self._engine, self.memory, scratch, modules)
             threading.Thread(target=worker.serve, args=(number,), daemon=True).start()
         if threads > 1:
             weakref.finalize(self, _stop, self.memory)
 
     @staticmethod
-    def _pick(code: tuple[Code, ...], features: frozenset[str], variant: str | None) -> Code:
+    def _pick(builds: tuple[Build, ...], features: frozenset[str], variant: str | None) -> Build:
         """The first that can run, best one made for as many registers as there are."""
-        able = [c for c in code if features.issuperset(c.features)]
+        able = [b for b in builds if features.issuperset(b.features)]
         if variant is not None:
-            able = [c for c in able if c.variant == variant]
+            able = [b for b in able if b.variant == variant]
         if not able:
             raise HostError(
                 "no code variant of the bundle fits this host",
                 hint="Build the bundle for plain SIMD too, or name another variant",
-                needed={c.variant: list(c.features) for c in code},
+                needed={b.variant: list(b.features) for b in builds},
                 variant=variant,
             )
-        return next((c for c in able if c.registers == REGISTERS), able[0])
+        return next((b for b in able if b.facts["registers"] == REGISTERS), able[0])
 
     def run(self, inputs: Mapping[str, Any]) -> Run:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
-        plan = pick_plan(manifest, inputs)
-        for placed, data in fit(manifest, plan, inputs):
-            self.memory.write(data.tobytes(), placed.address)
-        self._call(plan)
-        return collect(manifest, plan, inputs, self.memory.read)
+        number = pick_plan(manifest, inputs)
+        plan, place = manifest.plans[number], self.places[number]
+        for address, data in zip(place.inputs, fit(manifest, plan, inputs), strict=True):
+            self.memory.write(data.tobytes(), address)
+        self._call(number)
+        read = self.memory.read
+        return collect(manifest, plan, inputs, lambda n, size: read(place.outputs[n], size))
+
+    def reset(self) -> None:
+        """All states become zeros."""
+        for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
+            self.memory.write(bytes(prod(state.shape) * DTYPES[state.dtype].size), address)
+
+    def state(self, name: str) -> Array:
+        """A copy of what a state holds."""
+        number = state_number(self.bundle.manifest, name)
+        state = self.bundle.manifest.states[number]
+        dtype = DTYPES[state.dtype]
+        data = self.memory.read(self._states[number], prod(state.shape) * dtype.size)
+        return np.frombuffer(data, dtype.numpy).reshape(state.shape).copy()
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Gives a state new contents."""
+        number = state_number(self.bundle.manifest, name)
+        data = state_array(self.bundle.manifest, number, value)
+        self.memory.write(data.tobytes(), self._states[number])
 
     def time(self, runs: int, plan: int = -1) -> list[float]:
         """Milliseconds of `runs` inferences one after another, on whatever the inputs hold."""
-        chosen, times = self.bundle.manifest.plans[plan], []
+        times = []
         for _ in range(runs):
             start = time.perf_counter()
-            self._call(chosen)
+            self._call(plan)
             times.append((time.perf_counter() - start) * 1e3)
         return times
 
-    def _call(self, plan: Plan) -> None:
+    def _call(self, number: int) -> None:
+        steps, address = self.bundle.manifest.plans[number].steps, self.places[number].address
         reason = "in another worker"
         try:
-            code = self._caller.call("run", plan.address, 0, len(plan.steps), self.threads)
-            number = self.memory.word(TRAPPED) - 1
+            code = self._caller.call("run", address, 0, len(steps), self.threads)
+            at = self.memory.word(TRAPPED) - 1
         except wasmtime.Trap as trap:
             reason = str(trap).strip().splitlines()[-1].strip()
-            number = self.memory.word(WORKER_LINES) - 1
+            at = self.memory.word(WORKER_LINES) - 1
             code = self._caller.call("abort", self.threads)
         if code == 0:
             return
-        if number < 0:
+        if at < 0:
             raise HostError("a worker does not move any more", hint="Load the bundle again")
-        step = plan.steps[number]
+        step = steps[at]
         raise KernelTrap(
             "a kernel stopped: an index is out of range or a memory access is invalid",
             hint="Check the values of index inputs (token ids)",
             kernel=step.kernel,
             node=step.node,
-            step=number,
+            step=at,
             reason=reason,
         )
 

@@ -43,6 +43,11 @@ class DeviceClass:
     fallback: str
     least_l1: int = 0
 
+    @property
+    def target(self) -> str:
+        """The name of the target whose kernels it runs."""
+        return self.kind
+
     def admits(self, facts: Mapping[str, Any]) -> bool:
         """Whether a device of these facts belongs here."""
         return (

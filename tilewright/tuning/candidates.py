@@ -204,7 +204,7 @@ def _amount(value: float) -> float:
 
 def build(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
     """One candidate as a module of its own; a typed error as `making` says if it cannot be made."""
-    with making(kernel, schedule, target):
+    with making(kernel, schedule, target.name):
         fn = settled(loops_of(kernel, schedule))
         compiled = compile_tile(fn, target)
         module = link([compiled], target, 1)
@@ -224,7 +224,7 @@ def loops_of(kernel: Kernel, schedule: Schedule) -> TileFn:
 
 
 @contextmanager
-def making(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Iterator[None]:
+def making(kernel: Kernel, schedule: Schedule, variant: str) -> Iterator[None]:
     """Says which kernel and schedule something is wrong with.
 
     `UsageError` for a schedule that means nothing, `CompilerBug` where an invariant fails.
@@ -244,7 +244,7 @@ def making(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Iterator[N
             f"a schedule cannot be made: {error}",
             kernel=kernel.name,
             schedule=str(schedule),
-            target=target.name,
+            variant=variant,
         ) from error
 
 

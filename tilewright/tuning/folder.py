@@ -102,8 +102,15 @@ def write_candidates(
 
     found = opened(bundle)
     jobs = [
-        (spec, kernel, entry.builds, found.plans.get(spec, ()), tuple(classes), objective)
-        for spec, (kernel, entry) in enumerate(zip(found.kernels, found.entries, strict=True))
+        (
+            spec,
+            kernel,
+            {name: slots[spec].builds for name, slots in found.slots.items()},
+            found.plans.get(spec, ()),
+            tuple(classes),
+            objective,
+        )
+        for spec, kernel in enumerate(found.kernels)
     ]
     listed: dict[str, list[Data]] = {device.id: [] for device in classes}
     left_out: list[LeftOut] = []
@@ -180,7 +187,7 @@ async def _candidates_of(job: Job, call: Call) -> _Made:
                 about.append(described(space, number, built, kernel, plans))
             else:
                 about.append(None)
-        default = default_of(builds, device.variant, space)
+        default = default_of(builds.get(device.target, {}), device.variant, space)
         offered = ordered(spec, space, default)
         offered["order"] = [n for n in offered["order"] if about[n] is not None]
         listed[device.id] = {**offered, "candidates": about}

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle
-from tilewright.bundle.kernels import Entry, unpack
+from tilewright.bundle.kernels import Slot, unpack, unpack_slots
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
@@ -30,13 +30,14 @@ Winners: TypeAlias = Mapping[int, Schedule]
 class Opened:
     """A bundle as the queue sees it: all that it needs of each kernel is in memory.
 
+    slots: by target, what it made of each kernel
     plans: by number of the kernel, those that run it
     """
 
     bundle: Bundle
     kernels: tuple[Kernel, ...]
     keys: tuple[str, ...]
-    entries: Sequence[Entry]
+    slots: Mapping[str, Sequence[Slot]]
     plans: Mapping[int, tuple[int, ...]]
 
     @property
@@ -45,11 +46,13 @@ class Opened:
 
     @property
     def variants(self) -> frozenset[str]:
-        return frozenset(code.variant for code in self.bundle.manifest.code)
+        sections = self.bundle.manifest.targets.values()
+        return frozenset(build.variant for section in sections for build in section.builds)
 
     def default(self, spec: int, variant: str, space: Space) -> int | None:
         """The number of the candidate that the bundle itself has; None if the space lacks it."""
-        return offers.default_of(self.entries[spec].builds, variant, space)
+        slots = self.slots.get(space.device.target)
+        return None if slots is None else offers.default_of(slots[spec].builds, variant, space)
 
 
 def opened(bundle: Bundle) -> Opened:
@@ -57,7 +60,11 @@ def opened(bundle: Bundle) -> Opened:
     entries = unpack(bundle.read(bundle.manifest.kernels))
     kernels = tuple(kernel_from_data(entry.spec) for entry in entries)
     plans = offers.plans_of([[step.spec for step in p.steps] for p in bundle.manifest.plans])
-    return Opened(bundle, kernels, tuple(map(key_of, kernels)), entries, plans)
+    slots = {
+        name: unpack_slots(bundle.read(section.kernels))
+        for name, section in bundle.manifest.targets.items()
+    }
+    return Opened(bundle, kernels, tuple(map(key_of, kernels)), slots, plans)
 
 
 def device_class(name: str) -> DeviceClass:

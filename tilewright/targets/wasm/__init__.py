@@ -4,7 +4,7 @@ Input: `TileFn`s and a `WasmTarget`.  Output: kernels, linked modules and the pl
 one instruction table and without any other compiler.
 """
 
-from tilewright.targets.wasm.driver import MOST_WORKERS, driver
+from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.passes import ALL, PASSES
@@ -14,7 +14,6 @@ from tilewright.targets.wasm.target import SPECIAL, TARGETS, WasmTarget
 __all__ = [
     "ALL",
     "FLOPS_PER_TILE",
-    "MOST_WORKERS",
     "PASSES",
     "SPECIAL",
     "TARGETS",

@@ -18,6 +18,47 @@ the number of tickets finished.  Every worker, as often as it wants work:
 
 from __future__ import annotations
 
+from tilewright.base.abi import (
+    ABORT,
+    ARGS,
+    BACK,
+    BEFORE,
+    COMING,
+    DONE,
+    EPOCH,
+    FIRST,
+    FLAGS,
+    GRAIN,
+    HEADER,
+    IDLE,
+    JOINED,
+    LAST,
+    OUTSIDE,
+    PATIENCE,
+    PLAN,
+    POSITION,
+    PREEMPT,
+    PROGRESS,
+    QUIET,
+    RECORD,
+    SEEN,
+    SKIP,
+    SLEEPERS,
+    SLOT,
+    SPIN,
+    STALLED,
+    STEP,
+    STOP,
+    TICKETS,
+    TILES,
+    TRAP,
+    TRAPPED,
+    WAITS,
+    WIDEST,
+    WORKER_BYTES,
+    WORKER_LINES,
+    WORKERS,
+)
 from tilewright.kernel.schedule import Machine
 from tilewright.targets.wasm.emit import SLOT_TYPE, assemble, flatten
 from tilewright.targets.wasm.ir import (
@@ -44,27 +85,6 @@ from tilewright.targets.wasm.ir import (
 from tilewright.targets.wasm.isa import ISA
 from tilewright.targets.wasm.module import Import, Module, encode_module
 from tilewright.targets.wasm.target import WasmTarget
-
-#: Words of the control block (byte addresses).  What is written often has a pair of cache lines of
-#: its own, because processors fetch lines in pairs.
-PREEMPT, ABORT, TRAPPED, STOP, SPIN, PATIENCE = 0, 4, 8, 12, 16, 20
-EPOCH, PLAN, FIRST, LAST, WORKERS, IDLE, COMING = 128, 132, 136, 140, 144, 148, 152
-POSITION, DONE = 256, 264
-SLEEPERS, SEEN, QUIET = 384, 388, 392
-
-#: One line per worker: the step it is in plus one (0: outside of any run), tickets it finished.
-WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
-STEP, PROGRESS = 0, 4
-OUTSIDE, JOINED = 0, -1
-
-#: Values of ABORT, which are also what `run` returns.
-TRAP, STALLED = 1, 2
-
-#: Bytes of the plan's header and of one step record, and the fields.
-HEADER, RECORD = 16, 32
-WIDEST = 4
-SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE, SKIP, FLAGS = range(0, 32, 4)
-WAITS, BACK = 1, 2  # bits of FLAGS
 
 #: Looks at the state before a waiting worker sleeps: some 50 microseconds.
 DEFAULT_SPIN = 8192

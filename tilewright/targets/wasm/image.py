@@ -1,4 +1,4 @@
-"""Plan images and the memory map: the bytes that a host copies, made from plain numbers.
+"""Plan images: the bytes that a host copies into memory for each plan, made from plain numbers.
 
 Input: steps as `Call`s.  Output: image bytes, laid out as docs/bundle.md says; and back.  It
 decides no offset inside the arena, and not which steps share their work.
@@ -11,15 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-CONTROL_BYTES = 4096
+from tilewright.base.abi import BACK, HEADER, RECORD, WAITS
 
-#: The largest wasm32 memory.
-MEMORY_LIMIT = 1 << 32
-
-HEADER_WORDS, STEP_WORDS = 4, 8
-
-#: Bits of a record's last word.
-WAITS, BACK = 1, 2
+HEADER_WORDS, STEP_WORDS = HEADER // 4, RECORD // 4
 
 
 @dataclass(frozen=True)

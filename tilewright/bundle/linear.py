@@ -1,0 +1,60 @@
+"""The facts of a section whose target runs all in one linear memory, as records.
+
+Input: the plain facts of a `Section`.  Output: records, checked.  docs/bundle.md has the map.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from tilewright.base.errors import BundleCorrupt
+from tilewright.bundle.format import REBUILD, Section
+
+Record = TypeVar("Record")
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Total size of the memory and the address of each region, in bytes."""
+
+    bytes: int
+    control: int
+    weights: int
+    arena: int
+    arena_bytes: int
+    scratch: int
+    scratch_bytes: int
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """states: the address of each state"""
+
+    memory: Memory
+    states: tuple[int, ...] = ()
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a plan's image goes, and where its inputs and outputs are, in the model's order."""
+
+    address: int
+    arena_bytes: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def facts_of(section: Section) -> Facts:
+    return _convert(section.facts, Facts)
+
+
+def places_of(section: Section) -> tuple[Place, ...]:
+    return _convert(section.plans, tuple[Place, ...])
+
+
+def _convert(data: object, kind: type[Record]) -> Record:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise BundleCorrupt(
+            f"A section of the manifest does not follow the bundle format: {error}", hint=REBUILD
+        ) from error

@@ -1,0 +1,164 @@
+"""The records of a plan: values with classes and lives, steps with what they read and write.
+
+Input: numbers and names from fusion.  Output: frozen records that every target encodes for its own
+hosts.  Nothing here knows an address, a thread or a kind of memory.
+
+    value 0 input x   value 1 weight W   value 2 temporary t   value 3 output y   value 4 state h
+    step 0: t = kernel 0 (x, W)          step 1: y = kernel 1 (t, h)   after 0
+    step 2: h = kernel 2 (y)             after 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from tilewright.base.alignment import align
+from tilewright.base.dtypes import DType
+from tilewright.kernel.spec import Kernel
+
+#: What a value is: given before a run, read after it, used within it, part of the model, or kept
+#: from run to run (a KV cache, the memory of a recurrent model).
+Class = Literal["input", "output", "temporary", "weight", "state"]
+CLASSES: tuple[Class, ...] = ("input", "output", "temporary", "weight", "state")
+
+
+@dataclass(frozen=True)
+class Value:
+    """One tensor of a plan.
+
+    name:   of inputs, outputs and states; "" for others
+    tensor: of weights: number in the program's table of tensors; of states: number of the state;
+            -1 for others
+    first, last: the steps between which it must keep its contents, both included; -1 stands for
+            before the first step, the number of steps for after the last
+    """
+
+    kind: Class
+    dtype: DType
+    shape: tuple[int, ...]
+    name: str = ""
+    tensor: int = -1
+    first: int = -1
+    last: int = -1
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Number of bytes; may exceed 32 bits."""
+        return self.size * self.dtype.size
+
+
+@dataclass(frozen=True)
+class Access:
+    """A kernel's buffer: it begins at element `offset` of a value."""
+
+    value: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a kernel.
+
+    kernel: number in the program's list
+    write:  where its only output goes
+    reads:  in the order of the kernel's input buffers
+    after:  steps that must have ended before this one begins; what these wait for is not repeated
+    node:   the model's node that it comes from, for people
+    """
+
+    kernel: int
+    write: Access
+    reads: tuple[Access, ...]
+    after: tuple[int, ...] = ()
+    node: str = ""
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """In the order of the kernel's buffers: the output first."""
+        return (self.write, *self.reads)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps for one combination of buckets.
+
+    dims:   the bucket of each named dimension
+    inputs, outputs: numbers of values, in the order of the model's; two outputs may be one value
+    """
+
+    dims: Mapping[str, int]
+    values: tuple[Value, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A stored constant of the program, as kernels read it.
+
+    offset: of its first byte among those of all tensors; may exceed 32 bits
+    layout: how its elements lie: "rows", or a name of kernel/layout.py
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    offset: int = 0
+    layout: str = "rows"
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.dtype.size
+
+
+@dataclass(frozen=True)
+class State:
+    """A value that outlives a run; it is zero until it is written, and after a reset."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that targets need of a model: kernels, plans smallest first, the tables of both kinds of
+    values that plans share."""
+
+    kernels: tuple[Kernel, ...]
+    plans: tuple[Plan, ...]
+    tensors: tuple[Tensor, ...] = ()
+    states: tuple[State, ...] = ()
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of all tensors, each begun at a multiple of a cache line."""
+        return max((align(t.offset + t.bytes) for t in self.tensors), default=0)
+
+
+def check(program: Program) -> None:
+    """Asserts the invariants: numbers exist, buffers fit, a step comes after what it waits for."""
+    for plan in program.plans:
+        for number, step in enumerate(plan.steps):
+            kernel = program.kernels[step.kernel]
+            assert all(0 <= other < number for other in step.after), f"{step.node}: waits for later"
+            for access, buffer in zip(step.accesses, kernel.buffers, strict=True):
+                value = plan.values[access.value]
+                assert value.dtype == buffer.dtype, f"{kernel.name}: {value} as {buffer}"
+                end = access.offset + buffer.size
+                assert 0 <= access.offset <= end <= value.size, f"{kernel.name}: {access}"
+            written = plan.values[step.write.value].kind
+            assert written not in ("input", "weight"), f"{kernel.name} writes an {written}"
+        for value in plan.values:
+            if value.kind == "weight":
+                assert value.bytes == program.tensors[value.tensor].bytes
+            if value.kind == "state":
+                assert value.shape == program.states[value.tensor].shape

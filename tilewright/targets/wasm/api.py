@@ -1,0 +1,234 @@
+"""WebAssembly as a target: what targets/protocol.py asks for, from the parts of this folder.
+
+Input: kernels, schedules, programs.  Output: code, and a section of a bundle: module and plan
+images per variant, the driver, and the memory map as facts (docs/bundle.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from tilewright.base.errors import BundleVersion
+from tilewright.base.sections import Build, File, Section
+from tilewright.kernel.loops import settled
+from tilewright.kernel.lower import lower
+from tilewright.kernel.schedule import Schedule, default_schedule
+from tilewright.kernel.sharing import USUAL, Costs
+from tilewright.kernel.space_schedules import SCRATCH
+from tilewright.kernel.spec import Kernel
+from tilewright.plan import Program
+from tilewright.targets.protocol import Code, Facts
+from tilewright.targets.wasm.driver import driver
+from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
+from tilewright.targets.wasm.link import link
+from tilewright.targets.wasm.memory import Map, memory_map, plan_image, with_scratch
+from tilewright.targets.wasm.passes import ALL
+from tilewright.targets.wasm.probes import peak_section, steps_section
+from tilewright.targets.wasm.target import TARGETS, WasmTarget
+
+
+@dataclass(frozen=True)
+class Wasm:
+    """The target's only value is in targets/__init__.py."""
+
+    name: str = "wasm"
+    stages: tuple[str, ...] = ("wasm",)
+
+    @cached_property
+    def facts(self) -> Facts:
+        return Facts(
+            address_bits=32,
+            dtypes=frozenset({"f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"}),
+            features=frozenset().union(*(v.features for v in TARGETS.values())),
+        )
+
+    @property
+    def variants(self) -> Mapping[str, WasmTarget]:
+        return TARGETS
+
+    def default(self, kernel: Kernel, variant: str) -> Schedule:
+        return default_schedule(kernel, TARGETS[variant].machine)
+
+    def schedule(self, data: Mapping[str, Any]) -> Schedule:
+        return Schedule.from_json(dict(data))
+
+    def codes(
+        self,
+        kernel: Kernel,
+        schedules: Mapping[str, Schedule],
+        *,
+        alone: bool = False,
+        without: frozenset[str] = frozenset(),
+    ) -> dict[str, Code]:
+        """Variants with equal schedules share loops."""
+        # under one name, so that equal kernels give equal code
+        loops = {s: replace(lower(kernel, s), name="kernel") for s in schedules.values()}
+        if alone:
+            loops = {s: settled(fn) for s, fn in loops.items()}
+        made = {}
+        for variant, schedule in schedules.items():
+            compiled = compile_tile(loops[schedule], TARGETS[variant], ALL - without)
+            made[variant] = Code(
+                kernel, schedule, loops[schedule], compiled.scratch, compiled.needs, compiled
+            )
+        return made
+
+    def module(self, code: Code, variant: str) -> bytes:
+        return link([_body(code)], TARGETS[variant], 1)
+
+    def encode(
+        self,
+        program: Program,
+        codes: Mapping[str, Sequence[Code]],
+        settings: Mapping[str, Any],
+    ) -> Section:
+        """Settings: "costs" (kernel/sharing.py) and "scratch": least bytes of a worker's area."""
+        memory = memory_map(program, codes, settings.get("scratch", SCRATCH))
+        slots = _slots(codes)
+        costs = settings.get("costs", USUAL)
+        builds = tuple(
+            _build(variant, program, memory, listed, slots, costs)
+            for variant, listed in codes.items()
+        )
+        count = 1 + max(slots, default=0)
+        return Section(
+            builds=builds,
+            slots=count,
+            memory=memory.bytes,
+            programs={"driver": File(driver(count), "wasm"), "map": _map_file(memory)},
+            plans=tuple(
+                {
+                    "address": image,
+                    "arena_bytes": arena,
+                    "inputs": [values[i] for i in plan.inputs],
+                    "outputs": [values[i] for i in plan.outputs],
+                }
+                for plan, image, arena, values in zip(
+                    program.plans, memory.images, memory.arenas, memory.values, strict=True
+                )
+            ),
+            kernels=slots,
+            facts=_facts(memory),
+        )
+
+    def exchange(
+        self,
+        program: Program,
+        old: Section,
+        variant: str,
+        codes: Sequence[Code],
+        changed: frozenset[int],
+        settings: Mapping[str, Any],
+    ) -> Section:
+        memory = _map_of(old)
+        slots = _moved(old.kernels, codes, changed)
+        most = max((code.scratch for code in codes), default=0)
+        memory = with_scratch(memory, max(memory.scratch_bytes, most))
+        build = _build(variant, program, memory, codes, slots, settings.get("costs", USUAL))
+        ends = [*memory.images[1:], (*memory.states, memory.arena)[0]]
+        for at, end, file in zip(memory.images, ends, build.plans, strict=True):
+            if at + len(file.data) > end:
+                raise BundleVersion(
+                    "The bundle has no room for the plan as this version writes it",
+                    hint="Build the bundle again",
+                    bytes=len(file.data),
+                    room=end - at,
+                )
+        return replace(
+            old,
+            slots=max(old.slots, 1 + max(slots, default=0)),
+            memory=memory.bytes,
+            builds=tuple(build if b.variant == variant else b for b in old.builds),
+            programs={**old.programs, "map": _map_file(memory)},
+            facts=_facts(memory),
+        )
+
+    def probe(self, kind: str, **sizes: int) -> tuple[Section, int]:
+        return PROBES[kind](**sizes)
+
+    def text(self, code: Code, variant: str, stage: str) -> str:
+        return emit_text(code.loops, TARGETS[variant])
+
+
+#: What a host is measured by.
+PROBES: Mapping[str, Callable[..., tuple[Section, int]]] = {
+    "peak": peak_section,
+    "steps": steps_section,
+}
+
+
+def _slots(codes: Mapping[str, Sequence[Code]]) -> tuple[int, ...]:
+    """A slot per kernel; kernels with equal code in all variants share one."""
+    found: dict[object, int] = {}
+    bodies = zip(*([code.body for code in listed] for listed in codes.values()), strict=True)
+    return tuple(found.setdefault(body, len(found)) for body in bodies)
+
+
+def _moved(old: Sequence[int], codes: Sequence[Code], changed: frozenset[int]) -> tuple[int, ...]:
+    """Slots of a variant some of whose kernels changed: what stays keeps its own.
+
+    slot 0: kernels 0, 1, 2; 1 changed   ->   slot 0: kernels 0, 2; a slot at the end: kernel 1
+    """
+    total = 1 + max(old, default=-1)
+    taken: dict[int, object] = {}
+    slots: dict[int, int] = {}
+    for number in sorted(range(len(codes)), key=lambda n: (n in changed, n)):
+        body, slot = codes[number].body, old[number]
+        if taken.setdefault(slot, body) != body:
+            slot = next((at for at, known in taken.items() if known == body), total)
+            total = max(total, slot + 1)
+            taken[slot] = body
+        slots[number] = slot
+    return tuple(slots[n] for n in range(len(codes)))
+
+
+def _build(
+    variant: str,
+    program: Program,
+    memory: Map,
+    codes: Sequence[Code],
+    slots: Sequence[int],
+    costs: Costs,
+) -> Build:
+    target = TARGETS[variant]
+    by_slot = {slot: _body(code) for slot, code in zip(slots, codes, strict=True)}
+    module = link([by_slot[n] for n in sorted(by_slot)], target, 1)
+    needs = frozenset[str]().union(*(code.needs for code in codes))
+    images = (
+        plan_image(program, n, memory, codes, slots, costs) for n in range(len(program.plans))
+    )
+    return Build(
+        variant=variant,
+        features=target.asked(needs),
+        code=File(module, "wasm"),
+        plans=tuple(File(data, "bin") for data in images),
+        facts={"registers": target.registers},
+    )
+
+
+def _body(code: Code) -> CompiledKernel:
+    assert isinstance(code.body, CompiledKernel)
+    return code.body
+
+
+def _facts(memory: Map) -> dict[str, Any]:
+    names = ("bytes", "weights", "arena", "arena_bytes", "scratch", "scratch_bytes")
+    return {
+        "memory": {"control": 0, **{name: getattr(memory, name) for name in names}},
+        "states": list(memory.states),
+    }
+
+
+def _map_file(memory: Map) -> File:
+    """The whole map: what exchanging code needs, and engines do not."""
+    return File(json.dumps(asdict(memory), separators=(",", ":")).encode(), "json")
+
+
+def _map_of(section: Section) -> Map:
+    found = json.loads(section.programs["map"].data)
+    rows: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+    return Map(**rows | {"values": tuple(map(tuple, rows["values"]))})

@@ -1,0 +1,169 @@
+"""The memory of a program in a WebAssembly host, and the image of each plan for it.
+
+Input: a neutral program and the code of its kernels.  Output: a `Map` (the address of every region
+and of every value) and image bytes.  Nothing is compiled here; docs/bundle.md has the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from tilewright.base.abi import CONTROL_BYTES, MEMORY_LIMIT, MOST_WORKERS
+from tilewright.base.alignment import align
+from tilewright.base.errors import MemoryLimit
+from tilewright.kernel.sharing import Costs, share, work_of
+from tilewright.plan import Plan, Program
+from tilewright.plan.arena import Life, place
+from tilewright.targets.protocol import Code
+from tilewright.targets.wasm.image import Call, image, image_bytes
+
+
+@dataclass(frozen=True)
+class Map:
+    """Addresses in bytes.
+
+    images: of each plan's image; arenas: how much of the arena each plan uses
+    states: of each of the program's
+    values: by plan, the address of each of its values
+    """
+
+    bytes: int
+    weights: int
+    arena: int
+    arena_bytes: int
+    scratch: int
+    scratch_bytes: int
+    images: tuple[int, ...]
+    arenas: tuple[int, ...]
+    states: tuple[int, ...]
+    values: tuple[tuple[int, ...], ...]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors, each begun at a multiple of a cache line."""
+        return (self.images[0] if self.images else self.arena) - self.weights
+
+
+def memory_map(program: Program, codes: Mapping[str, Sequence[Code]], scratch_least: int) -> Map:
+    """Control block, weights, images, states, arena, scratch.  `MemoryLimit` if it is too large.
+
+    A bundle runs on any number of workers, so the scratch areas of all of them must fit.
+    """
+    weights = align(CONTROL_BYTES)
+    tensors = tuple(weights + t.offset for t in program.tensors)
+    images, at = _row(
+        [max(image_bytes(_calls(p, c)) for c in codes.values()) for p in program.plans],
+        weights + program.tensor_bytes,
+    )
+    states, arena = _row([_bytes(s.shape, s.dtype.size) for s in program.states], at)
+    placed = [_arena(plan) for plan in program.plans]
+    arena_bytes = max((total for _, total in placed), default=0)
+    values = tuple(
+        tuple(
+            _address(v.kind, v.tensor, arena + at, tensors, states)
+            for v, at in zip(p.values, offsets, strict=True)
+        )
+        for p, (offsets, _) in zip(program.plans, placed, strict=True)
+    )
+    most = max((code.scratch for listed in codes.values() for code in listed), default=0)
+    return with_scratch(
+        Map(
+            0, weights, arena, arena_bytes, arena + arena_bytes, 0,
+            images, tuple(total for _, total in placed), states, values,
+        ),
+        max(scratch_least, most),
+    )  # fmt: skip
+
+
+def with_scratch(memory: Map, scratch: int) -> Map:
+    """The map with scratch areas, the last region, of so many bytes for each worker."""
+    each = align(scratch)
+    total = align(memory.scratch + each)
+    most = total + (MOST_WORKERS - 1) * each
+    if most > MEMORY_LIMIT:
+        raise MemoryLimit(
+            f"the model and {MOST_WORKERS} workers do not fit into a wasm32 memory",
+            hint="Use smaller buckets or a smaller model, or schedules that need less scratch",
+            bytes=most,
+            weights=memory.weight_bytes,
+            arena=memory.arena_bytes,
+            scratch=each,
+            limit=MEMORY_LIMIT,
+        )
+    return replace(memory, scratch_bytes=each, bytes=total)
+
+
+def plan_image(
+    program: Program,
+    number: int,
+    memory: Map,
+    codes: Sequence[Code],
+    slots: Sequence[int],
+    costs: Costs,
+) -> bytes:
+    """The image of plan `number`: tile counts and scalars are the code's, addresses the map's."""
+    plan, values = program.plans[number], memory.values[number]
+    calls = [
+        replace(
+            call,
+            slot=slots[step.kernel],
+            addresses=tuple(
+                values[a.value] + a.offset * plan.values[a.value].dtype.size for a in step.accesses
+            ),
+        )
+        for step, call in zip(plan.steps, _calls(plan, codes), strict=True)
+    ]
+    works = [
+        work_of(program.kernels[step.kernel], call.addresses, call.tiles)
+        for step, call in zip(plan.steps, calls, strict=True)
+    ]
+    shared = [replace(c, **asdict(w)) for c, w in zip(calls, share(works, costs), strict=True)]
+    return image(shared, memory.images[number])
+
+
+def _calls(plan: Plan, codes: Sequence[Code]) -> list[Call]:
+    """The steps without slots and addresses."""
+    return [
+        Call(
+            0,
+            (0,) * len(step.accesses),
+            codes[step.kernel].loops.values,
+            codes[step.kernel].loops.tiles,
+        )
+        for step in plan.steps
+    ]
+
+
+def _row(sizes: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:
+    """The addresses of regions that follow each other, and the end of the last."""
+    addresses = []
+    for size in sizes:
+        addresses.append(at)
+        at += align(size)
+    return tuple(addresses), at
+
+
+def _bytes(shape: Sequence[int], size: int) -> int:
+    for extent in shape:
+        size *= extent
+    return size
+
+
+def _arena(plan: Plan) -> tuple[tuple[int, ...], int]:
+    """The offset of each value that lies in the arena (0 for others), and its size."""
+    inside = [i for i, v in enumerate(plan.values) if v.kind not in ("weight", "state")]
+    lives = [Life(plan.values[i].bytes, plan.values[i].first, plan.values[i].last) for i in inside]
+    offsets, total = place(lives)
+    found = [0] * len(plan.values)
+    for i, offset in zip(inside, offsets, strict=True):
+        found[i] = offset
+    return tuple(found), total
+
+
+def _address(
+    kind: str, number: int, arena: int, tensors: Sequence[int], states: Sequence[int]
+) -> int:
+    if kind == "weight":
+        return tensors[number]
+    return states[number] if kind == "state" else arena
