@@ -30,8 +30,9 @@ Made = tuple[dict[str, Any], bytes]
 class Session:
     """The kernels of one bundle on one class of devices.
 
-    given: "kernels": the text of the bundle's kernels.json; "plans": the numbers of the kernels
-    that each plan's steps run; "device": id of a class; "objective"
+    given: "kernels": the text of the bundle's list of kernels; "slots": that of what the class's
+    target made of each; "plans": the numbers of the kernels that each plan's steps run; "device":
+    id of a class; "objective"
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -42,8 +43,8 @@ class Session:
                 hint="Choose a class of the kind wasm",
             )
         self.objective = given.get("objective", "latency")
-        self.entries = json.loads(given["kernels"])
-        self.kernels = [kernel_from_data(entry["spec"]) for entry in self.entries]
+        self.slots = json.loads(given["slots"])
+        self.kernels = [kernel_from_data(entry["spec"]) for entry in json.loads(given["kernels"])]
         self.plans = plans_of(given["plans"])
         self.space = cache(self._space)
 
@@ -55,7 +56,7 @@ class Session:
         return [ordered(spec, self.space(spec), self._default(spec)) for spec in specs]
 
     def _default(self, spec: int) -> int | None:
-        return default_of(self.entries[spec]["builds"], self.device.variant, self.space(spec))
+        return default_of(self.slots[spec]["builds"], self.device.variant, self.space(spec))
 
     def make(self, spec: int, candidate: int) -> Made | None:
         """A candidate and its module; None if it cannot be made: it is left out, as elsewhere."""

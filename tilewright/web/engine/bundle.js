@@ -2,14 +2,18 @@
 // Input: bytes of bundle.json or of a manifest.  Output: their value.
 
 import { EngineError } from './errors.js';
+import { arrayOf, elementsOf } from './tensors.js';
 
-export const FORMAT = 2;
+export const FORMAT = 3;
+
+/** The name of the target whose section the engine reads. */
+export const TARGET = 'wasm';
 
 const REBUILD = 'Build the bundle again';
 const FILE_REF = { file: 'string', digest: 'string', bytes: 'number' };
 const MANIFEST = {
-  name: 'string', dims: 'object', inputs: 'object', outputs: 'object', memory: 'object', weights: 'object',
-  driver: 'object', code: 'object', slots: 'number', plans: 'object', assets: 'object',
+  name: 'string', dims: 'object', inputs: 'object', outputs: 'object', states: 'object', weights: 'object',
+  kernels: 'object', plans: 'object', targets: 'object', assets: 'object',
 };
 
 /** @type {T.ReadPointer} */
@@ -22,9 +26,31 @@ export function readPointer(bytes, place) {
 /** @type {T.ReadManifest} */
 export const readManifest = (bytes, place) => parse(bytes, place, MANIFEST);
 
+/** @type {T.WasmOf} */
+export function wasmOf(manifest) {
+  const section = manifest.targets[TARGET];
+  if (!section) {
+    throw new EngineError('unsupported-host', 'The bundle has no WebAssembly code', `Build it with --target ${TARGET}`,
+      { target: TARGET, known: Object.keys(manifest.targets) });
+  }
+  const { builds, slots, programs: { driver }, plans: places, facts: { memory, states } } = section;
+  const plans = manifest.plans.map(({ dims, steps, inputs, outputs }, at) => ({
+    dims, steps, address: places[at].address,
+    inputs: placed(manifest.inputs, inputs, places[at].inputs),
+    outputs: placed(manifest.outputs, outputs, places[at].outputs),
+  }));
+  const kept = placed(manifest.states, manifest.states.map(({ shape }) => shape), states);
+  return { builds, driver, slots, memory, plans, states: kept };
+}
+
+/** @type {T.PlaceAll} */
+const placed = (infos, shapes, addresses) => infos.map(({ name, dtype }, at) => (
+  { name, dtype, shape: shapes[at], address: addresses[at], bytes: elementsOf(shapes[at]) * arrayOf(dtype).BYTES_PER_ELEMENT }
+));
+
 /** @type {T.NeededFiles} */
-export function neededFiles(manifest, code) {
-  const files = [manifest.driver, code, ...code.images, ...manifest.weights.shards];
+export function neededFiles({ driver }, { code, plans }, shards) {
+  const files = [driver, code, ...plans, ...shards];
   return [...new Map(files.map((ref) => [ref.file, ref])).values()];
 }
 

@@ -7,6 +7,7 @@ import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
 import { readManifestOf } from './loader.js';
+import { makeStates } from './states.js';
 import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, requireKnown, writeInputs } from './tensors.js';
 
 /** Runs of fewer milliseconds (times threads) stay in the page: messages take longer. */
@@ -31,10 +32,10 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
   const threads = threadsFor(probeHost(), limits.threads);
   const link = openLink(onProgress, threads);
   const loading = async () => {
-    const { info, manifest, setup } = await link.request('load', { url: absolute(url), limits, threads });
+    const { info, manifest, program, setup } = await link.request('load', { url: absolute(url), limits, threads });
     /** @type {T.Nearby} */
-    const nearby = async (tuned, { memory } = link) => memory && makeMachine(manifest.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1, tuned);
-    return makeEngine(link, info, manifest, nearby, await nearby([]));
+    const nearby = async (tuned, { memory } = link) => memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1, tuned);
+    return makeEngine(link, info, { manifest, program }, nearby, await nearby([]));
   };
   return orAborted(loading(), signal).catch((error) => {
     link.close(error);
@@ -43,8 +44,8 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
 }
 
 /** @type {T.MakeEngine} */
-function makeEngine(link, info, manifest, nearby, near) {
-  const { plans } = manifest;
+function makeEngine(link, info, { manifest, program }, nearby, near) {
+  const { plans } = program;
   let runs = 0;
   let held = false;
   /** Of plans' last runs. @type {number[]} */
@@ -101,7 +102,7 @@ function makeEngine(link, info, manifest, nearby, near) {
     },
 
     get parts() {
-      return { manifest, lent, memory: link.memory, file: link.request.bind(null, 'file') };
+      return { manifest, program, lent, memory: link.memory, file: link.request.bind(null, 'file') };
     },
 
     async run(inputs, { signal, into = {} } = {}) {
@@ -145,6 +146,8 @@ function makeEngine(link, info, manifest, nearby, near) {
       return inputArray(link.memory?.buffer, plans[plan].inputs, name);
     },
 
+    states: makeStates(program.states, enqueue, link, requireLive),
+
     time: (options) => measure({ runs: 20, warmup: 3, ...options }),
 
     profile: (options) => measure({ runs: 10, only: 'all', ...options }),
@@ -158,7 +161,7 @@ function makeEngine(link, info, manifest, nearby, near) {
       requireLive();
       const { swapped } = await import('../tune/exchange.js');
       return enqueue(async () => {
-        [kernels, near] = await swapped(link, manifest, nearby, kernels, changes);
+        [kernels, near] = await swapped(link, program, nearby, kernels, changes);
       });
     },
 

@@ -76,27 +76,27 @@ export function requireHost(host) {
 }
 
 /** @type {T.PickVariant} */
-export function pickVariant(code, host, { features, variant }) {
+export function pickVariant(builds, host, { features, variant }) {
   /** @type {string[]} */
   const usable = ['simd', ...OPTIONAL.filter((feature) => host[feature] && (features?.includes(feature) ?? true))];
-  const able = code.filter((entry) => entry.features.every((feature) => usable.includes(feature)) && (variant ?? entry.variant) === entry.variant);
+  const able = builds.filter((entry) => entry.features.every((feature) => usable.includes(feature)) && (variant ?? entry.variant) === entry.variant);
   if (!able.length) {
     throw new EngineError('unsupported-host',
       variant ? `The code variant '${variant}' is not in the bundle, or does not run here` : 'No code variant of the bundle fits this browser',
       'Build the bundle with a baseline variant, or allow more features',
-      { needed: Object.fromEntries(code.map((entry) => [entry.variant, entry.features])), found: usable });
+      { needed: Object.fromEntries(builds.map((entry) => [entry.variant, entry.features])), found: usable });
   }
-  const chosen = able.find((entry) => entry.registers === host.registers) ?? able[0];
-  return { code: chosen, why: variant ? 'the caller named it' : `the browser has ${usable.join(' and ')}, and ${host.registers} registers` };
+  const chosen = able.find(({ facts }) => facts.registers === host.registers) ?? able[0];
+  return { build: chosen, why: variant ? 'the caller named it' : `the browser has ${usable.join(' and ')}, and ${host.registers} registers` };
 }
 
 /** @type {T.WhatIsLost} */
-export function whatIsLost(host, variant, code, { threads, asked = 1, problems, cacheProblem, codeProblem }) {
-  const missing = (code[0]?.features ?? []).filter((feature) => !variant.features.includes(feature));
+export function whatIsLost(host, { features, facts: { registers } }, builds, { threads, asked = 1, problems, cacheProblem, codeProblem }) {
+  const missing = (builds[0]?.features ?? []).filter((feature) => !features.includes(feature));
   return /** @type {any[]} */ ([
     !host.isolated && 'The page is not cross-origin isolated: one thread and coarse timers',
     missing.length && `The fastest kernels are not used: they need ${missing.join(', ')}`,
-    variant.registers !== host.registers && `The kernels are made for ${variant.registers} vector registers, and this device has ${host.registers}`,
+    registers !== host.registers && `The kernels are made for ${registers} vector registers, and this device has ${host.registers}`,
     cacheProblem && `Not all files are kept for the next visit: ${cacheProblem}`,
     ...problems.map((problem) => `One of ${threads} threads did not start: ${problem}`),
     host.isolated && threads < host.threads && `${threads} of ${host.threads} threads are used, as asked`,

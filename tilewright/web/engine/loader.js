@@ -1,7 +1,7 @@
 // Loads a bundle inside the worker: pointer, manifest, then code and weights side by side.
 // What cannot run here is refused before weights are downloaded.
 
-import { neededFiles, readManifest, readPointer } from './bundle.js';
+import { neededFiles, readManifest, readPointer, wasmOf } from './bundle.js';
 import { EngineError } from './errors.js';
 import { pickVariant, probeHost, requireHost, whatIsLost } from './features.js';
 import { instantiate, makeMemory, SPIN, wordsOf } from './driver.js';
@@ -26,25 +26,25 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
   const meter = makeMeter(report);
   const { manifest, digest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
   reached('manifest');
-  const { plans } = manifest;
-  const { code, why } = pickVariant(manifest.code, host, limits);
-  meter.total = neededFiles(manifest, code).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
+  const program = wasmOf(manifest);
+  const { plans, memory: { weights: first, scratch, scratch_bytes: scratchBytes } } = program;
+  const { build, why } = pickVariant(program.builds, host, limits);
+  meter.total = neededFiles(program, build, manifest.weights.shards).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
 
   // Without isolation memory cannot leave the worker that made it.
-  const memory = await allocate(manifest, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
+  const memory = await allocate(program.memory, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
   // More threads than cores must not spin.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   try {
     meter.enter('code');
-    let end = manifest.memory.weights;
-    const images = code.images.map((ref, plan) => ({ ref, address: plans[plan].address }));
+    let end = first;
+    const images = build.plans.map((ref, plan) => ({ ref, address: plans[plan].address }));
     const shards = manifest.weights.shards.map((ref) => ({ ref, address: (end += ref.bytes) - ref.bytes }));
-    const compiling = Promise.all([files.module(code), files.bytes(manifest.driver).then((bytes) => WebAssembly.compile(bytes))]);
+    const compiling = Promise.all([files.module(build.code), files.bytes(program.driver).then((bytes) => WebAssembly.compile(bytes))]);
     const weights = fillMemory([...images, ...shards], memory, files).then(() => reached('weights'));
     const starting = compiling.then(async ([kernels, module]) => {
       meter.enter('weights');
-      const { scratch, scratch_bytes: scratchBytes } = manifest.memory;
-      const setup = { modules: [kernels.module, module], tuned: [], memory, slots: manifest.slots, scratch, scratchBytes };
+      const setup = { modules: [kernels.module, module], tuned: [], memory, slots: program.slots, scratch, scratchBytes };
       const [driver, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup)]);
       reached('code');
       return { driver, setup, problems, problem: kernels.problem };
@@ -62,14 +62,14 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
       memoryBytes: memory.buffer.byteLength,
       plans: plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),
       features: { ...host, threads },
-      variant: { name: code.variant, features: code.features, registers: code.registers, why },
+      variant: { name: build.variant, features: build.features, registers: build.facts.registers, why },
       assets: assets.map((asset) => asset.name),
       cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.loaded - meter.cached, problem: store.problem },
       timings,
       loadMilliseconds: timings.ready,
-      lost: whatIsLost(host, code, manifest.code, { threads, asked: limits.threads, problems, cacheProblem: store.problem, codeProblem: problem }),
+      lost: whatIsLost(host, build, program.builds, { threads, asked: limits.threads, problems, cacheProblem: store.problem, codeProblem: problem }),
     };
-    return { machine: makeMachine(plans, memory, driver, threads), manifest, files, info, setup };
+    return { machine: makeMachine(plans, memory, driver, threads), manifest, program, files, info, setup };
   } catch (error) {
     stop.abort();
     throw error;
@@ -93,16 +93,16 @@ export async function readManifestOf(url) {
 }
 
 /** @type {T.Allocate} */
-async function allocate(manifest, threads, limit, claim) {
-  const bytes = manifest.memory.bytes + (threads - 1) * manifest.memory.scratch_bytes;
+async function allocate(memory, threads, limit, claim) {
+  const bytes = memory.bytes + (threads - 1) * memory.scratch_bytes;
   const pages = Math.ceil(bytes / PAGE);
   const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
     'Close other tabs, or build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
   if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
   if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
-  const memory = await claim(pages);
-  if (!memory) throw refuse('more than this browser gives to the page');
-  return memory;
+  const made = await claim(pages);
+  if (!made) throw refuse('more than this browser gives to the page');
+  return made;
 }
 
 /** @param {number} bytes */

@@ -9,6 +9,7 @@ const KINDS = {
   f64: { array: Float64Array, also: ['Float32Array'] },
   i8: { array: Int8Array, range: [-128, 127] },
   u8: { array: Uint8Array, also: ['Uint8ClampedArray'], range: [0, 255] },
+  i16: { array: Int16Array, range: [-(2 ** 15), 2 ** 15 - 1] },
   i32: { array: Int32Array, range: [-(2 ** 31), 2 ** 31 - 1] },
   i64: { array: BigInt64Array, also: ['Int32Array', 'Uint32Array'], range: [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER] },
   bool: { array: Uint8Array, range: [0, 1] },
@@ -142,7 +143,7 @@ export function inputArray(buffer, places, name) {
 }
 
 /** @type {T.RegionOf} */
-const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
+export const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
 
 /** Of a part of a larger buffer that part; of one given away nothing. @param {T.Tensor} tensor */
 export const copied = ({ data, shape }) => ({ data: data.length ? data.slice() : new data.constructor(), shape });

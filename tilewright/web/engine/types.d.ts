@@ -5,32 +5,50 @@
 
 export as namespace T;
 
-export type DType = 'f32' | 'f64' | 'i8' | 'u8' | 'i32' | 'i64' | 'bool';
+export type DType = 'f32' | 'f64' | 'i8' | 'u8' | 'i16' | 'i32' | 'i64' | 'bool';
 export type FileRef = { file: string; digest: string; bytes: number };
 export type Asset = FileRef & { name: string; type: string };
 /** Sizes of named dimensions. */
 export type Sizes = Record<string, number>;
 export type TensorInfo = { name: string; dtype: DType; shape: (number | string)[] };
 export type Placed = { name: string; dtype: DType; shape: number[]; address: number; bytes: number };
-export type Step = { slot: number; spec: number; kernel: string; node: string; flops: number; bytes: number };
+export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number };
 export type Pointer = { format: number; tool: string; manifest: FileRef };
 
-/** A variant: its module, an image per plan, and what a host is asked to choose it. */
-export type Code = FileRef & {
+/** A variant: its code, every plan as this target's hosts read it, and what a host is asked to choose it. */
+export type Build = {
   variant: string;
   features: string[];
-  registers: number;
-  images: FileRef[];
+  code: FileRef;
+  plans: FileRef[];
+  facts: { registers: number };
 };
 
-export type Plan = {
-  dims: Sizes;
-  /** Where the images of this plan go. */
-  address: number;
-  inputs: Placed[];
-  outputs: Placed[];
-  arena_bytes: number;
-  steps: Step[];
+/** The steps for one combination of buckets, whatever the target; shapes of inputs and outputs in the model's order. */
+export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps: Step[]; file: FileRef };
+/** The same in the memory of this target; `address`: where the image goes. */
+export type PlacedPlan = { dims: Sizes; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
+export type State = { name: string; dtype: DType; shape: number[] };
+
+/** A target's part of the manifest. */
+export type Section = {
+  builds: Build[];
+  slots: number;
+  memory: number;
+  programs: Record<string, FileRef>;
+  plans: { address: number; arena_bytes: number; inputs: number[]; outputs: number[] }[];
+  kernels: FileRef;
+  facts: { memory: MemoryMap; states: number[] };
+};
+
+/** The WebAssembly part of a bundle as the engine uses it. */
+export type Program = {
+  builds: Build[];
+  driver: FileRef;
+  slots: number;
+  memory: MemoryMap;
+  plans: PlacedPlan[];
+  states: Placed[];
 };
 
 export type MemoryMap = {
@@ -50,13 +68,11 @@ export type Manifest = {
   dims: Record<string, number[]>;
   inputs: TensorInfo[];
   outputs: TensorInfo[];
-  memory: MemoryMap;
-  weights: { bytes: number; shards: FileRef[] };
-  driver: FileRef;
-  code: Code[];
-  slots: number;
+  states: State[];
+  weights: { bytes: number; shards: FileRef[]; tensors: FileRef };
   kernels: FileRef;
   plans: Plan[];
+  targets: Record<string, Section>;
   assets: Asset[];
 };
 
@@ -201,6 +217,8 @@ export interface Engine {
    * is too coarse for single steps (not cross-origin isolated).  `only` names the steps to run.
    */
   profile(options?: { bucket?: Sizes; runs?: number; only?: number[] }): Promise<{ steps: StepTime[]; bucket: Sizes }>;
+  /** What the model keeps from run to run, such as a cache of keys and values; reads and writes queue like runs. */
+  readonly states: States;
   /** A file that came with the bundle, verified and kept for the next visit. */
   asset(name: string): Promise<ArrayBuffer>;
   /**
@@ -211,11 +229,20 @@ export interface Engine {
   /** Called when the number of open jobs changes, after a run with its plan and milliseconds, and once with -1: at `dispose`, or when its worker died. */
   onjob(open: number, plan?: number, milliseconds?: number): void;
   /** For tuners: the manifest, the memory if it is shared, and the bundle's files, verified. */
-  readonly parts: { manifest: Manifest; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
+  readonly parts: { manifest: Manifest; program: Program; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
   /** Lets runs stop before their next tile, or go on.  Only on cross-origin isolated pages. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs in the worker reject with `host`, later ones with `disposed`. */
   dispose(): void;
+}
+export interface States {
+  readonly names: string[];
+  /** A copy of what a state holds. */
+  read(name: string): Promise<TensorData>;
+  /** Gives a state new contents, as many elements of its type as it has. */
+  write(name: string, data: InputData): Promise<void>;
+  /** All states become zeros, as they are after a load. */
+  reset(): Promise<void>;
 }
 export type Times = { first: number; milliseconds: number[] };
 export type StepTime = Step & { step: number; milliseconds: number };
@@ -383,11 +410,11 @@ export type ModuleOf = (result: number, expression: number[]) => Bytes;
 export type ResultOf = (bytes: Bytes, x?: number) => number;
 export type ThreadsFor = (host: HostFeatures, asked?: number) => number;
 /** Of the variants whose features the host has and the caller allows, best first: the one that was named, or the first one made for the host's registers, or else the first. */
-export type PickVariant = (code: Code[], host: HostFeatures, limits: Limits) => { code: Code; why: string };
-export type WhatIsLost = (host: HostFeatures, variant: Code, code: Code[], of: Losses) => string[];
+export type PickVariant = (builds: Build[], host: HostFeatures, limits: Limits) => { build: Build; why: string };
+export type WhatIsLost = (host: HostFeatures, build: Build, builds: Build[], of: Losses) => string[];
 export type Losses = { threads: number; asked?: number; problems: string[]; cacheProblem: string; codeProblem: string };
 /** The entry of this name. */
-export type RequireKnown = <Info extends { name: string }>(name: string, infos: Info[], kind: 'input' | 'output' | 'asset') => Info;
+export type RequireKnown = <Info extends { name: string }>(name: string, infos: Info[], kind: 'input' | 'output' | 'asset' | 'state') => Info;
 /** Perhaps the caller's own array. */
 export type Convert = (info: TensorInfo, given: any) => TensorData;
 /** Whether a plain array's element can be converted. */
@@ -399,8 +426,8 @@ export type CheckShape = (info: TensorInfo, shape: number[], elements: number, s
 export type InputError = (info: TensorInfo, problem: string, hint: string, facts: Facts) => Error;
 /** Pointer and manifest: enough to say what a bundle is. */
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
-/** The manifest's memory, and scratch for each further thread. */
-export type Allocate = (manifest: Manifest, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
+/** The map's memory, and scratch for each further thread. */
+export type Allocate = (memory: MemoryMap, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
 /** Each file straight to its address, a few at a time. */
 export type FillMemory = (parts: { ref: FileRef; address: number }[], memory: WebAssembly.Memory, files: Files) => Promise<void>;
 export type Get = (file: string, cache: RequestCache) => Promise<Response>;
@@ -429,7 +456,7 @@ export type Within = (limit: number, ...promises: (Promise<string> | undefined)[
 /** `limit`: milliseconds until its first word. */
 export type Help = (number: number, limit?: number) => Promise<void>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
-export type MakeMachine = (plans: Plan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: Kernel[]) => Machine;
+export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: Kernel[]) => Machine;
 /** Milliseconds of steps of a plan, by default of all. */
 export type Call = (plan: number, first?: number, last?: number) => number;
 export type Stopped = (plan: number, code: number, trap: string) => Error;
@@ -438,7 +465,13 @@ export type RequireKeys = (value: any, kinds: Record<string, string>, place: str
 export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
 /** The files that a load needs, each content once. */
-export type NeededFiles = (manifest: Manifest, code: Code) => FileRef[];
+export type NeededFiles = (program: Program, build: Build, shards: FileRef[]) => FileRef[];
+export type WasmOf = (manifest: Manifest) => Program;
+/** Tensors with their shapes and addresses, which lists give in the same order. */
+export type PlaceAll = (infos: { name: string; dtype: DType }[], shapes: number[][], addresses: number[]) => Placed[];
+export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
+/** In the engine's memory; without `data` it reads. */
+export type Exchange = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
 /** The exports of a module; modules fill the table that they are given. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
@@ -446,7 +479,7 @@ export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 export type Nearby = (tuned: Kernel[]) => Promise<Machine | null>;
 /** `near` runs short plans in the page, if memory is shared; `nearby` makes another one. */
-export type MakeEngine = (link: Link, info: Info, manifest: Manifest, nearby: Nearby, near: Machine | null) => Engine;
+export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program }, nearby: Nearby, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;

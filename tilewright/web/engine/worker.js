@@ -5,6 +5,7 @@ import { live } from './driver.js';
 import { asEngineError } from './errors.js';
 import { loadBundle } from './loader.js';
 import { makePool } from './pool.js';
+import { exchanged } from './states.js';
 
 /** Nothing else is asked before the load has ended. @type {T.Loaded} */
 let bundle;
@@ -22,12 +23,13 @@ function claim(pages) {
 const HANDLERS = {
   async load({ url, limits, threads }) {
     bundle = await loadBundle(url, limits, { threads, pool, claim }, (progress) => self.postMessage({ progress }));
-    const { info, manifest, setup } = bundle;
-    return { info, manifest, setup: { ...setup, memory: null } };
+    const { info, manifest, program, setup } = bundle;
+    return { info, manifest, program, setup: { ...setup, memory: null } };
   },
   run: (work) => bundle.machine.run(work),
   measure: async (work) => (await import('../tune/measure.js')).measure(bundle, work),
   file: async (ref) => (await bundle.files.bytes(ref)).buffer,
+  state: ({ place, data }) => exchanged(bundle.setup.memory.buffer, place, data),
   swap: async (kernels) => (await import('../tune/exchange.js')).exchange(bundle, pool, kernels),
 };
 

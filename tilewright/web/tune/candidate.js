@@ -61,7 +61,7 @@ function note({ ledger, changed }, { header, module }, { over, old, better, refu
 /** @type {Tune.TryOne} */
 async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, { header, module }, judge, bar) {
   const { spec, digest, tiles, scratch } = header;
-  const { scratch_bytes: most } = engine.parts.manifest.memory;
+  const { scratch_bytes: most } = engine.parts.program.memory;
   const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
   if (!targets.has(spec)) return refused('nobody asked for this kernel');
   // That is the line's doing, not the candidate's.

@@ -16,8 +16,8 @@ const IMPORTS = ['memory', 'table', 'scratch'];
 const TAKE_LIMIT = 2000;
 
 /** @type {Tune.Swapped} */
-export async function swapped(link, manifest, nearby, kernels, changes) {
-  const next = merged(manifest, kernels, changes);
+export async function swapped(link, program, nearby, kernels, changes) {
+  const next = merged(program, kernels, changes);
   const near = await nearby(next);
   await link.request('swap', next);
   return [next, near];
@@ -133,7 +133,7 @@ function resume(pool, words) {
 
 /** @type {Tune.Exchange} */
 export async function exchange(bundle, pool, kernels) {
-  const { manifest: { plans, slots }, setup, info: { features: { threads } } } = bundle;
+  const { program: { plans, slots }, setup, info: { features: { threads } } } = bundle;
   const places = plans.map(({ address, steps }) => new Uint32Array(setup.memory.buffer, address, HEADER + RECORD * (steps.length + 1)));
   bundle.images ??= places.map((words) => words.slice());
   const images = bundle.images.map((words, plan) => drawn(words, plans[plan], plan, slots, kernels));

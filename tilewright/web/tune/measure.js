@@ -4,7 +4,7 @@
 import { requireCount } from '../engine/errors.js';
 
 /** @type {Tune.Measure} */
-export function measure({ machine, manifest: { plans } }, { runs, warmup = 0, only, ...work }) {
+export function measure({ machine, program: { plans } }, { runs, warmup = 0, only, ...work }) {
   requireCount('runs', runs, 1);
   requireCount('warmup', warmup, 0);
   machine.take(work);

@@ -2,6 +2,7 @@
 // Input: a bundle's URL and where the compiler lies (docs/modes.md).  Output: a source of candidates.
 // Each one has the digest of the kernel that a server would have sent.
 
+import { TARGET } from '../engine/bundle.js';
 import { inspect } from '../engine/engine.js';
 import { abortError, EngineError } from '../engine/errors.js';
 import { filesOf } from './folder.js';
@@ -46,12 +47,13 @@ export function pyodideSource({ bundle, compiler = new URL('../compiler/', impor
         throw new EngineError('bundle-version', `The compiler in the page is ${tool}, the bundle is by ${manifest.tool}`,
           'Build the bundle again with --client, so that both are of one version', { found: tool, expected: manifest.tool });
       }
-      const bytes = await filesOf(folder(bundle), ended).bytes(manifest.kernels);
+      const files = filesOf(folder(bundle), ended);
+      const [kernels, slots] = await Promise.all([manifest.kernels, manifest.targets[TARGET].kernels].map(async (ref) => new TextDecoder().decode(await files.bytes(ref))));
       const plans = manifest.plans.map(({ steps }) => steps.map(({ spec }) => spec));
       /** @type {S.Ordered[]} */
-      const kernels = await compiling.ask('open', { ...hello, kernels: new TextDecoder().decode(bytes), plans }, START_LIMIT);
-      left = inOrder(kernels, hello);
-      return { compiler: tool, kernels: kernels.map(({ order, ...offer }) => offer) };
+      const offered = await compiling.ask('open', { ...hello, kernels, slots, plans }, START_LIMIT);
+      left = inOrder(offered, hello);
+      return { compiler: tool, kernels: offered.map(({ order, ...offer }) => offer) };
     },
 
     async next() {

@@ -63,7 +63,7 @@ async function moved(engine, record) {
   const about = await aboutKernels(engine);
   const same = (/** @type {number | string} */ spec) => about[Number(spec)] !== undefined && about[Number(spec)] === record.about[Number(spec)];
   const only = (/** @type {Record<string, any>} */ map) => Object.fromEntries(Object.entries(map).filter(([spec]) => same(spec)));
-  const { scratch_bytes: most } = engine.parts.manifest.memory;
+  const { scratch_bytes: most } = engine.parts.program.memory;
   return {
     ...record, digest: engine.info.digest, about, tried: only(record.tried), bad: only(record.bad), checksums: only(record.checksums),
     sound: only(record.sound), refuted: only(record.refuted),

@@ -13,24 +13,24 @@ const CLEAR = ['sum', 'prod'];
 
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
 export async function openSpecs(engine) {
-  const { manifest, memory, file } = engine.parts;
-  const code = manifest.code.find(({ variant }) => variant === engine.info.variant.name);
-  if (!code) throw new EngineError('host', 'The manifest has no code of the variant in use', 'Load the bundle again');
-  const [kernels, ...images] = await Promise.all([manifest.kernels, ...code.images].map(file));
+  const { manifest, program, memory, file } = engine.parts;
+  const build = program.builds.find(({ variant }) => variant === engine.info.variant.name);
+  if (!build) throw new EngineError('host', 'The manifest has no code of the variant in use', 'Load the bundle again');
+  const [kernels, ...images] = await Promise.all([manifest.kernels, ...build.plans].map(file));
   const listed = JSON.parse(new TextDecoder().decode(kernels));
   const words = images.map((image) => new Uint32Array(image));
 
   /** @type {Tune.OpenedSpecs['facts']} */
   function facts(spec) {
-    const plan = manifest.plans.findIndex(({ steps }) => steps.some((step) => step.spec === spec));
+    const plan = program.plans.findIndex(({ steps }) => steps.some((step) => step.spec === spec));
     const { spec: data } = listed[spec];
-    const { address, steps } = manifest.plans[plan];
+    const { address, steps } = program.plans[plan];
     const number = steps.findIndex((step) => step.spec === spec);
     const record = (/** @type {number} */ step) => words[plan].subarray(HEADER + RECORD * step);
     const at = (/** @type {number} */ step) => (step < steps.length ? (record(step)[ARGS] - address) / 4 : words[plan].length);
     const block = [...words[plan].subarray(at(number), at(number + 1))];
     const extents = gathered(data);
-    const weights = [manifest.memory.weights, manifest.memory.weights + manifest.weights.bytes];
+    const weights = [program.memory.weights, program.memory.weights + manifest.weights.bytes];
     const buffers = data.buffers.map((/** @type {[string, number, number]} */ [dtype, size, limit], /** @type {number} */ place) => {
       const bytes = size * BYTES[dtype];
       const constant = place > 0 && block[place] >= weights[0] && block[place] + bytes <= weights[1];
@@ -50,7 +50,7 @@ export async function openSpecs(engine) {
     facts,
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[string, number]} */ [dtype, size]) => sum + size * BYTES[dtype] + 1024, 0),
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
-    code: () => file(code),
+    code: () => file(build.code),
   };
 }
 

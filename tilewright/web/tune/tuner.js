@@ -80,16 +80,16 @@ async function session(engine, { onEvent, leave, signal, story, budget, absence,
 
 /** @type {Tune.WorkOn} */
 async function work(engine, pace, { source, objective, onEvent, signal, story, anew, ...options }) {
-  const { manifest } = engine.parts;
+  const { program } = engine.parts;
   const specs = await openSpecs(engine);
   // A page that did not ask for them gets its winners now, and whoever waited those of others.
   await pace.job(() => restore(engine, anew), true);
   const record = await recall(engine);
   if (!record.about.length) record.about = await aboutKernels(engine);
   const ledger = openLedger(record, engine.info.digest, objective);
-  const sizes = manifest.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
+  const sizes = program.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
   const trials = openTrials({
-    code: await specs.code(), slots: manifest.slots, scratchBytes: manifest.memory.scratch_bytes, patience: options.patience,
+    code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience,
     bytes: Math.max(...sizes.filter((bytes) => bytes <= MOST_BYTES), 0),
   });
   signal.addEventListener('abort', () => trials.close(), { once: true });

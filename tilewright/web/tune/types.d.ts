@@ -136,10 +136,10 @@ export type Measure = (bundle: Engine.Loaded, work: Engine.Work & { runs: number
 
 export type IsCount = (value: any, least?: number) => boolean;
 /** The kernels in use after these changes; throws a typed error if one of them cannot be. */
-export type Merged = (manifest: Engine.Manifest, kernels: Engine.Kernel[], changes: Engine.Change[]) => Engine.Kernel[];
-export type Drawn = (original: Uint32Array, plan: Engine.Plan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
+export type Merged = (program: Engine.Program, kernels: Engine.Kernel[], changes: Engine.Change[]) => Engine.Kernel[];
+export type Drawn = (original: Uint32Array, plan: Engine.PlacedPlan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
 /** What is in use after the changes: kernels, and the machine for the page's own runs. */
-export type Swapped = (link: Engine.Link, manifest: Engine.Manifest, nearby: Engine.Nearby, kernels: Engine.Kernel[], changes: Engine.Change[]) => Promise<[Engine.Kernel[], Engine.Machine | null]>;
+export type Swapped = (link: Engine.Link, program: Engine.Program, nearby: Engine.Nearby, kernels: Engine.Kernel[], changes: Engine.Change[]) => Promise<[Engine.Kernel[], Engine.Machine | null]>;
 export type HandOver = (pool: Engine.Pool, setup: Engine.Setup, back: Engine.Setup) => Promise<string[]>;
 export type Resume = (pool: Engine.Pool, words: Int32Array) => void;
 export type Exchange = (bundle: Engine.Loaded, pool: Engine.Pool, kernels: Engine.Kernel[]) => Promise<void>;

@@ -1,0 +1,39 @@
+// What a model keeps from run to run, read, written and reset from outside.
+// Input: names and arrays.  Output: copies; the engine's memory is changed between runs alone.
+
+import { EngineError } from './errors.js';
+import { arrayOf, elementsOf, regionOf, requireKnown } from './tensors.js';
+
+/** @type {T.MakeStates} */
+export function makeStates(places, enqueue, link, live) {
+  /** @type {(place: T.Placed, data?: any) => Promise<any>} */
+  const ask = async (place, data) => {
+    live();
+    return enqueue(async () => (link.memory ? exchanged(link.memory.buffer, place, data) : link.request('state', { place, data })));
+  };
+  return {
+    names: places.map(({ name }) => name),
+    read: async (name) => ask(requireKnown(name, places, 'state')),
+    async write(name, data) {
+      const place = requireKnown(name, places, 'state');
+      const array = arrayOf(place.dtype).from(data);
+      const expected = elementsOf(place.shape);
+      if (array.length !== expected) {
+        throw new EngineError('input', `State '${name}' has ${expected} elements, found ${array.length}`,
+          'Give an array of as many elements as the state has', { state: name, expected, found: array.length });
+      }
+      await ask(place, array);
+    },
+    async reset() {
+      await Promise.all(places.map((place) => ask(place, new (arrayOf(place.dtype))(elementsOf(place.shape)))));
+    },
+  };
+}
+
+/** Reads a state, or writes `data` to it. @type {T.Exchange} */
+export function exchanged(buffer, place, data) {
+  const region = regionOf(buffer, place);
+  if (!data) return region.slice();
+  region.set(data);
+  return null;
+}
