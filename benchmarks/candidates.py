@@ -52,7 +52,7 @@ def paper_kernels() -> list[Kernel]:
 def model_kernels(path: Path, length: int) -> list[Kernel]:
     buckets = dict.fromkeys(load(path).dim_names, (length,))
     compiled = compile_model(path, Options(buckets=buckets, variants=(TARGET.name,)))
-    return [entry.kernel for entry in compiled.entries]
+    return list(compiled.program.kernels)
 
 
 def milliseconds(work: Callable[[], object]) -> float:

@@ -62,8 +62,8 @@ class Subject:
     variant: str
 
     def module_bytes(self) -> int:
-        codes = open_bundle(self.bundle).manifest.code
-        return next(code.bytes for code in codes if code.variant == self.variant)
+        builds = open_bundle(self.bundle).manifest.section("wasm").builds
+        return next(b.code.bytes for b in builds if b.variant == self.variant)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 
 import common
 
-from tilewright.benchkernel import alone
+from tilewright.benchkernel import alone, by_machine
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
@@ -72,14 +72,17 @@ def page(host: str) -> BrowserHost:
 
 def kernel_bundle(step: Step, start: str, path: Path) -> Path:
     """A bundle of that one kernel, with poor or with good defaults."""
-    write(alone(step, Options(schedule=STARTS[start])).contents, path)
+    write(alone(step, Options(schedule=by_machine(STARTS[start]))).contents, path)
     return path
 
 
 def model_bundle(
     source: Path, shapes: Mapping[str, Sequence[int | str]], path: Path, start: str = "good"
 ) -> Path:
-    write(compile_model(source, Options(shapes=shapes, schedule=STARTS[start])).contents, path)
+    write(
+        compile_model(source, Options(shapes=shapes, schedule=by_machine(STARTS[start]))).contents,
+        path,
+    )
     return path
 
 

@@ -7,7 +7,7 @@ number of floating point operations of one run.  It measures nothing; hosts and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -46,6 +46,11 @@ class Subject:
     name: str
     contents: bundle.Contents
     flops: int
+
+
+def by_machine(choose: Callable[[Kernel, Any], Any]) -> Callable[[Kernel, Any], Any]:
+    """A choice of schedules by a machine's numbers, as compiler options take it."""
+    return lambda kernel, variant: choose(kernel, variant.machine)
 
 
 def matmul(m: int, k: int, n: int, options: Options | None = None) -> Subject:

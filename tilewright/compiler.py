@@ -28,8 +28,8 @@ from tilewright.plan import Program
 from tilewright.targets import DEFAULT, Code, Target, target
 
 Progress = Callable[[str, int, int], None]
-#: The schedule of a kernel in a variant, by the variant's name.
-Choose = Callable[[Kernel, str], Any]
+#: The schedule of a kernel in a variant.
+Choose = Callable[[Kernel, Any], Any]
 Probes = tuple[tuple[Mapping[str, int], Graph], ...]
 
 
@@ -76,6 +76,11 @@ class Compiled:
     @property
     def manifest(self) -> Manifest:
         return self.contents.manifest
+
+    @property
+    def codes(self) -> Sequence[Code]:
+        """Every kernel in the first variant of the first target."""
+        return next(iter(next(iter(self.made.values())).codes.values()))
 
 
 def compile_model(
@@ -153,8 +158,12 @@ def _made(chosen: Target, program: Program, options: Options, clock: _Clock) -> 
     codes: dict[str, list[Code]] = {v: [] for v in variants}
     for number, kernel in enumerate(program.kernels):
         with clock.stage("code", number, len(program.kernels)):
-            pick = options.schedule or chosen.default
-            schedules = {v: pick(kernel, v) for v in variants}
+            schedules = {
+                v: options.schedule(kernel, chosen.variants[v])
+                if options.schedule
+                else chosen.default(kernel, v)
+                for v in variants
+            }
             for variant, code in chosen.codes(kernel, schedules, without=options.without).items():
                 codes[variant].append(code)
     with clock.stage("link"):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import BOOL, F32, I32, I64
-from tilewright.benchkernel import compile_graph, compile_matmul
+from tilewright.benchkernel import by_machine, compile_graph, compile_matmul
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.frontend.operators.activation import softmax
@@ -114,7 +114,7 @@ def poor(kernel: Kernel, machine: Machine) -> Schedule:
 MAKERS: dict[str, Callable[[Path], Compiled]] = {
     "linear": lambda _: compile_matmul(4, 24, 40),
     "shards": lambda _: compile_matmul(2, 1024, 1536),  # 6 MiB: two shards
-    "poor": lambda _: compile_matmul(96, 256, 256, Options(schedule=poor)),
+    "poor": lambda _: compile_matmul(96, 256, 256, Options(schedule=by_machine(poor))),
     "busy": lambda _: compile_matmul(1024, 1024, 1024),  # some 50 ms a run
     "staged": lambda _: compile_graph(staged()),
     "mixed": lambda _: compile_graph(mixed()),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.bundle import open_bundle
+from tilewright.bundle.linear import facts_of
 from tilewright.kernel.expr import Const
 from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
@@ -46,6 +47,7 @@ class Kernels:
         self.kernels = kernels_of(self.bundle)
         self.target: WasmTarget = TARGETS[variant]
         self.device = device_of(variant)
+        self.memory = facts_of(self.bundle.manifest.section("wasm")).memory
 
     def specs(self, anchor: str) -> list[int]:
         return [n for n, kernel in enumerate(self.kernels) if kernel.anchor == anchor]
@@ -55,7 +57,7 @@ class Kernels:
         space = space_of(self.kernels[spec], self.device)
         chosen = space.order[:: max(1, len(space.order) // most)][:most]
         sent = [self.sent(spec, n, space.schedules[n]) for n in chosen]
-        limit = self.bundle.manifest.memory.scratch_bytes
+        limit = self.memory.scratch_bytes
         return [header for header in sent if header["scratch"] <= limit]
 
     def sent(
@@ -97,7 +99,7 @@ class Kernels:
             case "bytes":
                 return self._header(spec, candidate, b"\0asm no module", 1, 0, "")
             case "scratch":
-                most = self.bundle.manifest.memory.scratch_bytes
+                most = self.memory.scratch_bytes
                 return self.sent(spec, candidate, schedule) | {"scratch": most + 1}
         raise AssertionError(how)
 
@@ -117,7 +119,7 @@ class Kernels:
 
         Its data lies from the start of the worker's own area to one page behind its end.
         """
-        area = self.bundle.manifest.memory.scratch_bytes
+        area = self.memory.scratch_bytes
         assert area >= PAGE, "the first of two workers must have a page behind its area"
         return self._raw(spec, 901, ((b"\x23\0\x0b", bytes(area + PAGE)),))
 

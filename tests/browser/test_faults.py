@@ -63,7 +63,7 @@ def test_flipped_bit(refuse: Refuse, spoilt: Path, part: str) -> None:
 @pytest.mark.parametrize("at", [0, 8, None, -1])
 def test_flipped_bit_in_code(refuse: Refuse, spoilt: Path, at: int | None) -> None:
     """Whether the module still compiles or not, its digest decides."""
-    code = [c.file for c in open_bundle(spoilt).manifest.code]
+    code = [b.code.file for b in open_bundle(spoilt).manifest.section("wasm").builds]
     for file in code:
         flip(spoilt / file, at)
     assert refuse(spoilt, BundleCorrupt).facts["file"] in code
@@ -147,7 +147,7 @@ def test_larger_than_memory(lab: Lab, refuse: Refuse, spoilt: Path, limit: int |
     """Refused with the estimate, and before anything large is downloaded."""
     if limit is None:
         edit_manifest(spoilt, lambda m: m["memory"].update(bytes=5 << 30))
-    needed = open_bundle(spoilt).manifest.memory.bytes
+    needed = open_bundle(spoilt).manifest.section("wasm").memory
     files = bundles.shards(spoilt)
     before = lab.server.asked(*files)
     error = refuse(spoilt, MemoryLimit, memory_limit=limit, threads=1)

@@ -49,11 +49,11 @@ def relinked(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path
     root = tmp_path_factory.mktemp("relinked")
     bundle = open_bundle(library.path("difference"))
     (kernel,) = kernels_of(bundle)
-    for code in bundle.manifest.code:
-        device = next(c for c in CLASSES.values() if c.variant == code.variant)
+    for build in bundle.manifest.section("wasm").builds:
+        device = next(c for c in CLASSES.values() if c.variant == build.variant)
         winners = {0: space_of(kernel, device).schedules[1]}
-        write(relink(bundle, device, winners), root / code.variant)
-        bundle = open_bundle(root / code.variant)
+        write(relink(bundle, device, winners), root / build.variant)
+        bundle = open_bundle(root / build.variant)
     return publish(bundle.folder)
 
 

@@ -173,14 +173,14 @@ def test_variants_agree(load: Load, library: Library, name: str) -> None:
     inputs = sentence(9) if name == "bert" else {"x": normal(4, 24)}
     best = load(name)
     want = next(iter(best.run(inputs).outputs.values()))
-    for code in open_bundle(library.path(name)).manifest.code:
-        if not set(code.features) <= set(best.info["variant"]["features"]):
+    for build in open_bundle(library.path(name)).manifest.section("wasm").builds:
+        if not set(build.features) <= set(best.info["variant"]["features"]):
             continue
-        model = load(name, variant=code.variant)
+        model = load(name, variant=build.variant)
         info = model.info
-        assert info["variant"]["name"] == code.variant
-        assert info["variant"]["registers"] == code.registers
-        spilling = code.registers != info["features"]["registers"]
+        assert info["variant"]["name"] == build.variant
+        assert info["variant"]["registers"] == build.facts["registers"]
+        spilling = build.facts["registers"] != info["features"]["registers"]
         assert any("vector registers" in text for text in info["lost"]) is spilling
         assert distance(next(iter(model.run(inputs).outputs.values())), want) < 1e-6
 

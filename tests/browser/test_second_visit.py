@@ -56,7 +56,7 @@ def test_it_agrees_and_shares_its_weights(visit: Visit, library: Library, tmp_pa
 def test_the_page_asks_with_its_class(visit: Visit, library: Library, tmp_path: Path) -> None:
     """Whatever the class of this machine is, its winners come with the first inference."""
     bundle = open_bundle(library.path("search"))
-    codes = {code.variant for code in bundle.manifest.code}
+    codes = {build.variant for build in bundle.manifest.section("wasm").builds}
     for device in (c for c in CLASSES.values() if c.variant in codes):
         url = agreed(tmp_path, bundle, device.id, {0: 1})
     tuning = Tuning(makers(0), partial(Store.open, url))

@@ -24,8 +24,10 @@ def digests(bundle: Path, variant: str) -> set[str]:
     """Everything that a load of the bundle keeps, but for the pointer."""
     opened = open_bundle(bundle)
     manifest = opened.manifest
-    (code,) = (c for c in manifest.code if c.variant == variant)
-    files = (manifest.driver, code, *code.images, *manifest.weights.shards)
+    section = manifest.section("wasm")
+    build = section.build(variant)
+    assert build is not None
+    files = (section.programs["driver"], build.code, *build.plans, *manifest.weights.shards)
     return {opened.pointer.manifest.digest, *(ref.digest for ref in files)}
 
 

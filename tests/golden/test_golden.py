@@ -73,13 +73,13 @@ def test_text_of_one_kernel(kind: str, request: pytest.FixtureRequest) -> None:
     out = KINDS[kind]()
     inputs = tuple(("x", n) for n in toposort([out]) if isinstance(n.op, ops.Input))
     compiled = compile_graph(Graph(kind, inputs, (("y", out),)), Options(variants=("x86",)))
-    (entry,) = compiled.entries
-    assert entry.kernel.anchor == kind
+    (code,) = compiled.codes
+    assert code.kernel.anchor == kind
     parts = (
-        spec.render(entry.kernel),
-        f"schedule {entry.first.schedule}",
-        loops.render(entry.first.loops),
-        wasm.emit_text(entry.first.loops, wasm.TARGETS["x86"]),
+        spec.render(code.kernel),
+        f"schedule {code.schedule}",
+        loops.render(code.loops),
+        wasm.emit_text(code.loops, wasm.TARGETS["x86"]),
     )
     compare(HERE / f"{kind}.txt", "\n\n".join(parts) + "\n", request.config.getoption("--bless"))
 

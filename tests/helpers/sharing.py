@@ -10,13 +10,14 @@ from dataclasses import replace
 
 from tilewright.compiler import Options
 from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.schedule import Schedule, default_schedule
 from tilewright.kernel.sharing import Costs
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.wasm import WasmTarget
 
 
-def tiny_tiles(kernel: Kernel, machine: Machine) -> Schedule:
-    usual = default_schedule(kernel, machine)
+def tiny_tiles(kernel: Kernel, variant: WasmTarget) -> Schedule:
+    usual = default_schedule(kernel, variant.machine)
     return replace(usual, x1=usual.x0, y1=usual.y0 if operands(kernel) else 4)
 
 
@@ -27,4 +28,6 @@ def sharing(
 ) -> Options:
     """With `barrier` at its lowest all steps of several tiles are shared, at infinity none is."""
     costs = Costs(barrier=barrier, ticket=0.0)
-    return Options(buckets=buckets or {}, variants=variants, schedule=tiny_tiles, costs=costs)
+    return Options(
+        buckets=buckets or {}, variants=variants, schedule=tiny_tiles, settings={"costs": costs}
+    )

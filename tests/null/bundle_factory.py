@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from tilewright.bundle import (
     Asset,
-    Code,
+    Build,
     Contents,
     FileRef,
     Manifest,
-    Memory,
-    Placed,
     Plan,
+    Section,
     Step,
+    Tensor,
     TensorInfo,
     Weights,
     add,
@@ -38,27 +38,45 @@ def sample(weight_bytes: int = 1000, name: str = "sample") -> Contents:
         dims={"n": (16, 32)},
         inputs=(TensorInfo(name="x", dtype="f32", shape=(1, "n")),),
         outputs=(TensorInfo(name="y", dtype="f32", shape=(1, "n")),),
-        memory=Memory(
-            bytes=65536,
-            control=0,
-            weights=1024,
-            arena=4096,
-            arena_bytes=8192,
-            scratch=16384,
-            scratch_bytes=1024,
-        ),
         weights=Weights(bytes=weight_bytes),
-        driver=add(blobs, b"\0asm driver", "wasm"),
-        code=(
-            _code(blobs, "x86", ("relaxed_simd",), b"\0asm relaxed"),
-            _code(blobs, "x86-simd", (), b"\0asm plain"),
-        ),
-        slots=1,
         kernels=add(blobs, b"[]", "json"),
-        plans=tuple(_plan(n) for n in (16, 32)),
+        plans=tuple(_plan(blobs, n) for n in (16, 32)),
+        targets={
+            "wasm": Section(
+                builds=(
+                    _build(blobs, "x86", ("relaxed_simd",), b"\0asm relaxed"),
+                    _build(blobs, "x86-simd", (), b"\0asm plain"),
+                ),
+                slots=1,
+                memory=65536,
+                programs={"driver": add(blobs, b"\0asm driver", "wasm")},
+                plans=tuple(
+                    {"address": 2048, "arena_bytes": 1024, "inputs": [4096], "outputs": [4608]}
+                    for _ in (16, 32)
+                ),
+                kernels=add(blobs, b"[{}]", "json"),
+                facts={
+                    "memory": {
+                        "bytes": 65536,
+                        "control": 0,
+                        "weights": 1024,
+                        "arena": 4096,
+                        "arena_bytes": 8192,
+                        "scratch": 16384,
+                        "scratch_bytes": 1024,
+                    },
+                    "states": [],
+                },
+            )
+        },
         assets=(Asset(name="tokenizer.json", type="application/json", **fields(tokenizer)),),
     )
-    return Contents(manifest, blobs, lambda: weights(weight_bytes))
+    cut = min(weight_bytes, 300)
+    tensors = (
+        Tensor(dtype="u8", shape=(cut,), offset=0, bytes=cut),
+        Tensor(dtype="u8", shape=(weight_bytes - cut,), offset=cut, bytes=weight_bytes - cut),
+    )
+    return Contents(manifest, blobs, lambda: weights(weight_bytes), tensors)
 
 
 def weights(size: int) -> Iterator[bytes]:
@@ -70,27 +88,26 @@ def weights(size: int) -> Iterator[bytes]:
         rest -= piece
 
 
-def _code(
+def _build(
     blobs: dict[str, bytes | bytearray | memoryview],
     variant: str,
     features: tuple[str, ...],
     module: bytes,
-) -> Code:
-    return Code(
+) -> Build:
+    return Build(
         variant=variant,
         features=features,
-        registers=15,
-        images=tuple(add(blobs, b"image" + bytes([n]), "bin") for n in (16, 32)),
-        **fields(add(blobs, module, "wasm")),
+        code=add(blobs, module, "wasm"),
+        plans=tuple(add(blobs, b"image" + bytes([n]), "bin") for n in (16, 32)),
+        facts={"registers": 15},
     )
 
 
-def _plan(n: int) -> Plan:
+def _plan(blobs: dict[str, bytes | bytearray | memoryview], n: int) -> Plan:
     return Plan(
         dims={"n": n},
-        address=2048,
-        inputs=(Placed(name="x", dtype="f32", shape=(1, n), address=4096, bytes=4 * n),),
-        outputs=(Placed(name="y", dtype="f32", shape=(1, n), address=4608, bytes=4 * n),),
-        arena_bytes=1024,
-        steps=(Step(slot=0, spec=0, kernel="double", node="Mul_0", flops=n, bytes=8 * n),),
+        inputs=((1, n),),
+        outputs=((1, n),),
+        steps=(Step(spec=0, kernel="double", node="Mul_0", flops=n, bytes=8 * n),),
+        file=add(blobs, b"plan" + bytes([n]), "json"),
     )

@@ -40,6 +40,11 @@ def test_round_trip(tmp_path: Path) -> None:
     assert bundle.manifest == written
     assert [s.bytes for s in written.weights.shards] == [SHARD_BYTES, SHARD_BYTES, 5]
     assert b"".join(bundle.weights()) == b"".join(weights(BIG))
+    whole = b"".join(weights(BIG))
+    for tensor in bundle.tensors():
+        data = whole[tensor.offset : tensor.offset + tensor.bytes]
+        assert tensor.digest == digest(data)
+        assert tensor.shard == tensor.offset // SHARD_BYTES
     for file, data in contents.blobs.items():
         (ref,) = [r for r in bundle.manifest.files() if r.file == file]
         assert bundle.read(ref) == data
@@ -55,13 +60,15 @@ def test_json_follows_the_document(tmp_path: Path) -> None:
     assert list(pointer) == ["format", "tool", "manifest"]
     assert set(pointer["manifest"]) == {"file", "digest", "bytes"}
     plain = json.loads((tmp_path / pointer["manifest"]["file"]).read_bytes())
-    first, last = "format tool name dims inputs outputs memory", "kernels plans assets"
-    assert " ".join(plain) == f"{first} weights driver code slots {last}"
+    first, last = "format tool name dims inputs outputs states", "plans targets assets"
+    assert " ".join(plain) == f"{first} weights kernels {last}"
     assert plain["dims"] == {"n": [16, 32]}
     assert plain["inputs"] == [{"name": "x", "dtype": "f32", "shape": [1, "n"]}]
-    assert plain["code"][0]["features"] == ["relaxed_simd"]
-    assert plain["code"][0]["images"][0]["file"] == manifest.code[0].images[0].file
-    assert plain["plans"][0]["address"] == manifest.plans[0].address
+    section = manifest.section("wasm")
+    build = plain["targets"]["wasm"]["builds"][0]
+    assert build["features"] == ["relaxed_simd"]
+    assert build["plans"][0]["file"] == section.builds[0].plans[0].file
+    assert plain["plans"][0]["file"]["file"] == manifest.plans[0].file.file
     for path in (tmp_path / "blobs").iterdir():
         assert path.name.partition(".")[0] == digest(path.read_bytes())
 
@@ -79,17 +86,25 @@ def test_odd_extensions_become_bin() -> None:
 
 
 def kinds(manifest: Manifest) -> dict[str, FileRef]:
+    section = manifest.section("wasm")
+    tensors = manifest.weights.tensors
+    assert tensors is not None
     return {
-        "driver": manifest.driver,
-        "code": manifest.code[0],
+        "driver": section.programs["driver"],
+        "code": section.builds[0].code,
         "kernels": manifest.kernels,
-        "image": manifest.code[0].images[0],
+        "slots": section.kernels,
+        "plan": manifest.plans[0].file,
+        "tensors": tensors,
+        "image": section.builds[0].plans[0],
         "shard": manifest.weights.shards[-1],
         "asset": manifest.assets[0],
     }
 
 
-@pytest.mark.parametrize("kind", ["driver", "code", "kernels", "image", "shard", "asset"])
+@pytest.mark.parametrize(
+    "kind", ["driver", "code", "kernels", "slots", "plan", "tensors", "image", "shard", "asset"]
+)
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_damaged_file(tmp_path: Path, kind: str, damage: str) -> None:
     ref = kinds(write(sample(BIG), tmp_path))[kind]
@@ -212,7 +227,7 @@ def test_failed_rebuild_keeps_the_old_bundle(tmp_path: Path) -> None:
 
     good = sample(1000, name="second")
     with pytest.raises(OSError, match="disk gone"):
-        write(Contents(good.manifest, good.blobs, broken), tmp_path)
+        write(Contents(good.manifest, good.blobs, broken, good.tensors), tmp_path)
     bundle = open_bundle(tmp_path)
     assert bundle.manifest == before
     bundle.verify()

@@ -32,7 +32,7 @@ def compiled() -> Compiled:
 
 
 def test_a_space_of_a_matmul(compiled: Compiled) -> None:
-    kernel = compiled.entries[0].kernel
+    kernel = compiled.codes[0].kernel
     space = space_of(kernel, X86)
     assert space.kind == "contract"
     assert space.shape == "384x768x768"
@@ -51,7 +51,7 @@ def test_a_space_of_a_matmul(compiled: Compiled) -> None:
 
 def test_the_number_means_the_same_in_every_process(compiled: Compiled) -> None:
     """Another process with another hash seed gets the same checksum and order from the data."""
-    kernel = compiled.entries[0].kernel
+    kernel = compiled.codes[0].kernel
     code = (
         "import json,sys;from tilewright.kernel.serial import kernel_from_data;"
         "from tilewright.targets.classes import find;"
@@ -67,7 +67,7 @@ def test_the_number_means_the_same_in_every_process(compiled: Compiled) -> None:
 
 
 def test_what_the_numbers_mean_is_in_the_checksum(compiled: Compiled) -> None:
-    kernel = compiled.entries[0].kernel
+    kernel = compiled.codes[0].kernel
     found = [space_of(kernel, d) for d in (X86, ARM, CLASSES["wasm-x86-relaxed-48k"])]
     assert len({s.checksum for s in found}) == 3
     assert len({s.key for s in found}) == 1
@@ -76,7 +76,7 @@ def test_what_the_numbers_mean_is_in_the_checksum(compiled: Compiled) -> None:
 
 
 def test_objectives_change_no_number(compiled: Compiled) -> None:
-    kernel = compiled.entries[0].kernel
+    kernel = compiled.codes[0].kernel
     latency, traffic, scratch = (
         space_of(kernel, X86, o) for o in ("latency", "traffic", "scratch")
     )  # fmt: skip
@@ -108,13 +108,13 @@ def test_what_does_not_serve_the_objective_is_not_tried() -> None:
 
 
 def test_a_webgpu_space_is_its_lite_space(compiled: Compiled) -> None:
-    space = space_of(compiled.entries[0].kernel, CLASSES["webgpu-nvidia-ampere"])
+    space = space_of(compiled.codes[0].kernel, CLASSES["webgpu-nvidia-ampere"])
     assert set(space.marks) == {"default", "lite"}
     assert 24 <= len(space.schedules) <= 96
 
 
 def test_build(compiled: Compiled) -> None:
-    kernel = compiled.entries[0].kernel
+    kernel = compiled.codes[0].kernel
     space = space_of(kernel, X86)
     for number in (0, *space.order[:3]):
         made = build(kernel, space.schedules[number], TARGETS["x86"])
@@ -137,29 +137,29 @@ def test_build(compiled: Compiled) -> None:
     ids=str,
 )  # fmt: skip
 def test_schedules_that_mean_nothing_are_typed_errors(compiled: Compiled, change: dict) -> None:
-    kernel = compiled.entries[0].kernel
+    kernel = compiled.codes[0].kernel
     wrong = replace(space_of(kernel, X86).schedules[0], **change)
     with pytest.raises(UsageError, match=next(iter(change))):
         build(kernel, wrong, TARGETS["x86"])
 
 
 def test_every_candidate_is_a_schedule_from_outside(compiled: Compiled) -> None:
-    kernel = compiled.entries[0].kernel
+    kernel = compiled.codes[0].kernel
     assert not any(objection(kernel, s) for s in space_of(kernel, X86).schedules)
 
 
 def test_kernels_of_a_bundle_by_spec_number(compiled: Compiled, tmp_path) -> None:
     write(compiled.contents, tmp_path)
     bundle = open_bundle(tmp_path)
-    assert kernels_of(bundle) == tuple(e.kernel for e in compiled.entries)
+    assert kernels_of(bundle) == compiled.program.kernels
 
 
 def test_a_grain_follows_the_compilers_rule() -> None:
     flops, size = 10_000_000, 1_000_000
-    step = Step(slot=0, spec=0, kernel="k", node="n", flops=flops, bytes=size)
+    step = Step(spec=0, kernel="k", node="n", flops=flops, bytes=size)
     for tiles in (2, 17, 64, 1000, 100_000):
         (way,) = share([Work(flops, size, tiles, (), ())])
         assert grain_of(step, tiles) == way.grain
     assert grain_of(step, 1) == 1
-    small = Step(slot=0, spec=0, kernel="k", node="n", flops=10, bytes=10)
+    small = Step(spec=0, kernel="k", node="n", flops=10, bytes=10)
     assert grain_of(small, 12) == 12, "a serial step is one ticket"

@@ -185,7 +185,7 @@ def test_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
         called = Called(capsys, "relink", bundle, "--winners", winners, "-o", out, "--json", *of)
         assert called.code == 0
         assert called.json["variant"] == "x86"
-        assert open_bundle(out).manifest.code != open_bundle(bundle).manifest.code
+        assert open_bundle(out).manifest.targets != open_bundle(bundle).manifest.targets
     for text in (
         "{",
         "[]",

@@ -13,11 +13,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tilewright.base.abi import MEMORY_LIMIT
 from tilewright.base.errors import HostError, MemoryLimit, ShapeError, UsageError
 from tilewright.bundle import write
-from tilewright.bundle.image import MEMORY_LIMIT
+from tilewright.bundle.linear import facts_of, places_of
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.targets import TARGETS
 
 
 def model(folder: Path, nodes: list[onnx.NodeProto], *shape: int | str) -> Path:
@@ -87,12 +89,13 @@ def test_memory_has_room_for_every_worker(
 ) -> None:
     """Each worker has a scratch area, and a bundle promises to run on up to 32 of them."""
     path = model(tmp_path, [helper.make_node("MatMul", ["x", "x"], ["y"])], 256, 256)
-    memory = compile_model(path).manifest.memory
+    section = compile_model(path).manifest.section("wasm")
+    memory = facts_of(section).memory
     assert memory.scratch_bytes
     needed = memory.bytes + 31 * memory.scratch_bytes
-    monkeypatch.setattr("tilewright.assembly.MEMORY_LIMIT", needed - over)
+    monkeypatch.setattr("tilewright.targets.wasm.memory.MEMORY_LIMIT", needed - over)
     if not over:
-        assert compile_model(path).manifest.memory == memory
+        assert compile_model(path).manifest.section("wasm") == section
         return
     with pytest.raises(MemoryLimit, match="32 workers") as caught:
         compile_model(path)
@@ -119,16 +122,16 @@ def test_variants_agree(tmp_path: Path) -> None:
         helper.make_node("Softmax", ["m"], ["y"]),
     ]
     compiled = compile_model(model(tmp_path, nodes, "n", 64), Options(buckets={"n": (16, 300)}))
-    code = {c.variant: c for c in compiled.manifest.code}
-    assert list(code) == list(Options().variants)
-    assert {c.registers for c in code.values()} == {15, 32}
-    assert len({c.file for c in code.values()}) == len(code)
+    builds = {b.variant: b for b in compiled.manifest.section("wasm").builds}
+    assert list(builds) == list(TARGETS["wasm"].variants)
+    assert {b.facts["registers"] for b in builds.values()} == {15, 32}
+    assert len({b.code.file for b in builds.values()}) == len(builds)
     write(compiled.contents, tmp_path / "bundle")
     x = np.random.default_rng(1).standard_normal((200, 64)).astype(np.float32)
     product = x.astype(np.float64) @ weights
     want = np.exp(product - product.max(1, keepdims=True))
     want /= want.sum(1, keepdims=True)
-    for name in code:
+    for name in builds:
         found = WasmtimeHost(tmp_path / "bundle", variant=name).run({"x": x}).outputs["y"]
         np.testing.assert_allclose(found, want, rtol=2e-5, atol=1e-7)
     with pytest.raises(HostError, match="fits this host"):
@@ -150,6 +153,7 @@ def test_two_assets_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_nothing_lies_over_inputs(tmp_path: Path) -> None:
     """A run leaves its inputs as they were: they can be used again where they are."""
     chain = [helper.make_node("Softmax", [f"{a}"], [f"{b}"], axis=-1) for a, b in ("xs", "sy")]
-    (plan,) = compile_model(model(tmp_path, chain, 64, 64), Options()).manifest.plans
-    x, y = (range(t.address, t.address + t.bytes) for t in (*plan.inputs, *plan.outputs))
+    manifest = compile_model(model(tmp_path, chain, 64, 64), Options()).manifest
+    (place,) = places_of(manifest.section("wasm"))
+    x, y = (range(at, at + 4 * 64 * 64) for at in (*place.inputs, *place.outputs))
     assert x.stop <= y.start or y.stop <= x.start

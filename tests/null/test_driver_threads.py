@@ -21,7 +21,6 @@ from tilewright.base.dtypes import F32, I64
 from tilewright.base.errors import HostError, KernelTrap, UsageError
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
-from tilewright.bundle.image import HEADER_WORDS, STEP_WORDS
 from tilewright.compiler import Compiled, compile_model
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, elementwise, gather, graph_input, node
@@ -35,6 +34,7 @@ from tilewright.hosts.wasmtime import (
     WasmtimeHost,
     leave_run,
 )
+from tilewright.targets.wasm.image import HEADER_WORDS, STEP_WORDS
 
 MODELS = Path(__file__).parents[1] / "models"
 PREEMPT, SPIN, PATIENCE, COMING, POSITION = 0, 16, 20, 152, 256
@@ -90,7 +90,7 @@ def x_of(seed: int = 0) -> dict[str, Array]:
 
 def records(host: WasmtimeHost) -> list[list[int]]:
     plan = host.bundle.manifest.plans[0]
-    words = np.frombuffer(host.bundle.read(host.code.images[0]), np.uint32)[HEADER_WORDS:]
+    words = np.frombuffer(host.bundle.read(host.build.plans[0]), np.uint32)[HEADER_WORDS:]
     return [words[n * STEP_WORDS :][:STEP_WORDS].tolist() for n in range(len(plan.steps))]
 
 
@@ -148,14 +148,14 @@ def test_steps_one_by_one(host: Made, barrier: float) -> None:
     """A profiler runs any part of a plan, also one that begins or ends inside a chain."""
     many = host(compile_graph(block(), sharing(barrier)), 3)
     want = many.run(x_of()).outputs["y"]
-    (plan,) = many.bundle.manifest.plans
-    (x,), (y,) = plan.inputs, plan.outputs
+    (plan,), (place,) = many.bundle.manifest.plans, many.places
+    (x,), (y,), ((m, n),) = place.inputs, place.outputs, plan.outputs
     for length in (1, 2, 5):
-        many.memory.write(x_of()["x"].tobytes(), x.address)
+        many.memory.write(x_of()["x"].tobytes(), x)
         for first in range(0, len(plan.steps), length):
             last = min(first + length, len(plan.steps))
-            assert many._caller.call("run", plan.address, first, last, 3) == 0
-        found = np.frombuffer(many.memory.read(y.address, y.bytes), np.float32)
+            assert many._caller.call("run", place.address, first, last, 3) == 0
+        found = np.frombuffer(many.memory.read(y, 4 * m * n), np.float32)
         np.testing.assert_array_equal(found.reshape(want.shape), want)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.base.alignment import ALIGNMENT, align
-from tilewright.graph.memory import Life, place
+from tilewright.plan.arena import Life, place
 
 LIVES = st.builds(
     lambda size, first, length: Life(size, first, first + length),

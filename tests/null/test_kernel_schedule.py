@@ -15,6 +15,7 @@ from tilewright.graph.node import Graph, contract, graph_input
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.roles import operands
 from tilewright.kernel.schedule import Machine, Schedule, default_schedule, register_tile
+from tilewright.targets.wasm.target import X86
 
 
 @pytest.mark.parametrize("seed", seeds(20))
@@ -53,18 +54,17 @@ def test_few_rows_keep_enough_sums_in_flight(rows: int) -> None:
 def test_register_tiles_take_whole_panels(rows: int) -> None:
     assert register_tile(rows, 768, Machine())[1] == 12
     assert register_tile(rows, 768, Machine(), 8)[1] == 8
-    entry = compile_matmul(rows, 64, 768, Options(variants=("x86",))).entries[0]
-    assert entry.first.schedule.y0 == 8
+    entry = compile_matmul(rows, 64, 768, Options(variants=("x86",))).codes[0]
+    assert entry.schedule.y0 == 8
 
 
 @pytest.mark.parametrize(("depth", "cols"), [(512, 2048), (768, 768), (3072, 768), (64, 50257)])
 def test_tiles_of_a_vector_product_leave_room_in_l2(depth: int, cols: int) -> None:
     """Half of it, or one register tile: a loop reads the last ones again from there."""
-    entry = compile_matmul(1, depth, cols, Options(variants=("x86",))).entries[0]
-    for machine, build in entry.builds.items():
-        chosen = build.schedule
-        assert 4 * depth * chosen.y1 <= machine.l2 // 2 or chosen.y1 == chosen.y0
-        assert build.loops.tiles >= 12
+    code = compile_matmul(1, depth, cols, Options(variants=("x86",))).codes[0]
+    chosen = code.schedule
+    assert 4 * depth * chosen.y1 <= X86.l2 // 2 or chosen.y1 == chosen.y0
+    assert code.loops.tiles >= 12
 
 
 @pytest.mark.parametrize(("depth", "order"), [(64, "mn"), (384, "nm")])
@@ -72,8 +72,8 @@ def test_columns_that_fit_l1_stay_there_whole(depth: int, order: str) -> None:
     a = graph_input("a", (2, 64, depth), F32)
     b = graph_input("b", (2, depth, 64), F32)
     graph = Graph("product", (("a", a), ("b", b)), (("y", contract("bmk,bkn->bmn", a, b)),))
-    (entry,) = compile_graph(graph).entries
-    assert {build.schedule.order for build in entry.builds.values()} == {order}
+    variants = compile_graph(graph).made["wasm"].codes.values()
+    assert {code.schedule.order for (code,) in variants} == {order}
 
 
 def live(x0: int, vectors: int) -> int:

@@ -12,12 +12,13 @@ import pytest
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle, kernels, open_bundle, write
-from tilewright.bundle.image import calls_of
+from tilewright.bundle.linear import facts_of
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.wasm.image import calls_of
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 from tilewright.tuning.relink import relink
 
@@ -80,11 +81,12 @@ def test_other_models_compute_the_same(name: str, buckets: dict, tmp_path: Path)
     write(compile_model(MODELS / f"{name}.onnx", options).contents, tmp_path)
     bundle = open_bundle(tmp_path)
     numbers = np.random.default_rng(0)
+    manifest = bundle.manifest
     given = {
-        i.name: numbers.integers(0, 2, i.shape).astype(DTYPES[i.dtype].numpy)
+        i.name: numbers.integers(0, 2, shape).astype(DTYPES[i.dtype].numpy)
         if i.dtype.startswith(("i", "b"))
-        else numbers.standard_normal(i.shape).astype("f4")
-        for i in bundle.manifest.plans[0].inputs
+        else numbers.standard_normal(shape).astype("f4")
+        for i, shape in zip(manifest.inputs, manifest.plans[0].inputs, strict=True)
     }
     for seed, (variant, device) in enumerate(variants.items()):
         want = WasmtimeHost(tmp_path, variant=variant).run(given).outputs
@@ -115,12 +117,14 @@ def _spaces(bundle: Bundle) -> Iterator[tuple[int, Space]]:
 def test_other_variants_and_weights_stay(bundle: Bundle, tmp_path: Path) -> None:
     contents = relink(bundle, RELAXED, winners(bundle, RELAXED, 3))
     old, new = bundle.manifest, contents.manifest
-    assert [c for c in new.code if c.variant != "x86"] == [
-        c for c in old.code if c.variant != "x86"
+    one, two = (m.section("wasm") for m in (old, new))
+    assert [b for b in two.builds if b.variant != "x86"] == [
+        b for b in one.builds if b.variant != "x86"
     ]
     assert new.weights == old.weights
     assert not {ref.file for ref in new.weights.shards} & set(contents.blobs)
-    assert (new.driver, new.plans) == (old.driver, old.plans)
+    assert (two.programs["driver"], two.plans) == (one.programs["driver"], one.plans)
+    assert (new.plans, new.kernels) == (old.plans, old.kernels)
     assert write(contents, tmp_path) == new
     np.testing.assert_array_equal(
         WasmtimeHost(tmp_path, variant="arm").run(inputs(8)).outputs["last_hidden_state"],
@@ -129,24 +133,27 @@ def test_other_variants_and_weights_stay(bundle: Bundle, tmp_path: Path) -> None
 
 
 def test_kernels_that_share_code_part_where_schedules_differ(bundle: Bundle) -> None:
-    entries = kernels.unpack(bundle.read(bundle.manifest.kernels))
+    section = bundle.manifest.section("wasm")
+    entries = kernels.unpack_slots(bundle.read(section.kernels))
     slots = [e.slot for e in entries]
     number = next(n for n, slot in enumerate(slots) if slots.count(slot) > 1)
     space = space_of(kernels_of(bundle)[number], RELAXED)
     chosen = space.schedules[space.order[0]]
     contents = relink(bundle, RELAXED, {number: chosen})
-    assert contents.manifest.slots == bundle.manifest.slots + 1
-    listed = kernels.unpack(bytes(contents.blobs[contents.manifest.kernels.file]))
+    made = contents.manifest.section("wasm")
+    assert made.slots == section.slots + 1
+    listed = kernels.unpack_slots(bytes(contents.blobs[made.kernels.file]))
     assert Schedule.from_json(listed[number].builds["x86"]["schedule"]) == chosen
     assert listed[number].builds["arm"] == entries[number].builds["arm"]
-    (code,) = (c for c in contents.manifest.code if c.variant == "x86")
+    build = made.build("x86")
+    assert build is not None
     specs = kernels_of(bundle)
-    for plan, ref in zip(bundle.manifest.plans, code.images, strict=True):
+    for plan, ref in zip(bundle.manifest.plans, build.plans, strict=True):
         buffers = [len(specs[s.spec].buffers) for s in plan.steps]
         calls = calls_of(bytes(contents.blobs[ref.file]), buffers)
         for step, call in zip(plan.steps, calls, strict=True):
             moved = step.spec == number
-            assert call.slot == (bundle.manifest.slots if moved else slots[step.spec])
+            assert call.slot == (section.slots if moved else slots[step.spec])
 
 
 def test_a_relinked_bundle_can_be_relinked(bundle: Bundle, tmp_path: Path) -> None:
@@ -157,7 +164,7 @@ def test_a_relinked_bundle_can_be_relinked(bundle: Bundle, tmp_path: Path) -> No
     second = {n: s for n, s in winners(bundle, RELAXED, 12).items() if n not in first}
     write(relink(one, RELAXED, second), tmp_path / "two")
     two = open_bundle(tmp_path / "two")
-    listed = kernels.unpack(two.read(two.manifest.kernels))
+    listed = kernels.unpack_slots(two.read(two.manifest.section("wasm").kernels))
     for number, schedule in {**first, **second}.items():
         assert Schedule.from_json(listed[number].builds["x86"]["schedule"]) == schedule
     want = WasmtimeHost(bundle.folder, variant="x86").run(inputs(16)).outputs
@@ -170,7 +177,8 @@ def test_scratch_areas_grow_with_what_winners_need(bundle: Bundle, tmp_path: Pat
     number = next(n for n, s in _spaces(bundle) if s.kind == "contract")
     large = Schedule(x0=4, y0=8, r0=4, x1=64, y1=1 << 12, stage=True)
     contents = relink(bundle, RELAXED, {number: large})
-    assert contents.manifest.memory.scratch_bytes >= bundle.manifest.memory.scratch_bytes
+    old, new = (facts_of(m.section("wasm")) for m in (bundle.manifest, contents.manifest))
+    assert new.memory.scratch_bytes >= old.memory.scratch_bytes
     write(contents, tmp_path)
     WasmtimeHost(tmp_path, variant="x86", threads=2).run(inputs(16))
 

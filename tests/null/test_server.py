@@ -14,6 +14,10 @@ from tilewright.bundle import Manifest, write
 from tilewright.server import app, create_app
 
 
+def driver_of(manifest: Manifest) -> str:
+    return manifest.section("wasm").programs["driver"].file
+
+
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
     return write(sample(200_000), tmp_path / "bundle")
@@ -87,7 +91,7 @@ def test_blob(client: TestClient, manifest: Manifest) -> None:
     assert answer.headers["content-length"] == str(ref.bytes)
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["accept-ranges"] == "bytes"
-    driver = client.get(f"/bundles/my model/{manifest.driver.file}")
+    driver = client.get(f"/bundles/my model/{driver_of(manifest)}")
     assert driver.headers["content-type"] == "application/wasm"
 
 
@@ -207,7 +211,7 @@ def test_without_isolation(tmp_path: Path, web: Path, manifest: Manifest) -> Non
     assert "cross-origin-opener-policy" not in answer.headers
     assert "cross-origin-embedder-policy" not in answer.headers
     assert "content-security-policy" in answer.headers
-    assert client.get(f"/bundles/m/{manifest.driver.file}").status_code == 200
+    assert client.get(f"/bundles/m/{driver_of(manifest)}").status_code == 200
 
 
 def test_list(client: TestClient, tmp_path: Path) -> None:
@@ -262,4 +266,4 @@ def test_bundles_may_be_added_later(tmp_path: Path, web: Path, manifest: Manifes
     client = TestClient(create_app(folders, web=web))
     assert client.get("/api/bundles").json() == []
     folders["late"] = tmp_path / "bundle"
-    assert client.get(f"/bundles/late/{manifest.driver.file}").status_code == 200
+    assert client.get(f"/bundles/late/{driver_of(manifest)}").status_code == 200

@@ -19,7 +19,7 @@ from tuning_client import Client, hello
 from tuning_site import VARIANT, app, bundle, digest
 
 from tilewright.base.errors import CompilerBug
-from tilewright.benchkernel import matmul
+from tilewright.benchkernel import by_machine, matmul
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options
@@ -250,7 +250,7 @@ def test_a_bundle_with_poor_schedules_is_offered_the_good_ones(tmp_path: Path) -
         schedule = default_schedule(kernel, machine)
         return replace(schedule, x0=1, y0=4, r0=1) if kernel.anchor == "contract" else schedule
 
-    options = Options(schedule=poor, variants=(VARIANT,))
+    options = Options(schedule=by_machine(poor), variants=(VARIANT,))
     manifest = write(matmul(24, 32, 16, options).contents, tmp_path)
     found = open_bundle(tmp_path)
     assert found.manifest == manifest

@@ -16,7 +16,6 @@ from wasm_machine import ARGS, Machine, run, validate
 
 from tilewright.base.dtypes import F32, I32, I64, DType
 from tilewright.base.errors import CompilerBug
-from tilewright.bundle import image
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, IndexValue, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.loops import (
@@ -41,6 +40,7 @@ from tilewright.targets.wasm import (
     compile_tile,
     driver,
     emit_text,
+    image,
     link,
     peak,
 )

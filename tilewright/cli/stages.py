@@ -5,12 +5,12 @@ Input: a compilation.  Output: text.  Each stage renders itself; here they are o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from tilewright.compiler import Compiled
 from tilewright.graph import node
 from tilewright.kernel import loops, spec
-from tilewright.targets import Code, target
+from tilewright.targets import target
 
 
 def text_of(compiled: Compiled, stage: str) -> str:
@@ -24,11 +24,11 @@ def _graph(compiled: Compiled) -> list[str]:
 
 
 def _kernels(compiled: Compiled) -> list[str]:
-    return [f"{spec.render(c.kernel)}\n  schedule {c.schedule}" for c in _first(compiled)]
+    return [f"{spec.render(c.kernel)}\n  schedule {c.schedule}" for c in compiled.codes]
 
 
 def _loops(compiled: Compiled) -> list[str]:
-    return [loops.render(c.loops) for c in _first(compiled)]
+    return [loops.render(c.loops) for c in compiled.codes]
 
 
 def _code(compiled: Compiled, stage: str) -> list[str]:
@@ -38,11 +38,6 @@ def _code(compiled: Compiled, stage: str) -> list[str]:
     slots = reversed(made.section.kernels)
     by_slot = dict(zip(slots, reversed(codes), strict=True))
     return [target(name).text(by_slot[slot], variant, stage) for slot in sorted(by_slot)]
-
-
-def _first(compiled: Compiled) -> Sequence[Code]:
-    """Every kernel in the first variant of the first target."""
-    return next(iter(next(iter(compiled.made.values())).codes.values()))
 
 
 def _title(dims: Mapping[str, int]) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from tilewright import TOOL
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import UsageError
-from tilewright.bundle import Bundle, Contents, Section, kernels
+from tilewright.bundle import Bundle, Contents, Manifest, Section, kernels
 from tilewright.bundle.sections import load, store
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
@@ -41,9 +41,8 @@ def relink(
     fit any more.
     """
     old = bundle.manifest
+    section = _section(old, device)
     target = find_target(device.target)
-    section = old.section(target.name)
-    _variant(section, device)
     entries = kernels.unpack(bundle.read(old.kernels))
     unknown = sorted(set(winners) - set(range(len(entries))))
     if unknown:
@@ -100,14 +99,18 @@ def program_of(bundle: Bundle, entries: Sequence[kernels.Entry]) -> Program:
     )
 
 
-def _variant(section: Section, device: DeviceClass) -> None:
-    if section.build(device.variant) is None:
+def _section(manifest: Manifest, device: DeviceClass) -> Section:
+    """The part of the bundle that has the code of the class."""
+    section = manifest.targets.get(device.target)
+    if section is None or section.build(device.variant) is None:
         raise UsageError(
             f"The bundle has no code for the class {device.id}",
             hint="Choose a class of another variant, or build the bundle for this one",
+            target=device.target,
             variant=device.variant,
-            known=[b.variant for b in section.builds],
+            known=[b.variant for s in manifest.targets.values() for b in s.builds],
         )
+    return section
 
 
 def _code(target: Target, variant: str, kernel: Kernel, schedule: Any, alone: bool) -> Code:

@@ -65,13 +65,14 @@ class Wasm:
         without: frozenset[str] = frozenset(),
     ) -> dict[str, Code]:
         """Variants with equal schedules share loops."""
-        # under one name, so that equal kernels give equal code
-        loops = {s: replace(lower(kernel, s), name="kernel") for s in schedules.values()}
+        loops = {s: lower(kernel, s) for s in schedules.values()}
         if alone:
             loops = {s: settled(fn) for s, fn in loops.items()}
         made = {}
         for variant, schedule in schedules.items():
-            compiled = compile_tile(loops[schedule], TARGETS[variant], ALL - without)
+            # under one name, so that equal kernels give equal code
+            nameless = replace(loops[schedule], name="kernel")
+            compiled = compile_tile(nameless, TARGETS[variant], ALL - without)
             made[variant] = Code(
                 kernel, schedule, loops[schedule], compiled.scratch, compiled.needs, compiled
             )
