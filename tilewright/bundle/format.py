@@ -130,7 +130,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a plan, for people and profilers.
 
-    spec: the number of its kernel in kernels.json
+    spec: the number of its kernel in the list of kernels
     """
 
     spec: int

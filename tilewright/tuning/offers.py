@@ -29,7 +29,7 @@ def plans_of(plans: Sequence[Iterable[int]]) -> dict[int, tuple[int, ...]]:
 def default_of(builds: Mapping[str, Data], variant: str, space: Space) -> int | None:
     """The candidate that a bundle itself has: 0, unless it was relinked.
 
-    builds: of an entry of kernels.json
+    builds: of a slot (bundle/kernels.py)
     """
     if variant not in builds:
         return None

@@ -1,25 +1,11 @@
 // The driver in a bundle's memory: its instances, and its control block (docs/bundle.md), by which
 // host and workers talk.  Indices count 32-bit words.
 
+import { ABORT, CONTROL_WORDS, DONE, TRAPPED, WORKER_LINES, WORKER_WORDS } from './abi.js';
 import { asEngineError } from './errors.js';
 
-export const PREEMPT = 0;
-export const ABORT = 1;
-export const TRAPPED = 2;
-export const STOP = 3;
-export const SPIN = 4;
-export const EPOCH = 32;
-export const DONE = 66;
-export const SLEEPERS = 96;
-
-/** Values of ABORT, and what `run` returns instead of 0. */
-export const TRAP = 1;
-export const STALLED = 2;
-
-export const MOST_THREADS = 32;
-
 /** The step that a worker is in, plus one; 0 outside of any run. @param {number} worker */
-export const stepOf = (worker) => 512 + 16 * worker;
+export const stepOf = (worker) => WORKER_LINES + WORKER_WORDS * worker;
 
 /** None where the browser refuses. @param {number} pages */
 export function makeMemory(pages) {
@@ -31,7 +17,7 @@ export function makeMemory(pages) {
 }
 
 /** @param {WebAssembly.Memory} memory */
-export const wordsOf = (memory) => new Int32Array(memory.buffer, 0, 1024);
+export const wordsOf = (memory) => new Int32Array(memory.buffer, 0, CONTROL_WORDS);
 
 /** Holds a lock until the worker ends: link.js waits for that. */
 export const live = () => new Promise((resolve) => navigator.locks?.request(self.name, () => {

@@ -1,7 +1,7 @@
 // What this browser can do, found by asking it: tiny modules are validated, and one is run.
 // Output: host features, the code variant to take, what is lost.  User agents are never looked at.
 
-import { MOST_THREADS } from './driver.js';
+import { MOST_WORKERS } from './abi.js';
 import { EngineError, requireCount } from './errors.js';
 
 /** i32.const x, i8x16.splat @param {number} x */
@@ -43,7 +43,7 @@ function dotIsUnsigned() {
 
 /** @type {T.ThreadsFor} */
 export function threadsFor(host, asked = host.threads) {
-  requireCount('threads', asked, 1, MOST_THREADS);
+  requireCount('threads', asked, 1, MOST_WORKERS);
   return host.isolated ? asked : 1;
 }
 

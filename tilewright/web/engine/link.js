@@ -1,7 +1,8 @@
 // The line to the engine's workers: requests, answers, and no promise that hangs for ever.
 // What requests mean is known to engine.js and worker.js alone.
 
-import { leaveRun, makeMemory, PREEMPT, STALLED, stepOf, wordsOf } from './driver.js';
+import { PREEMPT, STALLED } from './abi.js';
+import { leaveRun, makeMemory, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
 import { START_LIMIT, within } from './pool.js';
 

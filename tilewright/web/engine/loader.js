@@ -4,7 +4,8 @@
 import { neededFiles, readManifest, readPointer, wasmOf } from './bundle.js';
 import { EngineError } from './errors.js';
 import { pickVariant, probeHost, requireHost, whatIsLost } from './features.js';
-import { instantiate, makeMemory, SPIN, wordsOf } from './driver.js';
+import { SPIN } from './abi.js';
+import { instantiate, makeMemory, wordsOf } from './driver.js';
 import { bundleFiles, makeMeter } from './files.js';
 import { makeMachine } from './machine.js';
 import { openStore } from './store.js';

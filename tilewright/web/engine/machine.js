@@ -1,7 +1,8 @@
 // A loaded bundle as a machine: memory, plans and the driver, no JavaScript per kernel.
 // It fetches nothing and checks no caller's input.
 
-import { STALLED, stepOf, TRAPPED, wordsOf } from './driver.js';
+import { STALLED, TRAPPED } from './abi.js';
+import { stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
 import { readOutputs, writeInputs } from './tensors.js';
 

@@ -1,7 +1,8 @@
 // The engine worker's side of the pool: gives helpers the modules, knows who must be replaced.
 // Runs work with fewer helpers as well.
 
-import { ABORT, SLEEPERS, stepOf, wordsOf } from './driver.js';
+import { ABORT, SLEEPERS } from './abi.js';
+import { stepOf, wordsOf } from './driver.js';
 
 export const START_LIMIT = 10_000;
 

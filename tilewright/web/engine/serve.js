@@ -1,7 +1,8 @@
 // A worker of the pool: inside the driver's `serve` it takes part in runs until the stop word is set.
 // While it serves, no message reaches it; words in shared memory do.
 
-import { instantiate, leaveRun, live, TRAP, wordsOf } from './driver.js';
+import { TRAP } from './abi.js';
+import { instantiate, leaveRun, live, wordsOf } from './driver.js';
 
 self.addEventListener('message', async ({ data: { port, number } }) => {
   await live();

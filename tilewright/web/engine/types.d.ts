@@ -172,7 +172,7 @@ export type RunResult = {
   run: number;
 };
 
-/** Another kernel for all steps of a specification (number in kernels.json); null: the bundle's own again. */
+/** Another kernel for all steps of a specification (number in the list of kernels); null: the bundle's own again. */
 export type Change = {
   spec: number;
   module: WebAssembly.Module | null;

@@ -2,14 +2,12 @@
 // engine's worker.  Input: kernels by number of their specification.  Output: the same engine with
 // other table entries and plan images; after a failure everything is as before.
 
-import { ABORT, EPOCH, instantiate, STOP, TRAP, wordsOf } from '../engine/driver.js';
+import { ABORT, BEFORE, EPOCH, GRAIN, HEADER, RECORD, SLOT, STOP, TICKETS, TILES, TRAP, WIDEST } from '../engine/abi.js';
+import { instantiate, wordsOf } from '../engine/driver.js';
 import { EngineError } from '../engine/errors.js';
 import { makeMachine } from '../engine/machine.js';
 import { LATE, within } from '../engine/pool.js';
 
-/** Words of a plan image (docs/bundle.md): of its header and of a step's record, and their places in that. */
-export const [HEADER, RECORD] = [4, 8];
-export const [SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE] = [0, 1, 2, 3, 4, 5];
 const MOST_TILES = 2 ** 31 - 1;
 const IMPORTS = ['memory', 'table', 'scratch'];
 /** Milliseconds for a worker of the pool to take on other kernels; one that died is noticed at once. */
@@ -81,7 +79,7 @@ export function drawn(original, { steps }, plan, slots, kernels) {
     before += record[TICKETS];
     widest = Math.max(widest, record[TICKETS]);
   }
-  words[1] = widest;
+  words[WIDEST] = widest;
   words[HEADER + RECORD * steps.length + BEFORE] = before;
   return words;
 }

@@ -1,9 +1,9 @@
 // What a trial must know of a kernel specification, read from the bundle's own files.
-// Input: kernels.json, plan images, the model's memory where it is shared.  Output: `Facts`: buffers and how
+// Input: the list of kernels, plan images, the model's memory where it is shared.  Output: `Facts`: buffers and how
 // to fill them, scalars, slot and tiles of the bundle's own kernel.  It knows nothing of schedules.
 
+import { ARGS, HEADER, RECORD, SLOT, TILES } from '../engine/abi.js';
 import { EngineError } from '../engine/errors.js';
-import { ARGS, HEADER, RECORD, SLOT, TILES } from './exchange.js';
 
 const BYTES = /** @type {Record<string, number>} */ ({ f32: 4, f64: 8, i8: 1, u8: 1, i16: 2, i32: 4, i64: 8, bool: 1 });
 /** A kernel with more bytes of buffers than this is not tried: the device may lack memory for a copy. */
