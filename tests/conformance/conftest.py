@@ -14,7 +14,7 @@ import pytest
 
 from tilewright.base.errors import HostError
 from tilewright.bundle import Contents, write
-from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_find import require
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
@@ -33,29 +33,37 @@ HOSTS = (
 
 
 @pytest.fixture(scope="session", params=HOSTS)
-def run_bundle(request: pytest.FixtureRequest) -> Iterator[RunBundle]:
-    """Runs a bundle once on the host."""
+def open_host(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Any]]:
+    """Opens a bundle on the host: something with `run`, `state`, `set_state` and `reset`."""
     name = request.param
     if name == "reference":
-        yield lambda path, inputs: ReferenceHost(path).run(inputs).outputs
+        yield ReferenceHost
     elif name.startswith("wasmtime"):
         features = frozenset[str]() if name.endswith("simd") else FEATURES
-        yield lambda path, inputs: WasmtimeHost(path, features).run(inputs).outputs
+        yield lambda path: WasmtimeHost(path, features)
     else:
         try:
             require(name)
         except HostError as error:
             pytest.skip(str(error))
         with BrowserHost(name) as host:
+            yield host.load
 
-            def run(path: Path, inputs: Mapping[str, Any]) -> Outputs:
-                model = host.load(path)
-                try:
-                    return model.run(inputs).outputs
-                finally:
-                    model.dispose()
 
-            yield run
+@pytest.fixture(scope="session")
+def run_bundle(open_host: Callable[[Path], Any]) -> RunBundle:
+    """Runs a bundle once on the host."""
+
+    def run(path: Path, inputs: Mapping[str, Any]) -> Outputs:
+        model = open_host(path)
+        try:
+            found: Outputs = model.run(inputs).outputs
+        finally:
+            if isinstance(model, BrowserModel):
+                model.dispose()
+        return found
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -221,6 +221,20 @@ class BrowserModel:
         )
         return {**reply.result["summary"], "cancelled": reply.aborted}
 
+    def state(self, name: str) -> np.ndarray[Any, Any]:
+        """A copy of what a state holds."""
+        reply = self.host.request("state", {"handle": self.handle, "name": name})
+        return tensors([reply.result["state"]], reply.frames)[name]
+
+    def set_state(self, name: str, value: np.ndarray[Any, Any]) -> None:
+        """Gives a state new contents."""
+        described, data = describe(name, value)
+        self.host.request("set_state", {"handle": self.handle, "inputs": [described]}, (data,))
+
+    def reset(self) -> None:
+        """All states become zeros."""
+        self.host.request("reset", {"handle": self.handle})
+
     def asset(self, name: str) -> bytes:
         """A file that came with the bundle."""
         return self.host.request("asset", {"handle": self.handle, "name": name}).frames[0]

@@ -242,7 +242,8 @@ async def _receive(socket: WebSocket) -> Reply | None:
         return None
     plain = json.loads(text)
     result = plain.get("result") or {}
-    described = [*result.get("outputs", ()), *([result["asset"]] if "asset" in result else [])]
+    single = (result[name] for name in ("asset", "state") if name in result)
+    described = [*result.get("outputs", ()), *single]
     frames = []
     for _ in described:
         frame = await _frame(socket, "bytes")

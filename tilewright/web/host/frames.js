@@ -39,7 +39,7 @@ export class FrameReader {
  * @param {Request} request
  * @returns {Description[]}
  */
-const described = (request) => (request.method === 'run' ? request.params.inputs ?? [] : []);
+const described = ({ params }) => params.inputs ?? [];
 
 /**
  * @param {WebSocket} socket

@@ -3,7 +3,7 @@
 // Sockets and frames are the business of host.js and frames.js.
 
 import { cachedBytes, clearCache, EngineError, load } from '../engine/engine.js';
-import { arrayOf } from '../engine/tensors.js';
+import { arrayOf, requireKnown } from '../engine/tensors.js';
 
 /**
  * @typedef {import('../engine/types.js').Engine} Engine
@@ -57,6 +57,9 @@ export class Methods {
       case 'profile': return json(await this.#engine(params).profile(params));
       case 'tune': return json({ summary: await this.#tune(id, params, signal) });
       case 'asset': return this.#asset(params);
+      case 'state': return this.#state(params);
+      case 'set_state': return json(await this.#setState(params, parts));
+      case 'reset': return json(await this.#reset(params));
       case 'info': return json({ info: this.#engine(params).info });
       case 'dispose': return json(this.#dispose(params));
       case 'abort': return json({ aborted: this.#abort(params.request) });
@@ -123,6 +126,32 @@ export class Methods {
     const bytes = await this.#engine(params).asset(params.name);
     const asset = { name: params.name, dtype: 'u8', shape: [bytes.byteLength], bytes: bytes.byteLength };
     return { result: { asset }, parts: [bytes] };
+  }
+
+  /**
+   * @param {{handle: number, name: string}} params
+   * @returns {Promise<Answer>}
+   */
+  async #state(params) {
+    const engine = this.#engine(params);
+    const data = /** @type {any} */ (await engine.states.read(params.name));
+    const { dtype, shape } = requireKnown(params.name, engine.parts.manifest.states, 'state');
+    return { result: { state: { name: params.name, dtype, shape, bytes: data.byteLength } }, parts: [data.buffer] };
+  }
+
+  /** @param {{handle: number}} params */
+  async #reset(params) {
+    await this.#engine(params).states.reset();
+    return {};
+  }
+
+  /**
+   * @param {{handle: number, inputs: Description[]}} params
+   * @param {ArrayBuffer[]} parts
+   */
+  async #setState({ handle, inputs: [{ name, dtype }] }, [data]) {
+    await this.#engine({ handle }).states.write(name, new (arrayOf(dtype))(data));
+    return {};
   }
 
   /** @param {{handle: number}} params */

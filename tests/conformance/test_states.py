@@ -1,0 +1,158 @@
+"""States on every host: what a run leaves for the next one, as if the caller handed it over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tilewright.base.errors import TilewrightError, UsageError
+from tilewright.bundle import write
+from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.plan import check
+
+
+def saved(folder: Path, graph: onnx.GraphProto) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
+    return path
+
+
+def info(name: str, *shape: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def model(folder: Path, nodes: list[onnx.NodeProto], states: int, outputs: list[str]) -> Path:
+    """Inputs x and h0, h1, …, all [2, 4]; a constant matrix w."""
+    w = numpy_helper.from_array(np.linspace(-1, 1, 16, dtype="f4").reshape(4, 4), "w")
+    inputs = [info("x", 2, 4), *(info(f"h{n}", 2, 4) for n in range(states))]
+    graph = helper.make_graph(nodes, "g", inputs, [info(o, 2, 4) for o in outputs], [w])
+    return saved(folder, graph)
+
+
+#: nodes, states (input → output), outputs in all
+CASES = {
+    "in place": ([("Add", ["x", "h0"], "n0"), ("Relu", ["n0"], "y")], {"h0": "n0"}),
+    "read later": (
+        [("Add", ["x", "h0"], "n0"), ("Softmax", ["h0"], "s"), ("Mul", ["s", "n0"], "y")],
+        {"h0": "n0"},
+    ),
+    "through a product": (
+        [("MatMul", ["h0", "w"], "m"), ("Add", ["m", "x"], "n0"), ("Tanh", ["n0"], "y")],
+        {"h0": "n0"},
+    ),
+    "exchanged": (
+        [("Identity", ["h1"], "n0"), ("Identity", ["h0"], "n1"), ("Sub", ["h0", "h1"], "d"),
+         ("Add", ["d", "x"], "y")],
+        {"h0": "n0", "h1": "n1"},
+    ),
+    "the input": ([("Identity", ["x"], "n0"), ("Sub", ["x", "h0"], "y")], {"h0": "n0"}),
+    "kept as it is": ([("Identity", ["h0"], "n0"), ("Add", ["x", "h0"], "y")], {"h0": "n0"}),
+    "two of one": (
+        [("Add", ["x", "h0"], "n0"), ("Identity", ["n0"], "n1"), ("Mul", ["h1", "h0"], "y")],
+        {"h0": "n0", "h1": "n1"},
+    ),
+    "an output too": (
+        [("Add", ["x", "h0"], "n0"), ("Identity", ["h0"], "y")],
+        {"h0": "n0"},
+    ),
+}  # fmt: skip
+
+
+def stateful(folder: Path, case: str) -> tuple[Compiled, Path, dict[str, str]]:
+    listed, states = CASES[case]
+    nodes = [helper.make_node(op, ins, [out]) for op, ins, out in listed]
+    path = model(folder, nodes, len(states), ["y", *states.values()])
+    return compile_model(path, Options(states=states)), path, states
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_state_is_what_the_output_was(
+    case: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """As if a caller gave each run's outputs to the next one."""
+    compiled, path, states = stateful(tmp_path, case)
+    check(compiled.program)
+    write(compiled.contents, tmp_path / "bundle")
+    assert [i.name for i in compiled.manifest.inputs] == ["x"]
+    assert [o.name for o in compiled.manifest.outputs] == ["y"]
+    assert [s.name for s in compiled.manifest.states] == list(states)
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    opened = open_host(tmp_path / "bundle")
+    held = {name: np.zeros((2, 4), "f4") for name in states}
+    rng = np.random.default_rng(0)
+    for turn in range(5):
+        x = rng.standard_normal((2, 4)).astype("f4")
+        want = dict(zip(["y", *states.values()], session.run(None, {"x": x, **held}), strict=True))
+        np.testing.assert_allclose(
+            opened.run({"x": x}).outputs["y"], want["y"], rtol=1e-5, atol=1e-6
+        )
+        held = {name: want[result] for name, result in states.items()}
+        for name, value in held.items():
+            np.testing.assert_allclose(opened.state(name), value, rtol=1e-5, atol=1e-6)
+        if turn == 2:
+            opened.reset()
+            held = {name: np.zeros((2, 4), "f4") for name in states}
+        if turn == 3:
+            held = {name: rng.standard_normal((2, 4)).astype("f4") for name in states}
+            for name, value in held.items():
+                opened.set_state(name, value)
+
+
+def test_what_nobody_reads_again_is_written_in_place(tmp_path: Path) -> None:
+    """No step only copies."""
+    assert len(stateful(tmp_path, "in place")[0].program.plans[0].steps) <= 2
+    later = stateful(tmp_path, "read later")[0].program
+    assert any("copy" in later.kernels[s.kernel].name for s in later.plans[0].steps)
+
+
+def test_buckets_share_a_state(open_host: Callable[[Path], Any], tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 4))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 4))
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=1, axes=None),
+        helper.make_node("Add", ["h", "s"], ["hn"]),
+        helper.make_node("Add", ["x", "hn"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, info("h", 1, 1)], [y, info("hn", 1, 1)])
+    path = saved(tmp_path, graph)
+    compiled = compile_model(path, Options(buckets={"n": (2, 4)}, states={"h": "hn"}))
+    write(compiled.contents, tmp_path / "bundle")
+    opened, total = open_host(tmp_path / "bundle"), 0.0
+    for length in (2, 4, 1, 3):
+        given = np.full((length, 4), 0.5, "f4")
+        total += 2.0 * length
+        np.testing.assert_allclose(opened.run({"x": given}).outputs["y"], given + total)
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [({"h9": "n0"}, "no state"), ({"h0": "n9"}, "no state"), ({"h0": "z"}, "cannot be one")],
+)
+def test_a_wrong_state_is_refused(states: dict[str, str], words: str, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "h0"], ["n0"]),
+        helper.make_node("ReduceSum", ["x"], ["z"], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [info("x", 2, 4), info("h0", 2, 4)], [info("n0", 2, 4), info("z")]
+    )
+    with pytest.raises(UsageError, match=words):
+        compile_model(saved(tmp_path, graph), Options(states=states))
+
+
+def test_states_are_checked_by_hosts(open_host: Callable[[Path], Any], tmp_path: Path) -> None:
+    write(stateful(tmp_path, "in place")[0].contents, tmp_path / "bundle")
+    opened = open_host(tmp_path / "bundle")
+    with pytest.raises(TilewrightError, match="no state 'h9'"):
+        opened.state("h9")
+    with pytest.raises(TilewrightError, match="'h0'"):
+        opened.set_state("h0", np.zeros((4, 3), "f4"))
