@@ -224,7 +224,8 @@ class BrowserModel:
     def state(self, name: str) -> np.ndarray[Any, Any]:
         """A copy of what a state holds."""
         reply = self.host.request("state", {"handle": self.handle, "name": name})
-        return tensors([reply.result["state"]], reply.frames)[name]
+        found: np.ndarray[Any, Any] = tensors([reply.result["state"]], reply.frames)[name]
+        return found
 
     def set_state(self, name: str, value: np.ndarray[Any, Any]) -> None:
         """Gives a state new contents."""

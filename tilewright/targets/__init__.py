@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.base.errors import UsageError
+from tilewright.targets.c.api import C
 from tilewright.targets.protocol import Code, Facts, Target
 from tilewright.targets.wasm.api import Wasm
 
 __all__ = ["DEFAULT", "TARGETS", "Code", "Facts", "Target", "target"]
 
 #: Every target by its name.
-TARGETS: Mapping[str, Target] = {t.name: t for t in (Wasm(),)}
+TARGETS: Mapping[str, Target] = {t.name: t for t in (Wasm(), C())}
 
 #: What is built where nobody says otherwise.
 DEFAULT = ("wasm",)

@@ -1,0 +1,65 @@
+"""The native host: compiles the C of a bundle with the system's compiler and runs it.
+
+Input: a bundle with a section for C, and input arrays.  Output: output arrays.  One thread; values
+are arrays of their own, so that a write out of bounds shows under a sanitizer.  For checking.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tilewright.base.errors import HostError, KernelTrap
+from tilewright.hosts.plans import PlanHost
+from tilewright.hosts.tensors import Array
+from tilewright.plan import Step
+
+#: The name of the target whose section it reads.
+TARGET = "c"
+
+#: Integers wrap, and products are not fused with sums unless a kernel says so.
+FLAGS = ("-O2", "-fwrapv", "-ffp-contract=off", "-shared", "-fPIC", "-lm")
+
+
+def compiler() -> str:
+    """The system's C compiler; `HostError` if there is none."""
+    found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if found is None:
+        raise HostError("there is no C compiler", hint="Install gcc or clang")
+    return found
+
+
+class NativeHost(PlanHost):
+    """One loaded bundle."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        (build,) = self.bundle.manifest.section(TARGET).builds
+        folder = Path(tempfile.mkdtemp(prefix="tilewright-native-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        source, library = folder / "kernels.c", folder / "kernels.so"
+        source.write_bytes(self.bundle.read(build.code))
+        command = [compiler(), str(source), "-o", str(library), *FLAGS]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise HostError(
+                f"the C compiler failed: {done.stderr.strip().splitlines()[-1:]}",
+                hint="Report this: the code was generated",
+            )
+        self._library = ctypes.CDLL(str(library))
+        encoded = (msgspec.json.decode(self.bundle.read(ref)) for ref in build.plans)
+        self._calls: list[list[tuple[int, int]]] = list(encoded)
+
+    def step(self, plan: int, number: int, step: Step, views: list[Array]) -> None:
+        slot, tiles = self._calls[plan][number]
+        pointers = (ctypes.c_void_p * len(views))(*(v.ctypes.data for v in views))
+        function: Any = self._library[f"k{slot}"]
+        if function(pointers, ctypes.c_long(0), ctypes.c_long(tiles)):
+            raise KernelTrap("gathered index out of range")

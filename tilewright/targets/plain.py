@@ -1,0 +1,76 @@
+"""The plainest lowering: scalar loops, one tile per row, in the order of the specification.
+
+Input: any kernel.  Output: the loop nest of one tile.  A target that starts from here supports
+every kernel at once and has no schedule to choose; it is correct, not fast.
+
+    matmul:   tile = (m, n);  r0 := sum over k;  store r0
+    softmax:  tile = row;     r0 := max, r1 := sum over the row;  store each column
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, rewrite
+from tilewright.kernel.index import flatten, index, unflatten
+from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.kernel.reduction import Values, identity, nest, step
+from tilewright.kernel.spec import Kernel, Stage
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The only schedule there is."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {}
+
+    def __str__(self) -> str:
+        return "plain"
+
+
+def lower(kernel: Kernel) -> TileFn:
+    """One tile per point of the leading axes.  Reductions that keep axes are staged per tile."""
+    shape = tuple(v.extent for v in kernel.rows)
+    b = Builder({}, prod(shape))
+    at: Values = dict(zip(kernel.rows, unflatten(b.tile, shape), strict=True))
+    kept = [n for n, stage in enumerate(kernel.stages) if stage.keep]
+    numbers = {n: len(kernel.buffers) + i for i, n in enumerate(kept)}
+    for n, stage in enumerate(kernel.stages):
+        with nest(b, stage.keep, at) as inside:
+            reg = Reg(f"r{n}", dtype_of(stage.value))
+            b.set(reg.name, identity(stage.op, reg.dtype, 1))
+            with nest(b, stage.axes, inside) as deep:
+                b.set(reg.name, step(stage.op, reg, _value(stage.value, kernel, deep, numbers)))
+            if stage.keep:
+                b.store(numbers[n], _place(stage, inside), reg)
+    with nest(b, kernel.axes[len(kernel.rows) :], at) as inside:
+        b.store(0, kernel.store.substitute(inside), _value(kernel.value, kernel, inside, numbers))
+    scratch = tuple(
+        Scratch(dtype_of(kernel.stages[n].value), prod(v.extent for v in kernel.stages[n].keep))
+        for n in kept
+    )
+    return b.finish(kernel, scratch)
+
+
+def _value(e: Expr, kernel: Kernel, at: Values, numbers: Mapping[int, int]) -> Expr:
+    """The expression at a point: variables replaced, results of stages read."""
+
+    def change(node: Expr) -> Expr:
+        if not isinstance(node, Acc):
+            return node
+        stage = kernel.stages[node.stage]
+        if not stage.keep:
+            return Reg(f"r{node.stage}", node.dtype)
+        return Load(numbers[node.stage], _place(stage, at), node.dtype)
+
+    return rewrite(e, change, at)
+
+
+def _place(stage: Stage, at: Values) -> Any:
+    """Where the result of a stage is, among those that it keeps."""
+    return flatten((at.get(v, index(v)) for v in stage.keep), (v.extent for v in stage.keep))

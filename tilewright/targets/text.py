@@ -1,0 +1,163 @@
+"""Loop nests as text of a language with braces: what the text targets share.
+
+Input: a scalar `TileFn` and a `Dialect`.  Output: lines of statements; the dialect puts its own
+function around them.  Vectors have no text here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import CompilerBug
+from tilewright.kernel import loops as l
+from tilewright.kernel.expr import (
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    IndexValue,
+    Load,
+    Reg,
+    dtype_of,
+    lanes_of,
+)
+from tilewright.kernel.index import Div, Index, Mod, Var
+
+
+class Dialect(ABC):
+    """How a language spells what loops consist of.  Index values are signed integers."""
+
+    @abstractmethod
+    def literal(self, value: float | int | bool, dtype: DType) -> str: ...
+
+    @abstractmethod
+    def call(self, e: Call, args: list[str]) -> str: ...
+
+    @abstractmethod
+    def load(self, buffer: int, at: str, dtype: DType) -> str: ...
+
+    @abstractmethod
+    def store(self, buffer: int, at: str, value: str, dtype: DType) -> str: ...
+
+    @abstractmethod
+    def number(self, at: str, dtype: DType) -> str:
+        """An index value as a number of a dtype."""
+
+    @abstractmethod
+    def choose(self, condition: str, value: str, default: str) -> str:
+        """`value` where the condition holds; reading outside of a buffer in the other is harmless
+        or does not happen."""
+
+    @abstractmethod
+    def declare(self, name: str, dtype: DType) -> str: ...
+
+    @abstractmethod
+    def let(self, name: str, value: str) -> str:
+        """Names an index value; the statement may be repeated in another block."""
+
+    @abstractmethod
+    def loop(self, name: str, begin: str, end: str, step: int) -> str:
+        """The head of a loop, up to its brace."""
+
+    @abstractmethod
+    def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
+        """Names an integer that was read; ends the run if it is not in [0, extent)."""
+
+
+def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
+    """The lines that compute one tile, whose number the dialect has named as `fn.tile`."""
+    stmts = (*fn.prologue, *fn.body)
+    for name, dtype in _registers(stmts).items():
+        yield pad + dialect.declare(name, dtype)
+    for scalar, value in zip(fn.scalars, fn.values, strict=True):
+        yield pad + dialect.let(scalar.name, str(value))
+    yield from _block(stmts, dialect, pad)
+
+
+def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, DType]:
+    found: dict[str, DType] = {}
+    for s in stmts:
+        match s:
+            case l.Set(name, value):
+                assert lanes_of(value) == 1, f"{name} is a vector"
+                found[name] = dtype_of(value)
+            case l.For():
+                found |= _registers(s.body)
+            case l.If():
+                found |= _registers(s.then) | _registers(s.orelse)
+    return found
+
+
+def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str) -> Iterator[str]:
+    for s in stmts:
+        match s:
+            case l.Let(var, value):
+                yield pad + d.let(var.name, at(value))
+            case l.LetMin(var, a, b):
+                yield pad + d.let(var.name, f"min({at(a)}, {at(b)})")
+            case l.LetGather(var, value):
+                yield pad + d.gather(var.name, value_of(value, d), dtype_of(value), var.extent)
+            case l.Set(name, value):
+                yield f"{pad}{name} = {value_of(value, d)};"
+            case l.Store(buffer, index, value, _):
+                yield pad + d.store(buffer, at(index), value_of(value, d), dtype_of(value))
+            case l.For(var, begin, end, step, inside, _):
+                yield pad + d.loop(var.name, at(begin), at(end), step) + " {"
+                yield from _block(inside, d, pad + "  ")
+                yield pad + "}"
+            case l.If(bounds, then, orelse):
+                yield f"{pad}if ({condition(bounds)}) {{"
+                yield from _block(then, d, pad + "  ")
+                yield pad + "} else {"
+                yield from _block(orelse, d, pad + "  ")
+                yield pad + "}"
+            case l.Barrier():
+                pass
+            case _:
+                raise CompilerBug(f"no text for the statement {type(s).__name__}")
+
+
+def at(i: Index) -> str:
+    """An index value."""
+    parts = [_term(atom, c) for atom, c in i.terms]
+    if i.const or not parts:
+        parts.append(str(i.const))
+    return " + ".join(parts) if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def _term(atom: object, c: int) -> str:
+    match atom:
+        case Var(name, _):
+            text = name
+        case Div(value, by):
+            text = f"({at(value)} / {by})"
+        case Mod(value, by):
+            text = f"({at(value)} % {by})"
+        case _:
+            raise CompilerBug(f"an index that was not resolved: {atom}")
+    return text if c == 1 else f"{text} * {c}"
+
+
+def condition(bounds: tuple[Bound, ...]) -> str:
+    parts = (f"{at(b.index)} >= 0 && {at(b.index)} < {b.extent}" for b in bounds)
+    return " && ".join(f"({part})" for part in parts)
+
+
+def value_of(e: Expr, d: Dialect) -> str:
+    match e:
+        case Const(value, dtype, 1):
+            return d.literal(value, dtype)
+        case Load(buffer, index, dtype, 1, _):
+            return d.load(buffer, at(index), dtype)
+        case Call(_, operands, _, 1):
+            return d.call(e, [value_of(x, d) for x in operands])
+        case IndexValue(index, dtype, _):
+            return d.number(at(index), dtype)
+        case Guard(bounds, value, default):
+            return d.choose(condition(bounds), value_of(value, d), value_of(default, d))
+        case Reg(name, _, 1):
+            return name
+    raise CompilerBug(f"no text for the expression {type(e).__name__}")
