@@ -38,11 +38,12 @@ from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.steps import Step
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.schedule import Machine, Schedule
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.sharing import USUAL, Costs, share, work_of
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
 
 Blobs = dict[str, bytes | bytearray | memoryview]
 

@@ -42,9 +42,9 @@ from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
 from tilewright.graph.steps import Step as KernelStep
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
+from tilewright.targets.schedule import Schedule
 
 #: Tiles of the peak kernel per run: some 10 milliseconds on a machine of today.
 PEAK_TILES = 2048

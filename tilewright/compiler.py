@@ -21,12 +21,13 @@ from tilewright.graph.node import Graph
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
-from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.sharing import USUAL, Costs
-from tilewright.kernel.space_schedules import SCRATCH
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.space import SCRATCH
+from tilewright.targets.simd.table import default_schedule, lower
 
 Progress = Callable[[str, int, int], None]
 Probes = tuple[tuple[Mapping[str, int], Graph], ...]

@@ -16,8 +16,10 @@ from tilewright.bundle.image import calls_of
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.table import schedule_from_json
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 from tilewright.tuning.relink import relink
 
@@ -137,7 +139,7 @@ def test_kernels_that_share_code_part_where_schedules_differ(bundle: Bundle) -> 
     contents = relink(bundle, RELAXED, {number: chosen})
     assert contents.manifest.slots == bundle.manifest.slots + 1
     listed = kernels.unpack(bytes(contents.blobs[contents.manifest.kernels.file]))
-    assert Schedule.from_json(listed[number].builds["x86"]["schedule"]) == chosen
+    assert schedule_from_json(listed[number].builds["x86"]["schedule"]) == chosen
     assert listed[number].builds["arm"] == entries[number].builds["arm"]
     (code,) = (c for c in contents.manifest.code if c.variant == "x86")
     specs = kernels_of(bundle)
@@ -159,7 +161,7 @@ def test_a_relinked_bundle_can_be_relinked(bundle: Bundle, tmp_path: Path) -> No
     two = open_bundle(tmp_path / "two")
     listed = kernels.unpack(two.read(two.manifest.kernels))
     for number, schedule in {**first, **second}.items():
-        assert Schedule.from_json(listed[number].builds["x86"]["schedule"]) == schedule
+        assert schedule_from_json(listed[number].builds["x86"]["schedule"]) == schedule
     want = WasmtimeHost(bundle.folder, variant="x86").run(inputs(16)).outputs
     got = WasmtimeHost(two.folder, variant="x86").run(inputs(16)).outputs
     for name, value in want.items():
@@ -168,7 +170,7 @@ def test_a_relinked_bundle_can_be_relinked(bundle: Bundle, tmp_path: Path) -> No
 
 def test_scratch_areas_grow_with_what_winners_need(bundle: Bundle, tmp_path: Path) -> None:
     number = next(n for n, s in _spaces(bundle) if s.kind == "contract")
-    large = Schedule(x0=4, y0=8, r0=4, x1=64, y1=1 << 12, stage=True)
+    large = ContractionSchedule(x0=4, y0=8, r0=4, x1=64, y1=1 << 12, stage=True)
     contents = relink(bundle, RELAXED, {number: large})
     assert contents.manifest.memory.scratch_bytes >= bundle.manifest.memory.scratch_bytes
     write(contents, tmp_path)
@@ -177,7 +179,7 @@ def test_scratch_areas_grow_with_what_winners_need(bundle: Bundle, tmp_path: Pat
 
 def test_what_does_not_fit_is_a_typed_error(bundle: Bundle) -> None:
     with pytest.raises(UsageError, match="no kernel 999"):
-        relink(bundle, RELAXED, {999: Schedule()})
+        relink(bundle, RELAXED, {999: ContractionSchedule()})
     with pytest.raises(UsageError, match="arm-simd"):
         relink(bundle, CLASSES["wasm-arm-simd"], {})
     with pytest.raises(UsageError, match="webgpu-apple"):

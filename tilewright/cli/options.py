@@ -16,7 +16,7 @@ import typer
 from tilewright.base.errors import MemoryLimit, UsageError
 from tilewright.bundle import POINTER
 from tilewright.bundle.image import MEMORY_LIMIT
-from tilewright.kernel.space import WORD, Objective
+from tilewright.targets.lite import WORD, Objective
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]

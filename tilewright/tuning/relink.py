@@ -21,12 +21,13 @@ from tilewright.base.errors import BundleVersion, MemoryLimit, UsageError
 from tilewright.bundle import Bundle, Code, Contents, FileRef, Manifest, Memory, add, kernels
 from tilewright.bundle.image import MEMORY_LIMIT, Call, calls_of, image
 from tilewright.kernel.loops import TileFn, settled
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.sharing import USUAL, Costs, share, work_of
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 from tilewright.targets.classes import DeviceClass
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.table import schedule_from_json
 from tilewright.tuning.candidates import loops_of, making
 
 Blobs = dict[str, bytes | bytearray | memoryview]
@@ -119,7 +120,7 @@ def _parts(
     """
     made: dict[int, _Part] = {}
     taken: dict[int, wasm.CompiledKernel] = {}
-    usual = [Schedule.from_json(e.builds[target.name]["schedule"]) for e in entries]
+    usual = [schedule_from_json(e.builds[target.name]["schedule"]) for e in entries]
     changed = {n for n, schedule in winners.items() if schedule != usual[n]}
     total = 1 + max((e.slot for e in entries), default=-1)
     for number in sorted(range(len(entries)), key=lambda n: (n in changed, n)):

@@ -18,7 +18,7 @@ the number of tickets finished.  Every worker, as often as it wants work:
 
 from __future__ import annotations
 
-from tilewright.kernel.schedule import Machine
+from tilewright.targets.simd.machine import Machine
 from tilewright.targets.wasm.emit import SLOT_TYPE, assemble, flatten
 from tilewright.targets.wasm.ir import (
     Assign,
