@@ -24,10 +24,10 @@ from tilewright.benchkernel import product_kernel
 from tilewright.cli.space import PAPER
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
-from tilewright.kernel import space_schedules
-from tilewright.kernel.schedule import default_schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.simd import space as simd
+from tilewright.targets.simd.table import default_schedule
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 
@@ -96,11 +96,11 @@ def _scratch(kernel: Kernel) -> list[int]:
     """Bytes that each candidate would need if there were no limit."""
     assert DEVICE.machine is not None
     default = default_schedule(kernel, TARGET.machine)
-    usual, space_schedules.SCRATCH = space_schedules.SCRATCH, 1 << 40
+    usual, simd.SCRATCH = simd.SCRATCH, 1 << 40
     try:
-        found = space_schedules.candidates(kernel, default, DEVICE.machine, DEVICE.core)
+        found = simd.candidates(kernel, default, DEVICE.machine, DEVICE.core)
     finally:
-        space_schedules.SCRATCH = usual
+        simd.SCRATCH = usual
     return [c.scratch for c in found]
 
 

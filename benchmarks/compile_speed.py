@@ -17,8 +17,8 @@ from pathlib import Path
 import common
 
 from tilewright.compiler import Options, compile_model
-from tilewright.kernel.lower import lower
 from tilewright.targets import wasm
+from tilewright.targets.simd.table import lower
 
 BUCKETS = {"n": (16, 32, 64, 128)}
 

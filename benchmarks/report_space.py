@@ -14,7 +14,7 @@ from typing import Any
 
 from charts import cell, grouped, ratios, table
 
-from tilewright.kernel.schedule import ENOUGH_TILES
+from tilewright.targets.simd.sizes import ENOUGH_TILES
 from tilewright.tuning import findings
 from tilewright.tuning.primitives import MEASURED, NAMED
 
@@ -27,9 +27,9 @@ _SHORT = {"order": "nm", "stage": False, "along": "n", "lanes": 4, "cache": "", 
 
 def short(schedule: Mapping[str, Any]) -> str:
     """ "6x8 r8 tile 96x64 mn"."""
-    words = [f"{schedule['x0']}x{schedule['y0']} r{schedule['r0']}"]
-    words.append(f"tile {schedule['x1']}x{schedule['y1']}")
-    if schedule["r1"]:
+    words = [f"{schedule['x0']}x{schedule['y0']} r{schedule['r0']}"] if "x0" in schedule else []
+    words.append("tile " + "x".join(str(schedule[n]) for n in ("x1", "y1") if n in schedule))
+    if schedule.get("r1"):
         words.append(f"split {schedule['r1']}")
     words += [f"{k}={v}" for k, v in schedule.items() if k in _SHORT and v != _SHORT[k]]
     return " ".join(words).replace("order=", "").replace("stage=True", "staged")

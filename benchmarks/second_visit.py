@@ -28,8 +28,8 @@ import common
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_find import require
-from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import DeviceClass, find
+from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.relink import relink
 

@@ -20,10 +20,12 @@ from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
 from tilewright.graph.steps import Step
 from tilewright.hosts.browser import BrowserHost, BrowserModel
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning
 from tilewright.targets.classes import DeviceClass, find
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule
 from tilewright.tuning.primitives import untuned
 
 Row = dict[str, Any]

@@ -36,8 +36,9 @@ from tilewright.compiler import Options, compile_model
 from tilewright.graph.steps import Step
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import DeviceClass, find, match
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.table import schedule_from_json
 from tilewright.tuning.candidates import Space, loops_of, space_of
 
 KEY = ("host", "kernel", "device")
@@ -209,7 +210,7 @@ def best_of(times: Sequence[float], numbers: Iterable[int]) -> int | None:
 
 def powers_of_two(schedule: Schedule) -> bool:
     """nnJIT's heuristic 2, of all sizes that its candidates have."""
-    sizes = (schedule.x0, schedule.y0, schedule.r0, schedule.x1, schedule.y1, schedule.r1)
+    sizes = [n for n in vars(schedule).values() if type(n) is int]
     return all(n & (n - 1) == 0 for n in sizes)
 
 
@@ -261,7 +262,7 @@ def optimum_of(rows: Sequence[Mapping[str, Any]], host: str, name: str, space: S
     wanted = (host, name, space.device.id, space.checksum)
     for r in rows:
         if tuple(r[k] for k in (*KEY, "checksum")) == wanted:
-            return Schedule.from_json(r["optimum"]["schedule"])
+            return schedule_from_json(r["optimum"]["schedule"])
     command = f"--host {host} --kernel {shlex.quote(name)} --device {space.device.id}"
     raise SystemExit(
         f"No sweep of {name} on {host} for the class {space.device.id} and its space of today: "
@@ -303,7 +304,7 @@ def cross(
     found = []
     for group in CROSSED:
         names = [n for n in group if n in winners]
-        schedules = [Schedule.from_json(winners[n]) for n in names]
+        schedules = [schedule_from_json(winners[n]) for n in names]
         for name in names:
             step = SUBJECTS[name]()
             with tempfile.TemporaryDirectory(prefix="tilewright-space-") as folder:

@@ -10,11 +10,11 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers.schedules import scheduled
 
 from tilewright.base.dtypes import BOOL, F32, I32, I64
 from tilewright.benchkernel import by_machine, compile_graph, compile_matmul
@@ -32,8 +32,9 @@ from tilewright.graph.node import (
     node,
     scalar_like,
 )
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
 
 from . import search_model
 
@@ -108,7 +109,7 @@ def _search(folder: Path) -> Compiled:
 
 def poor(kernel: Kernel, machine: Machine) -> Schedule:
     """A schedule with no register tile to speak of: any other is several times faster."""
-    return replace(default_schedule(kernel, machine), x0=1, y0=machine.lanes, r0=1)
+    return scheduled(kernel, machine, x0=1, y0=machine.lanes, r0=1)
 
 
 MAKERS: dict[str, Callable[[Path], Compiled]] = {

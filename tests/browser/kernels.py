@@ -15,9 +15,9 @@ from typing import Any
 from tilewright.bundle import open_bundle
 from tilewright.bundle.linear import facts_of
 from tilewright.kernel.expr import Const
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS, CompiledKernel, WasmTarget, link
 from tilewright.targets.wasm.emit import assemble, flatten
 from tilewright.targets.wasm.ir import BrIf, Func, Local, Loop, Stmt, Trap, const

@@ -33,9 +33,10 @@ from tilewright.graph.specs import kernel_steps
 from tilewright.graph.steps import Step
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
-from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule, lower
 
 Inputs = dict[str, np.ndarray]
 

@@ -1,4 +1,4 @@
-"""Random kernel specifications of every anchor, random schedules, and how to run them.
+"""Random kernel specifications of every anchor, and how to run them.
 
 Input: a `random.Random`.  Output: a `Case`: a kernel, data for its buffers, how exact it must be.
 Data are small whole numbers, so that sums and products are exact in f32 in any order: a wrong
@@ -20,7 +20,6 @@ from tilewright.kernel import interp
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load, walk
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index, unflatten
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Buffer, Kernel, Stage, check
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 17)
@@ -407,23 +406,6 @@ ANCHORS = {
 
 def random_case(seed: int, anchor: str) -> Case:
     return ANCHORS[anchor](Random(f"{anchor}{seed}"))
-
-
-def random_schedule(rng: Random) -> Schedule:
-    lanes = rng.choice((4, 4, 4, 1))
-    return Schedule(
-        x0=rng.randint(1, 6),
-        y0=rng.choice((4, 8, 12, 16)),
-        r0=rng.randint(1, 5),
-        r1=rng.choice((0, 0, 1, 4, 7, 16)),
-        stage=rng.random() < 0.4,
-        along=rng.choice("nnk"),
-        x1=rng.choice((1, 2, 3, 5, 6, 8, 12, 100)),
-        y1=rng.choice((4, 8, 12, 16, 24, 64, 4096)),
-        order=rng.choice(("nm", "mn")),
-        lanes=lanes,
-        dot=rng.choice(("pair", "wide")),
-    )
 
 
 # ---- running -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tilewright.kernel.expr import (
 )
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 from tilewright.kernel.loops import For, If, Let, LetGather, LetMin, Set, Stmt, Store, TileFn
-from tilewright.kernel.vectorize import VECTOR_DTYPES
+from tilewright.targets.simd.vectorize import VECTOR_DTYPES
 
 
 def check_loops(fn: TileFn) -> None:

@@ -6,19 +6,21 @@ Input: what a barrier costs.  Output: compiler options.  Only tests want such bu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from helpers.schedules import scheduled
 from tilewright.compiler import Options
-from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Schedule, default_schedule
+from tilewright.kernel.form import Contraction, classify
 from tilewright.kernel.sharing import Costs
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.table import default_schedule
 from tilewright.targets.wasm import WasmTarget
 
 
 def tiny_tiles(kernel: Kernel, variant: WasmTarget) -> Schedule:
-    usual = default_schedule(kernel, variant.machine)
-    return replace(usual, x1=usual.x0, y1=usual.y0 if operands(kernel) else 4)
+    usual = default_schedule(kernel, variant.machine).to_json()
+    y1 = usual["y0"] if isinstance(classify(kernel), Contraction) else 4
+    return scheduled(kernel, variant.machine, x1=usual.get("x0", 1), y1=y1)
 
 
 def sharing(

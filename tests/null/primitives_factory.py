@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tilewright.benchkernel import matmul_step
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule
 from tilewright.tuning.findings import Device, Finding
 from tilewright.tuning.primitives import MATMUL, Primitive
 
@@ -20,6 +22,10 @@ def device(host: str, cpu: str = "a", **found: Finding) -> Device:
 MACHINES = [t.machine for t in wasm.TARGETS.values()]
 
 
-def base(primitive: Primitive, machine: Machine = MACHINES[0]) -> tuple[Kernel, Schedule]:
+def base(
+    primitive: Primitive, machine: Machine = MACHINES[0]
+) -> tuple[Kernel, ContractionSchedule]:
     kernel = matmul_step(*MATMUL, weight=primitive.columns == "packed").kernel
-    return kernel, default_schedule(kernel, machine)
+    start = default_schedule(kernel, machine)
+    assert isinstance(start, ContractionSchedule)
+    return kernel, start

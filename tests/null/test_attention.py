@@ -22,6 +22,7 @@ from helpers.graphs import (
     steps_of,
 )
 from helpers.loop_check import check_loops
+from helpers.schedules import scheduled
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
@@ -37,10 +38,11 @@ from tilewright.graph.node import (
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import Step
-from tilewright.kernel.lower import lower
-from tilewright.kernel.roles import attention
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule, lower
 
 
 def values_of(graph: Graph, seed: int = 3) -> dict[str, np.ndarray]:
@@ -67,8 +69,7 @@ def test_each_variant_is_one_kernel_that_stores_no_scores(name: str) -> None:
     graph = VARIANTS[name]()
     packed, steps = compiled(graph)
     (kernel,) = attentions(steps)
-    roles = attention(kernel)
-    assert roles is not None
+    roles = form_as(kernel, Attention)
     rows = np.prod([v.extent for v in kernel.rows])
     assert all(s.output.size < rows * roles.keys.extent for s in steps), "stores the scores"
     values = values_of(graph)
@@ -104,8 +105,8 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
     values = values_of(graph, seed)
 
     def pick(kernel: Kernel) -> Schedule:
-        return replace(
-            default_of(kernel),
+        return scheduled(
+            kernel,
             x0=rng.randint(1, 6),
             y0=rng.choice((4, 8, 16)),
             r0=rng.randint(1, 5),
@@ -148,7 +149,7 @@ def test_rows_without_any_key(low: float, keys: int) -> None:
     values["mask"][0], values["mask"][1, ..., :6] = low, low
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
-    pick = lambda k: replace(default_of(k), y1=keys)  # noqa: E731
+    pick = lambda k: scheduled(k, y1=keys)  # noqa: E731
     (got,) = run_steps(packed, steps, values, interpreted(pick))
     assert np.isnan(want[0]).all() == np.isinf(low)
     assert_same(got, want)

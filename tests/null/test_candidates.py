@@ -14,11 +14,11 @@ from tilewright.base.errors import UsageError
 from tilewright.benchkernel import compile_matmul, product_kernel
 from tilewright.bundle import Step, open_bundle, write
 from tilewright.compiler import Compiled, Options
-from tilewright.kernel.schedule import default_schedule, objection
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.sharing import Work, share
-from tilewright.kernel.space_schedules import SCRATCH
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.simd.space import SCRATCH
+from tilewright.targets.simd.table import default_schedule, objection
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, grain_of, kernels_of, space_of
 
@@ -132,7 +132,7 @@ def test_build(compiled: Compiled) -> None:
     "change",
     [
         {"x0": 0}, {"r1": -1}, {"x1": 1 << 40}, {"y1": 2.5}, {"y0": 6}, {"y0": True},
-        {"lanes": 2}, {"order": "up"}, {"along": ""}, {"cache": "q"}, {"dot": 1}, {"stage": 3},
+        {"lanes": 2}, {"order": "up"}, {"stage": 3},
     ],
     ids=str,
 )  # fmt: skip

@@ -13,12 +13,13 @@ from cli_call import Called
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.space import PAPER, RELAXATIONS
 from tilewright.compiler import Options, compile_model
-from tilewright.kernel.space import lite, naive
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.lite import lite, naive
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"
 Capture = pytest.CaptureFixture[str]
+SCHEDULE = {"form": "contraction", "x0": 3, "y0": 4, "x1": 6, "y1": 8}
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +158,7 @@ def test_the_page_about_spaces_tells_the_counts_of_this_code() -> None:
         counts = [len(lite(PAPER["K0"], core, ratio)) for ratio in RELAXATIONS]
         counts.append(len(lite(PAPER["K2"], core)))
         told = [c.strip("* ") for c in cells.split("|")]
-        if core.kind == "wasm":
+        if core.kind == "simd":
             # 1 / 1.25 of an L1 that is 1.25 times as large: heuristic 3 as in the paper
             counts.append(len(lite(PAPER["K0"], replace(core, l1=core.l1 * 5 // 4))))
         else:
@@ -170,7 +171,7 @@ def test_the_stored_counts_are_of_this_code() -> None:
     assert {r["device"] for r in rows} == set(CLASSES)
     for row in rows[:: len(rows) // 20]:
         matrix, device = PAPER[row["kernel"]], CLASSES[row["device"]]
-        assert row["naive"] == naive(matrix, device.kind)
+        assert row["naive"] == naive(matrix, device.core.kind)
         assert row["1.25"] == len(lite(matrix, device.core))
 
 
@@ -179,7 +180,7 @@ def test_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
     spec = next(r["spec"] for r in rows if r["kind"] == "contract")
     listed = Called(capsys, "space", bundle, "--spec", spec, "--json").json["candidates"]
     winners, of = tmp_path / "winners.json", ("--device", "wasm-x86-relaxed")
-    for given in (listed[1]["number"], {"x0": 3, "y0": 4, "x1": 6, "y1": 8}):
+    for given in (listed[1]["number"], SCHEDULE):
         winners.write_text(json.dumps({str(spec): given}))
         out = tmp_path / "out"
         called = Called(capsys, "relink", bundle, "--winners", winners, "-o", out, "--json", *of)
@@ -192,12 +193,13 @@ def test_relink(capsys: Capture, bundle: Path, tmp_path: Path) -> None:
         '{"1": 9999}',
         '{"1": -1}',
         '{"999": 1}',
-        '{"1": {"width": 3}}',
+        '{"1": {"form": "contraction", "width": 3}}',
+        '{"1": {"x0": 3}}',
         '{"a": 1}',
     ):
         winners.write_text(text)
         assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out, *of).code == 5
-    winners.write_text(json.dumps({str(spec): {"x0": 0}}))
+    winners.write_text(json.dumps({str(spec): SCHEDULE | {"x0": 0}}))
     assert Called(capsys, "relink", bundle, "--winners", winners, "-o", out, *of).code == 2
 
 
@@ -205,8 +207,9 @@ def test_relink_asks_for_the_class_that_was_measured(
     capsys: pytest.CaptureFixture[str], bundle: Path, tmp_path: Path
 ) -> None:
     winners, out = tmp_path / "winners.json", tmp_path / "out"
-    schedule = {"x0": 3, "y0": 4, "x1": 6, "y1": 8}
-    saved = {"class": "wasm-x86-relaxed-48k", "schedules": {"0": schedule}}
+    rows = Called(capsys, "space", bundle, "--json").json["kernels"]
+    spec = next(r["spec"] for r in rows if r["kind"] == "contract")
+    saved = {"class": "wasm-x86-relaxed-48k", "schedules": {str(spec): SCHEDULE}}
     winners.write_text(json.dumps(saved))
 
     def relink(*more: str) -> Called:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from frontend_factory import Array, distance, model, reference
-from helpers.kernels import random_schedule
+from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 from onnx import helper
 
@@ -148,7 +148,7 @@ def test_a_random_network_agrees_with_onnxruntime(seed: int, tmp_path: Path) -> 
     path = tmp_path / "model.onnx"
     onnx.save(proto, path)
     rng = Random(seed)
-    pick = None if seed % 2 else lambda kernel, variant: random_schedule(rng)
+    pick = None if seed % 2 else lambda kernel, variant: random_schedule(rng, kernel)
     write(compile_model(path, Options(schedule=pick)).contents, tmp_path / "bundle")
     shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
     inputs = {"x": np.random.default_rng(seed).standard_normal(shape).astype(np.float32)}

@@ -11,6 +11,7 @@ from wasm_machine import instructions, run_module
 from tilewright.benchkernel import product_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.simd.depth import DepthSchedule
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.gold import DEEP, slow_schedule
@@ -76,4 +77,4 @@ def test_a_class_whose_default_is_slow_itself_gets_none() -> None:
     kernel = kernel_of((128, 384, 384))
     default = space_of(kernel, DEVICES[0]).schedules[0]
     assert slow_schedule(kernel, replace(default, lanes=1)) is None
-    assert slow_schedule(kernel, replace(default, along="k")) is None
+    assert slow_schedule(kernel, DepthSchedule()) is None

@@ -25,7 +25,7 @@ from tilewright.graph.node import (
     unfold,
 )
 from tilewright.kernel.expr import Guard
-from tilewright.kernel.roles import operands
+from tilewright.kernel.form import product
 
 
 def image(channels: int = 3, side: int = 9) -> Node:
@@ -118,7 +118,7 @@ def test_convs_in_a_chain_stay_channels_last() -> None:
     assert kinds(steps) == {"contract": 3, "copy": 2}, "transposes of input and output only"
     assert isinstance(copies(steps)[-1].output.op, ops.Transpose)
     for step in steps[1:4]:
-        roles = operands(step.kernel)
+        roles = product(step.kernel)
         assert roles is not None
         # taps of one row and channels lie side by side and make one loop
         depth = step.kernel.stages[0].axes
@@ -133,7 +133,7 @@ def test_reduction_runs_as_the_row_operand_lies_in_memory() -> None:
     middle = relu(conv(relu(transpose(last, (0, 3, 1, 2))), w(8, 8, 1, 1)))
     steps = steps_for(conv(middle, w(8, 8, 3, 3)), x=x)
     for step in steps:
-        roles = operands(step.kernel)
+        roles = product(step.kernel)
         if roles is None:
             continue
         strides = [roles.row.index.coefficient(v) for v in step.kernel.stages[0].axes]

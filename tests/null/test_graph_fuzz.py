@@ -19,8 +19,8 @@ from helpers.graphs import (
     steps_of,
 )
 from helpers.integers import quantised_graph
-from helpers.kernels import random_schedule
 from helpers.random_graphs import random_graph
+from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.graph import integers
@@ -52,7 +52,7 @@ def check_stages(graph: Graph, inputs: Inputs, seed: int) -> None:
     assert_same(packed, inputs, want)
     steps = steps_of(packed)
     rng = Random(seed)
-    for execute in (None, interpreted(default_of), interpreted(lambda k: random_schedule(rng))):
+    for execute in (None, interpreted(default_of), interpreted(lambda k: random_schedule(rng, k))):
         extra = () if execute is None else (execute,)
         for got, expected in zip(run_steps(packed, steps, inputs, *extra), want, strict=True):
             assert got.dtype == expected.dtype

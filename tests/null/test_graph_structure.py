@@ -42,7 +42,7 @@ from tilewright.graph.node import (
     slice_,
     transpose,
 )
-from tilewright.kernel.roles import operands
+from tilewright.kernel.form import product
 
 # ---- transformers --------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ def test_bert_epilogues_are_in_the_store(batch: int) -> None:
     assert sum("erf" in fns(s) for s in products) == 1, "bias and GELU"
     residuals = [s for s in products if fns(s) == {"add"} and len(s.kernel.buffers) == 5]
     assert len(residuals) == 2, "bias and residual"
-    assert all(operands(s.kernel) is not None for s in products)
+    assert all(product(s.kernel) is not None for s in products)
 
 
 def test_attention_output_is_read_where_it_lies() -> None:
@@ -80,7 +80,7 @@ def test_attention_output_is_read_where_it_lies() -> None:
     merged = reshape(transpose(context, (0, 2, 1, 3)), (1, 10, 16))
     (step,) = steps_for(linear(merged, w, 16), context=context)
     assert len(step.kernel.stages[0].axes) == 2
-    assert operands(step.kernel) is not None
+    assert product(step.kernel) is not None
 
 
 def test_softmax_is_one_kernel() -> None:

@@ -9,25 +9,26 @@ import numpy as np
 import pytest
 from helpers.kernels import Case, assert_close, expected, interpret
 from helpers.loop_check import check_loops
+from helpers.schedules import scheduled
 
 from tilewright.base.dtypes import BOOL, F32, F64, I32, I64
 from tilewright.base.errors import KernelTrap
 from tilewright.kernel import interp
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, Load, lanes_of, walk
+from tilewright.kernel.form import product
 from tilewright.kernel.index import Gathered, Index, Var, index
 from tilewright.kernel.loops import For, If, Set, Stmt, Store, TileFn
-from tilewright.kernel.lower import lower
-from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Buffer, Kernel, Stage
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.table import lower
 
 M, N, K = Var("m", 6), Var("n", 10), Var("k", 5)
 
 
 def run(kernel: Kernel, *data: np.ndarray, schedule: Schedule | None = None) -> TileFn:
     """Lower, check and run; the result must be exact."""
-    fn = lower(kernel, schedule or Schedule(x0=2, y0=8, x1=4, y1=8))
+    fn = lower(kernel, schedule or scheduled(kernel, x0=2, y0=8, x1=4, y1=8))
     check_loops(fn)
     out = interpret(fn, data, [list(range(fn.tiles))])
     assert_close(out, expected(Case(kernel, data, True)), True, 0.0)
@@ -134,7 +135,7 @@ def test_gathered_rows_along_the_columns_are_no_register_tiles() -> None:
     stage = Stage("sum", (K,), Call("mul", (picked, column), F32))
     kernel = Kernel("both", kernel.axes, (stage,), Acc(0, F32), kernel.store, (
         Buffer(F32, 60), Buffer(F32, 30), Buffer(F32, 50), Buffer(I64, 10)))  # fmt: skip
-    assert operands(kernel) is None
+    assert product(kernel) is None
     run(kernel, ints(rng, 6, 5), ints(rng, 10, 5), rng.integers(0, 6, 10))
 
 
@@ -165,7 +166,7 @@ def test_gather_outside_its_table_traps() -> None:
     where = Index(((Gathered(Load(2, index(i), I64), 3), 1),))
     buffers = (Buffer(F32, 4), Buffer(F32, 3), Buffer(I64, 4))
     kernel = Kernel("take", (i,), (), Load(1, where, F32), index(i), buffers)
-    fn = lower(kernel, Schedule())
+    fn = lower(kernel, scheduled(kernel))
     for wrong in (3, -1):
         table = [0, 1, wrong, 2]
         with pytest.raises(KernelTrap):
@@ -208,7 +209,7 @@ def test_rows_are_split_evenly() -> None:
     buffers = (Buffer(F32, 140), Buffer(F32, 70), Buffer(F32, 50))
     kernel = Kernel("mm", (rows, N), (stage,), Acc(0, F32), index(rows) * 10 + index(N), buffers)
     rng = np.random.default_rng(5)
-    fn = run(kernel, ints(rng, 70), ints(rng, 50), schedule=Schedule(x0=6, y0=4, x1=6))
+    fn = run(kernel, ints(rng, 70), ints(rng, 50), schedule=scheduled(kernel, x0=6, y0=4, x1=6))
     sums = {s.name for s in _sets(fn.body)}
     assert {name for name in sums if name.startswith("s4_")}
     assert not {name for name in sums if name.startswith("s5_")}

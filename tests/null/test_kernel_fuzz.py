@@ -16,16 +16,16 @@ from helpers.kernels import (
     expected,
     interpret,
     random_case,
-    random_schedule,
 )
 from helpers.loop_check import check_loops
+from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Machine, default_schedule
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import check, render
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule, lower
 
 every_anchor = pytest.mark.parametrize("anchor", ANCHORS)
 
@@ -37,7 +37,7 @@ def test_loops_compute_what_the_specification_means(seed: int, anchor: str) -> N
     rng = Random(f"schedule {anchor}{seed}")
     want = expected(case)
     kernel = collapse(case.kernel)
-    for schedule in (random_schedule(rng), default_schedule(kernel, Machine())):
+    for schedule in (random_schedule(rng, kernel), default_schedule(kernel, Machine())):
         fn = lower(kernel, schedule)
         check_loops(fn)
         out = interpret(fn, case.data, [list(range(fn.tiles))])

@@ -10,8 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 from helpers.graphs import interpreted, results, run_steps, steps_of
-from helpers.kernels import random_schedule
 from helpers.loop_check import check_loops
+from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
@@ -19,10 +19,13 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, graph_input, node
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
-from tilewright.kernel.lower import lower
-from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.form import product
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.depth import DepthSchedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule, lower
 
 #: (equation, shapes, whether the second operand is a weight)
 PRODUCTS = {
@@ -59,8 +62,8 @@ def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:
     rng = Random(f"{name}{seed}")
 
     def pick(kernel: Kernel) -> Schedule:
-        assert operands(kernel) is not None, "no register tile suits"
-        schedule = random_schedule(rng)
+        assert product(kernel) is not None, "no register tile suits"
+        schedule = random_schedule(rng, kernel)
         check_loops(lower(kernel, schedule))
         return schedule
 
@@ -75,7 +78,7 @@ def the_kernel(name: str) -> Kernel:
 
 @pytest.mark.parametrize("name", ["weight-few-columns", "weight-one-column"])
 def test_few_columns_of_a_weight_run_along_the_reduction(name: str) -> None:
-    assert default_schedule(the_kernel(name), Machine()).along == "k"
+    assert isinstance(default_schedule(the_kernel(name), Machine()), DepthSchedule)
 
 
 def test_columns_far_apart_are_copied_first() -> None:
@@ -93,7 +96,7 @@ def test_a_long_reduction_is_split_so_that_its_rows_stay_in_the_cache() -> None:
 
 def test_sums_wait_in_scratch_between_blocks_and_columns_are_staged() -> None:
     kernel = the_kernel("inputs")
-    fn = lower(kernel, Schedule(x0=3, y0=8, r0=4, r1=8, x1=6, y1=16, stage=True))
+    fn = lower(kernel, ContractionSchedule(x0=3, y0=8, r0=4, r1=8, x1=6, y1=16, stage=True))
     partial, staged = (s.size for s in fn.scratch)
     assert partial == 2 * 2 * 3 * 8  # two by two register tiles of 3 rows and 8 columns
     # 37 steps: 9 passes of 4 in 5 pieces of 2 passes; the last piece also takes the rest

@@ -2,27 +2,68 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 import pytest
-from helpers.kernels import ANCHORS, random_case, random_schedule
+from helpers.kernels import ANCHORS, random_case
+from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import compile_graph, compile_matmul
+from tilewright.base.errors import InputError
+from tilewright.benchkernel import compile_graph, compile_matmul, matmul_step
 from tilewright.compiler import Options
 from tilewright.graph.node import Graph, contract, graph_input
+from tilewright.kernel import form
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule, register_tile
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.depth import DepthSchedule
+from tilewright.targets.simd.elementwise import MapSchedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import (
+    SCHEDULES,
+    TABLE,
+    default_schedule,
+    objection,
+    schedule_from_json,
+)
+from tilewright.targets.simd.tiles import register_tile
 from tilewright.targets.wasm.target import X86
 
 
+@pytest.mark.parametrize("anchor", ANCHORS)
 @pytest.mark.parametrize("seed", seeds(20))
-def test_schedules_survive_json(seed: int) -> None:
-    schedule = random_schedule(Random(seed))
-    assert Schedule.from_json(schedule.to_json()) == schedule
-    assert str(schedule).count("=") == len(schedule.to_json())
+def test_schedules_survive_json(seed: int, anchor: str) -> None:
+    kernel = collapse(random_case(seed, anchor).kernel)
+    schedule = random_schedule(Random(seed), kernel)
+    data = json.loads(json.dumps(schedule.to_json()))
+    assert schedule_from_json(data) == schedule
+    assert hash(schedule_from_json(data)) == hash(schedule)
+    assert str(schedule).split()[0] == data["form"] == schedule.form
+    assert str(schedule).count("=") == len(data) - 1
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [({"x0": 1}, "None"), ({"form": "none"}, "'none'"), ({"form": "map", "y0": 4}, "has no y0")],
+)
+def test_what_is_no_schedule_is_a_typed_error(data: dict, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        schedule_from_json(data)
+
+
+def test_every_form_has_a_row_and_every_schedule_a_name_of_its_own() -> None:
+    forms = {c for c in vars(form).values() if isinstance(c, type) and issubclass(c, form.Form)}
+    assert set(TABLE) == forms - {form.Form}
+    assert set(SCHEDULES.values()) == {kind for way in TABLE.values() for kind in way.loops}
+
+
+def test_a_schedule_of_another_form_is_refused() -> None:
+    kernel = matmul_step(8, 16, 8).kernel
+    assert objection(kernel, default_schedule(kernel, Machine())) == ""
+    assert "its form is contraction or depth" in objection(kernel, MapSchedule())
+    assert "do not lie along" in objection(kernel, DepthSchedule())
 
 
 MACHINES = [Machine(registers=n, fma=fma) for n in (15, 16, 32) for fma in (True, False)]
@@ -87,10 +128,9 @@ def test_default_schedule_of_any_kernel(seed: int, anchor: str) -> None:
     kernel = collapse(random_case(seed, anchor).kernel)
     for registers in (15, 32):
         s = default_schedule(kernel, Machine(registers=registers))
-        assert s.along == "k" or s.y0 % s.lanes == 0
-        assert min(s.x0, s.y0, s.r0, s.x1, s.y1) >= 1
-        if operands(kernel) is not None:
-            vectors = s.y0 if s.along == "k" else s.y0 // s.lanes
+        assert objection(kernel, s) == ""
+        if isinstance(s, ContractionSchedule | DepthSchedule):
+            vectors = s.y0 if isinstance(s, DepthSchedule) else s.y0 // s.lanes
             assert live(s.x0, vectors) <= registers
             assert s.x1 % s.x0 == 0
             assert s.y1 % s.y0 == 0

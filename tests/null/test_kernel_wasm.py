@@ -9,12 +9,13 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers.kernels import ANCHORS, assert_close, expected, random_case, random_schedule
+from helpers.kernels import ANCHORS, assert_close, expected, random_case
+from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 from wasm_machine import run
 
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.lower import lower
+from tilewright.targets.simd.table import lower
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)
@@ -23,7 +24,7 @@ def test_wasm_computes_what_the_specification_means(seed: int, anchor: str) -> N
     case = random_case(seed, anchor)
     kernel = collapse(case.kernel)
     rng = Random(f"schedule {anchor}{seed}")
-    fn = lower(kernel, random_schedule(rng))
+    fn = lower(kernel, random_schedule(rng, kernel))
     out = np.ones(kernel.buffers[0].size, kernel.dtype.numpy)
     got = run(fn, [out, *case.data], rng.choice(("x86", "x86-simd")))
     assert_close(got, expected(case), case.exact, case.relative)

@@ -25,13 +25,13 @@ from tilewright.base.errors import CompilerBug, HostError, UsageError
 from tilewright.benchkernel import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.cli.workers import makers
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.server import create_app
 from tilewright.server.pyodide import FILES, core
 from tilewright.server.static import write_compiler, write_pages
 from tilewright.server.workers import Workers
 from tilewright.targets.classes import CLASSES, find
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS, WasmTarget
 from tilewright.tuning import client, source
 from tilewright.tuning.candidates import Built, build, kernels_of, space_of

@@ -26,10 +26,10 @@ from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.lower import lower
-from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Machine, default_schedule
+from tilewright.kernel.form import product
 from tilewright.targets import wasm
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule, lower
 from tilewright.tuning.primitives import MATMUL, MEASURED, NAMED, PRIMITIVES, Primitive, untuned
 
 every_primitive = pytest.mark.parametrize("primitive", MEASURED, ids=lambda p: p.name)
@@ -62,7 +62,7 @@ def test_one_variable_at_a_time(primitive: Primitive, machine: Machine) -> None:
 @every_primitive
 def test_has_tells_the_settings_apart(primitive: Primitive) -> None:
     kernel, start = base(primitive)
-    roles = operands(kernel)
+    roles = product(kernel)
     assert roles is not None
     assert primitive.concerns(roles)
     if primitive.has is not None:
@@ -137,7 +137,7 @@ def test_untuned_attention(name: str) -> None:
 @pytest.mark.parametrize("weight", [True, False])
 def test_untuned_has_nothing_tuned(weight: bool) -> None:
     kernel = matmul_step(*MATMUL, weight=weight).kernel
-    roles = operands(kernel)
+    roles = product(kernel)
     assert roles is not None
     poor = untuned(kernel, Machine())
     named = [p for p in MEASURED if p.has is not None and p.concerns(roles) and p.name != "split"]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers.kernels import random_case
 from primitives_factory import MACHINES, base
 
 from tilewright.benchkernel import matmul_step
-from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.form import product
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule
 from tilewright.tuning import findings, primitives
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.primitives import MATMUL, MEASURED, NAMED, Primitive
@@ -79,7 +83,7 @@ def test_what_devices_decide_has_both_settings(
 def test_sizes_and_other_kernels_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not {p.name for p in MEASURED if p.kind == "size"} & set(primitives.decided())
     seen = (random_case(s, "map").kernel for s in range(9))
-    kernel = next(k for k in seen if operands(k) is None)
+    kernel = next(k for k in seen if product(k) is None)
     schedule = default_schedule(kernel, Machine())
     decide_as(monkeypatch, "unroll", "consistent", True)
     assert primitives.choices(kernel, schedule) == (schedule,)
@@ -89,10 +93,11 @@ def test_kernels_without_the_choice_keep_theirs(monkeypatch: pytest.MonkeyPatch)
     """A sum of one step cannot be unrolled; columns in rows are no panels."""
     decide_as(monkeypatch, "unroll", "consistent", True)
     single = matmul_step(16, 1, 16).kernel
-    assert primitives.choices(single, Schedule(x0=2, y0=8)) == (Schedule(x0=2, y0=8),)
+    small = ContractionSchedule(x0=2, y0=8)
+    assert primitives.choices(single, small) == (small,)
     decide_as(monkeypatch, "cache_read", "consistent", True)
     rows = matmul_step(64, 64, 64, weight=False).kernel
-    staged = Schedule(x0=2, y0=8, stage=True)
+    staged = replace(small, stage=True)
     assert primitives.choices(rows, staged) == (staged,)
     assert primitives.choices(matmul_step(64, 64, 64).kernel, staged)[0].stage is False
 
@@ -114,7 +119,7 @@ def lite(kernel: Kernel) -> list[Schedule]:
 def test_the_lite_space_obeys(weight: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As shipped; and as it would be, were copying found good, bad, or good here and there."""
     kernel = matmul_step(384, 768, 768, weight=weight).kernel
-    roles = operands(kernel)
+    roles = product(kernel)
     assert roles is not None
     for name, tuned in fixed().items():
         has = NAMED[name].has

@@ -16,8 +16,10 @@ from tilewright.bundle.linear import facts_of
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.kernel.schedule import Schedule
 from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.table import schedule_from_json
 from tilewright.targets.wasm.image import calls_of
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 from tilewright.tuning.relink import relink
@@ -143,7 +145,7 @@ def test_kernels_that_share_code_part_where_schedules_differ(bundle: Bundle) -> 
     made = contents.manifest.section("wasm")
     assert made.slots == section.slots + 1
     listed = kernels.unpack_slots(bytes(contents.blobs[made.kernels.file]))
-    assert Schedule.from_json(listed[number].builds["x86"]["schedule"]) == chosen
+    assert schedule_from_json(listed[number].builds["x86"]["schedule"]) == chosen
     assert listed[number].builds["arm"] == entries[number].builds["arm"]
     build = made.build("x86")
     assert build is not None
@@ -166,7 +168,7 @@ def test_a_relinked_bundle_can_be_relinked(bundle: Bundle, tmp_path: Path) -> No
     two = open_bundle(tmp_path / "two")
     listed = kernels.unpack_slots(two.read(two.manifest.section("wasm").kernels))
     for number, schedule in {**first, **second}.items():
-        assert Schedule.from_json(listed[number].builds["x86"]["schedule"]) == schedule
+        assert schedule_from_json(listed[number].builds["x86"]["schedule"]) == schedule
     want = WasmtimeHost(bundle.folder, variant="x86").run(inputs(16)).outputs
     got = WasmtimeHost(two.folder, variant="x86").run(inputs(16)).outputs
     for name, value in want.items():
@@ -175,7 +177,7 @@ def test_a_relinked_bundle_can_be_relinked(bundle: Bundle, tmp_path: Path) -> No
 
 def test_scratch_areas_grow_with_what_winners_need(bundle: Bundle, tmp_path: Path) -> None:
     number = next(n for n, s in _spaces(bundle) if s.kind == "contract")
-    large = Schedule(x0=4, y0=8, r0=4, x1=64, y1=1 << 12, stage=True)
+    large = ContractionSchedule(x0=4, y0=8, r0=4, x1=64, y1=1 << 12, stage=True)
     contents = relink(bundle, RELAXED, {number: large})
     old, new = (facts_of(m.section("wasm")) for m in (bundle.manifest, contents.manifest))
     assert new.memory.scratch_bytes >= old.memory.scratch_bytes
@@ -185,7 +187,7 @@ def test_scratch_areas_grow_with_what_winners_need(bundle: Bundle, tmp_path: Pat
 
 def test_what_does_not_fit_is_a_typed_error(bundle: Bundle) -> None:
     with pytest.raises(UsageError, match="no kernel 999"):
-        relink(bundle, RELAXED, {999: Schedule()})
+        relink(bundle, RELAXED, {999: ContractionSchedule()})
     with pytest.raises(UsageError, match="arm-simd"):
         relink(bundle, CLASSES["wasm-arm-simd"], {})
     with pytest.raises(UsageError, match="webgpu-apple"):

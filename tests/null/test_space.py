@@ -6,19 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.kernel.space import (
-    Core,
-    Product,
-    Tile,
-    limits,
-    lite,
-    naive,
-    traffic,
-)
+from tilewright.targets.lite import Core, Product, Tile, limits, lite, naive, traffic
 
 K0, K2 = Product(384, 768, 768), Product(384, 384, 64, batch=12)
-X86 = Core("wasm", registers=60, l1=32768)
-AMPERE = Core("webgpu", registers=65536, l1=131072, warps=48, warp_width=32)
+X86 = Core("simd", registers=60, l1=32768)
+AMPERE = Core("gpu", registers=65536, l1=131072, warps=48, warp_width=32)
 
 
 def test_formulas_by_hand() -> None:
@@ -42,16 +34,16 @@ def test_sizes_are_of_the_papers_order(matrix: Product) -> None:
 
 def test_naive_sizes() -> None:
     """The paper prints 74,131,200 for a batched product; it is that of K1."""
-    assert naive(K0, "wasm") == 2_099_520
-    assert naive(K0, "webgpu") == 42_768_000
-    assert naive(Product(640, 768, 3072), "webgpu") == 74_131_200
+    assert naive(K0, "simd") == 2_099_520
+    assert naive(K0, "gpu") == 42_768_000
+    assert naive(Product(640, 768, 3072), "gpu") == 74_131_200
 
 
 def test_a_size_with_a_large_prime_is_counted_at_once() -> None:
     """Looking for factors up to the size itself would take days."""
     prime = 1_000_000_000_039
-    assert naive(Product(prime, 1, 1), "wasm") == 3 * 2**3
-    assert naive(Product(2 * prime, 1, 1), "wasm") == 3 * 3 * 2**3
+    assert naive(Product(prime, 1, 1), "simd") == 3 * 2**3
+    assert naive(Product(2 * prime, 1, 1), "simd") == 3 * 3 * 2**3
 
 
 SIZES = st.integers(1, 1024)
@@ -69,7 +61,7 @@ def test_every_tile_satisfies_the_heuristics(matrix: Product, core: Core) -> Non
         assert tile.x0 <= tile.x1
         assert tile.r0 <= tile.r1
         assert tile.y0 <= tile.y1
-        if core.kind == "wasm":
+        if core.kind == "simd":
             assert tile.l1_block <= core.l1
             assert tile.reg_thread <= core.registers
         else:

@@ -19,10 +19,10 @@ from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.loops import settled
-from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.table import lower
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 

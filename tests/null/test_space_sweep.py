@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tilewright.benchkernel import matmul_step
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.targets.classes import find
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.primitives import untuned
 
@@ -75,9 +77,9 @@ def test_rounds_until(sweeps: ModuleType) -> None:
 
 
 def test_powers_of_two(sweeps: ModuleType) -> None:
-    whole = Schedule(x0=4, y0=8, r0=4, x1=64, y1=64, r1=128)
+    whole = ContractionSchedule(x0=4, y0=8, r0=4, x1=64, y1=64, r1=128)
     assert sweeps.powers_of_two(whole)
-    assert not sweeps.powers_of_two(Schedule(x0=6, y0=8))
+    assert not sweeps.powers_of_two(ContractionSchedule(x0=6, y0=8))
 
 
 def test_a_row_tells_ranks_and_shares(sweeps: ModuleType) -> None:
@@ -139,7 +141,7 @@ def test_the_optimum_is_of_the_same_class_and_space(sweeps: ModuleType) -> None:
     space = space_of(matmul_step(48, 64, 48).kernel, DEVICE)
     (row,) = record(sweeps, ("x",))["rows"]
     other = row | {"device": "another", "optimum": row["default"]}
-    wanted = Schedule.from_json(row["optimum"]["schedule"])
+    wanted = schedule_from_json(row["optimum"]["schedule"])
     assert sweeps.optimum_of([other, row], "x", "K", space) == wanted
     for rows in ([other], [row | {"checksum": "of before"}], [row | {"host": "y"}], []):
         with pytest.raises(SystemExit, match=DEVICE.id) as told:
@@ -183,7 +185,7 @@ def test_a_wrong_candidate_stops_the_sweep(
     start = default_schedule(step.kernel, Machine())
     schedules = [start, untuned(step.kernel, Machine())]
     sweeps.check(sweeps.written(step, schedules, DEVICE, tmp_path / "good"))
-    broken = importlib.import_module("tilewright.kernel.micro").Micro
+    broken = importlib.import_module("tilewright.targets.simd.micro").Micro
     monkeypatch.setattr(broken, "_finish", _skips_last(broken._finish))
     bundle = sweeps.written(step, schedules, DEVICE, tmp_path / "bad")
     with pytest.raises(AssertionError, match="is off by"):

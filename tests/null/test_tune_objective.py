@@ -12,8 +12,8 @@ from node import run
 from tuned_page import PAGE
 
 from tilewright.benchkernel import product_kernel
-from tilewright.kernel.space import Objective
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.lite import Objective
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.offers import needs_of, ordered
 

@@ -23,10 +23,12 @@ from tilewright.benchkernel import by_machine, matmul
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
 from tilewright.kernel.spec import Kernel
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, kernels_of, space_of
 from tilewright.tuning.messages import Done, KernelMessage, Needs, Objective, Welcome

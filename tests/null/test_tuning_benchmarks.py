@@ -14,7 +14,7 @@ import pytest
 
 from tilewright.benchkernel import matmul_step
 from tilewright.bundle import open_bundle
-from tilewright.kernel.schedule import Schedule
+from tilewright.targets.simd.table import schedule_from_json
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import kernels_of, space_of
 
@@ -72,7 +72,7 @@ def test_one_kernel_bundles_start_as_told(start: str, sessions: ModuleType, tmp_
     (listed,) = json.loads(bundle.read(bundle.manifest.kernels))
     for name, build in listed["builds"].items():
         machine = TARGETS[name].machine
-        assert Schedule.from_json(build["schedule"]) == sessions.STARTS[start](kernel, machine)
+        assert schedule_from_json(build["schedule"]) == sessions.STARTS[start](kernel, machine)
 
 
 def test_the_server_part_is_counted_per_candidate(

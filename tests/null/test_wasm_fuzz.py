@@ -10,12 +10,13 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers.kernels import ANCHORS, assert_close, expected, random_case, random_schedule
+from helpers.kernels import ANCHORS, assert_close, expected, random_case
+from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 from wasm_machine import run
 
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.lower import lower
+from tilewright.targets.simd.table import lower
 from tilewright.targets.wasm import ALL
 
 SUBSETS = [frozenset(c) for n in range(4) for c in combinations(sorted(ALL), n)]
@@ -27,7 +28,7 @@ def test_wasm_computes_what_the_specification_means(seed: int, anchor: str) -> N
     case = random_case(seed, anchor)
     rng = Random(f"wasm {anchor}{seed}")
     kernel = collapse(case.kernel)
-    fn = lower(kernel, random_schedule(rng))
+    fn = lower(kernel, random_schedule(rng, kernel))
     empty = np.zeros(kernel.buffers[0].size, kernel.dtype.numpy)
     arrays = [empty, *case.data]
     target = rng.choice(("x86", "x86-simd"))

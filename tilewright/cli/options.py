@@ -16,8 +16,8 @@ import typer
 from tilewright.base.abi import MEMORY_LIMIT
 from tilewright.base.errors import MemoryLimit, UsageError
 from tilewright.bundle import POINTER
-from tilewright.kernel.space import WORD, Objective
 from tilewright.targets import DEFAULT, TARGETS, target
+from tilewright.targets.lite import WORD, Objective
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]

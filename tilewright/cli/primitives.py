@@ -23,7 +23,8 @@ from tilewright.cli.hosts import Timer, check_timing, engine_of, open_timers, ti
 from tilewright.cli.options import Json, check_output
 from tilewright.cli.output import Answer, Report, progress, table
 from tilewright.cli.tools import cpu
-from tilewright.kernel.schedule import Schedule, default_schedule
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.table import default_schedule
 from tilewright.tuning import findings
 from tilewright.tuning.findings import Device, Document, Finding
 from tilewright.tuning.primitives import MATMUL, MEASURED, Columns
@@ -104,7 +105,7 @@ def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], Place]]:
     from tilewright.hosts.wasmtime import REGISTERS
     from tilewright.targets import wasm
 
-    ways: dict[Way, list[Schedule]] = {}
+    ways: dict[Way, list[ContractionSchedule]] = {}
     places: dict[tuple[str, bool], Place] = {}
     here = {n: t for n, t in wasm.TARGETS.items() if t.registers == REGISTERS}
     (machine, *_) = (t.machine for t in here.values())
@@ -114,7 +115,9 @@ def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], Place]]:
         for tuned, setting in ((False, primitive.untuned), (True, primitive.tuned)):
             way = Way(primitive.columns, setting.without, setting.fma)
             schedules = ways.setdefault(way, [])
-            wanted = setting.change(starts[primitive.columns])
+            start = starts[primitive.columns]
+            assert isinstance(start, ContractionSchedule)
+            wanted = setting.change(start)
             if wanted not in schedules:
                 schedules.append(wanted)
             places[primitive.name, tuned] = Place(list(ways).index(way), schedules.index(wanted))

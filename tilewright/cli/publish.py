@@ -17,8 +17,8 @@ from tilewright.bundle import Bundle
 from tilewright.cli.options import check_objective
 
 if TYPE_CHECKING:
-    from tilewright.kernel.space import Objective
     from tilewright.targets.classes import DeviceClass
+    from tilewright.targets.lite import Objective
     from tilewright.tuning.folder import Written
 
 Report = Callable[[str, int, int], None]

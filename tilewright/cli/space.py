@@ -20,12 +20,22 @@ from tilewright.base.errors import InputError, MemoryLimit, UsageError
 from tilewright.bundle import is_bundle, open_bundle, write
 from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
 from tilewright.cli.output import Answer, pairs, size, table
-from tilewright.kernel.schedule import Schedule
-from tilewright.kernel.space import RELAXATION, WORD, Objective, Product, Tile, limits, lite, naive
-from tilewright.kernel.space_rules import product_of
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES, DeviceClass, find, nearest
 from tilewright.targets.classes import table as class_table
+from tilewright.targets.lite import (
+    RELAXATION,
+    WORD,
+    Objective,
+    Product,
+    limits,
+    lite,
+    naive,
+    product_of,
+    tile_of,
+)
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.table import schedule_from_json
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 
 #: The paper's kernels; B and all sizes as it prints them.
@@ -186,7 +196,7 @@ def _winners(
                     f"{path} has the winners of class {saved.device}, not of {chosen.id}",
                     hint="Leave --device out, or tune on a device of that class",
                 )
-            return chosen, {n: Schedule.from_json(s) for n, s in saved.schedules.items()}
+            return chosen, {n: schedule_from_json(s) for n, s in saved.schedules.items()}
         given = msgspec.json.decode(data, type=dict[int, int | dict[str, Any]])
         if device is None:
             raise UsageError(f"{path} does not say for which class", hint="Give --device CLASS")
@@ -195,7 +205,7 @@ def _winners(
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, IndexError) as error:
         raise InputError(
             f"{path} is no list of winners: {error}",
-            hint='Write {"3": 17} or {"3": {"x0": 6, "y0": 8, …}}: schedules by spec number',
+            hint='Write {"3": 17} or {"3": {"form": "contraction", …}}: schedules by spec number',
         ) from error
 
 
@@ -203,7 +213,7 @@ def _schedule(
     given: int | dict[str, Any], kernels: tuple[Kernel, ...], spec: int, device: DeviceClass
 ) -> Schedule:
     if isinstance(given, dict):
-        return Schedule.from_json(given)
+        return schedule_from_json(given)
     schedules = space_of(kernels[spec], device).schedules
     if not 0 <= given < len(schedules):
         raise IndexError(f"kernel {spec} has no candidate {given}")
@@ -233,9 +243,9 @@ def _row(space: Space, kernel: Kernel, number: int) -> dict[str, object]:
     row: dict[str, object] = {"number": number, "mark": space.marks[number], "schedule": str(s)}
     matrix = product_of(kernel)
     if matrix is not None:
-        tile = Tile(s.x0, s.r0, s.y0, s.x1, s.r1 or matrix.k, s.y1, s.stage)
+        tile = tile_of(s, matrix)
         row |= {"reg_thread": tile.reg_thread, "l1_block": tile.l1_block}
-        if core.kind == "webgpu":
+        if core.kind == "gpu":
             found = limits(tile, core)
             row |= {
                 "thread_block": tile.thread_block(core),
@@ -253,7 +263,7 @@ def _summary(space: Space, kernel: Kernel, relaxation: float = RELAXATION) -> di
     """Sizes: of the lite space by its formulas, of what the extended one adds, of all together."""
     matrix = product_of(kernel)
     tiles = lite(matrix, space.device.core, relaxation) if matrix is not None else ()
-    size = naive(matrix, space.device.kind) if matrix is not None else None
+    size = naive(matrix, space.device.core.kind) if matrix is not None else None
     return {
         "kind": space.kind,
         "shape": space.shape,
@@ -313,7 +323,8 @@ def _counts() -> Answer:
         for name, matrix in PAPER.items():
             found = {str(r): len(lite(matrix, device.core, r)) for r in RELAXATIONS}
             rows.append(
-                {"device": device.id, "kernel": name, "naive": naive(matrix, device.kind)} | found
+                {"device": device.id, "kernel": name, "naive": naive(matrix, device.core.kind)}
+                | found
             )
     columns = ("device", "kernel", "naive", *map(str, RELAXATIONS))
     return Answer(rows, table(columns, ([row[c] for c in columns] for row in rows)))

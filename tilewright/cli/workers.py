@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
 from tilewright.bundle import Bundle, Manifest
-from tilewright.kernel.schedule import Schedule
-from tilewright.kernel.space import Objective
 from tilewright.kernel.spec import Kernel
 from tilewright.server.workshop import Best, Makers
 from tilewright.targets.classes import find
+from tilewright.targets.lite import Objective
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Built, Space, build, space_of
 from tilewright.tuning.relink import relink

@@ -29,8 +29,7 @@ from tilewright.graph.node import (
 )
 from tilewright.graph.rewrite import constant_value
 from tilewright.graph.views import below, offset
-from tilewright.kernel.index import Index, Var, index
-from tilewright.kernel.vectorize import stride
+from tilewright.kernel.index import Index, Var, index, stride
 
 Indices = tuple[Index, ...]
 

@@ -16,19 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.base.dtypes import BOOL
+from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
 from tilewright.graph import ops
 from tilewright.graph.attention import region
 from tilewright.graph.node import Graph, Node, is_constant
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import root_of
-from tilewright.kernel.vectorize import VECTOR_DTYPES
 
 #: Functions that cost more than a load; they are not computed twice.
 EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
 
-#: Element types that vectors compute.
-CHEAP = (*VECTOR_DTYPES, BOOL)
+#: Element types that targets compute many of at a time.
+CHEAP = (F32, I32, I16, I8, U8, BOOL)
 
 #: What is in memory without a kernel.
 LEAVES = (ops.Input, ops.Weight, ops.Constant)

@@ -19,7 +19,7 @@ from tilewright.base.dtypes import I8, I16, U8
 from tilewright.graph import ops
 from tilewright.graph.node import Node, contract, is_constant, node, pad, reshape, slice_, transpose
 from tilewright.graph.views import by_stride, is_packed, stored, strides
-from tilewright.kernel.roles_dot import GROUP, PANEL
+from tilewright.kernel.roles import GROUP, PANEL
 
 
 def pack_integers(n: Node) -> Node | None:

@@ -36,8 +36,7 @@ from tilewright.kernel.expr import (
     dtype_of,
 )
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index
-from tilewright.kernel.roles_dot import PAIR_LIMIT
-from tilewright.kernel.spec import Buffer, Kernel, Stage, check
+from tilewright.kernel.spec import PAIR_LIMIT, Buffer, Kernel, Stage, check
 
 
 def kernel_steps(graph: Graph, stored: tuple[Node, ...]) -> tuple[Step, ...]:

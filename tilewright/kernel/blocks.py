@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.kernel.builder import Builder
+from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound
 from tilewright.kernel.index import Index, Var, flatten, index
-from tilewright.kernel.reduction import Values, nest
 
 
 @dataclass(frozen=True)

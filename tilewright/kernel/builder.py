@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from tilewright.kernel.expr import (
@@ -39,6 +39,9 @@ from tilewright.kernel.loops import (
     TileFn,
 )
 from tilewright.kernel.spec import Kernel
+
+#: What index variables stand for at some point of a nest.
+Values = dict[Var, Index]
 
 
 @dataclass
@@ -284,6 +287,17 @@ class Builder:
             if variables & frame.bound:
                 depth = i
         return depth
+
+
+@contextmanager
+def nest(b: Builder, axes: tuple[Var, ...], values: Values) -> Iterator[Values]:
+    """Loops over `axes`, outermost first; gives `values` with their variables added."""
+    with ExitStack() as loops:
+        inside = dict(values)
+        for axis in axes:
+            loop = b.loop(axis.name, Index(), index(axis.extent))
+            inside[axis] = loops.enter_context(loop)
+        yield inside
 
 
 def _guard_gathers(e: Expr) -> Expr:

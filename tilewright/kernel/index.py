@@ -231,6 +231,17 @@ def index(value: int | Var | Index) -> Index:
     return Index(((value, 1),)) if value.extent > 1 else Index()
 
 
+def stride(at: Index, axis: Var) -> int | None:
+    """How far the index moves per step of `axis`; None if that is not constant."""
+    if axis not in at.variables:
+        return 0
+    if not at.is_affine:
+        inside = Index(tuple((a, c) for a, c in at.terms if not isinstance(a, Var)))
+        if axis in inside.variables:
+            return None
+    return at.coefficient(axis)
+
+
 def flatten(indices: Iterable[Index], shape: Iterable[int]) -> Index:
     """Row-major offset of a multi-index in `shape`."""
     total = Index()

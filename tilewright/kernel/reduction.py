@@ -1,21 +1,13 @@
-"""What all lowerings of reductions share: start value, one step, the nest over the axes.
+"""What all lowerings of reductions share: the start value and one step.
 
-Input: a reduction's name, dtype and axes.  Output: expressions and loops through a `Builder`.
+Input: a reduction's name, dtype and lanes.  Output: expressions; loops are the caller's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-
 from tilewright.base.dtypes import BOOL, DType
 from tilewright.base.scalars import COMBINE, REDUCTIONS
-from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Call, Const, Expr, Lane, Reg, dtype_of, lanes_of
-from tilewright.kernel.index import Index, Var, index
-
-Values = dict[Var, Index]
-Value = Callable[[Values], Expr]
+from tilewright.kernel.expr import Call, Const, Expr, dtype_of, lanes_of
 
 
 def identity(op: str, dtype: DType, lanes: int) -> Const:
@@ -42,23 +34,3 @@ def larger(a: Expr, b: Expr) -> Call:
     """The larger of two numbers by one comparison: b where a < b, else a.  It may lose a NaN."""
     lanes = lanes_of(b)
     return Call("where", (Call("lt", (a, b), BOOL, lanes), b, a), dtype_of(b), lanes)
-
-
-def across_lanes(op: str, acc: Reg) -> Expr:
-    """One scalar from the lanes of a register, combined pairwise."""
-    parts: list[Expr] = [Lane(acc, i) for i in range(acc.lanes)]
-    while len(parts) > 1:
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [Call(COMBINE[op], pair, acc.dtype) for pair in pairs]
-    return parts[0]
-
-
-@contextmanager
-def nest(b: Builder, axes: tuple[Var, ...], values: Values) -> Iterator[Values]:
-    """Loops over `axes`, outermost first; gives `values` with their variables added."""
-    with ExitStack() as loops:
-        inside = dict(values)
-        for axis in axes:
-            loop = b.loop(axis.name, Index(), index(axis.extent))
-            inside[axis] = loops.enter_context(loop)
-        yield inside

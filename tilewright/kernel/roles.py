@@ -1,6 +1,7 @@
-"""The roles of a contraction's operands and axes: what its schedule and its lowering both ask.
+"""The roles of a product's operands and axes, of numbers and of packed bytes.
 
-Input: a kernel.  Output: `Operands`, or None for a kernel that no register tile suits.
+Input: a kernel.  Output: `Operands`, or None where the operands do not lie as that kind of product
+needs them.  `form.py` asks; everything else asks `form.classify`.
 """
 
 from __future__ import annotations
@@ -8,18 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.base.dtypes import F32
-from tilewright.kernel.expr import Expr, Load
-from tilewright.kernel.index import Mod, Var
-from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import stride
+from tilewright.base.dtypes import F32, I8, I16, I32, U8
+from tilewright.kernel.expr import Load, dtype_of
+from tilewright.kernel.index import Index, Mod, Var, index, stride
+from tilewright.kernel.spec import PAIR_LIMIT, Kernel
+
+#: Bytes of a group, and columns of a panel: see graph/pack_dot.py.
+GROUP = 4
+PANEL = 8
+
+_KINDS = {(U8, I8), (I16, I16)}
 
 
 @dataclass(frozen=True)
 class Operands:
-    """The roles of a contraction's loads and axes.
+    """The roles of a product's loads and axes.
 
-    `row`: read as splats, does not depend on `n`.  `col`: read as vectors along `n`.
+    `row`: does not depend on `n`.  `col`: follows `n`.
     `rows`: the axes that only the row operand follows, as the pixels of an image do; `m` is one
     axis over all of them, row-major.  `outer`: all other output axes.  `depth`: the summed axes,
     the innermost last.
@@ -67,53 +73,8 @@ class Operands:
         return all(stride(o.index, self.depth[-1]) == 1 for o in operands)
 
 
-@dataclass(frozen=True)
-class Attention:
-    """The roles of an attention's loads, axes and stages.
-
-    `m`: the axis of the query rows (extent 1 if there is none).  `outer`: heads and batches.
-    `argument`: what softmax is applied to, an expression over `Acc(scores)`.
-    `scores`, `context`, `total`: numbers of the stages q·k, probabilities·v and their sum.
-    """
-
-    q: Load
-    k: Load
-    v: Load
-    m: Var
-    n: Var
-    keys: Var
-    depth: Var
-    outer: tuple[Var, ...]
-    argument: Expr
-    scores: int
-    context: int
-    total: int
-
-
-def attention(kernel: Kernel) -> Attention | None:
-    """The roles, or None if the kernel is no attention."""
-    if kernel.anchor != "attention":
-        return None
-    (n,) = kernel.axes[-kernel.cols :]
-    numbers = {
-        "context" if s.keep == (n,) else "scores" if s.keep else s.op: i
-        for i, s in enumerate(kernel.stages)
-    }
-    scores, context, top = (kernel.stages[numbers[c]] for c in ("scores", "context", "max"))
-    (keys,), (depth,) = scores.keep, scores.axes
-    loads = [x for s in (scores, context) for x in s.value.args if isinstance(x, Load)]
-    assert len(loads) == 3, f"{kernel.name}: operands of an attention lie in memory"
-    q, k, v = (loads[1], loads[0], loads[2]) if keys in loads[0].index.variables else loads
-    fixed = k.index.variables | v.index.variables
-    rows = [r for r in kernel.rows if r not in fixed and stride(q.index, r)]
-    m = max(rows, key=lambda r: r.extent, default=Var("one", 1))
-    outer = tuple(r for r in kernel.rows if r != m)
-    stages = (numbers["scores"], numbers["context"], numbers["sum"])
-    return Attention(q, k, v, m, n, keys, depth, outer, top.value, *stages)
-
-
-def operands(kernel: Kernel) -> Operands | None:
-    """The roles, or None if the kernel is no contraction that register tiles suit."""
+def of_floats(kernel: Kernel) -> Operands | None:
+    """The roles in a sum of products of f32 that is stored as f32."""
     if kernel.product is None or kernel.dtype != F32 or not kernel.axes:
         return None
     n = kernel.axes[-1]
@@ -125,10 +86,79 @@ def operands(kernel: Kernel) -> Operands | None:
         a, b = b, a
     if sum(dependent) != 1 or stride(kernel.store, n) != 1:
         return None
-    alone = a.index.variables - b.index.variables
-    rows = tuple(v for v in kernel.axes[:-1] if v in alone and stride(a.index, v) is not None)
-    # inside a register tile, operands move by constant strides
+    # from step to step, operands move by constant strides
     depth = kernel.stages[0].axes
     if any(stride(i.index, v) is None for i in (a, b) for v in depth):
         return None
+    rows = _rows(kernel, a, b)
     return Operands(a, b, rows, n, tuple(v for v in kernel.axes[:-1] if v not in rows), depth)
+
+
+def of_groups(kernel: Kernel) -> Operands | None:
+    """The roles in a sum of products of integers that are packed in groups.
+
+    `row` and `col` point to whole groups: a step of `depth` is one.
+    """
+    found = _factors(kernel)
+    if found is None or len(kernel.stages[0].axes) < 1:
+        return None
+    n, group = kernel.axes[-1], kernel.stages[0].axes[-1]
+    a, b = found
+    if n in a.index.variables:
+        a, b = b, a
+    if n in a.index.variables or n not in b.index.variables or (a.dtype, b.dtype) not in _KINDS:
+        return None
+    size = GROUP // a.dtype.size
+    if group.extent != size or stride(a.index, group) != 1 or stride(b.index, group) != 1:
+        return None
+    depth = kernel.stages[0].axes[:-1]
+    steady = all(stride(i.index, v) is not None for i in (a, b) for v in depth)
+    if not steady or not _in_panels(b, n, size):
+        return None
+    rows = _rows(kernel, a, b)
+    outer = tuple(v for v in kernel.axes[:-1] if v not in rows)
+    return Operands(a, b, rows, n, outer, depth)
+
+
+def of_taps(kernel: Kernel) -> Operands | None:
+    """The roles in a depthwise convolution of bytes: windows, and weights packed in groups."""
+    found = _factors(kernel)
+    if found is None:
+        return None
+    n, depth = kernel.axes[-1], kernel.stages[0].axes
+    a, b = found
+    if (a.dtype, b.dtype) == (I8, U8):
+        a, b = b, a
+    bytewise = (a.dtype, b.dtype) == (U8, I8)
+    if not bytewise or stride(a.index, n) != 1 or b.index.variables - {n, *depth}:
+        return None
+    fixed = {v: Index() for v in depth}
+    if b.index.substitute(fixed) != index(n) * GROUP or not depth:
+        return None
+    return Operands(a, b, (), n, kernel.axes[:-1], depth)
+
+
+def narrow(kernel: Kernel, roles: Operands) -> bool:
+    """True if sums of two byte products stay within 16 bits."""
+    limit = kernel.buffers[roles.col.buffer].limit
+    return roles.col.dtype == I8 and 0 < limit <= PAIR_LIMIT
+
+
+def _rows(kernel: Kernel, a: Load, b: Load) -> tuple[Var, ...]:
+    """The output axes that only the row operand follows, by constant steps."""
+    alone = a.index.variables - b.index.variables
+    return tuple(v for v in kernel.axes[:-1] if v in alone and stride(a.index, v) is not None)
+
+
+def _in_panels(b: Load, n: Var, size: int) -> bool:
+    """The columns of a panel are neighbouring groups."""
+    rest = {v: Index() for v in b.index.variables - {n}}
+    ats = [b.index.substitute({**rest, n: index(i)}) for i in range(min(n.extent, PANEL))]
+    return all(at == ats[0] + i * size for i, at in enumerate(ats))
+
+
+def _factors(kernel: Kernel) -> tuple[Load, Load] | None:
+    """The two loads of a sum of integer products in 32 bits, stored along memory."""
+    if kernel.product is None or not kernel.axes or dtype_of(kernel.stages[0].value) != I32:
+        return None
+    return kernel.product if stride(kernel.store, kernel.axes[-1]) == 1 else None

@@ -22,6 +22,9 @@ from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of, walk
 from tilewright.kernel.index import Index, Var
 
+#: Numbers up to this magnitude: two products with a byte, 2 * 64 * 255, stay within 16 bits.
+PAIR_LIMIT = 64
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -92,7 +95,10 @@ class Kernel:
 
     @property
     def anchor(self) -> str:
-        """Which lowering serves it: "contract", "attention", "rowwise", "reduce" or "map"."""
+        """What it was fused around: "contract", "attention", "rowwise", "reduce" or "map".
+
+        For people and reports; how it lies in memory, and so what runs it, is its form (form.py).
+        """
         if not self.stages:
             return "map"
         if any(s.keep for s in self.stages):

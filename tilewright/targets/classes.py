@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from tilewright.base.errors import UsageError
-from tilewright.kernel.schedule import Machine
-from tilewright.kernel.space import Core, Kind
+from tilewright.targets.lite import Core
+from tilewright.targets.simd.machine import Machine
 from tilewright.targets.wasm.target import ARM, TARGETS, X86
 
 
@@ -33,7 +33,7 @@ class DeviceClass:
     """
 
     id: str
-    kind: Kind
+    kind: Literal["wasm", "webgpu"]
     vendor: str
     architecture: str
     features: frozenset[str]
@@ -138,7 +138,7 @@ def _wasm() -> Iterator[DeviceClass]:
 
 
 def _cpu(machine: Machine, l1: int) -> Core:
-    return Core("wasm", registers=machine.registers * machine.lanes, l1=l1)
+    return Core("simd", registers=machine.registers * machine.lanes, l1=l1)
 
 
 def _webgpu() -> Iterator[DeviceClass]:
@@ -160,7 +160,7 @@ def _webgpu() -> Iterator[DeviceClass]:
 def _gpu(figures: Iterable[tuple[int, int, int, int]]) -> Core:
     """The smallest of each, and the widest warp: it leaves the fewest warps to a block."""
     registers, l1, warps, widths = zip(*figures, strict=True)
-    return Core("webgpu", min(registers), min(l1), min(warps), max(widths))
+    return Core("gpu", min(registers), min(l1), min(warps), max(widths))
 
 
 #: Every class by its id; of those that admit a device, the first is the most exact.

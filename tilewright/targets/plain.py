@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewright.kernel.builder import Builder
+from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, rewrite
 from tilewright.kernel.index import flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
-from tilewright.kernel.reduction import Values, identity, nest, step
+from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 
 

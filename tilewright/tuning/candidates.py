@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any
 from tilewright import __version__
 from tilewright.base.errors import CompilerBug, UsageError
 from tilewright.kernel.loops import TileFn, settled
-from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Schedule, default_schedule, objection
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.sharing import USUAL, Costs, Work, tiles_per_ticket
-from tilewright.kernel.space import RELAXATION, Objective, Tile, lite, traffic
-from tilewright.kernel.space_rules import product_of
-from tilewright.kernel.space_schedules import Candidate, candidates
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
+from tilewright.targets.lite import RELAXATION, Objective, Tile, lite, product_of, traffic
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.space import Candidate, candidates
+from tilewright.targets.simd.table import default_schedule, lower, objection
 from tilewright.targets.wasm import TARGETS, WasmTarget, compile_tile, link
 from tilewright.tuning.gold import slow_schedule
 from tilewright.tuning.primitives import choices
@@ -171,7 +170,7 @@ def _candidates(kernel: Kernel, device: DeviceClass, relaxation: float) -> list[
     tiles = lite(matrix, device.core, relaxation) or (SMALLEST,)
     return [
         Candidate(
-            Schedule(t.x0, t.y0, t.r0, t.x1, t.y1, t.r1, stage=t.cache_read),
+            t,
             "lite" if n else "default",
             cost=float(n),
             scratch=t.l1_block,

@@ -18,11 +18,11 @@ from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import BLOBS, encode
 from tilewright.bundle.writer import reference, replace, sweep
-from tilewright.kernel.schedule import Schedule
-from tilewright.kernel.space import Objective
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
 from tilewright.targets.classes import DeviceClass
+from tilewright.targets.lite import Objective
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Built, Space, build, space_of
 from tilewright.tuning.offers import Data, default_of, described, ordered

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.kernel.roles import operands
-from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.contraction import ContractionSchedule
 
 #: Steps of a sum from which on the products decide, and not what becomes of their sum.
 DEEP = 64
@@ -27,9 +28,9 @@ def slow_schedule(kernel: Kernel, default: Schedule) -> Schedule | None:
     apart, and no scalar code: where devices, or the weights of a product of few rows or columns,
     hide what a schedule costs, the order of two candidates is not known before it is measured.
     """
-    roles = operands(kernel)
-    if roles is None or default.along != "n" or default.lanes == 1 or roles.steps < DEEP:
+    if not isinstance(default, ContractionSchedule) or default.lanes == 1:
         return None
-    if min(roles.m.extent, roles.n.extent) < MANY:
+    roles = form_as(kernel, Contraction).operands
+    if roles.steps < DEEP or min(roles.m.extent, roles.n.extent) < MANY:
         return None
     return replace(default, x0=1, y0=4, r0=1, r1=0, lanes=1, stage=False)

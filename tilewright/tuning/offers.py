@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.simd.table import schedule_from_json
 from tilewright.tuning.candidates import Built, Space, grain_of, number_of
 
 Data = dict[str, Any]
@@ -33,7 +33,7 @@ def default_of(builds: Mapping[str, Data], variant: str, space: Space) -> int | 
     """
     if variant not in builds:
         return None
-    return number_of(space, Schedule.from_json(builds[variant]["schedule"]))
+    return number_of(space, schedule_from_json(builds[variant]["schedule"]))
 
 
 def offer(spec: int, space: Space, default: int | None) -> Data:

@@ -8,14 +8,20 @@ It measures nothing.  The idea is nnJIT's, section 5.1 and its figure 9.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Literal
 
-from tilewright.kernel.roles import Operands, operands
-from tilewright.kernel.schedule import Machine, Schedule, default_schedule
+from tilewright.kernel.form import Contraction, classify, form_as
+from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.depth import DepthSchedule
+from tilewright.targets.simd.elementwise import MapSchedule, ReduceSchedule, one_row
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule
 from tilewright.tuning import findings
 
 #: Rows, depth and columns of the product that is measured.  nnJIT takes 4096 each on a GPU; one CPU
@@ -28,10 +34,10 @@ Columns = Literal["packed", "rows"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: how it changes a schedule, or with which passes and features code is made."""
+    """How it changes a contraction's schedule, or with which passes and features code is made."""
 
     label: str
-    change: Callable[[Schedule], Schedule] = lambda s: s
+    change: Callable[[ContractionSchedule], ContractionSchedule] = lambda s: s
     without: frozenset[str] = frozenset()
     fma: bool = True
 
@@ -56,7 +62,7 @@ class Primitive:
     untuned: Setting = Setting("")
     tuned: Setting = Setting("")
     columns: Columns = "packed"
-    has: Callable[[Schedule], bool] | None = None
+    has: Callable[[ContractionSchedule], bool] | None = None
     concerns: Callable[[Operands], bool] = lambda roles: True
 
 
@@ -64,16 +70,16 @@ def _packed(roles: Operands) -> bool:
     return roles.col_step is None
 
 
-def _one_step(s: Schedule) -> Schedule:
+def _one_step(s: ContractionSchedule) -> ContractionSchedule:
     """One reduction step per pass; a block of the reduction that was one pass remains one."""
     return replace(s, r0=1, r1=1 if s.r1 == s.r0 else s.r1)
 
 
-def _one_tile(s: Schedule) -> Schedule:
+def _one_tile(s: ContractionSchedule) -> ContractionSchedule:
     return replace(s, x1=s.x0, y1=s.y0)
 
 
-def _one_vector(s: Schedule) -> Schedule:
+def _one_vector(s: ContractionSchedule) -> ContractionSchedule:
     """One row and four columns; as many register tiles per tile of the grid as before."""
     return replace(s, x0=1, y0=4)
 
@@ -166,12 +172,14 @@ def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
     Consistent primitives get their setting; a schedule that cannot have it is dropped.  Where
     devices differ, both settings of a switch are candidates; otherwise it stays as it is.
     """
-    roles = operands(kernel)
-    made: tuple[Schedule, ...] = (schedule,)
-    for name, decision in decided().items() if roles is not None else ():
+    form = classify(kernel)
+    if not isinstance(form, Contraction) or not isinstance(schedule, ContractionSchedule):
+        return (schedule,)
+    made: tuple[ContractionSchedule, ...] = (schedule,)
+    for name, decision in decided().items():
         primitive, tuned = NAMED[name], decision.tuned
         has = primitive.has
-        if has is None or roles is None or not primitive.concerns(roles):
+        if has is None or not primitive.concerns(form.operands):
             continue
         if decision.verdict == "device-dependent" and primitive.kind == "switch":
             both = (primitive.untuned, primitive.tuned)
@@ -182,18 +190,25 @@ def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
     return made
 
 
+#: The untuned setting of fields that other schedules than a contraction's have.
+LEAST = {"x0": 1, "r0": 1, "x1": 1, "cache": ""}
+
+
 def untuned(kernel: Kernel, machine: Machine) -> Schedule:
     """Every primitive that the kernel's lowering knows at its untuned setting.
 
     The worst start that a tuner could be given; slow, but as correct as any schedule.
     """
     schedule = default_schedule(kernel, machine)
-    roles = operands(kernel)
-    if roles is None:
-        return replace(schedule, x0=1, r0=1, x1=1, cache="")
-    if schedule.along == "k":
+    if isinstance(schedule, ContractionSchedule):
+        roles = form_as(kernel, Contraction).operands
+        for primitive in PRIMITIVES:
+            if primitive.concerns(roles):
+                schedule = primitive.untuned.change(schedule)
+        return schedule
+    if isinstance(schedule, DepthSchedule):
         return replace(schedule, x0=1, y0=1, r0=1, x1=1, y1=1)
-    for primitive in PRIMITIVES:
-        if primitive.concerns(roles):
-            schedule = primitive.untuned.change(schedule)
-    return schedule
+    least = {f.name: LEAST[f.name] for f in fields(schedule) if f.name in LEAST}
+    if isinstance(schedule, MapSchedule | ReduceSchedule) and one_row(kernel):
+        del least["x1"]  # a span of elements is no primitive
+    return replace(schedule, **least)

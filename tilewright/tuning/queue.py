@@ -13,11 +13,11 @@ from typing import TypeAlias
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.kernels import Slot, unpack, unpack_slots
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes
 from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.schedule import Schedule
 from tilewright.tuning import offers
 from tilewright.tuning.candidates import Built, Space, key_of, number_of
 from tilewright.tuning.messages import Gold, KernelMessage, Needs, Offer, Unknown

@@ -15,13 +15,13 @@ from typing import Any
 from tilewright.base.errors import BundleVersion
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.loops import settled
-from tilewright.kernel.lower import lower
-from tilewright.kernel.schedule import Schedule, default_schedule
 from tilewright.kernel.sharing import USUAL, Costs
-from tilewright.kernel.space_schedules import SCRATCH
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.protocol import Code, Facts
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.space import SCRATCH
+from tilewright.targets.simd.table import default_schedule, lower, schedule_from_json
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
 from tilewright.targets.wasm.link import link
@@ -54,7 +54,7 @@ class Wasm:
         return default_schedule(kernel, TARGETS[variant].machine)
 
     def schedule(self, data: Mapping[str, Any]) -> Schedule:
-        return Schedule.from_json(dict(data))
+        return schedule_from_json(data)
 
     def codes(
         self,

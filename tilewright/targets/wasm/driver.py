@@ -59,7 +59,7 @@ from tilewright.base.abi import (
     WORKER_LINES,
     WORKERS,
 )
-from tilewright.kernel.schedule import Machine
+from tilewright.targets.simd.machine import Machine
 from tilewright.targets.wasm.emit import SLOT_TYPE, assemble, flatten
 from tilewright.targets.wasm.ir import (
     Assign,

@@ -7,7 +7,7 @@ so that no engine drops the work.
 
 from __future__ import annotations
 
-from tilewright.kernel.schedule import Machine
+from tilewright.targets.simd.machine import Machine
 from tilewright.targets.wasm.emit import CompiledKernel, assemble, flatten
 from tilewright.targets.wasm.ir import (
     Assign,

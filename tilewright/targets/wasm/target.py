@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.kernel.schedule import Machine
+from tilewright.targets.simd.machine import Machine
 
 
 @dataclass(frozen=True)

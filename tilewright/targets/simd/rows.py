@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from tilewright.kernel.builder import Builder
+from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, lanes_of, rewrite, walk
-from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
-from tilewright.kernel.reduction import Values, across_lanes, identity, larger, nest, step
-from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.reduction import identity, larger, step
 from tilewright.kernel.spec import Kernel, Stage
-from tilewright.kernel.vectorize import scalar, storable, stride, vector
+from tilewright.targets.simd.lanes import across_lanes
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.spans import SpanRules, SumsSchedule, rows_per_tile
+from tilewright.targets.simd.vectorize import scalar, storable, vector
 
 #: Functions that cost more than storing their result and loading it again.
 TRANSCENDENTAL = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
@@ -29,7 +31,22 @@ TRANSCENDENTAL = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
 Step = Callable[[Expr, Expr], Call]
 
 
-def lower_rows(kernel: Kernel, schedule: Schedule) -> TileFn:
+@dataclass(frozen=True)
+class RowsSchedule(SumsSchedule):
+    """Rows of a tile, vectors of partial results of a row."""
+
+    form = "rows"
+
+
+def default(kernel: Kernel, machine: Machine) -> RowsSchedule:
+    return RowsSchedule(x1=rows_per_tile(kernel), lanes=machine.lanes)
+
+
+def rules(kernel: Kernel, usual: RowsSchedule, machine: Machine) -> SpanRules[RowsSchedule]:
+    return SpanRules(kernel, usual, machine, prod(v.extent for v in kernel.rows))
+
+
+def lower(kernel: Kernel, schedule: RowsSchedule) -> TileFn:
     """`x1` rows per tile; a row is one point of the axes that the stages depend on."""
     rows = prod(v.extent for v in kernel.rows)
     count = Var("rows", rows + 1)
@@ -103,7 +120,7 @@ class _Row:
     """
 
     b: Builder
-    schedule: Schedule
+    schedule: RowsSchedule
     values: Values
     accs: dict[int, Expr]
     name: str
@@ -163,7 +180,7 @@ def _reduce(row: _Row, stage: Stage, step: Step) -> Reg:
 
 
 def _columns(
-    b: Builder, kernel: Kernel, schedule: Schedule, values: Values, accs: dict[int, Expr]
+    b: Builder, kernel: Kernel, schedule: RowsSchedule, values: Values, accs: dict[int, Expr]
 ) -> None:
     """Store the row: one scalar, or every column in vectors."""
     cols = kernel.axes[len(kernel.rows) :]

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import product as every
 from math import comb, prod
 from typing import Literal
 
-Kind = Literal["wasm", "webgpu"]
+from tilewright.kernel.form import product
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+
+#: One thread with vectors, or groups of threads with shared memory.
+Kind = Literal["simd", "gpu"]
 Objective = Literal["latency", "traffic", "scratch"]
 
 #: Bytes of an element, and of a register word.
@@ -34,13 +39,22 @@ class Product:
         return sizes if self.batch == 1 else f"{self.batch}x{sizes}"
 
 
+def product_of(kernel: Kernel) -> Product | None:
+    """The matrix product that a kernel is, or None.  A step of integers is one word of them."""
+    roles = product(kernel)
+    if roles is None:
+        return None
+    batch = prod(v.extent for v in roles.outer)
+    return Product(roles.m.extent, roles.steps, roles.n.extent, batch)
+
+
 @dataclass(frozen=True)
 class Core:
     """What the threads of one core share.
 
     registers: words of 32 bits in all registers that kernels can use (TOTAL_REGS_PER_CORE)
     l1:        bytes of the fastest cache or shared memory (L1_SIZE_PER_CORE)
-    warps, warp_width: threads that run in step, and how many such groups are kept going; a CPU
+    warps, warp_width: groups of threads that are kept going, and threads that run in step; a CPU
                core runs one thread, which is a group of one
     """
 
@@ -52,13 +66,13 @@ class Core:
 
 
 @dataclass(frozen=True, order=True)
-class Tile:
+class Tile(Schedule):
     """x rows, r reduction steps, y columns; 0: what a thread keeps in registers, 1: a block in L1.
 
-    cache_read: a block is copied to shared memory before use; on Wasm it is not tried per tile:
-    what was found about this primitive decides (tuning/primitives.py)
+    cache_read: a block is copied to shared memory before use
     """
 
+    form = "tile"
     x0: int
     r0: int
     y0: int
@@ -78,9 +92,17 @@ class Tile:
         return WORD * (self.x1 * self.r1 + self.r1 * self.y1 + self.x1 * self.y1)
 
     def thread_block(self, core: Core) -> int:
-        if core.kind == "wasm":
+        """Threads that compute one block together."""
+        if not KINDS[core.kind].shared:
             return 1
         return (self.x1 // self.x0) * (self.y1 // self.y0)
+
+
+def tile_of(schedule: Schedule, matrix: Product) -> Tile:
+    """The tile that a schedule of a product walks, as the formulas see it."""
+    told = schedule.to_json()
+    steps, copied = told.get("r1") or matrix.k, told.get("stage") or told.get("cache_read", False)
+    return Tile(told["x0"], told["r0"], told["y0"], told["x1"], steps, told["y1"], copied)
 
 
 @dataclass(frozen=True)
@@ -106,23 +128,6 @@ def limits(tile: Tile, core: Core) -> Limits:
     )
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """Smallest and largest size per level: heuristic 2 takes the powers of two between them."""
-
-    inner: tuple[int, int]
-    columns: tuple[int, int]
-    outer: tuple[int, int] = (32, 256)
-    cache_read: tuple[bool, ...] = (False,)
-
-
-#: Table 2 of the paper has WebGPU's; for Wasm it gives none: a vector has at least four columns
-#: (heuristic 1: 128 bits), and one row or one step is possible.
-RANGES: Mapping[Kind, Ranges] = {
-    "wasm": Ranges(inner=(1, 32), columns=(4, 32)),
-    "webgpu": Ranges(inner=(4, 32), columns=(4, 32), cache_read=(False, True)),
-}
-
 #: Part of a resource that may stay unused, for what else a kernel keeps there: of R words, a tile
 #: that takes R / RELAXATION or more counts as one that takes them all.
 RELAXATION = 1.25
@@ -137,6 +142,29 @@ class Heuristic:
     holds: Callable[[Tile, Core, float], bool]
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What the formulas take for one kind of core.
+
+    inner, columns, outer: smallest and largest size per level: heuristic 2 takes the powers of two
+                between them
+    cache_read: settings of that primitive which are tried per tile
+    heuristics: of the seven, all but 1 and 2, which are in the ranges
+    shared:     whether the threads of a block share its work
+    levels, switches: parts that rows, columns and steps are split into, and primitives with two
+                settings, where every way to split the axes is counted
+    """
+
+    inner: tuple[int, int]
+    columns: tuple[int, int]
+    cache_read: tuple[bool, ...]
+    heuristics: tuple[Heuristic, ...]
+    shared: bool
+    levels: tuple[int, int, int]
+    switches: int = 0
+    outer: tuple[int, int] = (32, 256)
+
+
 def _all_registers(tile: Tile, core: Core, relaxation: float) -> bool:
     return core.registers <= tile.reg_thread * relaxation <= core.registers * relaxation
 
@@ -147,35 +175,52 @@ def _bound_by_registers(tile: Tile, core: Core, relaxation: float) -> bool:
     return 1 <= found.registers <= found.block_core * relaxation
 
 
-#: Of the seven, 1 and 2 are in `RANGES`.
-HEURISTICS: Mapping[Kind, tuple[Heuristic, ...]] = {
-    "wasm": (
-        Heuristic(3, "outer", lambda tile, core, ratio: tile.l1_block * ratio <= core.l1),
-        Heuristic(4, "inner", _all_registers),
+#: Table 2 of the paper has a GPU's ranges; for Wasm it gives none: a vector has at least four
+#: columns (heuristic 1: 128 bits), and one row or one step is possible.  Whether blocks are copied
+#: is not tried per tile there: what was found about this primitive decides (tuning/primitives.py).
+KINDS: Mapping[Kind, Figures] = {
+    "simd": Figures(
+        inner=(1, 32),
+        columns=(4, 32),
+        cache_read=(False,),
+        heuristics=(
+            Heuristic(3, "outer", lambda tile, core, ratio: tile.l1_block * ratio <= core.l1),
+            Heuristic(4, "inner", _all_registers),
+        ),
+        shared=False,
+        levels=(3, 3, 2),
+        switches=3,
     ),
-    "webgpu": (
-        Heuristic(5, "both", lambda tile, core, ratio: tile.thread_block(core) <= 256),
-        Heuristic(6, "outer", lambda tile, core, ratio: tile.l1_block <= 16384),
-        Heuristic(7, "both", _bound_by_registers),
+    "gpu": Figures(
+        inner=(4, 32),
+        columns=(4, 32),
+        cache_read=(False, True),
+        heuristics=(
+            Heuristic(5, "both", lambda tile, core, ratio: tile.thread_block(core) <= 256),
+            Heuristic(6, "outer", lambda tile, core, ratio: tile.l1_block <= 16384),
+            Heuristic(7, "both", _bound_by_registers),
+        ),
+        shared=True,
+        levels=(4, 4, 3),
     ),
 }
 
 
 def lite(matrix: Product, core: Core, relaxation: float = RELAXATION) -> tuple[Tile, ...]:
     """The candidates in their order of trial: most blocks per core first."""
+    kind = KINDS[core.kind]
 
     def suits(tile: Tile, sizes: str) -> bool:
-        rules = (h for h in HEURISTICS[core.kind] if h.sizes == sizes)
+        rules = (h for h in kind.heuristics if h.sizes == sizes)
         return all(h.holds(tile, core, relaxation) for h in rules)
 
-    ranges = RANGES[core.kind]
     outer = [
         Tile(1, 1, 1, x, r, y)
-        for x, r, y in product(*(_between(ranges.outer, n) for n in (matrix.m, matrix.k, matrix.n)))
+        for x, r, y in every(*(_between(kind.outer, n) for n in (matrix.m, matrix.k, matrix.n)))
     ]
     inner = [
         Tile(x, r, y, x, r, y)
-        for x, r, y in product(*(_powers(r) for r in (ranges.inner, ranges.inner, ranges.columns)))
+        for x, r, y in every(*(_powers(r) for r in (kind.inner, kind.inner, kind.columns)))
     ]
     tiles = (
         Tile(i.x0, i.r0, i.y0, o.x1, o.r1, o.y1, cache_read)
@@ -183,7 +228,7 @@ def lite(matrix: Product, core: Core, relaxation: float = RELAXATION) -> tuple[T
         if suits(o, "outer")
         for i in inner
         if i.x0 <= o.x1 and i.r0 <= o.r1 and i.y0 <= o.y1 and suits(i, "inner")
-        for cache_read in ranges.cache_read
+        for cache_read in kind.cache_read
     )
     fitting = (tile for tile in tiles if suits(tile, "both"))
     return tuple(sorted(fitting, key=lambda t: (-min(core.warps, limits(t, core).block_core), t)))
@@ -209,14 +254,12 @@ def _between(ends: tuple[int, int], size: int) -> list[int]:
 def naive(matrix: Product, kind: Kind) -> int:
     """How many candidates there are without any of this: all ways to split the axes.
 
-    Each axis into whole factors per level, times on or off for three further primitives on Wasm:
-    this reproduces both of the paper's counts for 384x768x768 (2,099,520 and 42,768,000).
+    Each axis into whole factors per level, times on or off for three further primitives on one
+    thread: this reproduces both of the paper's counts for 384x768x768 (2,099,520 and 42,768,000).
     """
-    if kind == "wasm":
-        splits = _splits(matrix.m, 3) * _splits(matrix.n, 3) * _splits(matrix.k, 2) * 2**3
-    else:
-        splits = _splits(matrix.m, 4) * _splits(matrix.n, 4) * _splits(matrix.k, 3)
-    return splits * _splits(matrix.batch, 2)
+    m, n, k = KINDS[kind].levels
+    splits = _splits(matrix.m, m) * _splits(matrix.n, n) * _splits(matrix.k, k)
+    return splits * (1 << KINDS[kind].switches) * _splits(matrix.batch, 2)
 
 
 def _splits(size: int, parts: int) -> int:

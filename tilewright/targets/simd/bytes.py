@@ -2,7 +2,7 @@
 
 Input: a kernel whose operands are packed in groups of 4 bytes (graph/pack_dot.py), and a schedule.
 Output: a `TileFn`.  The row operand is read a group at a time and repeated, the column operand in
-vectors of whole groups.  `Schedule.dot` says how bytes meet; every way is exact:
+vectors of whole groups.  The schedule's `dot` says how bytes meet; every way is exact:
 
     "pair"  4 products per lane: one instruction per 16 bytes where weights keep to 7 bits
     "wide"  2 products per lane: bytes widened to 16 bits; a column's halves are added at last
@@ -10,11 +10,13 @@ vectors of whole groups.  `Schedule.dot` says how bytes meet; every way is exact
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 from tilewright.base.dtypes import I16, I32
 from tilewright.kernel.blocks import Block
-from tilewright.kernel.builder import Builder
+from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Acc,
     Call,
@@ -28,35 +30,118 @@ from tilewright.kernel.expr import (
     rewrite,
     walk,
 )
-from tilewright.kernel.index import Index, Var
+from tilewright.kernel.form import ByteContraction, form_as
+from tilewright.kernel.index import Index, Var, stride
 from tilewright.kernel.loops import Set, TileFn
-from tilewright.kernel.lower_contract import tiled
-from tilewright.kernel.micro import Micro, Panel, Rows, moved
-from tilewright.kernel.reduction import Values
-from tilewright.kernel.roles_dot import dot_operands, pairs_fit
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import stride, vector
+from tilewright.targets.lite import Tile
+from tilewright.targets.simd.contraction import WalkSchedule, tiled
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.micro import Micro, Panel, Rows, moved
+from tilewright.targets.simd.products import ProductRules
+from tilewright.targets.simd.sizes import TILE_WORK, around
+from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
 
-#: Lanes of an i32 vector, and of a vector of bytes.
-LANES, BYTES = 4, 16
+#: Dot products per result that cost less than what becomes of the sum.
+SHALLOW = 9
 
 
-def lower_dot(kernel: Kernel, schedule: Schedule) -> TileFn:
+@dataclass(frozen=True)
+class BytesSchedule(WalkSchedule):
+    """Register tiles of i32 sums; a step is one group."""
+
+    form = "bytes"
+    dot: str = "wide"
+
+
+def suits(kernel: Kernel) -> bool:
+    """True if vectors hold the results."""
+    return storable(kernel.dtype)
+
+
+def default(kernel: Kernel, machine: Machine) -> BytesSchedule:
+    """Like f32, but a dot product needs a register for its parts, and "wide" two per vector."""
+    form = form_as(kernel, ByteContraction)
+    roles, pair = form.operands, form.narrow
+    per_vector = 2 if roles.col.dtype.size == 1 and not pair else 1
+    rows, cols = roles.m.extent, roles.n.extent
+    depth = roles.steps * form.group
+    room = machine.registers - 2  # one row value, one product
+    x0 = max(1, min(rows, 8, (room - 2 * per_vector) // (2 * per_vector)))
+    vectors = 2 if x0 > 2 or per_vector == 2 else 4
+    if pair and roles.steps <= SHALLOW and cols >= 4 * machine.lanes:
+        # stores count more than loads: whole vectors of bytes
+        x0, vectors = max(1, min(rows, (room - 4) // 4)), 4
+    y0 = vectors * machine.lanes
+    x1 = x0 * max(4, min(16, machine.l2 // 2 // (roles.row.dtype.size * depth * x0)))
+    y1 = y0 * max(1, min(-(-cols // y0), 2 * TILE_WORK // max(1, x1 * y0 * depth)))
+    dot = "pair" if pair else "wide"
+    return BytesSchedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, order="mn", dot=dot)
+
+
+def rules(kernel: Kernel, usual: BytesSchedule, machine: Machine) -> BytesRules:
+    form = form_as(kernel, ByteContraction)
+    return BytesRules(kernel, usual, machine, form.operands, form.narrow)
+
+
+@dataclass(frozen=True)
+class BytesRules(ProductRules[BytesSchedule]):
+    """A sum takes one register, or two where products do not fit 16 bits."""
+
+    narrow: bool
+
+    def made(self, tile: Tile) -> BytesSchedule:
+        return BytesSchedule(tile.x0, tile.y0, tile.r0, tile.x1, tile.y1, tile.r1)
+
+    def extended(self) -> Iterator[BytesSchedule]:
+        d, lanes = self.usual, self.machine.lanes
+        rows, _ = self.sizes
+        kinds = ("pair", "wide") if self.narrow else (d.dot,)
+        for x0 in range(1, min(rows, 8) + 1):
+            for v in (1, 2, 4):
+                if 2 <= x0 * v <= self.machine.registers - 3:
+                    yield replace(d, x0=x0, y0=v * lanes, x1=max(1, d.x1 // d.x0) * x0)
+        for s in (d, replace(d, order="nm" if d.order == "mn" else "mn")):
+            for dot in kinds:
+                for r0 in (1, 2, 4, 8):
+                    yield replace(s, r0=r0, dot=dot)
+            for x1 in around(d.x1):
+                yield replace(s, x1=x1)
+            for y1 in around(d.y1):
+                yield replace(s, y1=y1)
+            for r1 in (64, 128, 256):
+                yield replace(s, r1=r1)
+
+    def normal(self, s: BytesSchedule) -> BytesSchedule:
+        return self.walk(s)
+
+    def tiles(self, s: BytesSchedule) -> int:
+        return self.count(s.x1, s.y1)
+
+    def scratch(self, s: BytesSchedule) -> int:
+        return self.waiting(s)
+
+
+def lower(kernel: Kernel, schedule: BytesSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0, blocks of r1 groups."""
-    ops = dot_operands(kernel)
-    assert ops is not None
-    return tiled(kernel, replace(schedule, stage=False, lanes=LANES), ops, _DotMicro)
+    form = form_as(kernel, ByteContraction)
+    make = partial(_DotMicro, narrow=form.narrow, dot=schedule.dot)
+    group = replace(form.operands.row, lanes=form.group)
+    return tiled(kernel, schedule, replace(form.operands, row=group), LANES, make)
 
 
+@dataclass
 class _DotMicro(Micro):
     """Register tiles of i32 sums; "wide" keeps two registers per vector of 4 columns."""
 
     dtype = I32
 
+    narrow: bool = False
+    dot: str = "wide"
+
     @property
     def _halves(self) -> range:
-        return range(2 if self.ops.col.dtype.size == 1 and self.schedule.dot == "wide" else 1)
+        return range(2 if self.ops.col.dtype.size == 1 and self.dot == "wide" else 1)
 
     @property
     def size(self) -> int:
@@ -103,13 +188,14 @@ class _DotMicro(Micro):
                 load = Load(col_load.buffer, where, col_load.dtype, group.extent * width)
                 cols[j, h] = self.b.resolve(load)
         row_depth, col_depth = (stride(x.index, inner) or 0 for x in (self.ops.row, col_load))
-        small = pairs_fit(self.kernel, self.ops)
         for u in range(count):
             for i, row in enumerate(first):
                 splat = moved(row, row_depth * u)
                 for (j, h), col in cols.items():
                     acc = self._part(i, j, h)
-                    self.b.add(Set(acc.name, Dot(acc, splat, moved(col, col_depth * u), small)))
+                    self.b.add(
+                        Set(acc.name, Dot(acc, splat, moved(col, col_depth * u), self.narrow))
+                    )
 
     def _finish(self, points: Rows, panel: Panel) -> None:
         """Epilogue and store; bytes are stored as many at a time as there are."""

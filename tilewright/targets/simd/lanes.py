@@ -1,14 +1,16 @@
-"""Moves between the lanes of vectors: transposed squares and sums across lanes, by shuffles.
+"""Moves between the lanes of vectors: transposed squares, and what lanes come to together.
 
-Input: four vectors of four lanes.  Output: expressions; steps in between go to a builder.
+Input: four vectors of four lanes, or a register.  Output: expressions; steps in between go to a
+builder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.base.scalars import COMBINE
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Call, Expr, Reg, Shuffle, dtype_of, lanes_of
+from tilewright.kernel.expr import Call, Expr, Lane, Reg, Shuffle, dtype_of, lanes_of
 
 LOW, HIGH = (0, 4, 1, 5), (2, 6, 3, 7)
 FIRST, LAST = (0, 1, 4, 5), (2, 3, 6, 7)
@@ -34,6 +36,15 @@ def lane_sums(rows: Sequence[Expr]) -> Expr:
 
     first, last = halves(rows[0], rows[1]), halves(rows[2], rows[3])
     return _sum(Shuffle(first, last, FIRST), Shuffle(first, last, LAST))
+
+
+def across_lanes(op: str, acc: Reg) -> Expr:
+    """One scalar from the lanes of a register, combined pairwise."""
+    parts: list[Expr] = [Lane(acc, i) for i in range(acc.lanes)]
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [Call(COMBINE[op], pair, acc.dtype) for pair in pairs]
+    return parts[0]
 
 
 def _sum(a: Expr, b: Expr) -> Call:

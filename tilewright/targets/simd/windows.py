@@ -12,25 +12,155 @@ read padded memory, or carry guards that are evaluated per tap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TypeVar
 
-from tilewright.kernel.builder import Builder
+from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound, Call, Expr, Load, Reg, dtype_of, lanes_of
+from tilewright.kernel.form import Windows, form_as
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.reduction import Values, identity, nest, step
-from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import vector
-from tilewright.kernel.windows import Windows
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.sizes import TILE_WORK, around, even, whole
+from tilewright.targets.simd.vectorize import storable, vector
+
+#: Taps along the innermost axis of a window that are written out, without a loop.
+MAX_TAPS = 11
 
 
-def lower_windows(
-    kernel: Kernel, windows: Windows, schedule: Schedule, kind: type[Unit] | None = None
+@dataclass(frozen=True)
+class UnitSchedule(Schedule):
+    """x0: pixels of a unit; x1, y1: units and channels of one tile."""
+
+    x0: int = 1
+    x1: int = 1
+    y1: int = 4096
+
+    @property
+    def channels(self) -> int:
+        """Channels of a unit."""
+        raise NotImplementedError
+
+
+U = TypeVar("U", bound=UnitSchedule)
+
+
+@dataclass(frozen=True)
+class WindowsSchedule(UnitSchedule):
+    """y0: channels of a unit; r0: taps per pass of the innermost loop."""
+
+    form = "windows"
+    y0: int = 4
+    r0: int = 1
+    lanes: int = 4
+
+    @property
+    def channels(self) -> int:
+        return self.y0
+
+    def objection(self, kernel: Kernel) -> str:
+        found = super().objection(kernel)
+        return found or ("y0 is a multiple of lanes" if self.y0 % self.lanes else "")
+
+
+def suits(kernel: Kernel) -> bool:
+    """True if vectors hold the sums and the results."""
+    return storable(kernel.dtype) and storable(dtype_of(kernel.stages[0].value))
+
+
+def default(kernel: Kernel, machine: Machine) -> WindowsSchedule:
+    """Pixels in registers beside the taps' factors and one element; few pixels take more channels.
+
+    Eight results do not wait for each other.
+    """
+    across = form_as(kernel, Windows)
+    taps = across.taps if across.taps <= MAX_TAPS else 4
+    room = machine.registers - 2 - (taps if across.weighted else 1)
+    x0 = even(across.pixel.extent, min(8, room))
+    vectors = 1 if across.weighted else max(1, 8 // x0)
+    y0 = machine.lanes * max(1, min(vectors, across.channel.extent // machine.lanes))
+    depth = prod(v.extent for v in kernel.stages[0].axes)
+    blocks = -(-across.channel.extent // y0)
+    span = max(1, min(blocks, TILE_WORK // (x0 * y0 * depth)))
+    x1 = max(1, TILE_WORK // (x0 * y0 * span * depth))
+    return WindowsSchedule(x0=x0, y0=y0, r0=taps, x1=x1, y1=span * y0, lanes=machine.lanes)
+
+
+@dataclass(frozen=True)
+class UnitRules(Rules[U]):
+    """Pixels in registers, units and channels of a tile."""
+
+    across: Windows
+
+    def extended(self) -> Iterator[U]:
+        d = self.usual
+        yield from self.units()
+        for x1 in around(d.x1):
+            yield replace(d, x1=x1)
+        for y1 in around(d.y1):
+            yield replace(d, y1=y1)
+
+    def units(self) -> Iterator[U]:
+        """Units of other sizes."""
+        for x0 in range(1, min(8, self.across.pixel.extent) + 1):
+            yield replace(self.usual, x0=x0)
+
+    def normal(self, s: U) -> U:
+        x0 = min(s.x0, self.across.pixel.extent)
+        y1 = whole(s.y1, s.channels, self.across.channel.extent)
+        return replace(s, x0=x0, x1=min(s.x1, self._units(x0)), y1=y1)
+
+    def tiles(self, s: U) -> int:
+        s = self.normal(s)
+        return -(-self._units(s.x0) // s.x1) * -(-self.across.channel.extent // s.y1)
+
+    def _units(self, x0: int) -> int:
+        per_row = -(-self.across.pixel.extent // x0)
+        return prod(v.extent for v in self.across.rows) * per_row
+
+
+@dataclass(frozen=True)
+class WindowRules(UnitRules[WindowsSchedule]):
+    """Channels of a unit as well, and taps per pass."""
+
+    def extended(self) -> Iterator[WindowsSchedule]:
+        yield from super().extended()
+        for r0 in (1, 2, self.across.taps):
+            yield replace(self.usual, r0=r0)
+
+    def units(self) -> Iterator[WindowsSchedule]:
+        for s in super().units():
+            for vectors in (1, 2, 4):
+                if s.x0 * vectors <= self.machine.registers - 2:
+                    yield replace(s, y0=vectors * self.machine.lanes)
+
+
+def rules(kernel: Kernel, usual: WindowsSchedule, machine: Machine) -> WindowRules:
+    return WindowRules(kernel, usual, machine, form_as(kernel, Windows))
+
+
+def lower(kernel: Kernel, schedule: WindowsSchedule) -> TileFn:
+    """Tiles of x1 units (x0 pixels of one row each) by y1 channels."""
+    across = form_as(kernel, Windows)
+    return tiled(
+        kernel, across, schedule, lambda b, x0: WindowUnit(b, kernel, across, x0, schedule)
+    )
+
+
+def tiled(
+    kernel: Kernel,
+    windows: Windows,
+    schedule: UnitSchedule,
+    make: Callable[[Builder, int], Unit],
 ) -> TileFn:
-    """Tiles of x1 units (x0 pixels of one row each) by y1 channels, which `kind` emits."""
-    x0, y0 = min(schedule.x0, windows.pixel.extent), schedule.y0
+    """The grid of tiles and the walk over the units of one; `make` gives what emits them."""
+    x0, y0 = min(schedule.x0, windows.pixel.extent), schedule.channels
     per_row = -(-windows.pixel.extent // x0)
     rows = tuple(v.extent for v in windows.rows)
     units = prod(rows) * per_row
@@ -44,7 +174,7 @@ def lower_windows(
     first, first_block = b.let(unit_at * schedule.x1, "first"), b.let(col_at * span)
     end = b.let_min(first + schedule.x1, index(count))
     end_block = b.let_min(first_block + span, index(blocks))
-    unit = (kind or Unit)(b, kernel, windows, schedule, x0)
+    unit = make(b, x0)
     with b.loop("unit", first, end, extent=units) as number:
         *at, part = (b.let(i) for i in unflatten(number, (*rows, per_row)))
         values = dict(zip(windows.rows, at, strict=True))
@@ -59,8 +189,8 @@ class Unit:
     b: Builder
     kernel: Kernel
     windows: Windows
-    schedule: Schedule
     x0: int
+    schedule: UnitSchedule
 
     def emit(self, part: Index, values: Values, first: Index, end: Index) -> None:
         """The pixels of unit number `part` of a row: its even share."""
@@ -78,7 +208,7 @@ class Unit:
 
     def _channels(self, pixel: Index, count: int, values: Values, first: Index, end: Index) -> None:
         """All blocks of y0 channels from `first` to `end`; the last block may hold fewer."""
-        y0, channels = self.schedule.y0, self.windows.channel.extent
+        y0, channels = self.schedule.channels, self.windows.channel.extent
         full, rest = divmod(channels, y0)
         pixel = self.b.let(pixel, "x")
         if full:
@@ -94,6 +224,18 @@ class Unit:
         self, pixel: Index, count: int, channel: Index, channels: int, values: Values
     ) -> None:
         """Results of `count` pixels and `channels` channels, and their store."""
+        raise NotImplementedError
+
+
+@dataclass
+class WindowUnit(Unit):
+    """Units of any reduction; each tap on its own."""
+
+    schedule: WindowsSchedule
+
+    def _block(
+        self, pixel: Index, count: int, channel: Index, channels: int, values: Values
+    ) -> None:
         lanes, (stage,) = self.schedule.lanes, self.kernel.stages
         groups = range(-(-channels // lanes))
         vectors = [(j, min(channels - j * lanes, lanes) % lanes) for j in groups]

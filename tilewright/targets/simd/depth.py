@@ -2,7 +2,7 @@
 
 Input: a contraction whose operands are both contiguous along the innermost summed axis.  Output: a
 `TileFn`.  A register tile holds x0 * y0 vectors of partial sums; at its end each becomes one number
-and takes the epilogue alone.  Matrices with columns enough are the business of lower_contract.py.
+and takes the epilogue alone.  Matrices with columns enough are the business of contraction.py.
 """
 
 from __future__ import annotations
@@ -12,22 +12,66 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.base.dtypes import F32
-from tilewright.kernel.builder import Builder
+from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound, Call, Expr, Load, Reg
-from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.form import Contraction, classify, form_as
+from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Set, TileFn
-from tilewright.kernel.micro import moved
-from tilewright.kernel.reduction import Values, across_lanes, identity, nest, step
-from tilewright.kernel.roles import Operands, operands
-from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.reduction import identity, step
+from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import scalar, stride
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.lanes import across_lanes
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.micro import moved
+from tilewright.targets.simd.sizes import TILE_WORK
+from tilewright.targets.simd.vectorize import scalar
 
 
-def lower_depth(kernel: Kernel, schedule: Schedule) -> TileFn:
+@dataclass(frozen=True)
+class DepthSchedule(Schedule):
+    """x0 * y0 vectors of partial sums in registers; r0 vectors of steps per pass."""
+
+    form = "depth"
+    x0: int = 1
+    y0: int = 1
+    r0: int = 1
+    x1: int = 1
+    y1: int = 1
+    lanes: int = 4
+
+    def objection(self, kernel: Kernel) -> str:
+        form = classify(kernel)
+        if not isinstance(form, Contraction) or not form.operands.runs_along_depth:
+            return "the operands do not lie along what is summed"
+        return super().objection(kernel)
+
+
+def suits(roles: Operands, machine: Machine) -> bool:
+    """True if vectors should run along the reduction: it is contiguous, and columns are few or far.
+
+    Few: they would not fill a vector.  Far: each would be read alone, and too rarely to copy them.
+    """
+    if not roles.runs_along_depth or roles.depth[-1].extent < 4 * machine.lanes:
+        return False
+    far = roles.col_step not in (1, None)
+    return roles.n.extent < machine.lanes or (far and roles.m.extent < machine.lanes)
+
+
+def default(roles: Operands, machine: Machine) -> DepthSchedule:
+    """Enough sums for all chains, both operands in registers: 8x1, 6x2, 4x3; and the other way."""
+    rows, cols = roles.m.extent, roles.n.extent
+    few = min(rows, cols, 3)
+    many = {1: 8, 2: 5, 3: 3}[few]
+    x0, y0 = (few, min(cols, many)) if rows <= cols else (min(rows, many), few)
+    tiles = max(1, TILE_WORK // (x0 * y0 * roles.steps))
+    x1, y1 = (x0, y0 * tiles) if rows <= cols else (x0 * tiles, y0)
+    return DepthSchedule(x0=x0, y0=y0, r0=2, x1=x1, y1=y1, lanes=machine.lanes)
+
+
+def lower(kernel: Kernel, schedule: DepthSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0 dot products."""
-    ops = operands(kernel)
-    assert ops is not None
+    ops = form_as(kernel, Contraction).operands
     rows = _Axis(ops.m, schedule.x0, schedule.x1)
     cols = _Axis(ops.n, schedule.y0, schedule.y1)
     grid = (*(v.extent for v in ops.outer), rows.groups, cols.groups)

@@ -14,18 +14,51 @@ from dataclasses import dataclass, replace
 from itertools import product as combinations
 
 from tilewright.base.dtypes import I8, I32, U8
+from tilewright.kernel.builder import Values
 from tilewright.kernel.expr import Const, Dot, Expr, Load, Reg, zipped
-from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.form import ByteWindows, form_as
+from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.lower_dot import BYTES, LANES, begun, store_vectors
-from tilewright.kernel.lower_windows import Unit, lower_windows
-from tilewright.kernel.reduction import Values
-from tilewright.kernel.roles import Operands
-from tilewright.kernel.roles_dot import GROUP, TAP_CHANNELS, byte_windows, pairs_fit
-from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.roles import GROUP, Operands
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import stride, vector
-from tilewright.kernel.windows import windows
+from tilewright.targets.simd.bytes import begun, store_vectors
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.sizes import TILE_WORK, even
+from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
+from tilewright.targets.simd.windows import Unit, UnitRules, UnitSchedule, tiled
+
+#: Channels whose taps are zipped together.
+TAP_CHANNELS = 8
+
+
+@dataclass(frozen=True)
+class TapsSchedule(UnitSchedule):
+    """x0: pixels of a unit, which share zipped columns."""
+
+    form = "taps"
+
+    @property
+    def channels(self) -> int:
+        return TAP_CHANNELS
+
+
+def suits(kernel: Kernel) -> bool:
+    """True if channels fill whole vectors of bytes, and vectors hold the results."""
+    return storable(kernel.dtype) and kernel.axes[-1].extent % BYTES == 0
+
+
+def default(kernel: Kernel, machine: Machine) -> TapsSchedule:
+    """Pixels share columns of taps; their code is straight, so large windows take fewer."""
+    del machine
+    roles = form_as(kernel, ByteWindows).operands
+    pixels = roles.outer[-1].extent if roles.outer else 1
+    x0 = even(pixels, max(1, min(8, 128 // roles.steps)))
+    work = x0 * roles.n.extent * roles.steps
+    return TapsSchedule(x0=x0, x1=max(1, TILE_WORK // work), y1=roles.n.extent)
+
+
+def rules(kernel: Kernel, usual: TapsSchedule, machine: Machine) -> UnitRules[TapsSchedule]:
+    return UnitRules(kernel, usual, machine, form_as(kernel, ByteWindows))
 
 
 @dataclass(frozen=True)
@@ -36,22 +69,24 @@ class _Taps:
     weights: Index
 
 
-def lower_taps(kernel: Kernel, schedule: Schedule) -> TileFn:
+def lower(kernel: Kernel, schedule: TapsSchedule) -> TileFn:
     """Tiles of x1 units (x0 pixels of one row each) by y1 channels, 8 channels at a time."""
-    across = windows(kernel)
-    assert across is not None
-    schedule = replace(schedule, y0=TAP_CHANNELS, lanes=LANES)
-    return lower_windows(kernel, across, schedule, _TapUnit)
+    form = form_as(kernel, ByteWindows)
+    return tiled(
+        kernel, form, schedule, lambda b, x0: _TapUnit(b, kernel, form, x0, schedule, form)
+    )
 
 
+@dataclass
 class _TapUnit(Unit):
     """Units of i32 sums."""
+
+    form: ByteWindows
 
     def _block(
         self, pixel: Index, count: int, channel: Index, channels: int, values: Values
     ) -> None:
-        ops = byte_windows(self.kernel)
-        assert ops is not None
+        ops = self.form.operands
         axis, b = self.windows.pixel, self.b
         start, value = begun(self.kernel.value)
         kernel = replace(self.kernel, value=value)
@@ -76,7 +111,7 @@ class _TapUnit(Unit):
                 if place not in weights:
                     weights[place] = Reg(f"w{len(weights)}", I8, BYTES)
                     b.set(weights[place].name, Load(ops.col.buffer, place, I8, BYTES))
-                dot = Dot(before[q], row, weights[place], pairs_fit(self.kernel, ops))
+                dot = Dot(before[q], row, weights[place], self.form.narrow)
                 b.set(acc.name, dot)
             if last[i] == number:
                 store_vectors(b, kernel, ops.n, point, channel, sums[i], 0)

@@ -8,55 +8,66 @@ by shuffles: as many loads and stores as a copy has, instead of one load per ele
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
-from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Acc, Expr, Guard, Load, Reg, rewrite, walk
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Acc, Expr, Load, Reg, rewrite
+from tilewright.kernel.form import Transpose, classify, turned
 from tilewright.kernel.index import Index, Var, index, unflatten
-from tilewright.kernel.lanes import transposed
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.reduction import Values
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import storable, stride, vector
+from tilewright.targets.simd.lanes import transposed
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.spans import SpanRules, SpanSchedule, rows_per_tile
+from tilewright.targets.simd.vectorize import storable, vector
 
 #: Rows and columns of a block: its lines of both tensors stay in L1 whatever their distance.
 BLOCK = 16
 
+#: Rows and columns of the squares that shuffles turn.
+LANES = 4
 
-def turned_axis(kernel: Kernel, lanes: int) -> Var | None:
-    """The axis along which transposed operands are contiguous, if there are any."""
-    if kernel.stages or len(kernel.axes) < 2 or not storable(kernel.dtype) or lanes != 4:
-        return None
-    if any(isinstance(n, Guard) for n in walk(kernel.value)):
-        return None
-    n = kernel.axes[-1]
-    if stride(kernel.store, n) != 1 or n.extent < lanes:
-        return None
-    for c in kernel.axes[:-1]:
-        if c.extent >= lanes and _turned(kernel, c):
-            return c
-    return None
+
+@dataclass(frozen=True)
+class TransposeSchedule(SpanSchedule):
+    """x1: rows of the turned axis in one tile, in whole blocks."""
+
+    form = "transpose"
+
+
+def suits(kernel: Kernel) -> bool:
+    """True if there are squares to turn, of values that vectors hold."""
+    return storable(kernel.dtype) and kernel.axes[-1].extent >= LANES and bool(_axes(kernel))
+
+
+def default(kernel: Kernel, machine: Machine) -> TransposeSchedule:
+    del machine
+    return TransposeSchedule(rows_per_tile(kernel))
+
+
+def rules(
+    kernel: Kernel, usual: TransposeSchedule, machine: Machine
+) -> SpanRules[TransposeSchedule]:
+    extent = _axes(kernel)[0].extent
+    others = prod(v.extent for v in kernel.axes[:-1]) // extent
+    return SpanRules(kernel, usual, machine, extent, BLOCK, others)
+
+
+def _axes(kernel: Kernel) -> list[Var]:
+    """The axes along which squares may be turned."""
+    form = classify(kernel)
+    axes = form.axes if isinstance(form, Transpose) else ()
+    return [c for c in axes if c.extent >= LANES and _turned(kernel, c)]
 
 
 def _turned(kernel: Kernel, c: Var) -> list[Load]:
-    """The loads that are contiguous along `c` and far apart along the last axis."""
-    n = kernel.axes[-1]
-    loads = dict.fromkeys(x for x in walk(kernel.value) if isinstance(x, Load))
-    return [
-        x
-        for x in loads
-        if stride(x.index, c) == 1
-        and stride(x.index, n) not in (0, 1, None)
-        and storable(x.dtype)
-        and x.index.is_affine
-    ]
+    return [x for x in turned(kernel, c) if storable(x.dtype)]
 
 
-def lower_transpose(kernel: Kernel, schedule: Schedule, c: Var) -> TileFn:
+def lower(kernel: Kernel, schedule: TransposeSchedule) -> TileFn:
     """Tiles of at least BLOCK points of `c` (`x1` if larger) and the whole last axis."""
-    n, lanes = kernel.axes[-1], schedule.lanes
+    n, lanes, c = kernel.axes[-1], LANES, _axes(kernel)[0]
     outer = tuple(v for v in kernel.axes[:-1] if v != c)
     span = max(BLOCK, -(-schedule.x1 // BLOCK) * BLOCK)
     grid = (*(v.extent for v in outer), -(-c.extent // span))
@@ -99,7 +110,7 @@ def _square(
     b: Builder, kernel: Kernel, loads: list[Load], values: Values, c: Var, base: Index
 ) -> None:
     """A square of points: lanes of `c` from its value on, lanes of the last axis from `base` on."""
-    n, lanes = kernel.axes[-1], 4
+    n, lanes = kernel.axes[-1], LANES
     columns: list[list[Expr]] = []
     for number, load in enumerate(loads):
         rows = [
@@ -125,5 +136,5 @@ def _row(
 ) -> None:
     """One vector of the output, its first `valid` lanes."""
     n = kernel.axes[-1]
-    value = vector(kernel.value, n, base, 4, values, known or {}, valid)
+    value = vector(kernel.value, n, base, LANES, values, known or {}, valid)
     b.store(0, kernel.store.substitute({**values, n: base}), value, valid)

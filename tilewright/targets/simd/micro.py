@@ -15,15 +15,13 @@ from typing import ClassVar
 
 from tilewright.base.dtypes import F32, DType
 from tilewright.kernel.blocks import Block, Blocks
-from tilewright.kernel.builder import Builder
+from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat, rewrite, walk
-from tilewright.kernel.index import Index, Var, flatten, index
+from tilewright.kernel.index import Index, Var, flatten, index, stride
 from tilewright.kernel.loops import Set
-from tilewright.kernel.reduction import Values, nest
 from tilewright.kernel.roles import Operands
-from tilewright.kernel.schedule import Schedule
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import stride, vector
+from tilewright.targets.simd.vectorize import vector
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,7 @@ def _point(b: Builder, ops: Operands, row: Index) -> Values:
 class Micro:
     """Emits register tiles.
 
+    lanes:            elements per vector
     count, row_tiles: rows, and register tiles of rows, of the whole kernel
     staged, partial:  numbers of scratch buffers: a block of columns; sums between blocks
     out:              number of the buffer that takes the values
@@ -92,7 +91,7 @@ class Micro:
     b: Builder
     kernel: Kernel
     ops: Operands
-    schedule: Schedule
+    lanes: int
     blocks: Blocks
     x0: int
     y0: int
@@ -157,7 +156,7 @@ class Micro:
 
     def _vectors(self, panel: Panel) -> list[tuple[int, int]]:
         """(number, how many of its lanes exist: 0 for all) of each vector of the panel."""
-        lanes = self.schedule.lanes
+        lanes = self.lanes
         count = -(-panel.cols // lanes)
         return [(j, min(panel.cols - j * lanes, lanes) % lanes) for j in range(count)]
 
@@ -193,7 +192,7 @@ class Micro:
 
     def _sums(self, rows: int, panel: Panel) -> list[tuple[Reg, int]]:
         """The registers of sums, and where each waits between blocks."""
-        lanes = self.schedule.lanes
+        lanes = self.lanes
         pairs = [(i, j) for i in range(rows) for j, _ in self._vectors(panel)]
         return [(self._sum(i, j), i * self.y0 + j * lanes) for i, j in pairs]
 
@@ -204,11 +203,11 @@ class Micro:
     def _finish(self, points: Rows, panel: Panel) -> None:
         for i, point in enumerate(points.points):
             for j, valid in self._vectors(panel):
-                col = panel.number * self.y0 + j * self.schedule.lanes
+                col = panel.number * self.y0 + j * self.lanes
                 self._store(point, col, self._sum(i, j), valid)
 
     def _sum(self, row: int, vec: int) -> Reg:
-        return Reg(f"s{row}_{vec}", F32, self.schedule.lanes)
+        return Reg(f"s{row}_{vec}", F32, self.lanes)
 
     def _reduce(self, rows: Rows, panel: Panel, block: Block) -> None:
         self._each_step(
@@ -234,7 +233,7 @@ class Micro:
         self, rows: Rows, panel: Panel, block: Block, inside: Values, local: Index, count: int
     ) -> None:
         """`count` steps, from step `local` of the block: each row's splat times each vector."""
-        lanes, inner = self.schedule.lanes, self.blocks.inner
+        lanes, inner = self.lanes, self.blocks.inner
         vectors = self._vectors(panel)
         values = {**inside, inner: block.start + local}
         first = rows.loads(self.b, values)
@@ -259,7 +258,7 @@ class Micro:
 
     def _store(self, at: Values, col: Index, acc: Reg, valid: int) -> None:
         """Epilogue and store of one vector (its first `valid` columns)."""
-        lanes = self.schedule.lanes
+        lanes = self.lanes
         value = vector(self.kernel.value, self.ops.n, col, lanes, at, {0: acc}, valid)
         self.b.store(self.out, self.kernel.store.substitute({**at, self.ops.n: col}), value, valid)
 
@@ -299,11 +298,11 @@ class Micro:
         shape = (*(v.extent for v in outer), self.blocks.steps)
         step = flatten((*(inside[v] for v in outer), local), shape)
         place = panel.local * self.blocks.points + step
-        return place * self.y0 + vec * self.schedule.lanes
+        return place * self.y0 + vec * self.lanes
 
     def _column(self, panel: Index, vec: int, valid: int, values: Values) -> Expr:
         """One vector of columns at the first step, where the operand lies in memory."""
-        lanes = self.schedule.lanes
+        lanes = self.lanes
         start = panel * self.y0 + vec * lanes
         read = valid if self._overruns(vec, valid) else 0
         return self.b.resolve(vector(self.ops.col, self.ops.n, start, lanes, values, {}, read))
@@ -314,8 +313,8 @@ class Micro:
             return False
         if any(isinstance(node, Load) for node in walk(self.ops.col) if node is not self.ops.col):
             return True  # a table of indices holds no more of them than there are columns
-        start = self.ops.n.extent // self.y0 * self.y0 + vec * self.schedule.lanes
-        last = self.ops.col.index.substitute({self.ops.n: index(start + self.schedule.lanes - 1)})
+        start = self.ops.n.extent // self.y0 * self.y0 + vec * self.lanes
+        last = self.ops.col.index.substitute({self.ops.n: index(start + self.lanes - 1)})
         low, high = last.bounds
         return low < 0 or high >= self.kernel.buffers[self.ops.col.buffer].size
 

@@ -1,106 +1,117 @@
-"""Lowering: (kernel, schedule) to the loop nest of one tile.
+"""Elementwise kernels, and all reductions across memory that no other file serves.
 
-Input: a kernel in normal form and a schedule.  Output: a `TileFn`.  Contractions, attention,
-windows, row-wise and transposing kernels have files of their own; here are elementwise kernels and
-all other reductions across the contiguous axis, which share the walk over output points.
+Input: a kernel, and a schedule.  Output: a `TileFn`.  Every output point on its own: outer axes one
+by one, the axis along which results lie side by side in vectors.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
 from tilewright.base.dtypes import I8, U8
-from tilewright.kernel.builder import Builder
+from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of, rewrite, walk
-from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.form import Reduce, classify
+from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.lower_attention import lower_attention
-from tilewright.kernel.lower_contract import lower_contraction
-from tilewright.kernel.lower_depth import lower_depth
-from tilewright.kernel.lower_dot import BYTES, lower_dot
-from tilewright.kernel.lower_rows import lower_rows
-from tilewright.kernel.lower_taps import lower_taps
-from tilewright.kernel.lower_transpose import lower_transpose, turned_axis
-from tilewright.kernel.lower_windows import lower_windows
-from tilewright.kernel.reduction import Values, identity, nest, step
-from tilewright.kernel.roles import operands
-from tilewright.kernel.roles_dot import byte_windows, dot_operands
-from tilewright.kernel.schedule import Schedule
+from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.vectorize import scalar, storable, stride, vector
-from tilewright.kernel.windows import windows
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.sizes import TILE_ELEMENTS
+from tilewright.targets.simd.spans import (
+    SpanRules,
+    SpanSchedule,
+    SumsSchedule,
+    reduced,
+    rows_per_tile,
+)
+from tilewright.targets.simd.vectorize import BYTES, scalar, storable, vector
 
 #: A kernel is cut at guards into so many pieces at most.
 MOST_SEGMENTS = 9
 
-
-def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
-    """The loop nest of one tile of `kernel` under `schedule`."""
-    if kernel.anchor == "attention":
-        return lower_attention(kernel, schedule)
-    roles = operands(kernel)
-    if roles is not None and schedule.along == "k" and roles.runs_along_depth:
-        return lower_depth(kernel, schedule)
-    if roles is not None:
-        return lower_contraction(kernel, schedule)
-    if dot_operands(kernel) is not None:
-        return lower_dot(kernel, schedule)
-    if byte_windows(kernel) is not None:
-        return lower_taps(kernel, schedule)
-    across = windows(kernel)
-    if across is not None:
-        return lower_windows(kernel, across, schedule)
-    if kernel.stages and runs_along_rows(kernel):
-        return lower_rows(kernel, schedule)
-    axis = turned_axis(kernel, schedule.lanes)
-    if axis is not None:
-        return lower_transpose(kernel, schedule, axis)
-    return _lower_points(kernel, schedule)
+#: The shortest axis that is worth vectors.
+SHORTEST = 4
 
 
-def runs_along_rows(kernel: Kernel) -> bool:
-    """True if vectors should run along the reduction, not along the last row axis."""
-    if kernel.cols:
-        return stride(kernel.store, kernel.axes[-1]) == 1 or not contiguous_last(kernel)
-    if not kernel.axes or not storable(kernel.dtype):
-        return True
-    last, inner = kernel.axes[-1], kernel.stages[0].axes[-1:]
-    loads = [n for s in kernel.stages for n in walk(s.value) if isinstance(n, Load)]
-    across = sum(stride(n.index, last) == 1 for n in loads)
-    along = sum(bool(inner) and stride(n.index, inner[0]) == 1 for n in loads)
-    return along > across
+@dataclass(frozen=True)
+class MapSchedule(SpanSchedule):
+    """Rows, or elements, of a tile."""
+
+    form = "map"
+    lanes: int = 4
 
 
-def contiguous_last(kernel: Kernel) -> Kernel | None:
-    """The kernel with its contiguous row axis last, if it has one worth vectors.
+@dataclass(frozen=True)
+class ReduceSchedule(SumsSchedule):
+    """Rows, or elements, of a tile; r0 vectors of results side by side."""
+
+    form = "reduce"
+
+
+def vectors_fit(kernel: Kernel) -> bool:
+    """True if a reduction's results can be stored in vectors; else its rows go one by one."""
+    if not kernel.cols:
+        return storable(kernel.dtype)
+    form = classify(kernel)
+    return isinstance(form, Reduce) and form.axis.extent >= SHORTEST
+
+
+def default_map(kernel: Kernel, machine: Machine) -> MapSchedule:
+    return MapSchedule(_span(kernel, machine), machine.lanes)
+
+
+def default_reduce(kernel: Kernel, machine: Machine) -> ReduceSchedule:
+    return ReduceSchedule(_span(kernel, machine), lanes=machine.lanes)
+
+
+def rules(
+    kernel: Kernel, usual: MapSchedule | ReduceSchedule, machine: Machine
+) -> SpanRules[MapSchedule | ReduceSchedule]:
+    *outer, last = [v.extent for v in _walked(kernel).rows]
+    return SpanRules(kernel, usual, machine, prod(outer) if prod(outer) > 1 else last)
+
+
+def one_row(kernel: Kernel) -> bool:
+    """True if tiles are spans of elements: there is one row only."""
+    return prod(v.extent for v in _walked(kernel).rows[:-1]) == 1
+
+
+def _span(kernel: Kernel, machine: Machine) -> int:
+    if one_row(kernel):
+        return max(4 * machine.lanes, TILE_ELEMENTS // max(reduced(kernel), 1))
+    return rows_per_tile(kernel)
+
+
+def _walked(kernel: Kernel) -> Kernel:
+    """The kernel with the axis last along which its results lie, and one axis at least.
 
     softmax over a middle axis: out[a, j, n], rows (a, n): vectors run along n
     """
-    for v in kernel.rows:
-        if stride(kernel.store, v) == 1 and v.extent >= 4:
-            rows = (*(r for r in kernel.rows if r != v), v)
-            return replace(kernel, axes=rows + kernel.axes[len(rows) :])
-    return None
+    if not kernel.axes:
+        return replace(kernel, axes=(Var("one", 1),))
+    form = classify(kernel)
+    if not isinstance(form, Reduce):
+        return kernel
+    rows = (*(r for r in kernel.rows if r != form.axis), form.axis)
+    return replace(kernel, axes=rows + kernel.axes[len(rows) :])
 
 
-def _lower_points(kernel: Kernel, schedule: Schedule) -> TileFn:
-    """Every output point on its own: outer axes one by one, the last axis in vectors.
-
-    A tile is `x1` rows (points of the outer axes), or `y1` elements where there is one axis only.
-    """
-    kernel = replace(kernel, axes=kernel.axes or (Var("one", 1),))
-    kernel = (contiguous_last(kernel) if kernel.cols else None) or kernel
+def lower(kernel: Kernel, schedule: MapSchedule | ReduceSchedule) -> TileFn:
+    """Tiles of `x1` rows (points of the outer axes), or of elements where there is one row."""
+    kernel = _walked(kernel)
     last, outer = kernel.rows[-1], kernel.rows[:-1]
     results = (kernel.dtype, *(dtype_of(s.value) for s in kernel.stages))
     wide = all(map(storable, results)) and last.extent >= schedule.lanes
     wide = wide and stride(kernel.store, last) == 1
     lanes = schedule.lanes if wide else 1
+    side = schedule.r0 if isinstance(schedule, ReduceSchedule) else 1
     rows = prod(v.extent for v in outer)
     parts = _segments(kernel, last) if lanes > 1 else []
     if rows == 1 and len(parts) < 2:
-        return _lower_line(kernel, schedule, last, lanes)
+        return _lower_line(kernel, last, schedule.x1, lanes, side)
     count = Var("rows", rows + 1)
     b = Builder({count: rows}, -(-rows // schedule.x1))
     first = b.let(b.tile * schedule.x1, "first")
@@ -110,7 +121,7 @@ def _lower_points(kernel: Kernel, schedule: Schedule) -> TileFn:
         values = {v: b.let(i) for v, i in zip(outer, at, strict=True)}
         for part in parts or [kernel]:
             axis, start = part.rows[-1], 0
-            for step, width in _passes(part, schedule, lanes):
+            for step, width in _passes(part, lanes, side):
                 groups = (axis.extent - start) // step
                 if groups:
                     with b.loop("u", Index(), index(groups)) as u:
@@ -165,14 +176,14 @@ def _segment(kernel: Kernel, axis: Var, start: int, end: int) -> Kernel:
     )
 
 
-def _step(kernel: Kernel, schedule: Schedule, lanes: int) -> int:
-    """Points per pass: reductions take `r0` vectors at once, so that no sum waits for itself."""
-    return lanes * (max(1, schedule.r0) if kernel.stages and lanes > 1 else 1)
+def _step(kernel: Kernel, lanes: int, side: int) -> int:
+    """Points per pass: reductions take `side` vectors at once, so that no sum waits for itself."""
+    return lanes * (max(1, side) if kernel.stages and lanes > 1 else 1)
 
 
-def _passes(kernel: Kernel, schedule: Schedule, lanes: int) -> list[tuple[int, int]]:
+def _passes(kernel: Kernel, lanes: int, side: int) -> list[tuple[int, int]]:
     """(points, lanes) of each loop along a row; bytes that are only copied fill whole vectors."""
-    usual = (_step(kernel, schedule, lanes), lanes)
+    usual = (_step(kernel, lanes, side), lanes)
     moves = lanes > 1 and not kernel.stages and _only_moves(kernel.value, kernel.rows[-1])
     return [(BYTES, BYTES), usual] if moves else [usual]
 
@@ -198,11 +209,11 @@ def _remainder(
         _points(b, kernel, axis, index(start + groups * lanes), 1, lanes, values, rest)
 
 
-def _lower_line(kernel: Kernel, schedule: Schedule, axis: Var, lanes: int) -> TileFn:
-    """One axis only: tiles of `y1` elements; the last tile also does what fills no vector."""
-    step = _step(kernel, schedule, lanes)
+def _lower_line(kernel: Kernel, axis: Var, elements: int, lanes: int, side: int) -> TileFn:
+    """One row only: tiles of so many elements; the last tile also does what fills no vector."""
+    step = _step(kernel, lanes, side)
     groups = axis.extent // step
-    per_tile = max(1, schedule.y1 // step)
+    per_tile = max(1, elements // step)
     tiles = max(1, -(-groups // per_tile))
     count = Var("groups", groups + 1)
     b = Builder({count: groups}, tiles)

@@ -26,25 +26,17 @@ from tilewright.kernel.expr import (
     lanes_of,
     rewrite,
 )
-from tilewright.kernel.index import Index, Var
+from tilewright.kernel.index import Index, Var, stride
 
 #: Element types that vectors hold; BOOL lanes are computed and loaded too, but never stored.
 VECTOR_DTYPES = (F32, I32, I16, I8, U8)
 _LANE_DTYPES = (*VECTOR_DTYPES, BOOL)
 
+#: Bytes of a vector, and its lanes of 32 bits.
+BYTES, LANES = 16, 4
+
 Values = Mapping[Var, Index]
 Registers = Mapping[int, Expr]
-
-
-def stride(at: Index, axis: Var) -> int | None:
-    """How far the index moves per step of `axis`; None if that is not constant."""
-    if axis not in at.variables:
-        return 0
-    if not at.is_affine:
-        inside = Index(tuple((a, c) for a, c in at.terms if not isinstance(a, Var)))
-        if axis in inside.variables:
-            return None
-    return at.coefficient(axis)
 
 
 def storable(dtype: DType) -> bool:

@@ -1,0 +1,245 @@
+"""The form of a kernel: what kind of computation it is, and which roles its operands and axes play.
+
+Input: a kernel.  Output: one `Form` of a closed set.  It is found from the specification alone, so
+it holds on every target.  How a form runs (lanes, registers, groups of threads) is not in it: that
+is the business of the targets, which keep a table with a row for each form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+from tilewright.kernel.expr import Expr, Guard, Load, walk
+from tilewright.kernel.index import Var, stride
+from tilewright.kernel.roles import Operands, narrow, of_floats, of_groups, of_taps
+from tilewright.kernel.spec import Kernel
+
+
+@dataclass(frozen=True)
+class Form:
+    """Base of the forms; the classes of this file are all there are."""
+
+
+@dataclass(frozen=True)
+class Contraction(Form):
+    """Sums of products of f32: matmul, batched matmul, convolution."""
+
+    operands: Operands
+
+
+@dataclass(frozen=True)
+class ByteContraction(Form):
+    """Sums of products of 8-bit or 16-bit integers whose operands are packed in groups.
+
+    group:  elements of a group; a step of `operands.depth` is one group
+    narrow: sums of two byte products stay within 16 bits
+    """
+
+    operands: Operands
+    group: int
+    narrow: bool
+
+
+@dataclass(frozen=True)
+class Attention(Form):
+    """softmax(q·kᵀ)·v, whose scores are kept nowhere.
+
+    m:        the axis of the query rows (extent 1 if there is none)
+    outer:    heads and batches
+    argument: what softmax is applied to, an expression over `Acc(scores)`
+    scores, context, total: numbers of the stages q·k, probabilities·v and their sum
+    """
+
+    q: Load
+    k: Load
+    v: Load
+    m: Var
+    n: Var
+    keys: Var
+    depth: Var
+    outer: tuple[Var, ...]
+    argument: Expr
+    scores: int
+    context: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Windows(Form):
+    """A reduction across memory: neighbouring results read neighbouring elements.
+
+    Depthwise convolution, pooling, means over an image.
+
+    channel:  the last output axis, along which results and elements lie side by side
+    pixel:    the axis whose neighbours share what they load (extent 1 if there is none)
+    rows:     all other output axes
+    taps:     steps of the innermost reduced axis
+    pace:     elements from pixel to pixel, and from tap to tap, in one unit; (0, 0) where
+              neighbours share nothing
+    weighted: whether each tap has a factor of its own
+    """
+
+    channel: Var
+    pixel: Var
+    rows: tuple[Var, ...]
+    taps: int
+    pace: tuple[int, int]
+    weighted: bool
+
+    def in_order(self, pixels: int, taps: int) -> list[tuple[int, int]]:
+        """(pixel, tap) pairs; those that read the same element are side by side."""
+        by_pixel, by_tap = self.pace
+        pairs = [(i, t) for t in range(taps) for i in range(pixels)]
+        return sorted(pairs, key=lambda p: p[0] * by_pixel + p[1] * by_tap)
+
+
+@dataclass(frozen=True)
+class ByteWindows(Windows):
+    """A depthwise convolution of bytes; the weights of one channel are packed in groups of taps.
+
+    narrow: sums of two byte products stay within 16 bits
+    """
+
+    operands: Operands
+    narrow: bool
+
+
+@dataclass(frozen=True)
+class RowWise(Form):
+    """Reductions along memory, and what becomes of each row: softmax, layer norm, sums of rows."""
+
+
+@dataclass(frozen=True)
+class Reduce(Form):
+    """Any other reduction: results lie side by side along `axis`, what is reduced does not."""
+
+    axis: Var
+
+
+@dataclass(frozen=True)
+class Transpose(Form):
+    """Elementwise, and an operand lies along another axis than the output.
+
+    axes: those along which an operand is contiguous, outermost first
+    """
+
+    axes: tuple[Var, ...]
+
+
+@dataclass(frozen=True)
+class Map(Form):
+    """Elementwise, each point on its own."""
+
+
+F = TypeVar("F", bound=Form)
+
+
+@lru_cache(maxsize=4096)
+def classify(kernel: Kernel) -> Form:
+    """The form of a kernel in normal form (see collapse.py)."""
+    if not kernel.stages:
+        return _elementwise(kernel)
+    if any(s.keep for s in kernel.stages):
+        return _attention(kernel)
+    floats = of_floats(kernel)
+    if floats is not None:
+        return Contraction(floats)
+    groups = of_groups(kernel)
+    if groups is not None:
+        size = kernel.stages[0].axes[-1].extent
+        return ByteContraction(groups, size, narrow(kernel, groups))
+    windows, taps = _windows(kernel), of_taps(kernel)
+    if windows is not None and taps is not None:
+        return ByteWindows(**vars(windows), operands=taps, narrow=narrow(kernel, taps))
+    return windows or _reduction(kernel)
+
+
+def form_as(kernel: Kernel, kind: type[F]) -> F:
+    """The form of a kernel that is known to be of this kind."""
+    form = classify(kernel)
+    assert isinstance(form, kind), f"{kernel.name} is no {kind.__name__}"
+    return form
+
+
+def product(kernel: Kernel) -> Operands | None:
+    """The operands of a matrix product, of numbers or of packed bytes; None for other forms."""
+    form = classify(kernel)
+    return form.operands if isinstance(form, (Contraction, ByteContraction)) else None
+
+
+def turned(kernel: Kernel, axis: Var) -> list[Load]:
+    """The loads that are contiguous along `axis` and far apart along the last one."""
+    n = kernel.axes[-1]
+    loads = dict.fromkeys(x for x in walk(kernel.value) if isinstance(x, Load))
+    return [
+        x
+        for x in loads
+        if stride(x.index, axis) == 1
+        and stride(x.index, n) not in (0, 1, None)
+        and x.index.is_affine
+    ]
+
+
+def _elementwise(kernel: Kernel) -> Form:
+    guarded = any(isinstance(n, Guard) for n in walk(kernel.value))
+    if len(kernel.axes) < 2 or guarded or stride(kernel.store, kernel.axes[-1]) != 1:
+        return Map()
+    axes = tuple(v for v in kernel.axes[:-1] if turned(kernel, v))
+    return Transpose(axes) if axes else Map()
+
+
+def _attention(kernel: Kernel) -> Attention:
+    (n,) = kernel.axes[-kernel.cols :]
+    numbers = {
+        "context" if s.keep == (n,) else "scores" if s.keep else s.op: i
+        for i, s in enumerate(kernel.stages)
+    }
+    scores, context, top = (kernel.stages[numbers[c]] for c in ("scores", "context", "max"))
+    (keys,), (depth,) = scores.keep, scores.axes
+    loads = [x for s in (scores, context) for x in s.value.args if isinstance(x, Load)]
+    assert len(loads) == 3, f"{kernel.name}: operands of an attention lie in memory"
+    q, k, v = (loads[1], loads[0], loads[2]) if keys in loads[0].index.variables else loads
+    fixed = k.index.variables | v.index.variables
+    rows = [r for r in kernel.rows if r not in fixed and stride(q.index, r)]
+    m = max(rows, key=lambda r: r.extent, default=Var("one", 1))
+    outer = tuple(r for r in kernel.rows if r != m)
+    stages = (numbers["scores"], numbers["context"], numbers["sum"])
+    return Attention(q, k, v, m, n, keys, depth, outer, top.value, *stages)
+
+
+def _windows(kernel: Kernel) -> Windows | None:
+    if kernel.cols or not kernel.axes or len(kernel.stages) != 1:
+        return None
+    (stage,) = kernel.stages
+    *outer, channel = kernel.axes
+    if _runs_along(kernel) or stride(kernel.store, channel) != 1:
+        return None
+    inner = stage.axes[-1] if stage.axes else Var("one", 1)
+    pixel = outer.pop() if outer else Var("one", 1)
+    loads = [e for e in walk(stage.value) if isinstance(e, Load)]
+    paces = [(stride(e.index, pixel) or 0, stride(e.index, inner) or 0) for e in loads]
+    pace = next((p for p in paces if all(p)), (0, 0))
+    weighted = any(not by_pixel and by_tap for by_pixel, by_tap in paces)
+    return Windows(channel, pixel, tuple(outer), inner.extent, pace, weighted)
+
+
+def _reduction(kernel: Kernel) -> Form:
+    if not kernel.axes:
+        return RowWise()
+    if not kernel.cols:
+        return RowWise() if _runs_along(kernel) else Reduce(kernel.axes[-1])
+    along = [v for v in kernel.rows if stride(kernel.store, v) == 1 and v.extent > 1]
+    if stride(kernel.store, kernel.axes[-1]) == 1 or not along:
+        return RowWise()
+    return Reduce(along[0])  # softmax over a middle axis: out[a, j, n], rows (a, n): along n
+
+
+def _runs_along(kernel: Kernel) -> bool:
+    """True if more operands lie along the reduction than along the last output axis."""
+    last, inner = kernel.axes[-1], kernel.stages[0].axes[-1:]
+    loads = [n for s in kernel.stages for n in walk(s.value) if isinstance(n, Load)]
+    across = sum(stride(n.index, last) == 1 for n in loads)
+    along = sum(bool(inner) and stride(n.index, inner[0]) == 1 for n in loads)
+    return along > across

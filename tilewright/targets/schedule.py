@@ -1,0 +1,68 @@
+"""Schedules: the choices of how one kernel runs, as small frozen records.
+
+Each target has types of its own, one for each way to run a form of kernels.  What they share is
+here: a schedule is hashable, comparable, printable data, and its JSON has the name of its form.
+The same kernel with another schedule is another candidate; results may differ only in rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from tilewright.kernel.spec import Kernel
+
+#: The largest size in a schedule.
+MOST = 1 << 20
+
+#: What fields that are no sizes may be.
+_SETTINGS: dict[str, tuple[object, ...]] = {
+    "order": ("nm", "mn"),
+    "lanes": (1, 4),
+    "stage": (False, True),
+    "cache": ("", "k", "v", "kv"),
+    "dot": ("pair", "wide"),
+}
+
+#: Sizes that may be 0: "all at once".
+_OPTIONAL = frozenset({"r1"})
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Base of all schedules.  A field means the same in every type that has it.
+
+    Names follow nnJIT: x = rows, y = columns, r = reduction; 0 = per register tile, 1 = per tile.
+
+    x0, y0: rows and columns of a register tile
+    r0:     reduction steps per pass of the innermost loop ("unroll")
+    x1, y1: rows and columns of one tile
+    r1:     reduction steps after which a tile starts over with the next block of them ("split");
+            0 = all steps at once
+    order:  "nm" walks the rows of a tile inside its columns, "mn" the other way ("reorder")
+    stage:  copy each block of columns into scratch memory first ("cache read")
+    lanes:  elements per vector ("vectorize"); 1 = scalar code
+    cache:  operands whose blocks are copied to scratch memory before use ("cache read")
+    dot:    how bytes are multiplied: "pair" (4 products per lane) or "wide" (2, in 16 bits)
+    """
+
+    form: ClassVar[str] = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"form": self.form, **vars(self)}
+
+    def __str__(self) -> str:
+        return " ".join((self.form, *(f"{k}={v}" for k, v in vars(self).items())))
+
+    def objection(self, kernel: Kernel) -> str:
+        """What is wrong with a schedule from outside; "" if code can be made from it."""
+        del kernel
+        for field in fields(self):
+            name, value = field.name, getattr(self, field.name)
+            allowed = _SETTINGS.get(name)
+            if allowed is not None and value not in allowed:
+                return f"{name} is one of {', '.join(map(repr, allowed))}"
+            least = 0 if name in _OPTIONAL else 1
+            if allowed is None and (type(value) is not int or not least <= value <= MOST):
+                return f"{name} is a whole number from {least} to {MOST}"
+        return ""

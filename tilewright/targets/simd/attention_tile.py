@@ -1,0 +1,144 @@
+"""What the loops of an attention stand on: rows and keys of a tile, scratch memory, register tiles.
+
+Input: a kernel and its schedule.  Output: statements through a `Builder`, for attention_loops.py,
+which says in which order they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.blocks import Block, blocks
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Bound, Call, Expr, Load
+from tilewright.kernel.form import Attention, form_as
+from tilewright.kernel.index import Index, Var, index, stride, unflatten
+from tilewright.kernel.loops import Scratch
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.spec import Buffer, Kernel, Stage
+from tilewright.targets.simd.attention import AttentionSchedule
+from tilewright.targets.simd.micro import Micro, Panel
+from tilewright.targets.simd.vectorize import LANES
+
+#: Vectors of scores per pass of a softmax loop; rows in scratch are padded to whole passes.
+VECTORS = 4
+
+
+class AttentionTile:
+    """What all parts of the lowering know: rows and keys of a tile, its scratch memory."""
+
+    def __init__(self, kernel: Kernel, schedule: AttentionSchedule) -> None:
+        roles = form_as(kernel, Attention)
+        self.kernel, self.schedule, self.at = kernel, schedule, roles
+        self.lanes = LANES
+        rows = roles.m.extent
+        self.row_tiles = -(-rows // min(schedule.x0, rows))
+        self.small, self.larger = divmod(rows, self.row_tiles)
+        self.group = max(1, min(schedule.x1 // max(schedule.x0, 1), self.row_tiles))
+        self.most = min(rows, self.group * (self.small + (self.larger > 0)))
+        self.block = min(schedule.y1, roles.keys.extent)
+        self.online = self.block < roles.keys.extent
+        step = VECTORS * self.lanes
+        self.width = -(-self.block // step) * step
+        extents = (*(v.extent for v in roles.outer), -(-self.row_tiles // self.group))
+        self.b = Builder({}, prod(extents))
+        *outer, group = (self.b.let(i) for i in unflatten(self.b.tile, extents))
+        self.values = dict(zip(roles.outer, outer, strict=True))
+        self._rows(group)
+        self.scratch: list[Scratch] = []
+        self.local, self.key = Var("local", self.most), Var("key", self.block)
+        self.scores = self._area(self.most * self.width)
+        self.sums = self._area(self.most)
+        if self.online:
+            self.tops, self.factors = self._area(self.most), self._area(self.most)
+            self.sofar = self._area(self.most * roles.n.extent)
+        if self._staged("k"):
+            self.k_panel = self._area(roles.depth.extent * schedule.y0)
+        if self._staged("v"):
+            self.v_width = -(-roles.n.extent // schedule.y0) * schedule.y0
+            self.v_copy = self._area(self.block * self.v_width)
+
+    def _rows(self, group: Index) -> None:
+        """Row tiles have even shares: the first `larger` ones have one row more."""
+        self.first_tile = self.b.let(group * self.group)
+        self.end_tile = self.b.let_min(self.first_tile + self.group, index(self.row_tiles))
+
+        def start(tile: Index) -> Index:
+            extra = self.b.let_min(tile, index(self.larger)) if self.larger else Index()
+            return tile * self.small + extra
+
+        self.first = self.b.let(start(self.first_tile))
+        self.count = self.b.within(start(self.end_tile) - self.first, self.most + 1, "count")
+
+    def _area(self, size: int) -> int:
+        self.scratch.append(Scratch(F32, size))
+        return len(self.kernel.buffers) + len(self.scratch) - 1
+
+    def _staged(self, operand: str) -> bool:
+        """True if blocks of this operand are copied to scratch memory."""
+        if operand == "v":
+            return "v" in self.schedule.cache
+        if stride(self.at.k.index, self.at.keys) == 1:
+            return False
+        return "k" in self.schedule.cache or not self._along_depth()
+
+    def _along_depth(self) -> bool:
+        """True if rows of q and of k are contiguous, so that scores can be dot products."""
+        loads = (self.at.q, self.at.k)
+        return all(stride(x.index, self.at.depth) == 1 for x in loads)
+
+    @contextmanager
+    def _each_row(self) -> Iterator[Index]:
+        with self.b.loop("row", Index(), self.count, extent=self.most) as row:
+            yield row
+
+    # ---- register tiles --------------------------------------------------------------------------
+
+    def _tile(
+        self, row: Load, col: Load, n: Var, depth: Var, value: Expr, store: Index, out: int
+    ) -> Micro:
+        """A register tile of sum over `depth` of row * col, its value and where it goes."""
+        product = Stage("sum", (depth,), Call("mul", (row, col), F32))
+        areas = tuple(Buffer(s.dtype, s.size) for s in self.scratch)
+        axes = (*self.at.outer, self.local, n)
+        buffers = (*self.kernel.buffers, *areas)
+        kernel = Kernel(self.kernel.name, axes, (product,), value, store, buffers)
+        ops = Operands(row, col, (self.local,), n, self.at.outer, (depth,))
+        steps = blocks(ops.depth, self.schedule.r0, 0)
+        x0, y0 = self.schedule.x0, self.schedule.y0
+        count, tiles = Var("rows", self.most + 1), index(self.row_tiles)
+        return Micro(self.b, kernel, ops, self.lanes, steps, x0, y0, count, tiles, out=out)
+
+    def _emit(
+        self, tile: Micro, base: Index, rows: int, panel: Index, values: Values, cols: int
+    ) -> None:
+        """One register tile over the whole reduction."""
+        whole = Block(values, Index(), index(tile.blocks.whole), Index(), Index())
+        tile.tile(base, rows, Panel(panel, panel, cols), Index(), whole)
+
+    def _panels(self, extent: int) -> Iterator[tuple[Index, int]]:
+        """(number, columns) of each panel: a loop over the full ones, then the last."""
+        full, rest = divmod(extent, self.schedule.y0)
+        if full:
+            with self.b.loop("panel", Index(), index(full)) as panel:
+                yield panel, self.schedule.y0
+        if rest:
+            yield index(full), rest
+
+    def _row_tiles(self) -> Iterator[tuple[Index, int]]:
+        """(first row in the tile, rows) of each register tile, in a loop."""
+        b = self.b
+        with b.loop("rt", self.first_tile, self.end_tile, extent=self.row_tiles) as tile:
+            if not self.larger:
+                yield b.within(tile * self.small - self.first, self.most, "m"), self.small
+                return
+            with b.branch() as then:
+                more = tile * (self.small + 1) - self.first
+                yield b.within(more, self.most, "m"), self.small + 1
+            with b.branch() as orelse:
+                less = tile * self.small + self.larger - self.first
+                yield b.within(less, self.most, "m"), self.small
+            b.choose((Bound(tile, self.larger),), then, orelse)

@@ -1,0 +1,220 @@
+"""Contractions: matmul, batched matmul and convolution as one register-tiled loop nest.
+
+Input: a kernel that sums products of two loads.  Output: a `TileFn`: the walk over blocks of the
+reduction and over register tiles, which `micro.py` emits.  Which of the operands is a weight, and
+how it is packed, is only in its index.
+
+    tile (rows x1, columns y1), order "nm":
+        for block of r1 steps:                  # A's block stays in L2
+            copy the block's columns            # if the schedule says so
+            for panel of y0 columns:            # B's block stays in L1, A's rows stream by
+                for register tile of x0 rows:
+                    sums = 0, or what the last block left;  r1 steps;  store, or leave for the next
+
+Order "mn" has the two inner loops the other way: x0 rows stay in L1, and panels stream by from L2.
+
+Rows are split evenly: 128 rows in register tiles of at most 6 become 18 tiles of 6 and 4 of 5, so
+that no tile is left with one lonely row.  At most two bodies exist per kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilewright.kernel.blocks import blocks
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.form import Contraction, form_as
+from tilewright.kernel.index import Index, Var, index, stride, unflatten
+from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd import depth
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.micro import Micro
+from tilewright.targets.simd.sizes import ENOUGH_TILES, TILE_WORK, even, unroll
+from tilewright.targets.simd.tiles import register_tile
+
+#: Multiply-accumulates of a large tile: what it reads is used often, and there are tiles enough.
+LARGE_TILE_WORK = 1 << 20
+
+#: Columns of one tile, if there are as many.
+COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class WalkSchedule(Schedule):
+    """How a walk over register tiles of x0 rows and y0 columns goes; tiles of x1 by y1."""
+
+    x0: int = 1
+    y0: int = 4
+    r0: int = 1
+    x1: int = 1
+    y1: int = 4096
+    r1: int = 0
+    order: str = "nm"
+
+    def objection(self, kernel: Kernel) -> str:
+        lanes = getattr(self, "lanes", 4)
+        found = super().objection(kernel)
+        return found or ("y0 is a multiple of lanes" if self.y0 % lanes else "")
+
+
+@dataclass(frozen=True)
+class ContractionSchedule(WalkSchedule):
+    """Register tiles of f32 sums, vectors along the columns; `stage` copies columns first."""
+
+    form = "contraction"
+    stage: bool = False
+    lanes: int = 4
+
+
+def default(kernel: Kernel, machine: Machine) -> ContractionSchedule | depth.DepthSchedule:
+    roles = form_as(kernel, Contraction).operands
+    if depth.suits(roles, machine):
+        return depth.default(roles, machine)
+    tile = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
+    return walked(kernel, roles, tile, machine)
+
+
+def walked(
+    kernel: Kernel, roles: Operands, tile: tuple[int, int], machine: Machine
+) -> ContractionSchedule:
+    """How a contraction walks register tiles of `tile` rows and columns."""
+    x0, y0 = tile
+    # Rows that are not contiguous need a pointer per step as well.
+    inner = roles.depth[-1] if roles.depth else roles.n
+    r0 = unroll(inner.extent) if (stride(roles.row.index, inner) or 0) <= 1 else 4
+    common = ContractionSchedule(x0=x0, y0=y0, r0=r0, lanes=machine.lanes)
+    if roles.col_step is None:
+        return _panels(kernel, roles, common, machine)
+    return _in_rows(kernel, roles, common, machine)
+
+
+def _panels(
+    kernel: Kernel, roles: Operands, common: ContractionSchedule, machine: Machine
+) -> ContractionSchedule:
+    """Packed columns: x0 rows stay in L1 while a block of panels streams by from L2."""
+    x0, y0, depth = common.x0, common.y0, roles.steps
+    rows, cols = roles.m.extent, roles.n.extent
+    if cols > depth and 4 * depth * cols <= machine.l2:
+        # More is stored than is read: whole rows after each other, in long runs of memory.
+        return replace(common, order="mn", x1=2 * x0, y1=y0 * -(-min(cols, 256) // y0))
+    row_tiles, panels = -(-rows // x0), -(-cols // y0)
+    # Windows overlap: a row of theirs adds less memory than it has steps.
+    own = max(1, min(depth, kernel.buffers[roles.row.buffer].size // rows))
+    in_l1 = machine.l1 * 9 // 16 * depth // (4 * x0 * own)
+    r1 = min(in_l1, machine.l2 // 2 // (4 * COLUMNS)) // common.r0 * common.r0
+    # Few rows read each panel once, and half of L2 per tile at most: a loop that walks back finds
+    # the last tiles still there.
+    least = COLUMNS // y0 if row_tiles > 1 else 1
+    work = min(TILE_WORK, rows * machine.l2 // 8)
+    span = even(panels, max(least, work // (rows * y0 * depth)))
+    # Many rows, so that each panel comes from far away seldom; as powers of two, so that matmuls
+    # of different length share code; all of them, if columns alone make tiles enough.
+    others = prod(v.extent for v in roles.outer) * -(-panels // span)
+    group = row_tiles // -(-ENOUGH_TILES // others)
+    power = (row_tiles - 1).bit_length() if group == row_tiles else group.bit_length() - 1
+    group = min(64, max(4, 1 << power)) if group else 4
+    return replace(
+        common, order="mn", x1=x0 * group, y1=y0 * span,
+        r1=r1 if depth > r1 and row_tiles > 1 else 0,
+    )  # fmt: skip
+
+
+def _in_rows(
+    kernel: Kernel, roles: Operands, common: ContractionSchedule, machine: Machine
+) -> ContractionSchedule:
+    """Columns as they lie in memory, or copied: a panel, or a whole block, stays in L1."""
+    x0, y0, depth = common.x0, common.y0, roles.steps
+    row_tiles, panels = -(-roles.m.extent // x0), -(-roles.n.extent // y0)
+    r1 = machine.l1 * 3 // 4 // (4 * (x0 + y0)) // common.r0 * common.r0
+    # They are read along their rows, some cache lines at once.
+    span = even(panels, COLUMNS // y0)
+    # The rows of a tile stay in L2.  Rows that fit one tile are not counted: matmuls of fewer
+    # share code.
+    total = prod(v.extent for v in kernel.axes) * depth
+    work = max(LARGE_TILE_WORK, min(8 * LARGE_TILE_WORK, total // ENOUGH_TILES))
+    fits = min(machine.l2 // (4 * depth * x0), work // (span * y0 * depth * x0))
+    group = max(4, min(32, fits))
+    if row_tiles > group:
+        group = even(row_tiles, group)
+    # A block that stays in L1 whole lets rows come and results go in the order of memory.
+    small = 4 * depth * span * y0 <= machine.l1 // 2
+    return replace(
+        common, x1=x0 * group, y1=y0 * span, order="mn" if small else "nm",
+        stage=_pays_to_stage(kernel, roles, x0, machine),
+        r1=r1 if depth > r1 and row_tiles > 1 else 0,
+    )  # fmt: skip
+
+
+def _pays_to_stage(kernel: Kernel, roles: Operands, x0: int, machine: Machine) -> bool:
+    """True if the columns are used often enough, and lie badly enough, to copy them first.
+
+    A copy costs some 5 instructions per step and 8 columns if they are contiguous, 11 if not; a
+    register tile spends some 22.  What needs no copy: panels, and an operand that fits L1 whole.
+    """
+    if roles.col_step is None or kernel.buffers[roles.col.buffer].dtype.size != 4:
+        return False
+    uses = -(-roles.m.extent // x0)
+    if roles.col_step == 1:
+        reach = sum(4 * abs(stride(roles.col.index, v) or 0) * (v.extent - 1) for v in roles.depth)
+        return uses >= 5 and reach > machine.l1 // 2
+    return uses >= 2
+
+
+def lower(kernel: Kernel, schedule: ContractionSchedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0."""
+    ops = form_as(kernel, Contraction).operands
+    return tiled(kernel, schedule, ops, schedule.lanes, Micro, schedule.stage)
+
+
+def tiled(
+    kernel: Kernel,
+    schedule: WalkSchedule,
+    ops: Operands,
+    lanes: int,
+    make: Callable[..., Micro],
+    stage: bool = False,
+) -> TileFn:
+    """The grid of tiles and the walk over the register tiles of one, which `make` emits."""
+    outer_extents = tuple(v.extent for v in ops.outer)
+    rows, cols = ops.m.extent, ops.n.extent
+    x0, y0 = min(schedule.x0, rows), schedule.y0
+    row_tiles, panels = -(-rows // x0), -(-cols // y0)
+    group = max(1, schedule.x1 // x0)
+    span = max(1, min(schedule.y1 // y0, panels))
+    grid = (*outer_extents, -(-row_tiles // group), -(-panels // span))
+    count = Var("rows", rows + 1)
+    b = Builder({count: rows}, prod(grid))
+    all_row_tiles = b.let((index(count) + (x0 - 1)) // x0, "row_tiles")
+    *outer_at, group_at, col_at = (b.let(i) for i in unflatten(b.tile, grid))
+    values = dict(zip(ops.outer, outer_at, strict=True))
+    first_row, first_panel = b.let(group_at * group), b.let(col_at * span)
+    row_count = b.let_min(index(group), all_row_tiles - first_row)
+    panel_count = b.let_min(index(span), first_panel * -1 + panels)
+
+    split = blocks(ops.depth, schedule.r0, schedule.r1)
+    micro = make(b, kernel, ops, lanes, split, x0, y0, count, all_row_tiles)
+    scratch: list[Scratch] = []
+
+    def reserve(size: int) -> int:
+        scratch.append(Scratch(micro.dtype, size))
+        return len(kernel.buffers) + len(scratch) - 1
+
+    if split.count > 1:
+        micro.partial = reserve(min(group, row_tiles) * span * micro.size)
+    if stage:
+        micro.staged = reserve(span * split.points * y0)
+
+    columns_first = schedule.order == "nm"
+    outer, inner = (panel_count, row_count) if columns_first else (row_count, panel_count)
+    with split.loop(b, values) as block:
+        if micro.staged is not None:
+            micro.stage(first_panel, panel_count, block)
+        with b.loop("o", Index(), outer) as o, b.loop("i", Index(), inner) as i:
+            row, panel = (i, o) if columns_first else (o, i)
+            micro.emit(first_row, row, first_panel, panel, row * span + panel, block)
+    return b.finish(kernel, tuple(scratch))

@@ -1,0 +1,209 @@
+"""The spaces of matrix products: register tiles of any size, and every way to walk them.
+
+Input: a product and its roles.  Output: rules as in rules.py.  What the paper's heuristic 2 forbids
+is here: tiles that are no powers of two, such as 6 rows of 8 columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import TypeAlias, TypeVar
+
+from tilewright.kernel.blocks import Blocks, blocks
+from tilewright.kernel.form import Contraction, form_as
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.lite import (
+    RELAXATION,
+    Core,
+    Product,
+    Tile,
+    lite,
+    product_of,
+    tile_of,
+    traffic,
+)
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.contraction import ContractionSchedule, WalkSchedule, walked
+from tilewright.targets.simd.depth import DepthSchedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, unroll, whole
+from tilewright.targets.simd.tiles import register_tiles, tile_cycles, usual_tiles
+
+#: Of how many register tiles the walk is varied.
+VARIED = 3
+
+#: Rows and columns of dot products that keep enough sums in flight.
+DOTS = ((8, 1), (1, 8), (5, 2), (2, 5), (4, 3), (3, 4), (3, 3), (4, 2), (2, 4))
+
+S = TypeVar("S", bound=Schedule)
+W = TypeVar("W", bound=WalkSchedule)
+
+
+@dataclass(frozen=True)
+class ProductRules(Rules[S]):
+    """What walks over register tiles have in common, of numbers and of bytes."""
+
+    roles: Operands
+
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.roles.m.extent, self.roles.n.extent
+
+    @cached_property
+    def product(self) -> Product:
+        found = product_of(self.kernel)
+        assert found is not None
+        return found
+
+    def lite(self, core: Core, relaxation: float = RELAXATION) -> Iterator[S]:
+        return map(self.made, lite(self.product, core, relaxation))
+
+    def made(self, tile: Tile) -> S:
+        """The schedule of a tile of the paper's space."""
+        raise NotImplementedError
+
+    def walk(self, s: W) -> W:
+        """The normal form of a walk."""
+        rows, cols = self.sizes
+        lanes = self.machine.lanes
+        x0, y0 = min(s.x0, rows), min(s.y0, -(-cols // lanes) * lanes)
+        inner = self.roles.depth[-1].extent if self.roles.depth else 1
+        x1, y1 = whole(s.x1, x0, rows), whole(s.y1, y0, cols)
+        s = replace(s, x0=x0, y0=y0, x1=x1, y1=y1, r0=min(s.r0, inner))
+        return replace(s, r1=s.r1 if s.r1 and self.split(s).count > 1 else 0)
+
+    def split(self, s: WalkSchedule) -> Blocks:
+        return blocks(self.roles.depth, s.r0, s.r1)
+
+    def waiting(self, s: WalkSchedule) -> int:
+        """Bytes of the sums of a tile that wait between blocks."""
+        row_tiles, panels = self.parts(s)
+        return aligned(4 * row_tiles * panels * s.x0 * s.y0) if self.split(s).count > 1 else 0
+
+    def parts(self, s: WalkSchedule) -> tuple[int, int]:
+        """Register tiles of rows, and of columns, of one tile."""
+        rows, cols = self.sizes
+        return min(-(-rows // s.x0), s.x1 // s.x0), min(-(-cols // s.y0), s.y1 // s.y0)
+
+    def count(self, x1: int, y1: int) -> int:
+        """Tiles of x1 rows and y1 columns."""
+        rows, cols = self.sizes
+        outer = prod(v.extent for v in self.roles.outer)
+        return outer * -(-rows // x1) * -(-cols // y1)
+
+    def words(self, s: S) -> float:
+        return traffic(tile_of(s, self.product), self.product)
+
+
+Either: TypeAlias = ContractionSchedule | DepthSchedule
+
+
+def rules(kernel: Kernel, usual: Either, machine: Machine) -> ContractionRules:
+    return ContractionRules(kernel, usual, machine, form_as(kernel, Contraction).operands)
+
+
+@dataclass(frozen=True)
+class ContractionRules(ProductRules[Either]):
+    """Products of f32: register tiles of other sizes, and of some all that a walk can vary."""
+
+    @cached_property
+    def _gathered(self) -> bool:
+        """Whether columns are read one by one: they lie neither side by side nor in panels."""
+        return self.roles.col_step not in (1, None)
+
+    def made(self, tile: Tile) -> ContractionSchedule:
+        return ContractionSchedule(
+            x0=tile.x0, y0=tile.y0, r0=tile.r0, x1=tile.x1, y1=tile.y1, r1=tile.r1,
+            stage=tile.cache_read, lanes=self.machine.lanes,
+        )  # fmt: skip
+
+    def extended(self) -> Iterator[Either]:
+        tiles = usual_tiles(*self.sizes, self.machine, self.roles.panel)
+        bases = [walked(self.kernel, self.roles, tile, self.machine) for tile in tiles]
+        yield from bases
+        if isinstance(self.usual, ContractionSchedule):
+            yield from self._varied(self.usual)
+        for base in bases[:VARIED]:
+            yield from self._varied(base)
+        yield from self._dots()
+
+    def _varied(self, base: ContractionSchedule) -> Iterator[ContractionSchedule]:
+        turned = "mn" if base.order == "nm" else "nm"
+        yield replace(base, order=turned)
+        yield replace(base, stage=not base.stage)
+        yield replace(base, order=turned, stage=not base.stage)
+        l1 = self.machine.l1 // (4 * base.x0)
+        for r1 in (0, 128, 256, 512, l1 // 2, l1 * 3 // 4):
+            yield replace(base, r1=r1)
+            yield replace(base, r1=r1, order=turned)
+        for r0 in (1, 2, 4, 8, 16, unroll(self.roles.steps)):
+            yield replace(base, r0=r0)
+        for x1 in around(base.x1):
+            yield replace(base, x1=x1)
+        for y1 in around(base.y1):
+            yield replace(base, y1=y1)
+
+    def _dots(self) -> Iterator[DepthSchedule]:
+        """Dot products: x0*y0 sums, and both operands in registers."""
+        rows, cols = self.sizes
+        lanes = self.machine.lanes
+        if not self.roles.runs_along_depth or self.roles.depth[-1].extent < lanes:
+            return
+        for x0, y0 in DOTS:
+            if x0 <= rows and y0 <= cols:
+                tiles = max(1, TILE_WORK // max(1, x0 * y0 * self.roles.steps))
+                x1, y1 = (x0 * tiles, y0) if rows > cols else (x0, y0 * tiles)
+                for r0 in (1, 2, 4):
+                    yield DepthSchedule(x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, lanes=lanes)
+
+    def normal(self, s: Either) -> Either:
+        if isinstance(s, ContractionSchedule):
+            return self.walk(s)
+        rows, cols = self.sizes
+        x0, y0 = min(s.x0, rows), min(s.y0, cols)
+        return replace(s, x0=x0, y0=y0, x1=whole(s.x1, x0, rows), y1=whole(s.y1, y0, cols))
+
+    def tiles(self, s: Either) -> int:
+        return self.count(s.x1, s.y1)
+
+    def scratch(self, s: Either) -> int:
+        if isinstance(s, DepthSchedule):
+            return 0
+        staged = self.parts(s)[1] * self.split(s).points * s.y0 if s.stage else 0
+        return self.waiting(s) + aligned(4 * staged)
+
+    def cost(self, s: Either) -> float:
+        """Cycles per vector of products, by constants that keep the order of measured sweeps."""
+        far = super().cost(s) / 50
+        rows, cols = self.sizes
+        if isinstance(s, DepthSchedule):
+            best = register_tiles(rows, cols, self.machine)[0][0]
+            return (1.0 if isinstance(self.default, DepthSchedule) else 4.0) * best + far
+        lanes, machine = self.machine.lanes, self.machine
+        v = s.y0 // lanes
+        step = 4 * (s.r1 or self.roles.steps)
+        # where the columns of a step come from: L1, if they stay there from one use to the next
+        again = s.y0 if s.order == "nm" else s.y1
+        near = step * again <= machine.l1 // 2
+        cycles, _ = tile_cycles(s.x0, v, rows, cols, machine, 1 if near else self.roles.panel)
+        if not near:
+            cycles += 0.2 / s.x0
+        kept = s.x0 if s.order == "mn" else s.x1
+        if step * kept > (machine.l1 * 3 // 4 if s.order == "mn" else machine.l2):
+            cycles += 0.4 / v
+        spilled = s.x0 * v + min(s.x0, v) + (1 if machine.fma else 2) - machine.registers
+        cycles += max(0, spilled) / (s.x0 * v)
+        cycles += 0.75 / (s.r0 * s.x0 * v)  # the loop itself
+        if s.r1:
+            cycles += 3.0 / s.r1  # sums wait between blocks
+        if s.stage:
+            cycles += (11 if self._gathered else 5) / 8 / s.x1
+        elif self._gathered:
+            cycles += 2.0 / s.x0
+        return cycles + far

@@ -1,0 +1,84 @@
+"""What the spaces of all forms have in common.
+
+Input: a kernel, its default schedule, a machine.  Output: schedules that may be tried, and what is
+known of each without making it: scratch memory, tiles, an expected cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from math import log2
+from typing import Generic, TypeVar
+
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.lite import RELAXATION, Core
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.sizes import ENOUGH_TILES
+
+S = TypeVar("S", bound=Schedule)
+
+
+@dataclass(frozen=True)
+class Rules(Generic[S]):
+    """What may vary, and what to expect.
+
+    lite:     the paper's space, for matrix products
+    extended: our own
+    normal:   the schedule without what makes no difference, so that equal ones meet
+    balanced: whether workers find tiles enough
+    cost:     cycles per product where there is a model, then how far it is from the default
+    """
+
+    kernel: Kernel
+    default: S
+    machine: Machine
+
+    @cached_property
+    def usual(self) -> S:
+        return self.normal(self.default)
+
+    def lite(self, core: Core, relaxation: float = RELAXATION) -> Iterator[S]:
+        del core, relaxation
+        yield from ()
+
+    def extended(self) -> Iterator[S]:
+        raise NotImplementedError
+
+    def normal(self, s: S) -> S:
+        raise NotImplementedError
+
+    def tiles(self, s: S) -> int:
+        raise NotImplementedError
+
+    def balanced(self, s: S) -> bool:
+        return self.tiles(s) >= min(ENOUGH_TILES, self.tiles(self.default))
+
+    def scratch(self, s: S) -> int:
+        """Bytes of scratch memory per worker, as far as they depend on the schedule."""
+        del s
+        return 0
+
+    def cost(self, s: S) -> float:
+        return distance(s, self.usual)
+
+    def words(self, s: S) -> float:
+        """Words loaded and stored beyond L1, in all tiles; the same for all where unknown."""
+        del s
+        return self.kernel.bytes / 4
+
+
+def distance(a: Schedule, b: Schedule) -> float:
+    """How many doublings, halvings and other changes lie between two schedules."""
+    total = float(type(a) is not type(b))
+    for field in fields(a):
+        value, other = getattr(a, field.name), getattr(b, field.name, None)
+        if value == other or other is None:
+            continue
+        if isinstance(value, str) or not value or not other:
+            total += 1
+        else:
+            total += abs(log2(value / other))
+    return total

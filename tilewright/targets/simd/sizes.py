@@ -1,0 +1,39 @@
+"""Arithmetic of sizes that schedules and spaces share, and how much work one tile should be."""
+
+from __future__ import annotations
+
+#: Multiply-accumulates that make one tile of a product worth a ticket (some 10 microseconds).
+TILE_WORK = 1 << 17
+
+#: Elements that make one tile of an elementwise or row-wise kernel worth a ticket.
+TILE_ELEMENTS = 4096
+
+#: Tiles that balance a handful of workers.
+ENOUGH_TILES = 24
+
+
+def even(count: int, most: int) -> int:
+    """Size of a part when `count` are split evenly into parts of at most `most`."""
+    return -(-count // -(-count // max(1, most)))
+
+
+def unroll(extent: int) -> int:
+    """Reduction steps per pass: about 8, and a divisor of the extent if there is one nearby."""
+    if extent <= 8:
+        return max(1, extent)
+    return next((n for n in (8, 7, 9, 10, 6, 12, 5) if extent % n == 0), 8)
+
+
+def around(size: int) -> tuple[int, ...]:
+    """Sizes some times smaller and larger."""
+    return tuple(max(1, n) for n in (size // 4, size // 2, 2 * size, 4 * size))
+
+
+def whole(size: int, part: int, extent: int) -> int:
+    """`size` in whole parts: one at least, and no more than `extent` needs."""
+    return part * max(1, min(size // part, -(-extent // part)))
+
+
+def aligned(size: int) -> int:
+    """Bytes of a scratch buffer that takes `size` bytes."""
+    return -(-size // 64) * 64
