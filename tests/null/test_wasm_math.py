@@ -22,7 +22,8 @@ from tilewright.kernel.expr import Call, Const, Expr, Load
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.loops import For, Store, TileFn
 from tilewright.kernel.spec import Buffer
-from tilewright.targets.wasm import mathfit, mathlib
+from tilewright.targets import mathfit
+from tilewright.targets.wasm import mathlib
 
 COUNT = 1 << 18
 NAN, INF = math.nan, math.inf

@@ -12,11 +12,12 @@ from tilewright.base.errors import UsageError
 from tilewright.targets.c.api import C
 from tilewright.targets.protocol import Code, Facts, Target
 from tilewright.targets.wasm.api import Wasm
+from tilewright.targets.wgsl.api import Wgsl
 
 __all__ = ["DEFAULT", "TARGETS", "Code", "Facts", "Target", "target"]
 
 #: Every target by its name.
-TARGETS: Mapping[str, Target] = {t.name: t for t in (Wasm(), C())}
+TARGETS: Mapping[str, Target] = {t.name: t for t in (Wasm(), Wgsl(), C())}
 
 #: What is built where nobody says otherwise.
 DEFAULT = ("wasm",)

@@ -9,17 +9,22 @@ every kernel at once and has no schedule to choose; it is correct, not fast.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tilewright.base.errors import UsageError
+from tilewright.base.sections import Section
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, rewrite
 from tilewright.kernel.index import flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.plan import Program
+from tilewright.targets.protocol import Code
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,81 @@ class Plain:
 
     def __str__(self) -> str:
         return "plain"
+
+
+@dataclass(frozen=True)
+class PlainVariant:
+    """The only variant there is."""
+
+    name: str
+    features: frozenset[str] = frozenset()
+
+
+class PlainTarget(ABC):
+    """A target with one schedule and one variant; its code is text."""
+
+    name: str
+    variant: PlainVariant
+
+    @property
+    def variants(self) -> Mapping[str, PlainVariant]:
+        return {self.variant.name: self.variant}
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def default(self, kernel: Kernel, variant: str) -> Plain:
+        return Plain()
+
+    def schedule(self, data: Mapping[str, Any]) -> Plain:
+        return Plain()
+
+    def codes(
+        self,
+        kernel: Kernel,
+        schedules: Mapping[str, Plain],
+        *,
+        alone: bool = False,
+        without: frozenset[str] = frozenset(),
+    ) -> dict[str, Code]:
+        fn = lower(kernel)
+        body = self.emit(kernel, fn)
+        return {v: Code(kernel, s, fn, 0, frozenset(), body) for v, s in schedules.items()}
+
+    @abstractmethod
+    def emit(self, kernel: Kernel, fn: TileFn) -> str:
+        """The text of one kernel; kernels of equal text share a slot."""
+
+    @abstractmethod
+    def encode(
+        self,
+        program: Program,
+        codes: Mapping[str, Sequence[Code]],
+        settings: Mapping[str, Any],
+    ) -> Section: ...
+
+    def exchange(
+        self,
+        program: Program,
+        old: Section,
+        variant: str,
+        codes: Sequence[Code],
+        changed: frozenset[int],
+        settings: Mapping[str, Any],
+    ) -> Section:
+        return self.encode(program, {variant: codes}, settings)
+
+    def module(self, code: Code, variant: str) -> bytes:
+        return str(code.body).encode()
+
+    def probe(self, kind: str, **sizes: int) -> tuple[Section, int]:
+        raise UsageError(
+            f"The target {self.name} measures no host", hint="Use --target wasm", kind=kind
+        )
+
+    def text(self, code: Code, variant: str, stage: str) -> str:
+        return str(code.body)
 
 
 def lower(kernel: Kernel) -> TileFn:

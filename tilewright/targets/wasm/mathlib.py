@@ -15,68 +15,11 @@ from functools import reduce
 
 from tilewright.kernel import expr as k
 from tilewright.kernel.loops import For, If, LetGather, Set, Stmt, Store, TileFn
+from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
 from tilewright.targets.wasm.arith import choose, madd, nmadd
 from tilewright.targets.wasm.build import Builder
 from tilewright.targets.wasm.ir import Expr, Func, Invoke, Local, const, op
 from tilewright.targets.wasm.target import WasmTarget
-
-#: Coefficients, lowest power first, as `mathfit.fit` gives them.
-COEFFICIENTS: dict[str, tuple[float, ...]] = {
-    "EXP": (
-        0.5000024437904358,
-        0.16662977635860443,
-        0.04186376929283142,
-        0.007853618822991848,
-        0.0019212665501981974,
-    ),
-    "EXPM1": (
-        0.5,
-        0.16666537523269653,
-        0.041666265577077866,
-        0.008367239497601986,
-        0.001394758466631174,
-    ),
-    "LOG": (
-        0.33333316445350647,
-        -0.25000810623168945,
-        0.20002280175685883,
-        -0.1662452220916748,
-        0.14181303977966309,
-        -0.1312922239303589,
-        0.1288098841905594,
-        -0.07857383042573929,
-    ),
-    "SIN": (
-        -0.16666655242443085,
-        0.008332171477377415,
-        -0.0001951638696482405,
-    ),
-    "COS": (
-        0.04166664555668831,
-        -0.0013887358363717794,
-        2.443742960167583e-05,
-    ),
-    "ERF": (
-        1.128379225730896,
-        0.6366193890571594,
-        0.10277783125638962,
-        -0.019153064116835594,
-        -0.00016039599722716957,
-        0.001667027361690998,
-        -0.0006328367744572461,
-        0.00011764124064939097,
-        -9.25626045500394e-06,
-    ),
-}
-
-LOG2E = 1.4426950408889634
-
-#: ln 2 in two parts; n * LN2_HIGH is exact for |n| < 256.
-LN2_HIGH = 0.693145751953125
-LN2_LOW = 0.6931471805599453 - LN2_HIGH
-
-#: pi / 2 in four parts; n times each of the first three is exact for |n| < 8192.
-HALF_PI = (1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12)
 
 #: 1.5 * 2^23: adding it rounds to an integer, which then is in the low bits.
 ROUND = 12582912.0

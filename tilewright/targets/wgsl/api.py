@@ -1,0 +1,132 @@
+"""WGSL as a target: what targets/protocol.py asks for.
+
+Input: kernels and programs.  Output: a section with one JSON file of shader modules, and per plan a
+list of dispatches with the word at which each of their buffers begins (docs/bundle.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.base.errors import UnsupportedDType
+from tilewright.base.sections import Build, File, Section
+from tilewright.kernel.expr import dtype_of, walk
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.plan import Plan, Program, Value
+from tilewright.plan.arena import Life, place
+from tilewright.targets.plain import PlainTarget, PlainVariant
+from tilewright.targets.protocol import Code, Facts
+from tilewright.targets.wgsl.emit import GROUP, WORDS, module
+
+#: Words before everything else: the first tells of an index out of range.
+HEAD = 64
+WORD = 4
+
+
+class Wgsl(PlainTarget):
+    """The target's only value is in targets/__init__.py."""
+
+    name = "wgsl"
+    variant = PlainVariant("core")
+    facts = Facts(address_bits=32, dtypes=frozenset(WORDS), group=GROUP)
+
+    def emit(self, kernel: Kernel, fn: TileFn) -> str:
+        _require_types(kernel)
+        return module(fn)
+
+    def encode(
+        self,
+        program: Program,
+        codes: Mapping[str, Sequence[Code]],
+        settings: Mapping[str, Any],
+    ) -> Section:
+        ((variant, listed),) = codes.items()
+        slots: dict[object, int] = {}
+        numbers = tuple(slots.setdefault(code.body, len(slots)) for code in listed)
+        tensors, at = _row(
+            [_words(t.dtype.name, t.bytes // t.dtype.size) for t in program.tensors], HEAD
+        )
+        sizes = [Value("state", s.dtype, s.shape) for s in program.states]
+        states, at = _row([_words(v.dtype.name, v.size) for v in sizes], at)
+        plans, files, most = [], [], 0
+        for plan in program.plans:
+            offsets, total = _arena(plan)
+            most = max(most, total)
+            words = [
+                tensors[v.tensor] if v.kind == "weight"
+                else states[v.tensor] if v.kind == "state"
+                else at + offset
+                for v, offset in zip(plan.values, offsets, strict=True)
+            ]  # fmt: skip
+            plans.append({
+                "inputs": [words[i] * WORD for i in plan.inputs],
+                "outputs": [words[i] * WORD for i in plan.outputs],
+            })  # fmt: skip
+            calls = [
+                {
+                    "slot": numbers[step.kernel],
+                    "tiles": listed[step.kernel].loops.tiles,
+                    "words": [
+                        words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
+                        for a in step.accesses
+                    ],
+                }
+                for step in plan.steps
+            ]
+            files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
+        code = json.dumps(list(slots)).encode()
+        size = (at + most) * WORD
+        return Section(
+            builds=(Build(variant, (), File(code, "json"), tuple(files), {}),),
+            slots=len(slots),
+            memory=size,
+            programs={},
+            plans=tuple(plans),
+            kernels=numbers,
+            facts={
+                "memory": {"bytes": size},
+                "group": GROUP,
+                "tensors": [words * WORD for words in tensors],
+                "states": [words * WORD for words in states],
+            },
+        )
+
+
+def _require_types(kernel: Kernel) -> None:
+    """`UnsupportedDType` for a kernel that computes what WGSL has no words for."""
+    values = (kernel.value, *(stage.value for stage in kernel.stages))
+    found = {b.dtype for b in kernel.buffers} | {dtype_of(e) for v in values for e in walk(v)}
+    for dtype in sorted(found, key=lambda d: d.name):
+        if dtype.name not in WORDS:
+            raise UnsupportedDType(
+                f"kernel {kernel.name} computes {dtype}, which WGSL does not have",
+                hint="Convert the model to f32, or build it with --target wasm",
+                dtype=dtype.name,
+                target="wgsl",
+            )
+
+
+def _words(dtype: str, size: int) -> int:
+    return size * WORDS[dtype]
+
+
+def _row(sizes: Sequence[int], at: int) -> tuple[list[int], int]:
+    """The first words of regions that follow each other, and the end of the last."""
+    found = []
+    for size in sizes:
+        found.append(at)
+        at += -(-size // HEAD) * HEAD
+    return found, at
+
+
+def _arena(plan: Plan) -> tuple[list[int], int]:
+    """The word of each value in the arena (0 for others), and how many it has."""
+    lives = [
+        Life(0 if v.kind in ("weight", "state") else _words(v.dtype.name, v.size), v.first, v.last)
+        for v in plan.values
+    ]
+    offsets, total = place(lives)
+    return list(offsets), total

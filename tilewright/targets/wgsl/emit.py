@@ -1,0 +1,187 @@
+"""Loop nests as WGSL: one module per kernel, one invocation per tile.
+
+Input: a scalar `TileFn`.  Output: text.  A kernel's buffers are parts of one array of 32-bit words;
+the step's uniform block has the number of tiles and the first word of each buffer.
+
+    bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from tilewright.base.dtypes import BOOL, F32, I64, DType
+from tilewright.kernel.expr import Call, dtype_of
+from tilewright.kernel.loops import TileFn
+from tilewright.targets.text import Dialect, body
+from tilewright.targets.wgsl.prelude import prelude
+
+#: Words of an element, by dtype.
+WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}
+
+#: Types of values.  Small integers are computed in 32 bits and cut afterwards.
+TYPES = {
+    "f32": "f32", "i8": "i32", "u8": "u32", "i16": "i32", "i32": "i32", "i64": "vec2<u32>",
+    "bool": "bool",
+}  # fmt: skip
+
+GROUP = 64
+
+_ARITHMETIC = {"add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "neg": "(-{0})"}
+_ANY = {
+    "lt": "({0} < {1})", "le": "({0} <= {1})", "eq": "({0} == {1})", "and": "({0} && {1})",
+    "or": "({0} || {1})", "not": "(!{0})", "where": "select({2}, {1}, {0})",
+}  # fmt: skip
+_FLOAT = {
+    **_ARITHMETIC, "div": "({0} / {1})", "abs": "abs({0})", "fma": "fma({0}, {1}, {2})",
+    "sqrt": "sqrt({0})", "floor": "floor({0})", "ceil": "ceil({0})", "round": "round({0})",
+    **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow")},
+    **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos")},
+}  # fmt: skip
+_INTEGER = {
+    **_ARITHMETIC, "div": "{t}_div({0}, {1})", "abs": "abs({0})", "max": "max({0}, {1})",
+    "min": "min({0}, {1})", "nibble": "(({0} >> u32({1})) & {t}(15))",
+}  # fmt: skip
+_LONG = {
+    "add": "i64_add({0}, {1})", "sub": "i64_sub({0}, {1})", "mul": "i64_mul({0}, {1})",
+    "div": "i64_div({0}, {1})", "neg": "i64_neg({0})", "abs": "i64_abs({0})",
+    "max": "select({0}, {1}, i64_lt({0}, {1}))", "min": "select({1}, {0}, i64_lt({0}, {1}))",
+    "lt": "i64_lt({0}, {1})", "le": "!i64_lt({1}, {0})", "eq": "i64_eq({0}, {1})",
+}  # fmt: skip
+
+#: How integers of less than 32 bits are cut.
+_CUT = {
+    "i8": "extractBits({0}, 0u, 8u)",
+    "i16": "extractBits({0}, 0u, 16u)",
+    "u8": "({0} & 0xffu)",
+}
+
+
+class Wgsl(Dialect):
+    """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function."""
+
+    def __init__(self, buffers: int) -> None:
+        self.buffers = buffers
+
+    def literal(self, value: float | int | bool, dtype: DType) -> str:
+        if dtype == BOOL:
+            return "true" if value else "false"
+        if dtype == I64:
+            low, high = struct.unpack("<II", struct.pack("<q", int(value)))
+            return f"vec2<u32>({low}u, {high}u)"
+        if dtype != F32:
+            # the smallest number has no literal of its own
+            return f"{TYPES[dtype.name]}({int(value)})"
+        if value != value:
+            return "f32_nan()"
+        if math.isinf(value):
+            return "f32_inf()" if value > 0 else "(-f32_inf())"
+        rounded = struct.unpack("f", struct.pack("f", value))[0]
+        return f"f32({rounded!r})"
+
+    def call(self, e: Call, args: list[str]) -> str:
+        dtype = dtype_of(e.operands[-1])
+        if e.fn == "cast":
+            return self._cast(args[0], dtype, e.dtype)
+        table = {
+            **_ANY,
+            **(_FLOAT if dtype == F32 else _LONG if dtype == I64 else _INTEGER),
+        }
+        text = table[e.fn].format(*args, t=TYPES[dtype.name])
+        if e.fn == "eq" and dtype == BOOL:
+            return text
+        return _CUT.get(e.dtype.name, "{0}").format(text)
+
+    def _cast(self, text: str, source: DType, to: DType) -> str:
+        if source == to:
+            return text
+        if to == BOOL:
+            zero = self.literal(0, source)
+            return f"any({text} != {zero})" if source == I64 else f"({text} != {zero})"
+        if source == I64:
+            if to == F32:
+                return f"f32_of_i64({text})"
+            return _CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text}.x)")
+        if to == I64:
+            return f"i64_of_f32({text})" if source == F32 else f"i64_of_i32(i32({text}))"
+        if source == F32 and to != F32:
+            bits, signed = to.size * 8, to.kind == "int"
+            low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+            return f"{TYPES[to.name]}(clamped({text}, i32({low}), i32({high})))"
+        return _CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text})")
+
+    def load(self, buffer: int, at: str, dtype: DType) -> str:
+        if buffer >= self.buffers:
+            return f"b{buffer}[{at}]"
+        word = f"u32({at}) * {WORDS[dtype.name]}u + at({buffer}u)"
+        if dtype == I64:
+            return f"vec2<u32>(memory[{word}], memory[{word} + 1u])"
+        return _UNPACK[TYPES[dtype.name]].format(f"memory[{word}]")
+
+    def store(self, buffer: int, at: str, value: str, dtype: DType) -> str:
+        if buffer >= self.buffers:
+            return f"b{buffer}[{at}] = {value};"
+        word = f"u32({at}) * {WORDS[dtype.name]}u + at({buffer}u)"
+        if dtype == I64:
+            return (
+                f"{{ let long = {value}; memory[{word}] = long.x; memory[{word} + 1u] = long.y; }}"
+            )
+        return f"memory[{word}] = {_PACK[TYPES[dtype.name]].format(value)};"
+
+    def number(self, at: str, dtype: DType) -> str:
+        return f"i64_of_i32({at})" if dtype == I64 else f"{TYPES[dtype.name]}({at})"
+
+    def choose(self, condition: str, value: str, default: str) -> str:
+        # both are evaluated; reads beyond the array give any element of it
+        return f"select({default}, {value}, {condition})"
+
+    def declare(self, name: str, dtype: DType) -> str:
+        return f"var {name}: {TYPES[dtype.name]};"
+
+    def let(self, name: str, value: str) -> str:
+        return f"let {name}: i32 = {value};"
+
+    def loop(self, name: str, begin: str, end: str, step: int) -> str:
+        return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step})"
+
+    def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
+        number = f"i32({value})"
+        wrong = ""
+        if dtype == I64:
+            number, wrong = f"i32({name}_long.x)", f"{name}_long.y != 0u || "
+        head = f"let {name}_long = {value}; " if dtype == I64 else ""
+        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ memory[0] = 1u; return; }}"
+        return f"{head}let {name} = {number}; {trap}"
+
+
+_UNPACK = {
+    "f32": "bitcast<f32>({0})", "i32": "bitcast<i32>({0})", "u32": "{0}", "bool": "({0} != 0u)",
+}  # fmt: skip
+_PACK = {
+    "f32": "bitcast<u32>({0})", "i32": "bitcast<u32>({0})", "u32": "{0}",
+    "bool": "select(0u, 1u, {0})",
+}  # fmt: skip
+
+
+def module(fn: TileFn) -> str:
+    """The kernel: the first word of memory is set if a gathered index lies outside its table."""
+    blocks = -(-(1 + len(fn.buffers)) // 4)
+    tile = fn.tile.name
+    lines = [
+        f"struct Step {{ words: array<vec4<u32>, {blocks}> }}",
+        "@group(0) @binding(0) var<storage, read_write> memory: array<u32>;",
+        "@group(0) @binding(1) var<uniform> step: Step;",
+        "fn word(n: u32) -> u32 { return step.words[n >> 2u][n & 3u]; }",
+        "fn at(buffer: u32) -> u32 { return word(buffer + 1u); }",
+        f"@compute @workgroup_size({GROUP})",
+        "fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) "
+        "groups: vec3<u32>, @builtin(local_invocation_index) local: u32) {",
+        f"  let number = (group.y * groups.x + group.x) * {GROUP}u + local;",
+        "  if (number >= word(0u)) { return; }",
+        f"  let {tile} = i32(number);",
+    ]
+    for n, area in enumerate(fn.scratch, len(fn.buffers)):
+        lines.append(f"  var b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;")
+    lines += body(fn, Wgsl(len(fn.buffers)))
+    return "\n".join([prelude(), *lines, "}", ""])

@@ -1,0 +1,212 @@
+"""What every WGSL kernel may call: 64-bit integers from two words, and functions by our own
+polynomials, since those of WGSL may be wrong by more than base/scalars.py allows.
+
+Input: coefficients of targets/coefficients.py.  Output: text.  i64 is vec2<u32>, low word first.
+Infinity and NaN come from a variable, because WGSL refuses them as constants.
+"""
+
+from __future__ import annotations
+
+from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
+
+INTEGERS = """\
+fn i64_add(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+  let low = a.x + b.x;
+  return vec2<u32>(low, a.y + b.y + select(0u, 1u, low < a.x));
+}
+fn i64_neg(a: vec2<u32>) -> vec2<u32> { return i64_add(~a, vec2<u32>(1u, 0u)); }
+fn i64_sub(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return i64_add(a, i64_neg(b)); }
+fn u32_high(a: u32, b: u32) -> u32 {
+  let a0 = a & 0xffffu; let a1 = a >> 16u; let b0 = b & 0xffffu; let b1 = b >> 16u;
+  let mid = a1 * b0 + ((a0 * b0) >> 16u);
+  let rest = a0 * b1 + (mid & 0xffffu);
+  return a1 * b1 + (mid >> 16u) + (rest >> 16u);
+}
+fn i64_mul(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+  return vec2<u32>(a.x * b.x, u32_high(a.x, b.x) + a.x * b.y + a.y * b.x);
+}
+fn i64_lt(a: vec2<u32>, b: vec2<u32>) -> bool {
+  return select(i32(a.y) < i32(b.y), a.x < b.x, a.y == b.y);
+}
+fn i64_eq(a: vec2<u32>, b: vec2<u32>) -> bool { return all(a == b); }
+fn i64_abs(a: vec2<u32>) -> vec2<u32> { return select(a, i64_neg(a), (a.y >> 31u) == 1u); }
+fn i64_div(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+  if (all(b == vec2<u32>(0u))) { return vec2<u32>(0u); }
+  let n = i64_abs(a); let d = i64_abs(b);
+  var q = vec2<u32>(0u); var r = vec2<u32>(0u);
+  for (var i = 63; i >= 0; i -= 1) {
+    let word = select(n.x, n.y, i > 31);
+    r = vec2<u32>((r.x << 1u) | ((word >> u32(i & 31)) & 1u), (r.y << 1u) | (r.x >> 31u));
+    let less = r.y < d.y || (r.y == d.y && r.x < d.x);
+    if (!less) {
+      r = i64_sub(r, d);
+      if (i > 31) { q.y |= 1u << u32(i & 31); } else { q.x |= 1u << u32(i); }
+    }
+  }
+  return select(q, i64_neg(q), ((a.y ^ b.y) >> 31u) == 1u);
+}
+fn i64_of_i32(a: i32) -> vec2<u32> { return vec2<u32>(bitcast<u32>(a), bitcast<u32>(a >> 31u)); }
+fn i64_of_f32(x: f32) -> vec2<u32> {
+  if (x != x) { return vec2<u32>(0u); }
+  if (x >= 9223372036854775808.0) { return vec2<u32>(0xffffffffu, 0x7fffffffu); }
+  if (x < -9223372036854775808.0) { return vec2<u32>(0u, 0x80000000u); }
+  let size = trunc(abs(x));
+  let high = floor(size / 4294967296.0);
+  let whole = vec2<u32>(u32(size - high * 4294967296.0), u32(high));
+  return select(whole, i64_neg(whole), x < 0.0);
+}
+fn f32_of_i64(a: vec2<u32>) -> f32 {
+  let size = i64_abs(a);
+  // a sticky bit keeps the one rounding right
+  var value = f32(size.x);
+  if (size.y != 0u) {
+    let shift = 32u - countLeadingZeros(size.y);
+    let lost = size.x & ((1u << shift) - 1u);
+    var top = size.x;
+    if (shift < 32u) { top = (size.x >> shift) | (size.y << (32u - shift)); } else { top = size.y; }
+    value = ldexp(f32(top | select(0u, 1u, lost != 0u)), i32(shift));
+  }
+  return select(value, -value, (a.y >> 31u) == 1u);
+}
+fn i32_div(a: i32, b: i32) -> i32 {
+  if (b == 0) { return 0; }
+  if (b == -1) { return -a; }
+  return a / b;
+}
+fn u32_div(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }
+fn clamped(x: f32, low: i32, high: i32) -> i32 {
+  if (x != x) { return 0; }
+  if (x >= f32(high)) { return high; }
+  if (x <= f32(low)) { return low; }
+  return i32(x);
+}
+"""
+
+FLOATS = """\
+var<private> INF_BITS: u32 = 0x7f800000u;
+var<private> NAN_BITS: u32 = 0x7fc00000u;
+fn f32_inf() -> f32 { return bitcast<f32>(INF_BITS); }
+fn f32_nan() -> f32 { return bitcast<f32>(NAN_BITS); }
+fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn is_inf(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u; }
+fn with_sign(size: f32, of: f32) -> f32 {
+  return bitcast<f32>((bitcast<u32>(size) & 0x7fffffffu) | (bitcast<u32>(of) & 0x80000000u));
+}
+fn f32_max(a: f32, b: f32) -> f32 {
+  if (is_nan(a)) { return a; }
+  if (is_nan(b)) { return b; }
+  return max(a, b);
+}
+fn f32_min(a: f32, b: f32) -> f32 {
+  if (is_nan(a)) { return a; }
+  if (is_nan(b)) { return b; }
+  return min(a, b);
+}
+fn f32_exp2(n: f32) -> f32 { return bitcast<f32>(u32(i32(n) + 127) << 23u); }
+fn f32_reduced(x: f32, n: f32) -> f32 { return fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x)); }
+fn f32_exp(x: f32) -> f32 {
+  if (is_nan(x)) { return x; }
+  if (x > 88.8) { return f32_inf(); }
+  if (x < -87.4) { return 0.0; }
+  let n = min(floor(x * LOG2E), 127.0);
+  let r = f32_reduced(x, n);
+  return fma(fma(poly_EXP(r), r, 1.0), r, 1.0) * f32_exp2(n);
+}
+fn f32_expm1(x: f32) -> f32 {
+  let n = round(x * LOG2E);
+  let r = f32_reduced(x, n);
+  let scale = f32_exp2(n);
+  return fma(scale, fma(poly_EXPM1(r) * r, r, r), scale - 1.0);
+}
+fn f32_tanh(x: f32) -> f32 {
+  if (is_nan(x)) { return x; }
+  let e = f32_expm1(min(2.0 * abs(x), 20.0));
+  return with_sign(e / (e + 2.0), x);
+}
+fn f32_erf(x: f32) -> f32 {
+  if (is_nan(x)) { return x; }
+  let size = min(abs(x), 4.0);
+  return with_sign(f32_expm1(-size * poly_ERF(size)), x);
+}
+struct Split { e: f32, f: f32 }
+fn f32_split(x: f32) -> Split {
+  let tiny = x < 1.1754944e-38;
+  let lifted = bitcast<i32>(select(x, x * 8388608.0, tiny));
+  let e = (lifted - 0x3f3504f3) >> 23u;
+  let mantissa = bitcast<f32>(lifted - (e << 23u));
+  return Split(f32(e) - select(0.0, 23.0, tiny), mantissa - 1.0);
+}
+fn f32_log(x: f32) -> f32 {
+  if (is_nan(x) || x < 0.0) { return f32_nan(); }
+  if (x == 0.0) { return -f32_inf(); }
+  if (is_inf(x)) { return x; }
+  let part = f32_split(x);
+  let square = part.f * part.f;
+  let tail = fma(part.e, LN2_LOW, fma(square, -0.5, square * part.f * poly_LOG(part.f)));
+  return fma(part.e, LN2_HIGH, part.f + tail);
+}
+fn f32_turned(x: f32, turn: i32) -> f32 {
+  if (is_nan(x) || is_inf(x)) { return f32_nan(); }
+  let n = round(x * 0.63661975);
+  var r = x;
+  REDUCE
+  r = clamp(r, -0.8, 0.8);
+  let square = r * r;
+  let s = fma(square * poly_SIN(square), r, r);
+  let c = fma(square, -0.5, fma(square * poly_COS(square), square, 1.0));
+  let quadrant = i32(n) + turn;
+  let value = select(s, c, (quadrant & 1) == 1);
+  return select(value, -value, (quadrant & 2) == 2);
+}
+fn f32_sin(x: f32) -> f32 { return f32_turned(x, 0); }
+fn f32_cos(x: f32) -> f32 { return f32_turned(x, 1); }
+fn f32_high(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }
+fn f32_power(x: f32, y: f32) -> f32 {
+  let part = f32_split(x);
+  let square = part.f * part.f;
+  let tail = fma(square, -0.5, square * part.f * poly_LOG(part.f));
+  let total = y * fma(part.e, LN2_HIGH + LN2_LOW, part.f + tail);
+  if (total > 88.8) { return f32_inf(); }
+  if (total < -87.4) { return 0.0; }
+  let n = round(total * LOG2E);
+  let yh = f32_high(y); let yl = y - yh;
+  let fh = f32_high(part.f); let fl = part.f - fh;
+  let whole = yh * part.e - n;
+  var small = whole * LN2_LOW + (yl * part.e) * (LN2_HIGH + LN2_LOW) + (yh * fl + yl * part.f);
+  small = fma(y, tail, small);
+  let r = (whole * LN2_HIGH + yh * fh) + small;
+  let half = floor(n * 0.5);
+  return (fma(poly_EXPM1(r) * r, r, r) + 1.0) * f32_exp2(half) * f32_exp2(n - half);
+}
+fn f32_pow(x: f32, y: f32) -> f32 {
+  if (y == 0.0 || x == 1.0) { return 1.0; }
+  if (is_nan(x) || is_nan(y)) { return f32_nan(); }
+  let size = abs(x);
+  if (size == 1.0 && is_inf(y)) { return 1.0; }
+  let whole = floor(y) == y;
+  let odd = whole && floor(y * 0.5) != y * 0.5;
+  if (x < 0.0 && !is_inf(x) && !whole) { return f32_nan(); }
+  var value = 0.0;
+  if (is_inf(y)) { value = select(0.0, f32_inf(), (size > 1.0) == (y > 0.0)); }
+  else if (size != 0.0 && !is_inf(size)) { value = f32_power(size, y); }
+  else if ((size == 0.0) == (y < 0.0)) { value = f32_inf(); }
+  return select(value, -value, odd && (bitcast<u32>(x) >> 31u) == 1u);
+}
+"""
+
+
+def prelude() -> str:
+    """All functions; a compiler drops those that a kernel does not call."""
+    constants = {"LN2_HIGH": LN2_HIGH, "LN2_LOW": LN2_LOW, "LOG2E": LOG2E}
+    lines = [f"const {name} = {value!r}f;" for name, value in constants.items()]
+    lines += [_poly(name, terms) for name, terms in COEFFICIENTS.items()]
+    reduce = "\n  ".join(f"r = fma(n, -{part!r}f, r);" for part in HALF_PI)
+    return "\n".join([*lines, INTEGERS, FLOATS.replace("REDUCE", reduce)])
+
+
+def _poly(name: str, terms: tuple[float, ...]) -> str:
+    """Horner's rule."""
+    total = f"{terms[-1]!r}f"
+    for c in reversed(terms[:-1]):
+        total = f"fma({total}, x, {c!r}f)"
+    return f"fn poly_{name}(x: f32) -> f32 {{ return {total}; }}"
