@@ -3,6 +3,7 @@
 
 import { abortError, EngineError } from './errors.js';
 import { instantiate } from './driver.js';
+import { swapped } from './exchange.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
@@ -156,7 +157,6 @@ function makeEngine(link, info, manifest, nearby, near) {
 
     async swap(changes) {
       requireLive();
-      const { swapped } = await import('../tune/exchange.js');
       return enqueue(async () => {
         [kernels, near] = await swapped(link, manifest, nearby, kernels, changes);
       });

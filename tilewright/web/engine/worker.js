@@ -3,7 +3,9 @@
 
 import { live } from './driver.js';
 import { asEngineError } from './errors.js';
+import { exchange } from './exchange.js';
 import { loadBundle } from './loader.js';
+import { measure } from './measure.js';
 import { makePool } from './pool.js';
 
 /** Nothing else is asked before the load has ended. @type {T.Loaded} */
@@ -26,9 +28,9 @@ const HANDLERS = {
     return { info, manifest, setup: { ...setup, memory: null } };
   },
   run: (work) => bundle.machine.run(work),
-  measure: async (work) => (await import('../tune/measure.js')).measure(bundle, work),
+  measure: (work) => measure(bundle, work),
   file: async (ref) => (await bundle.files.bytes(ref)).buffer,
-  swap: async (kernels) => (await import('../tune/exchange.js')).exchange(bundle, pool, kernels),
+  swap: (kernels) => exchange(bundle, pool, kernels),
 };
 
 /** @type {T.LargeParts} */

@@ -3,7 +3,7 @@
 // to fill them, scalars, slot and tiles of the bundle's own kernel.  It knows nothing of schedules.
 
 import { EngineError } from '../engine/errors.js';
-import { ARGS, HEADER, RECORD, SLOT, TILES } from './exchange.js';
+import { ARGS, HEADER, RECORD, SLOT, TILES } from '../engine/exchange.js';
 
 const BYTES = /** @type {Record<string, number>} */ ({ f32: 4, f64: 8, i8: 1, u8: 1, i16: 2, i32: 4, i64: 8, bool: 1 });
 /** A kernel with more bytes of buffers than this is not tried: the device may lack memory for a copy. */
