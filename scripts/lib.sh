@@ -46,7 +46,9 @@ need_python() {
 }
 
 need_node() {
-  if ! have node || ! have npm; then install_packages "Node.js 18 or newer with npm" nodejs npm; fi
+  if ! have node || ! have npm; then install_packages "Node.js 20.19 or newer with npm" nodejs npm; fi
+  node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' ||
+    fail "Node.js $(node --version) is too old for the bundler of the checks: install 20.19 or newer"
   if [ ! -e node_modules/.package-lock.json ] ||
     [ package-lock.json -nt node_modules/.package-lock.json ]; then
     say "Installing JavaScript tools"

@@ -2,7 +2,8 @@
 """Makes the npm package tilewright-web: engine, tuner, their types, and the compiler's source.
 
 Input: tilewright/web.  Output: build/npm/, ready for `npm publish`, and the file that `npm pack`
-makes of it.  What the package says of itself is tilewright/web/package.json; nothing is minified.
+makes of it.  engine/ and tune/ are minified; src/ has them with comments, and their types.  What
+the package says of itself is tilewright/web/package.json.
 """
 
 from __future__ import annotations
@@ -19,20 +20,25 @@ from tilewright.tuning.source import source_zip
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "tilewright" / "web"
 FOLDERS = ("engine", "tune")
-FILES = ("package.json", "index.d.ts", "README.md")
+TYPES = "index.d.ts"
+FILES = ("package.json", "README.md")
 
 
 def stage(into: Path) -> None:
     """The package's folder, made anew."""
     shutil.rmtree(into, ignore_errors=True)
+    source = into / "src"
     for folder in FOLDERS:
-        shutil.copytree(WEB / folder, into / folder)
+        shutil.copytree(WEB / folder, source / folder)
+    shutil.copy(WEB / TYPES, source / TYPES)
     for name in FILES:
         shutil.copy(WEB / name, into / name)
     shutil.copy(ROOT / "LICENSE", into / "LICENSE")
     (into / "compiler").mkdir()
     (into / "compiler" / "source.zip").write_bytes(source_zip())
-    declare(into)
+    declare(source)
+    command = ["node", ROOT / "scripts" / "minify.mjs", source, into]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def declare(into: Path) -> None:

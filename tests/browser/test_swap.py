@@ -181,7 +181,7 @@ def test_the_pool_serves_again_once_who_was_late_is_gone(
 ) -> None:
     """Not only from the next swap on, and with the kernels of before."""
     web = shutil.copytree(WEB, tmp_path / "web")
-    limits = {"engine/pool.js": ("10_000", "1000"), "tune/exchange.js": ("2000", "500")}
+    limits = {"engine/pool.js": ("10_000", "1000"), "engine/exchange.js": ("2000", "500")}
     for name, (usual, short) in limits.items():
         text = (web / name).read_text()
         assert f"_LIMIT = {usual};" in text

@@ -24,6 +24,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "benchmarks").rglob("*.md"),
+        ROOT / "tilewright" / "web" / "README.md",
     )
     if "node_modules" not in page.parts
 )

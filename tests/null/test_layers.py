@@ -1,8 +1,9 @@
-"""The import table of the design is law, and kernel generation needs the standard library only."""
+"""The import tables are law, and kernel generation needs the standard library only."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,17 @@ ALLOWED: dict[str, set[str]] = {
 #: Files of hosts/ that may import more, by how they begin: those that walk plans for checking.
 HOSTS = {"reference": "plans", "plans": "plans", "native": "plans", "browser": "browser"}
 ANYTHING = {"cli", "benchkernel"}
+
+#: The same of web/: the engine works alone, and so does the tuner with it.
+ALLOWED_WEB: dict[str, set[str]] = {
+    "engine": set(),
+    "tune": {"engine"},
+    "page": {"engine", "tune", "vendor"},
+    "host": {"engine", "tune"},
+    "static": {"engine", "tune"},
+}
+#: `from '…'`, `import '…'`, `import('…')`, `new URL('…'`, and the types that comments name.
+NAMED = re.compile(r"""(?:\bfrom|\bimport|\bimport\(|\bnew URL\(|path=)\s*['"](\.[^'"]+)['"]""")
 
 
 def folder_of(path: Path) -> str:
@@ -68,6 +80,26 @@ def test_imports_go_one_way() -> None:
         allowed = ALLOWED[folder] | {folder.split("/")[0]}
         wrong += [f"{path}: {name}" for name in imports(path) if name not in allowed]
     assert not wrong
+
+
+@pytest.mark.parametrize("folder", ALLOWED_WEB)
+def test_scripts_name_files_one_way(folder: str) -> None:
+    web = PACKAGE / "web"
+    scripts = [p for p in sorted((web / folder).rglob("*")) if p.suffix in (".js", ".ts")]
+    assert scripts
+    wrong = []
+    for path in scripts:
+        for name in NAMED.findall(path.read_text()):
+            found = (path.parent / name).resolve().relative_to(web).parts[0]
+            # what a build with --client has there
+            if found not in {folder, "compiler"} | ALLOWED_WEB[folder]:
+                wrong.append(f"{path}: {name}")
+    assert not wrong
+
+
+def test_every_script_is_in_the_table() -> None:
+    folders = {p.relative_to(PACKAGE / "web").parts[0] for p in (PACKAGE / "web").rglob("*.js")}
+    assert folders == ALLOWED_WEB.keys() | {"vendor"}
 
 
 def test_web_engine_names_no_python() -> None:

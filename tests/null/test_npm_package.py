@@ -80,14 +80,28 @@ def names(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_scripts_are_inside_unchanged(package: Path) -> None:
+def test_source_is_inside_unchanged(package: Path) -> None:
     inside = names(package)
     for folder in ("engine", "tune"):
         for path in (WEB / folder).iterdir():
-            name = f"{folder}/{path.name}"
+            name = f"src/{folder}/{path.name}"
             assert name in inside
             assert (package / name).read_bytes() == path.read_bytes()
             assert path.suffix != ".js" or name.replace(".js", ".d.ts") in inside
+
+
+def test_each_script_is_inside_without_comments(package: Path) -> None:
+    """With a map that leads to its source."""
+    for folder in ("engine", "tune"):
+        scripts = {path.name for path in (WEB / folder).glob("*.js")}
+        added = {path.name for path in (package / folder).glob("*.js")} - scripts
+        assert added == ({"core.js"} if folder == "engine" else set())
+        for path in (package / folder).glob("*.js"):
+            assert path.name in scripts | added
+            assert "@type" not in path.read_text()
+    for path in package.glob("*/*.js.map"):
+        for source in json.loads(path.read_text())["sources"]:
+            assert (path.parent / source).is_file(), source
 
 
 def test_compiler_is_inside(package: Path) -> None:
@@ -97,8 +111,8 @@ def test_compiler_is_inside(package: Path) -> None:
 
 def test_nothing_else_is_inside(package: Path) -> None:
     tops = {name.split("/")[0] for name in names(package)}
-    files = {"package.json", "index.d.ts", "README.md", "LICENSE"}
-    assert tops == {"engine", "tune", "compiler"} | files
+    files = {"package.json", "README.md", "LICENSE"}
+    assert tops == {"engine", "tune", "src", "compiler"} | files
 
 
 def test_versions_agree(package: Path) -> None:
@@ -119,7 +133,7 @@ def test_every_export_leads_to_a_file(package: Path) -> None:
 
 
 def test_declared_names_are_those_of_the_engine(package: Path) -> None:
-    declared = (package / "index.d.ts").read_text()
+    declared = (package / "src" / "index.d.ts").read_text()
     found = re.findall(r"^export (?:function (\w+)|\{ (\w+) \})", declared, re.MULTILINE)
     code = f"console.log(JSON.stringify(Object.keys(await import('{package}/engine/engine.js'))))"
     command = ["node", "--input-type=module", "-e", code]

@@ -1,4 +1,4 @@
-"""The wheel: pure Python, with the browser engine, pages and licences inside.
+"""The wheel: pure Python, with the browser engine, minified, pages and licences inside.
 
 Input: the checkout.  Output: a wheel in a temporary folder, looked at; nothing is installed.
 """
@@ -11,13 +11,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from helpers.delivered import need_bundler
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Names in the wheel that `uv build` makes."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel that `uv build` makes."""
     uv = shutil.which("uv")
     if uv is None:
         pytest.skip("uv is not installed")
@@ -27,7 +28,13 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     )
     (wheel,) = folder.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
-    return set(zipfile.ZipFile(wheel).namelist())
+    return zipfile.ZipFile(wheel)
+
+
+@pytest.fixture(scope="module")
+def names(wheel: zipfile.ZipFile) -> set[str]:
+    assert len(wheel.namelist()) == len(set(wheel.namelist()))
+    return set(wheel.namelist())
 
 
 def test_every_web_file_is_inside(names: set[str]) -> None:
@@ -35,6 +42,14 @@ def test_every_web_file_is_inside(names: set[str]) -> None:
     files = {str(p.relative_to(ROOT)) for p in web.rglob("*") if p.is_file()}
     assert files
     assert files <= names
+
+
+def test_engine_is_minified(wheel: zipfile.ZipFile) -> None:
+    need_bundler()
+    for name in ("engine/core.js", "engine/engine.js", "engine/worker.js", "tune/tuner.js"):
+        script = wheel.read(f"tilewright/web/{name}")
+        assert b"@type" not in script, name
+        assert script.count(b"\n") < 5, name
 
 
 def test_licences_and_types_are_inside(names: set[str]) -> None:

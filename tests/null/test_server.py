@@ -69,9 +69,35 @@ def test_pages(client: TestClient, url: str, kind: str, text: str) -> None:
     assert answer.text == text
     assert answer.headers["content-type"] == kind
     assert answer.headers["cache-control"] == "no-cache"
-    assert answer.headers["etag"] == f'"{hashlib.sha256(text.encode()).hexdigest()}"'
+    packed = answer.headers.get("content-encoding") == "gzip"
+    assert packed == (not url.endswith(".woff2"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert answer.headers["etag"] == f'"{digest}{"-gzip" if packed else ""}"'
     again = client.get(url, headers={"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("takes", "packed"),
+    [("gzip", True), ("br;q=1.0, GZIP;q=0.5", True), ("x-gzip", False), ("identity", False)]
+    + [(f"deflate, gzip; q={weight}", False) for weight in ("0", "0.000")],
+)
+def test_text_goes_out_in_gzip_if_it_may(
+    client: TestClient, web: Path, takes: str, packed: bool
+) -> None:
+    """Both forms have tags of their own, and caches keep them apart."""
+    text = "export const long = 'x';\n" * 1000
+    (web / "engine" / "engine.js").write_text(text)
+    answer = client.get("/engine/engine.js", headers={"accept-encoding": takes})
+    assert answer.text == text
+    assert answer.headers.get("content-encoding") == ("gzip" if packed else None)
+    assert (int(answer.headers["content-length"]) < len(text) / 10) == packed
+    assert answer.headers["vary"] == "accept-encoding"
+    assert answer.headers["etag"].endswith('-gzip"') == packed
+    same = {"accept-encoding": takes, "if-none-match": answer.headers["etag"]}
+    assert client.get("/engine/engine.js", headers=same).status_code == 304
+    other = {"accept-encoding": "identity" if packed else "gzip"}
+    assert client.get("/engine/engine.js", headers=same | other).status_code == 200
 
 
 def test_etag_follows_the_content(client: TestClient, web: Path) -> None:

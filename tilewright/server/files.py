@@ -1,12 +1,15 @@
-"""Answers a request with a file: type, strong ETag, 304, byte ranges.
+"""Answers a request with a file: type, strong ETag, 304, byte ranges; text in gzip.
 
-Input: a request and a path.  Output: a response that streams the file.  Which files may be asked
-for is decided here for folders (`Folder`) and in app.py for bundles.
+Input: a request and a path.  Output: a response with the file.  Which files may be asked for is
+decided here for folders (`Folder`) and in app.py for bundles.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +41,10 @@ TYPES = {
     ".woff2": "font/woff2",
     ".zip": "application/zip",
 }
+#: What goes out in gzip if the client takes it; blobs of bundles are nearly random bytes.
+TEXT = frozenset({".css", ".html", ".js", ".json", ".map", ".mjs", ".svg", ".ts", ".txt"})
+PLAIN: Mapping[str, str] = {}
+GZIP = {"content-encoding": "gzip"}
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,17 @@ class Folder:
         if path is None:
             raise HTTPException(404)
         status = path.stat()
-        tag = await run_in_threadpool(_content_digest, path, status.st_mtime_ns, status.st_size)
-        return send_file(request, path, status, tag, REVALIDATE)
+        content = path, status.st_mtime_ns, status.st_size
+        tag = await run_in_threadpool(_content_digest, *content)
+        if path.suffix not in TEXT:
+            return send_file(request, path, status, tag, REVALIDATE)
+        if _takes_gzip(request.headers.get("accept-encoding", "")):
+            data = await run_in_threadpool(_gzipped, *content)
+            answer = send_bytes(request, data, f"{tag}-gzip", path.suffix, GZIP)
+        else:
+            answer = send_file(request, path, status, tag, REVALIDATE)
+        answer.headers["vary"] = "accept-encoding"
+        return answer
 
 
 def inside(root: Path, name: str) -> Path | None:
@@ -90,13 +106,20 @@ def send_path(request: Request, folder: Path, name: str) -> Response:
     return send_file(request, path, path.stat(), path.stem, IMMUTABLE)
 
 
-def send_pointer(request: Request, data: bytes) -> Response:
-    """The pointer of a bundle that is in no folder of its own."""
-    tag = digest(data)
+def send_bytes(
+    request: Request, data: bytes, tag: str, suffix: str, coding: Mapping[str, str] = PLAIN
+) -> Response:
+    """Data that no file has as they go out, or 304; `coding`: headers that say how to read them."""
     headers = {"etag": f'"{tag}"', "cache-control": REVALIDATE}
     if _has(request.headers.get("if-none-match"), tag):
         return Response(status_code=304, headers=headers)
-    return Response(data, headers=headers, media_type=TYPES[".json"])
+    return Response(data, headers={**headers, **coding}, media_type=TYPES[suffix])
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    """RFC 9110, 12.5.3: it is named, and its weight is not 0."""
+    entries = (e.replace(" ", "").lower() for e in accept_encoding.split(","))
+    return any(re.fullmatch(r"gzip(;q=(?!0(\.0*)?$).*)?", entry) for entry in entries)
 
 
 def _has(if_none_match: str | None, tag: str) -> bool:
@@ -110,3 +133,8 @@ def _has(if_none_match: str | None, tag: str) -> bool:
 @lru_cache(maxsize=1024)
 def _content_digest(path: Path, _mtime_ns: int, _size: int) -> str:
     return digest(path.read_bytes())
+
+
+@lru_cache(maxsize=256)
+def _gzipped(path: Path, _mtime_ns: int, _size: int) -> bytes:
+    return gzip.compress(path.read_bytes(), 9, mtime=0)

@@ -18,9 +18,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tilewright.bundle import POINTER
-from tilewright.bundle.format import is_blob_name
+from tilewright.bundle.format import digest, is_blob_name
 from tilewright.server.client import Desk
-from tilewright.server.files import inside, send_path, send_pointer
+from tilewright.server.files import inside, send_bytes, send_path
 from tilewright.server.relinked import Relinked
 from tilewright.server.workshop import Workshop
 from tilewright.tuning import queue
@@ -57,7 +57,8 @@ class Tuned:
         except Unknown as error:
             raise HTTPException(404) from error
         if isinstance(found.bundle, Relinked):
-            return send_pointer(request, found.bundle.shown)
+            pointer = found.bundle.shown
+            return send_bytes(request, pointer, digest(pointer), ".json")
         return send_path(request, base.bundle.folder, path)
 
     async def _soon(self, base: Opened, request: Request) -> Opened:

@@ -3,6 +3,7 @@
 
 import { abortError, EngineError } from './errors.js';
 import { instantiate } from './driver.js';
+import { swapped } from './exchange.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
@@ -159,7 +160,6 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
 
     async swap(changes) {
       requireLive();
-      const { swapped } = await import('../tune/exchange.js');
       return enqueue(async () => {
         [kernels, near] = await swapped(link, program, nearby, kernels, changes);
       });

@@ -6,11 +6,15 @@ import { leaveRun, makeMemory, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
 import { START_LIMIT, within } from './pool.js';
 
+// Bundlers find workers by this very form, with the name of the file in it.
+const startEngine = (/** @type {string} */ name) => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name });
+const startHelper = (/** @type {string} */ name) => new Worker(new URL('./serve.js', import.meta.url), { type: 'module', name });
+
 /** @type {T.StartWorker} */
-function startWorker(file, fail) {
+function startWorker(start, fail) {
   // Also the name of the lock that the worker holds while it lives.
   const lock = `tilewright-${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
-  const worker = new Worker(new URL(file, import.meta.url), { type: 'module', name: lock });
+  const worker = start(lock);
   worker.addEventListener('error', (event) => {
     // The rejected promise says it all.
     event.preventDefault();
@@ -51,7 +55,7 @@ export function openLink(onProgress, threads) {
 
   /** @type {T.Help} */
   async function help(number, limit = START_LIMIT) {
-    const helper = startWorker('./serve.js', fail);
+    const helper = startWorker(startHelper, fail);
     const { port1, port2 } = new MessageChannel();
     helper.worker.postMessage({ port: port1, number }, [port1]);
     worker.postMessage({ helper: { port: port2, number } }, [port2]);
@@ -96,7 +100,7 @@ export function openLink(onProgress, threads) {
     else waiting?.resolve(value);
   }
 
-  const { worker, lock } = startWorker('./worker.js', fail);
+  const { worker, lock } = startWorker(startEngine, fail);
   worker.addEventListener('message', ({ data }) => receive(data));
   worker.addEventListener('messageerror', () => fail('A message of the worker could not be read', 'Load the bundle again'));
   for (let number = 1; number < threads; number++) help(number);

@@ -30,7 +30,7 @@ export function makeStates(places, enqueue, link, live) {
   };
 }
 
-/** Reads a state, or writes `data` to it. @type {T.Exchange} */
+/** Reads a state, or writes `data` to it. @type {T.Exchanged} */
 export function exchanged(buffer, place, data) {
   const region = regionOf(buffer, place);
   if (!data) return region.slice();

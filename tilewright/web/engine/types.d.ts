@@ -438,7 +438,8 @@ export type ReaderOf = (response: any) => { read(chunk: Bytes): Promise<{ done: 
 export type Digest = (bytes: any) => Promise<string>;
 export type Corrupt = (message: string, hint: string, facts: Facts) => Error;
 export type NetworkError = (file: string, cause: unknown) => Error;
-export type StartWorker = (file: string, fail: Fail) => Lodged;
+/** `start` gets the worker's name. */
+export type StartWorker = (start: (name: string) => Worker, fail: Fail) => Lodged;
 export type Fail = (message: string, hint: string, facts?: Facts) => void;
 /** A worker, and the lock that it holds while it lives. */
 export type Lodged = { worker: Worker; lock: string };
@@ -471,7 +472,7 @@ export type WasmOf = (manifest: Manifest) => Program;
 export type PlaceAll = (infos: { name: string; dtype: DType }[], shapes: number[][], addresses: number[]) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
-export type Exchange = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
+export type Exchanged = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
 /** The exports of a module; modules fill the table that they are given. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
@@ -487,5 +488,16 @@ export type RegionOf = (buffer: ArrayBufferLike, place: Placed) => any;
 export type Take = (setup: Setup | null) => Promise<void>;
 /** Null if somebody else has it open, or outside of a worker. */
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
+/** Steps of a plan, or whole runs of it, in the engine's worker. */
+export type MeasureLoaded = (bundle: Loaded, work: Work & { runs: number; warmup?: number; only?: number[] | 'all' }) => Times | { steps: StepTime[] };
+export type IsCount = (value: any, least?: number) => boolean;
+/** The kernels in use after these changes; throws a typed error if one of them cannot be. */
+export type Merged = (program: Program, kernels: Kernel[], changes: Change[]) => Kernel[];
+export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: Kernel[]) => Uint32Array;
+/** What is in use after the changes: kernels, and the machine for the page's own runs. */
+export type Swapped = (link: Link, program: Program, nearby: Nearby, kernels: Kernel[], changes: Change[]) => Promise<[Kernel[], Machine | null]>;
+export type HandOver = (pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
+export type Resume = (pool: Pool, words: Int32Array) => void;
+export type Exchange = (bundle: Loaded, pool: Pool, kernels: Kernel[]) => Promise<void>;
 /** Large results move to the main thread instead of being copied. */
 export type LargeParts = (value: any) => Transferable[];

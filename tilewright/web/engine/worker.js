@@ -3,7 +3,9 @@
 
 import { live } from './driver.js';
 import { asEngineError } from './errors.js';
+import { exchange } from './exchange.js';
 import { loadBundle } from './loader.js';
+import { measure } from './measure.js';
 import { makePool } from './pool.js';
 import { exchanged } from './states.js';
 
@@ -27,10 +29,10 @@ const HANDLERS = {
     return { info, manifest, program, setup: { ...setup, memory: null } };
   },
   run: (work) => bundle.machine.run(work),
-  measure: async (work) => (await import('../tune/measure.js')).measure(bundle, work),
+  measure: (work) => measure(bundle, work),
   file: async (ref) => (await bundle.files.bytes(ref)).buffer,
   state: ({ place, data }) => exchanged(bundle.setup.memory.buffer, place, data),
-  swap: async (kernels) => (await import('../tune/exchange.js')).exchange(bundle, pool, kernels),
+  swap: (kernels) => exchange(bundle, pool, kernels),
 };
 
 /** @type {T.LargeParts} */

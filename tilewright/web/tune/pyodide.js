@@ -12,8 +12,11 @@ import { inOrder, unheard } from './order.js';
 const START_LIMIT = 120_000;
 const LIMIT = 60_000;
 
+/** Bundlers find the file by this very form. */
+const SOURCE = new URL('../compiler/source.zip', import.meta.url);
+
 /** @param {S.PyodideOptions} options @returns {Tune.Source} */
-export function pyodideSource({ bundle, compiler = new URL('../compiler/', import.meta.url), pyodide = compiler, signal, onProgress = () => {} }) {
+export function pyodideSource({ bundle, compiler, pyodide = compiler ?? new URL('.', SOURCE), signal, onProgress = () => {} }) {
   const stop = new AbortController();
   const ended = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
   /** @type {S.Trial[]} */
@@ -27,7 +30,7 @@ export function pyodideSource({ bundle, compiler = new URL('../compiler/', impor
     if (worker) return worker;
     const starting = startWorker(ended);
     try {
-      const source = new URL('source.zip', folder(compiler)).href;
+      const { href: source } = compiler ? new URL('source.zip', folder(compiler)) : SOURCE;
       onProgress(starting.started = await starting.ask('start', { source, pyodide: folder(pyodide) }, START_LIMIT));
       worker = starting;
       return starting;
@@ -81,7 +84,7 @@ const folder = (url) => new URL('.', new URL(String(url).replace(/(\/bundle\.jso
 
 /** A worker that answers requests, each within a time limit. @param {AbortSignal} signal */
 function startWorker(signal) {
-  const worker = new Worker(new URL('pyodide_worker.js', import.meta.url), { type: 'module', name: 'tilewright-compiler' });
+  const worker = new Worker(new URL('./pyodide_worker.js', import.meta.url), { type: 'module', name: 'tilewright-compiler' });
   /** @type {Map<number, PromiseWithResolvers<any>>} */
   const open = new Map();
   let count = 0;

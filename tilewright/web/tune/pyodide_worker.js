@@ -57,7 +57,7 @@ const HANDLERS = {
 /** @param {string} folder */
 async function startPython(folder) {
   try {
-    const { loadPyodide } = await import(new URL('pyodide.mjs', folder).href);
+    const { loadPyodide } = await import(/* @vite-ignore */ /* webpackIgnore: true */ new URL('pyodide.mjs', folder).href);
     return await Promise.race([loadPyodide({ indexURL: folder }), brokenModule()]);
   } catch (error) {
     throw failed('Pyodide does not start', error instanceof Error ? error.message : error, { file: folder });

@@ -130,20 +130,6 @@ export type Summary = {
 /** Resolves when nothing is left to try, the budget is spent, or the signal fires. */
 export type Tune = (engine: Engine.Engine, options: Options) => Promise<Summary>;
 
-// In the engine's worker.
-
-export type Measure = (bundle: Engine.Loaded, work: Engine.Work & { runs: number; warmup?: number; only?: number[] | 'all' }) => Engine.Times | { steps: Engine.StepTime[] };
-
-export type IsCount = (value: any, least?: number) => boolean;
-/** The kernels in use after these changes; throws a typed error if one of them cannot be. */
-export type Merged = (program: Engine.Program, kernels: Engine.Kernel[], changes: Engine.Change[]) => Engine.Kernel[];
-export type Drawn = (original: Uint32Array, plan: Engine.PlacedPlan, number: number, slots: number, kernels: Engine.Kernel[]) => Uint32Array;
-/** What is in use after the changes: kernels, and the machine for the page's own runs. */
-export type Swapped = (link: Engine.Link, program: Engine.Program, nearby: Engine.Nearby, kernels: Engine.Kernel[], changes: Engine.Change[]) => Promise<[Engine.Kernel[], Engine.Machine | null]>;
-export type HandOver = (pool: Engine.Pool, setup: Engine.Setup, back: Engine.Setup) => Promise<string[]>;
-export type Resume = (pool: Engine.Pool, words: Int32Array) => void;
-export type Exchange = (bundle: Engine.Loaded, pool: Engine.Pool, kernels: Engine.Kernel[]) => Promise<void>;
-
 // Trials.
 
 export type Buffer = {

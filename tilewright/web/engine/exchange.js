@@ -2,18 +2,18 @@
 // engine's worker.  Input: kernels by number of their specification.  Output: the same engine with
 // other table entries and plan images; after a failure everything is as before.
 
-import { ABORT, BEFORE, EPOCH, GRAIN, HEADER, RECORD, SLOT, STOP, TICKETS, TILES, TRAP, WIDEST } from '../engine/abi.js';
-import { instantiate, wordsOf } from '../engine/driver.js';
-import { EngineError } from '../engine/errors.js';
-import { makeMachine } from '../engine/machine.js';
-import { LATE, within } from '../engine/pool.js';
+import { ABORT, BEFORE, EPOCH, GRAIN, HEADER, RECORD, SLOT, STOP, TICKETS, TILES, TRAP, WIDEST } from './abi.js';
+import { instantiate, wordsOf } from './driver.js';
+import { EngineError } from './errors.js';
+import { makeMachine } from './machine.js';
+import { LATE, within } from './pool.js';
 
 const MOST_TILES = 2 ** 31 - 1;
 const IMPORTS = ['memory', 'table', 'scratch'];
 /** Milliseconds for a worker of the pool to take on other kernels; one that died is noticed at once. */
 const TAKE_LIMIT = 2000;
 
-/** @type {Tune.Swapped} */
+/** @type {T.Swapped} */
 export async function swapped(link, program, nearby, kernels, changes) {
   const next = merged(program, kernels, changes);
   const near = await nearby(next);
@@ -21,7 +21,7 @@ export async function swapped(link, program, nearby, kernels, changes) {
   return [next, near];
 }
 
-/** @type {Tune.Merged} */
+/** @type {T.Merged} */
 function merged({ plans, memory }, kernels, changes) {
   const next = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
   for (const { spec, module, tiles = 0, grains = {}, scratch = 0 } of changes) {
@@ -46,14 +46,14 @@ function merged({ plans, memory }, kernels, changes) {
   return [...next.values()];
 }
 
-/** @type {Tune.IsCount} */
+/** @type {T.IsCount} */
 const isCount = (value, least = 0) => Number.isInteger(value) && value >= least && value <= MOST_TILES;
 
 /**
  * before: step 3 of specification 7: slot 2, 96 tiles in 48 tickets
  * after:  step 3 of specification 7: slot `slots` + place in `kernels`, other tiles and tickets, and
  *         all later steps with another number of tickets before them
- * @type {Tune.Drawn}
+ * @type {T.Drawn}
  */
 export function drawn(original, { steps }, plan, slots, kernels) {
   const words = original.slice();
@@ -91,7 +91,7 @@ let turns = 0;
  * Has the pool take on a setup; gives what went wrong.  Nobody serves with an older table: helpers serve
  * again when all of them that may still be inside of `serve` have come out, or are gone.  Others join later.
  * `back` is what they serve with if that lasts too long.
- * @type {Tune.HandOver}
+ * @type {T.HandOver}
  */
 async function handOver(pool, setup, back) {
   const turn = ++turns;
@@ -122,14 +122,14 @@ async function handOver(pool, setup, back) {
   return problems.filter(Boolean);
 }
 
-/** Nobody is inside of `serve`: who is able enters it, others do so once they are. @type {Tune.Resume} */
+/** Nobody is inside of `serve`: who is able enters it, others do so once they are. @type {T.Resume} */
 function resume(pool, words) {
   pool.stopped = false;
   Atomics.store(words, STOP, 0);
   pool.helpers.forEach(pool.tell);
 }
 
-/** @type {Tune.Exchange} */
+/** @type {T.Exchange} */
 export async function exchange(bundle, pool, kernels) {
   const { program: { plans, slots }, setup, info: { features: { threads } } } = bundle;
   const places = plans.map(({ address, steps }) => new Uint32Array(setup.memory.buffer, address, HEADER + RECORD * (steps.length + 1)));

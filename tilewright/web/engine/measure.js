@@ -1,9 +1,9 @@
 // Measuring in the engine's worker: whole runs back to back, or each step of a plan by itself.
 // Input: a plan, how often, which steps.  Output: milliseconds.  Only driver calls are timed.
 
-import { requireCount } from '../engine/errors.js';
+import { requireCount } from './errors.js';
 
-/** @type {Tune.Measure} */
+/** @type {T.MeasureLoaded} */
 export function measure({ machine, program: { plans } }, { runs, warmup = 0, only, ...work }) {
   requireCount('runs', runs, 1);
   requireCount('warmup', warmup, 0);

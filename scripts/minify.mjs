@@ -1,0 +1,68 @@
+// Makes the engine and the tuner small for delivery, with Vite's bundler; developing needs none of it.
+// Input: a folder with engine/ and tune/, maybe page/, and where to write.  Output: files of the same names
+// with source maps, and on stdout what each imports, as JSON.  The engine is one file, engine/core.js; its
+// workers run that, and its other files only export from it.  The tuner's files stay what they are.
+
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { rolldown } from 'rolldown';
+
+const CORE = 'engine/core.js';
+/** Workers act when they are loaded, so nobody may import them; what starts them must not be in them, Vite says. */
+const APART = ['worker.js', 'serve.js', 'link.js', 'engine.js'].map((name) => `engine/${name}`);
+const SERVICE_WORKER = 'page/sw.js';
+
+const [from, into] = process.argv.slice(2).map((path) => resolve(path));
+
+/** @param {string} folder */
+async function scriptsOf(folder) {
+  const found = await readdir(join(from, folder), { recursive: true });
+  return found.filter((name) => name.endsWith('.js')).map((name) => `${folder}/${name}`);
+}
+
+/** @type {import('rolldown').Plugin} Vite reads a worker's type in quotes alone, where the minifier writes backticks. */
+const quoted = {
+  name: 'quoted',
+  generateBundle(_, files) {
+    for (const file of Object.values(files)) {
+      if (file.type === 'chunk') file.code = file.code.replaceAll(/new Worker\(new URL\([^{]*\{[^}]*\}/g, (made) => made.replaceAll('`', '"'));
+    }
+  },
+};
+
+async function minify() {
+  const names = [...await scriptsOf('engine'), ...await scriptsOf('tune')];
+  const core = names.filter((name) => name.startsWith('engine/') && !APART.includes(name)).map((name) => join(from, name));
+  const bundle = await rolldown({
+    input: Object.fromEntries(names.map((name) => [name, join(from, name)])),
+    preserveEntrySignatures: 'strict',
+  });
+  const { output } = await bundle.write({
+    dir: into,
+    entryFileNames: '[name]',
+    chunkFileNames: '[name]',
+    codeSplitting: { groups: [{ name: CORE, test: (id) => core.includes(id) }] },
+    minify: true,
+    // What they say to bundlers of users.
+    comments: { annotation: true },
+    sourcemap: true,
+    plugins: [quoted],
+    sourcemapPathTransform: (source, map) => `../src/${relative(from, resolve(dirname(map), source))}`,
+  });
+  await bundle.close();
+  return output.flatMap((file) => (file.type === 'chunk' ? [[file.fileName, file.imports]] : []));
+}
+
+/** It keeps files by their names, and there is one more. */
+async function renew() {
+  const text = await readFile(join(from, SERVICE_WORKER), 'utf8');
+  const renewed = text.replace('const FILES = [\n', `const FILES = [\n  '/${CORE}',\n`);
+  if (renewed === text) throw new Error(`${SERVICE_WORKER} has no list of files`);
+  await mkdir(join(into, dirname(SERVICE_WORKER)), { recursive: true });
+  await writeFile(join(into, SERVICE_WORKER), renewed);
+}
+
+const imports = await minify();
+if (existsSync(join(from, SERVICE_WORKER))) await renew();
+console.log(JSON.stringify(Object.fromEntries(imports)));
