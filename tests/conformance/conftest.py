@@ -6,48 +6,71 @@ A host that cannot run here is skipped, and the run prints why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilewright.base.errors import HostError
+from tilewright.base.errors import HostError, UnsupportedDType
 from tilewright.bundle import Contents, write
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_find import require
+from tilewright.hosts.native import NativeHost, compiler
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
 
 Outputs = dict[str, np.ndarray[Any, Any]]
 RunBundle = Callable[[Path, Mapping[str, Any]], Outputs]
-BundleOf = Callable[[str, Callable[[], Contents]], Path]
+BundleOf = Callable[[str, Callable[[tuple[str, ...]], Contents]], Path]
 
-HOSTS = (
-    "reference",
-    "wasmtime",
-    "wasmtime-simd",
-    pytest.param("chromium", marks=pytest.mark.browser),
-    pytest.param("firefox", marks=pytest.mark.browser),
+#: Chromium's WebGPU without a GPU: its own software driver.
+SOFTWARE = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
+
+#: By host, the target whose code it runs.
+TARGETS = {
+    "reference": "wasm",
+    "wasmtime": "wasm",
+    "wasmtime-simd": "wasm",
+    "native": "c",
+    "chromium": "wasm",
+    "firefox": "wasm",
+    "chromium-webgpu": "wgsl",
+}
+BROWSERS = ("chromium", "firefox", "chromium-webgpu")
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(n, marks=pytest.mark.browser if n in BROWSERS else ()) for n in TARGETS],
 )
+def host_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@pytest.fixture(scope="session", params=HOSTS)
-def open_host(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Any]]:
+@pytest.fixture(scope="session")
+def open_host(host_name: str) -> Iterator[Callable[[Path], Any]]:
     """Opens a bundle on the host: something with `run`, `state`, `set_state` and `reset`."""
-    name = request.param
-    if name == "reference":
+    if host_name == "reference":
         yield ReferenceHost
-    elif name.startswith("wasmtime"):
-        features = frozenset[str]() if name.endswith("simd") else FEATURES
-        yield lambda path: WasmtimeHost(path, features)
-    else:
+    elif host_name == "native":
         try:
-            require(name)
+            compiler()
         except HostError as error:
             pytest.skip(str(error))
-        with BrowserHost(name) as host:
-            yield host.load
+        yield NativeHost
+    elif host_name.startswith("wasmtime"):
+        features = frozenset[str]() if host_name.endswith("simd") else FEATURES
+        yield lambda path: WasmtimeHost(path, features)
+    else:
+        kind, _, device = host_name.partition("-")
+        try:
+            browser = replace(require(kind), flags=SOFTWARE if device else ())
+        except HostError as error:
+            pytest.skip(str(error))
+        with BrowserHost(browser) as host:
+            yield lambda path: host.load(path, device=device or None)
 
 
 @pytest.fixture(scope="session")
@@ -67,14 +90,26 @@ def run_bundle(open_host: Callable[[Path], Any]) -> RunBundle:
 
 
 @pytest.fixture(scope="session")
-def bundle_of(tmp_path_factory: pytest.TempPathFactory) -> BundleOf:
-    """Makes and writes a bundle once per name, for all hosts."""
-    root = tmp_path_factory.mktemp("bundles")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bundles")
 
-    def written(name: str, make: Callable[[], Contents]) -> Path:
-        path = root / name
+
+@pytest.fixture
+def bundle_of(root: Path, host_name: str) -> BundleOf:
+    """Makes and writes a bundle once per name and target, for all hosts of the target.
+
+    A model with a dtype that the target does not have is skipped, and the run prints which.
+    """
+    target = TARGETS[host_name]
+
+    def written(name: str, make: Callable[[tuple[str, ...]], Contents]) -> Path:
+        path = root / target / name
         if not path.exists():
-            write(make(), path)
+            try:
+                contents = make((target,))
+            except UnsupportedDType as error:
+                pytest.skip(f"{host_name}: {error}")
+            write(contents, path)
         return path
 
     return written

@@ -41,8 +41,10 @@ def test_model_agrees_with_onnxruntime(
     path: Path, run_bundle: RunBundle, bundle_of: BundleOf
 ) -> None:
     names = load(path).dim_names
-    options = Options(buckets=dict.fromkeys(names, BUCKETS))
-    folder = bundle_of(path.stem, lambda: compile_model(path, options).contents)
+    buckets = dict.fromkeys(names, BUCKETS)
+    folder = bundle_of(
+        path.stem, lambda t: compile_model(path, Options(buckets=buckets, targets=t)).contents
+    )
     # a length between two buckets: padding and cropping take part
     inputs = inputs_for(open_bundle(folder).manifest, 10)
     session = onnxruntime.InferenceSession(str(path))

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from conftest import TARGETS
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import TilewrightError, UsageError
@@ -67,19 +68,21 @@ CASES = {
 }  # fmt: skip
 
 
-def stateful(folder: Path, case: str) -> tuple[Compiled, Path, dict[str, str]]:
+def stateful(
+    folder: Path, case: str, target: str = "wasm"
+) -> tuple[Compiled, Path, dict[str, str]]:
     listed, states = CASES[case]
     nodes = [helper.make_node(op, ins, [out]) for op, ins, out in listed]
     path = model(folder, nodes, len(states), ["y", *states.values()])
-    return compile_model(path, Options(states=states)), path, states
+    return compile_model(path, Options(states=states, targets=(target,))), path, states
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_state_is_what_the_output_was(
-    case: str, open_host: Callable[[Path], Any], tmp_path: Path
+    case: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     """As if a caller gave each run's outputs to the next one."""
-    compiled, path, states = stateful(tmp_path, case)
+    compiled, path, states = stateful(tmp_path, case, TARGETS[host_name])
     check(compiled.program)
     write(compiled.contents, tmp_path / "bundle")
     assert [i.name for i in compiled.manifest.inputs] == ["x"]
@@ -114,7 +117,9 @@ def test_what_nobody_reads_again_is_written_in_place(tmp_path: Path) -> None:
     assert any("copy" in later.kernels[s.kernel].name for s in later.plans[0].steps)
 
 
-def test_buckets_share_a_state(open_host: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_buckets_share_a_state(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 4))
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 4))
     nodes = [
@@ -124,7 +129,9 @@ def test_buckets_share_a_state(open_host: Callable[[Path], Any], tmp_path: Path)
     ]
     graph = helper.make_graph(nodes, "g", [x, info("h", 1, 1)], [y, info("hn", 1, 1)])
     path = saved(tmp_path, graph)
-    compiled = compile_model(path, Options(buckets={"n": (2, 4)}, states={"h": "hn"}))
+    compiled = compile_model(
+        path, Options(buckets={"n": (2, 4)}, states={"h": "hn"}, targets=(TARGETS[host_name],))
+    )
     write(compiled.contents, tmp_path / "bundle")
     opened, total = open_host(tmp_path / "bundle"), 0.0
     for length in (2, 4, 1, 3):
@@ -149,8 +156,10 @@ def test_a_wrong_state_is_refused(states: dict[str, str], words: str, tmp_path: 
         compile_model(saved(tmp_path, graph), Options(states=states))
 
 
-def test_states_are_checked_by_hosts(open_host: Callable[[Path], Any], tmp_path: Path) -> None:
-    write(stateful(tmp_path, "in place")[0].contents, tmp_path / "bundle")
+def test_states_are_checked_by_hosts(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    write(stateful(tmp_path, "in place", TARGETS[host_name])[0].contents, tmp_path / "bundle")
     opened = open_host(tmp_path / "bundle")
     with pytest.raises(TilewrightError, match="no state 'h9'"):
         opened.state("h9")

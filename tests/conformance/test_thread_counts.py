@@ -76,7 +76,7 @@ def agree(run_at: RunAt, path: Path, inputs: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels(name: str, run_at: RunAt, bundle_of: BundleOf) -> None:
     case = BUILDERS[name]()
-    path = bundle_of(f"{name}-shared", lambda: compile_graph(case.graph, sharing()).contents)
+    path = bundle_of(f"{name}-shared", lambda _: compile_graph(case.graph, sharing()).contents)
     agree(run_at, path, case.inputs)
 
 

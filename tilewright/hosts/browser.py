@@ -116,11 +116,13 @@ class BrowserHost:
         features: Sequence[str] | None = None,
         threads: int | None = None,
         variant: str | None = None,
+        device: str | None = None,
         on_progress: Progress | None = None,
     ) -> BrowserModel:
         """Loads a bundle into the page.
 
-        `features` replaces what the engine finds by itself; `variant` names the code to take.
+        `features` replaces what the engine finds by itself; `variant` names the code to take,
+        `device` where it runs: wasm or webgpu.
         """
         if not is_bundle(bundle):
             open_bundle(bundle)
@@ -131,6 +133,7 @@ class BrowserHost:
             "features": None if features is None else list(features),
             "threads": threads,
             "variant": variant,
+            "device": device,
         }
         options = {k: v for k, v in wanted.items() if v is not None}
         params = {"url": f"/bundles/{name}/", "options": options}

@@ -47,6 +47,7 @@ class Facts:
     features:     names that variants may ask of a host
     binding_bytes: the largest tensor that a kernel can be given; 0: any that fits the memory
     group:        the most threads of one tile; 1: one thread computes it
+    subnormals:   whether f32 numbers below 2^-126 survive arithmetic
     layouts:      how it asks weights to lie (kernel/layout.py), by the operand's role
     """
 
@@ -55,6 +56,7 @@ class Facts:
     features: frozenset[str] = frozenset()
     binding_bytes: int = 0
     group: int = 1
+    subnormals: bool = True
     layouts: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -31,7 +31,7 @@ class Wgsl(PlainTarget):
 
     name = "wgsl"
     variant = PlainVariant("core")
-    facts = Facts(address_bits=32, dtypes=frozenset(WORDS), group=GROUP)
+    facts = Facts(address_bits=32, dtypes=frozenset(WORDS), group=GROUP, subnormals=False)
 
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
         _require_types(kernel)

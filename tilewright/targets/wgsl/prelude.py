@@ -89,8 +89,8 @@ fn f32_inf() -> f32 { return bitcast<f32>(INF_BITS); }
 fn f32_nan() -> f32 { return bitcast<f32>(NAN_BITS); }
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn is_inf(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u; }
-fn with_sign(size: f32, of: f32) -> f32 {
-  return bitcast<f32>((bitcast<u32>(size) & 0x7fffffffu) | (bitcast<u32>(of) & 0x80000000u));
+fn with_sign(size: f32, signed: f32) -> f32 {
+  return bitcast<f32>((bitcast<u32>(size) & 0x7fffffffu) | (bitcast<u32>(signed) & 0x80000000u));
 }
 fn f32_max(a: f32, b: f32) -> f32 {
   if (is_nan(a)) { return a; }

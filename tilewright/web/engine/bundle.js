@@ -6,9 +6,6 @@ import { arrayOf, elementsOf } from './tensors.js';
 
 export const FORMAT = 3;
 
-/** The name of the target whose section the engine reads. */
-export const TARGET = 'wasm';
-
 const REBUILD = 'Build the bundle again';
 const FILE_REF = { file: 'string', digest: 'string', bytes: 'number' };
 const MANIFEST = {
@@ -26,25 +23,26 @@ export function readPointer(bytes, place) {
 /** @type {T.ReadManifest} */
 export const readManifest = (bytes, place) => parse(bytes, place, MANIFEST);
 
-/** @type {T.WasmOf} */
-export function wasmOf(manifest) {
-  const section = manifest.targets[TARGET];
-  if (!section) {
-    throw new EngineError('unsupported-host', 'The bundle has no WebAssembly code', `Build it with --target ${TARGET}`,
-      { target: TARGET, known: Object.keys(manifest.targets) });
-  }
-  const { builds, slots, programs: { driver }, plans: places, facts: { memory, states } } = section;
-  const plans = manifest.plans.map(({ dims, steps, inputs, outputs }, at) => ({
-    dims, steps, address: places[at].address,
-    inputs: placed(manifest.inputs, inputs, places[at].inputs),
-    outputs: placed(manifest.outputs, outputs, places[at].outputs),
-  }));
-  const kept = placed(manifest.states, manifest.states.map(({ shape }) => shape), states);
-  return { builds, driver, slots, memory, plans, states: kept };
+/** The part of a bundle for a target. @type {T.SectionOf} */
+export function sectionOf(manifest, target) {
+  const section = manifest.targets[target];
+  if (section) return section;
+  throw new EngineError('unsupported-host', `The bundle has no code for the target ${target}`, `Build it with --target ${target}`,
+    { target, known: Object.keys(manifest.targets) });
 }
 
-/** @type {T.PlaceAll} */
-const placed = (infos, shapes, addresses) => infos.map(({ name, dtype }, at) => (
+/** Plans and states as they lie in the memory of a target. @type {T.PlaceAll} */
+export function placed(manifest, places, states) {
+  const plans = manifest.plans.map(({ dims, steps, inputs, outputs }, at) => ({
+    dims, steps, address: places[at].address,
+    inputs: listed(manifest.inputs, inputs, places[at].inputs),
+    outputs: listed(manifest.outputs, outputs, places[at].outputs),
+  }));
+  return { plans, states: listed(manifest.states, manifest.states.map(({ shape }) => shape), states) };
+}
+
+/** @type {T.PlaceEach} */
+const listed = (infos, shapes, addresses) => infos.map(({ name, dtype }, at) => (
   { name, dtype, shape: shapes[at], address: addresses[at], bytes: elementsOf(shapes[at]) * arrayOf(dtype).BYTES_PER_ELEMENT }
 ));
 

@@ -30,7 +30,8 @@ export const inspect = (url) => readManifestOf(absolute(url));
  */
 export async function load(url, { onProgress = () => {}, signal, ...limits } = {}) {
   refuseIf(signal);
-  const threads = threadsFor(probeHost(), limits.threads);
+  requireDevice(limits.device);
+  const threads = limits.device === 'webgpu' ? 1 : threadsFor(probeHost(), limits.threads);
   const link = openLink(onProgress, threads);
   const loading = async () => {
     const { info, manifest, program, setup } = await link.request('load', { url: absolute(url), limits, threads });
@@ -42,6 +43,12 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
     link.close(error);
     throw error;
   });
+}
+
+/** @param {string} [device] */
+function requireDevice(device = 'wasm') {
+  if (['wasm', 'webgpu'].includes(device)) return;
+  throw new EngineError('input', `There is no device '${device}'`, 'It is wasm or webgpu', { device });
 }
 
 /** @type {T.MakeEngine} */

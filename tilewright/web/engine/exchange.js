@@ -131,7 +131,7 @@ function resume(pool, words) {
 
 /** @type {T.Exchange} */
 export async function exchange(bundle, pool, kernels) {
-  const { program: { plans, slots }, setup, info: { features: { threads } } } = bundle;
+  const { program: { plans, slots }, setup, threads } = bundle;
   const places = plans.map(({ address, steps }) => new Uint32Array(setup.memory.buffer, address, HEADER + RECORD * (steps.length + 1)));
   bundle.images ??= places.map((words) => words.slice());
   const images = bundle.images.map((words, plan) => drawn(words, plans[plan], plan, slots, kernels));

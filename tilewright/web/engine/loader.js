@@ -1,22 +1,19 @@
-// Loads a bundle inside the worker: pointer, manifest, then code and weights side by side.
+// Loads a bundle inside the worker: pointer, manifest, then what the backend of the device wants.
 // What cannot run here is refused before weights are downloaded.
 
-import { neededFiles, readManifest, readPointer, wasmOf } from './bundle.js';
-import { EngineError } from './errors.js';
-import { pickVariant, probeHost, requireHost, whatIsLost } from './features.js';
-import { SPIN } from './abi.js';
-import { instantiate, makeMemory, wordsOf } from './driver.js';
+import { readManifest, readPointer } from './bundle.js';
+import { probeHost, requireHost } from './features.js';
 import { bundleFiles, makeMeter } from './files.js';
-import { makeMachine } from './machine.js';
 import { openStore } from './store.js';
+import * as wasm from './wasm.js';
 
-const PAGE = 65536;
-const WASM32_PAGES = 65536;
-const PARALLEL = 4;
 const POINTER = 'bundle.json';
 
-/** @param {string} url @param {T.Limits} limits @param {T.Crew} crew @param {T.Report} report */
-export async function loadBundle(url, limits, { threads, pool, claim }, report) {
+/** By the name of a device, how bundles run there. @type {T.Backends} */
+const BACKENDS = { wasm: async () => wasm, webgpu: () => import('./webgpu.js') };
+
+/** @type {T.LoadBundle} */
+export async function loadBundle(url, limits, crew, report) {
   const start = performance.now();
   /** @type {T.Timings} */
   const timings = { manifest: 0, code: 0, weights: 0, ready: 0 };
@@ -27,50 +24,28 @@ export async function loadBundle(url, limits, { threads, pool, claim }, report) 
   const meter = makeMeter(report);
   const { manifest, digest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
   reached('manifest');
-  const program = wasmOf(manifest);
-  const { plans, memory: { weights: first, scratch, scratch_bytes: scratchBytes } } = program;
-  const { build, why } = pickVariant(program.builds, host, limits);
-  meter.total = neededFiles(program, build, manifest.weights.shards).reduce((sum, ref) => sum + ref.bytes, manifestBytes);
-
-  // Without isolation memory cannot leave the worker that made it.
-  const memory = await allocate(program.memory, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
-  // More threads than cores must not spin.
-  if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
+  meter.total = manifestBytes;
   try {
-    meter.enter('code');
-    let end = first;
-    const images = build.plans.map((ref, plan) => ({ ref, address: plans[plan].address }));
-    const shards = manifest.weights.shards.map((ref) => ({ ref, address: (end += ref.bytes) - ref.bytes }));
-    const compiling = Promise.all([files.module(build.code), files.bytes(program.driver).then((bytes) => WebAssembly.compile(bytes))]);
-    const weights = fillMemory([...images, ...shards], memory, files).then(() => reached('weights'));
-    const starting = compiling.then(async ([kernels, module]) => {
-      meter.enter('weights');
-      const setup = { modules: [kernels.module, module], tuned: [], memory, slots: program.slots, scratch, scratchBytes };
-      const [driver, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup)]);
-      reached('code');
-      return { driver, setup, problems, problem: kernels.problem };
-    });
-    const [{ driver, setup, problems, problem }] = await Promise.all([starting, weights]);
+    const backend = await BACKENDS[limits.device ?? 'wasm']();
+    const loaded = await backend.load({ manifest, files, meter, host, reached }, limits, crew);
+    const { program: { plans }, threads, memoryBytes, variant, lost } = loaded;
     await files.settle();
     meter.enter('ready');
     reached('ready');
     const { name, tool, inputs, outputs, dims, assets } = manifest;
+    /** @type {T.Info} */
     const info = {
-      name, tool, inputs, outputs, dims,
+      name, tool, inputs, outputs, dims, digest, memoryBytes, variant, timings,
       url: base.href,
-      digest,
       bytes: meter.total,
-      memoryBytes: memory.buffer.byteLength,
       plans: plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),
       features: { ...host, threads },
-      variant: { name: build.variant, features: build.features, registers: build.facts.registers, why },
       assets: assets.map((asset) => asset.name),
       cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.loaded - meter.cached, problem: store.problem },
-      timings,
       loadMilliseconds: timings.ready,
-      lost: whatIsLost(host, build, program.builds, { threads, asked: limits.threads, problems, cacheProblem: store.problem, codeProblem: problem }),
+      lost: lost(store.problem),
     };
-    return { machine: makeMachine(plans, memory, driver, threads), manifest, program, files, info, setup };
+    return Object.assign(loaded, { manifest, files, info });
   } catch (error) {
     stop.abort();
     throw error;
@@ -91,28 +66,4 @@ async function openBundle(url, meter, signal, verify) {
 export async function readManifestOf(url) {
   requireHost(probeHost());
   return (await openBundle(url, makeMeter(() => {}), new AbortController().signal)).manifest;
-}
-
-/** @type {T.Allocate} */
-async function allocate(memory, threads, limit, claim) {
-  const bytes = memory.bytes + (threads - 1) * memory.scratch_bytes;
-  const pages = Math.ceil(bytes / PAGE);
-  const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
-    'Close other tabs, or build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
-  if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
-  if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
-  const made = await claim(pages);
-  if (!made) throw refuse('more than this browser gives to the page');
-  return made;
-}
-
-/** @param {number} bytes */
-const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
-
-/** @type {T.FillMemory} */
-async function fillMemory(parts, memory, files) {
-  const queue = parts.values();
-  await Promise.all(Array.from({ length: PARALLEL }, async () => {
-    for (const { ref, address } of queue) await files.into(ref, new Uint8Array(memory.buffer, address, ref.bytes));
-  }));
 }

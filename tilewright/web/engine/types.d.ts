@@ -28,6 +28,8 @@ export type Build = {
 export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps: Step[]; file: FileRef };
 /** The same in the memory of this target; `address`: where the image goes. */
 export type PlacedPlan = { dims: Sizes; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
+/** With the plan driver, which WebAssembly has. */
+export type WasmProgram = Program & { driver: FileRef };
 export type State = { name: string; dtype: DType; shape: number[] };
 
 /** A target's part of the manifest. */
@@ -41,10 +43,10 @@ export type Section = {
   facts: { memory: MemoryMap; states: number[] };
 };
 
-/** The WebAssembly part of a bundle as the engine uses it. */
+/** A target's part of a bundle as the engine uses it. */
 export type Program = {
   builds: Build[];
-  driver: FileRef;
+  driver?: FileRef;
   slots: number;
   memory: MemoryMap;
   plans: PlacedPlan[];
@@ -95,6 +97,8 @@ export type Limits = {
   features?: string[];
   /** Workers for a run, the engine's own included; by default one per core. */
   threads?: number;
+  /** Where to run: WebAssembly, the default, or a GPU. */
+  device?: 'wasm' | 'webgpu';
   /** Code variant to take, whatever the host's registers. */
   variant?: string;
   /** Bytes of Wasm memory; a larger model is refused before its download. */
@@ -151,7 +155,28 @@ export type LoadOptions = Limits & {
   /** Ends the load and its worker. */
   signal?: AbortSignal;
 };
-export type Info = Awaited<ReturnType<typeof import('./loader.js').loadBundle>>['info'];
+export type Info = {
+  name: string;
+  tool: string;
+  inputs: TensorInfo[];
+  outputs: TensorInfo[];
+  dims: Record<string, number[]>;
+  digest: string;
+  url: string;
+  /** Of all files that were needed. */
+  bytes: number;
+  memoryBytes: number;
+  plans: { dims: Sizes; steps: number; flops: number }[];
+  features: HostFeatures;
+  /** The code that was taken, and why. */
+  variant: { name: string; features: string[]; registers: number; why: string };
+  assets: string[];
+  cache: { state: 'on' | 'off'; hitBytes: number; downloadedBytes: number; problem: string };
+  timings: Timings;
+  loadMilliseconds: number;
+  /** What the host lacks, in sentences. */
+  lost: string[];
+};
 
 export type RunOptions = {
   signal?: AbortSignal;
@@ -183,8 +208,41 @@ export type Change = {
   scratch?: number;
 };
 export type Kernel = Required<Change> & { module: WebAssembly.Module };
-/** The engine worker's side of a loaded bundle; `images`: its plans as the compiler made them, once kernels were exchanged. */
-export type Loaded = Omit<Awaited<ReturnType<typeof import('./loader.js').loadBundle>>, 'setup'> & { setup: Setup; images?: Uint32Array[] };
+/** A bundle on a device: what the engine's worker asks of a backend. */
+export interface BackendLoaded {
+  /** Plans and states as they lie in this backend's memory. */
+  program: Program;
+  /** What further workers and the page instantiate; null where only this worker can run the bundle. */
+  setup: Setup | null;
+  threads: number;
+  memoryBytes: number;
+  variant: Info['variant'];
+  /** What the host lacks, in sentences. */
+  lost(cacheProblem: string): string[];
+  run(work: Work & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
+  /** Times whole runs, or the steps named by `only`. */
+  measure(work: MeasureWork): MaybePromise<Times | { steps: StepTime[] }>;
+  /** Reads a state, or writes `data` to it. */
+  state(work: { place: Placed; data?: any }): any;
+  /** Exchanges kernels between two runs. */
+  swap(kernels: Kernel[]): Promise<void>;
+}
+export type MaybePromise<Value> = Value | Promise<Value>;
+export type MeasureWork = Work & { runs: number; warmup?: number; only?: number[] | 'all' };
+/** `images`: its plans as the compiler made them, once kernels were exchanged. */
+export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine; images?: Uint32Array[] };
+export type Loaded = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
+/** What a backend gets: the bundle, opened, and what the host is. */
+export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
+/** Runs a bundle on a device.  Rejects before weights are downloaded if the device cannot. */
+export type LoadBackend = (opened: Opened, limits: Limits, crew: Crew) => Promise<BackendLoaded>;
+export interface Backend {
+  /** The target whose section of a bundle it reads. */
+  readonly TARGET: string;
+  readonly load: LoadBackend;
+}
+export type Backends = Record<NonNullable<Limits['device']>, () => Promise<Backend>>;
+export type LoadBundle = (url: string, limits: Limits, crew: Crew, report: Report) => Promise<Loaded>;
 
 /** A loaded bundle, as `load` of engine.js gives it. */
 export interface Engine {
@@ -402,6 +460,23 @@ export type InputArray = (buffer: ArrayBufferLike | undefined, places: Placed[],
 /** Copies the box [0, box) from one row-major array to another. */
 export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[], box: number[]) => void;
 
+// Functions of webgpu.js; its types are those of the browser's API.
+
+export type StoredTensor = { dtype: DType; shape: number[]; layout: string; shard: number; offset: number; bytes: number; digest: string };
+/** A step as the plan's file has it: the first word of each buffer, the output first. */
+export type Dispatched = { slot: number; tiles: number; words: number[] };
+export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
+export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
+export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: string }>;
+export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
+export type PlanOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => Dispatch[];
+export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
+export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
+export type WordsOf = (dtype: DType, elements: number) => number;
+export type Widen = (dtype: DType, array: any) => any;
+export type Narrow = (dtype: DType, words: Uint32Array) => any;
+export type Json = (files: Files, ref: FileRef) => Promise<any>;
+
 // Functions inside single files.
 
 /** A module whose only function, `f`, is this expression. */
@@ -466,10 +541,12 @@ export type RequireKeys = (value: any, kinds: Record<string, string>, place: str
 export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
 /** The files that a load needs, each content once. */
-export type NeededFiles = (program: Program, build: Build, shards: FileRef[]) => FileRef[];
-export type WasmOf = (manifest: Manifest) => Program;
+export type NeededFiles = (program: WasmProgram, build: Build, shards: FileRef[]) => FileRef[];
+export type SectionOf = (manifest: Manifest, target: string) => any;
+export type ProgramOf = (manifest: Manifest) => WasmProgram;
+export type PlaceAll = (manifest: Manifest, places: Section['plans'], states: number[]) => { plans: PlacedPlan[]; states: Placed[] };
 /** Tensors with their shapes and addresses, which lists give in the same order. */
-export type PlaceAll = (infos: { name: string; dtype: DType }[], shapes: number[][], addresses: number[]) => Placed[];
+export type PlaceEach = (infos: { name: string; dtype: DType }[], shapes: number[][], addresses: number[]) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
 export type Exchanged = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
@@ -489,7 +566,7 @@ export type Take = (setup: Setup | null) => Promise<void>;
 /** Null if somebody else has it open, or outside of a worker. */
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Steps of a plan, or whole runs of it, in the engine's worker. */
-export type MeasureLoaded = (bundle: Loaded, work: Work & { runs: number; warmup?: number; only?: number[] | 'all' }) => Times | { steps: StepTime[] };
+export type MeasureLoaded = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[] };
 export type IsCount = (value: any, least?: number) => boolean;
 /** The kernels in use after these changes; throws a typed error if one of them cannot be. */
 export type Merged = (program: Program, kernels: Kernel[], changes: Change[]) => Kernel[];
@@ -498,6 +575,6 @@ export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, sl
 export type Swapped = (link: Link, program: Program, nearby: Nearby, kernels: Kernel[], changes: Change[]) => Promise<[Kernel[], Machine | null]>;
 export type HandOver = (pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
 export type Resume = (pool: Pool, words: Int32Array) => void;
-export type Exchange = (bundle: Loaded, pool: Pool, kernels: Kernel[]) => Promise<void>;
+export type Exchange = (bundle: WasmLoaded, pool: Pool, kernels: Kernel[]) => Promise<void>;
 /** Large results move to the main thread instead of being copied. */
 export type LargeParts = (value: any) => Transferable[];

@@ -3,11 +3,8 @@
 
 import { live } from './driver.js';
 import { asEngineError } from './errors.js';
-import { exchange } from './exchange.js';
 import { loadBundle } from './loader.js';
-import { measure } from './measure.js';
 import { makePool } from './pool.js';
-import { exchanged } from './states.js';
 
 /** Nothing else is asked before the load has ended. @type {T.Loaded} */
 let bundle;
@@ -26,13 +23,13 @@ const HANDLERS = {
   async load({ url, limits, threads }) {
     bundle = await loadBundle(url, limits, { threads, pool, claim }, (progress) => self.postMessage({ progress }));
     const { info, manifest, program, setup } = bundle;
-    return { info, manifest, program, setup: { ...setup, memory: null } };
+    return { info, manifest, program, setup: setup && { ...setup, memory: null } };
   },
-  run: (work) => bundle.machine.run(work),
-  measure: (work) => measure(bundle, work),
+  run: (work) => bundle.run(work),
+  measure: (work) => bundle.measure(work),
+  state: (work) => bundle.state(work),
+  swap: (kernels) => bundle.swap(kernels),
   file: async (ref) => (await bundle.files.bytes(ref)).buffer,
-  state: ({ place, data }) => exchanged(bundle.setup.memory.buffer, place, data),
-  swap: (kernels) => exchange(bundle, pool, kernels),
 };
 
 /** @type {T.LargeParts} */

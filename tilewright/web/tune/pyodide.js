@@ -2,9 +2,9 @@
 // Input: a bundle's URL and where the compiler lies (docs/modes.md).  Output: a source of candidates.
 // Each one has the digest of the kernel that a server would have sent.
 
-import { TARGET } from '../engine/bundle.js';
 import { inspect } from '../engine/engine.js';
 import { abortError, EngineError } from '../engine/errors.js';
+import { TARGET } from '../engine/wasm.js';
 import { filesOf } from './folder.js';
 import { inOrder, unheard } from './order.js';
 

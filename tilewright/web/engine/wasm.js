@@ -1,0 +1,88 @@
+// The WebAssembly backend: a bundle in one linear memory, run by generated code in any number of workers.
+// Input: an opened bundle.  Output: what the engine's worker asks of a backend (T.Backend).
+
+import { SPIN } from './abi.js';
+import { neededFiles, placed, sectionOf } from './bundle.js';
+import { instantiate, makeMemory, wordsOf } from './driver.js';
+import { EngineError } from './errors.js';
+import { exchange } from './exchange.js';
+import { pickVariant, whatIsLost } from './features.js';
+import { makeMachine } from './machine.js';
+import { measure } from './measure.js';
+import { exchanged } from './states.js';
+
+export const TARGET = 'wasm';
+
+const PAGE = 65536;
+const WASM32_PAGES = 65536;
+const PARALLEL = 4;
+
+/** @type {T.LoadBackend} */
+export async function load({ manifest, files, meter, host, reached }, limits, { threads, pool, claim }) {
+  const program = programOf(manifest);
+  const { plans, memory: { weights: first, scratch, scratch_bytes: scratchBytes } } = program;
+  const { build, why } = pickVariant(program.builds, host, limits);
+  meter.total += neededFiles(program, build, manifest.weights.shards).reduce((sum, ref) => sum + ref.bytes, 0);
+
+  // Without isolation memory cannot leave the worker that made it.
+  const memory = await allocate(program.memory, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
+  // More threads than cores must not spin.
+  if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
+  meter.enter('code');
+  let end = first;
+  const images = build.plans.map((ref, plan) => ({ ref, address: plans[plan].address }));
+  const shards = manifest.weights.shards.map((ref) => ({ ref, address: (end += ref.bytes) - ref.bytes }));
+  const compiling = Promise.all([files.module(build.code), files.bytes(program.driver).then((bytes) => WebAssembly.compile(bytes))]);
+  const weights = fillMemory([...images, ...shards], memory, files).then(() => reached('weights'));
+  const starting = compiling.then(async ([kernels, module]) => {
+    meter.enter('weights');
+    const setup = { modules: [kernels.module, module], tuned: [], memory, slots: program.slots, scratch, scratchBytes };
+    const [driver, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup)]);
+    reached('code');
+    return { driver, setup, problems, problem: kernels.problem };
+  });
+  const [{ driver, setup, problems, problem }] = await Promise.all([starting, weights]);
+  /** @type {T.WasmLoaded} */
+  const loaded = {
+    program, setup, threads,
+    machine: makeMachine(plans, memory, driver, threads),
+    memoryBytes: memory.buffer.byteLength,
+    variant: { name: build.variant, features: build.features, registers: build.facts.registers, why },
+    lost: (cacheProblem) => whatIsLost(host, build, program.builds, { threads, asked: limits.threads, problems, cacheProblem, codeProblem: problem }),
+    run: (work) => loaded.machine.run(work),
+    measure: (work) => measure(loaded, work),
+    state: ({ place, data }) => exchanged(memory.buffer, place, data),
+    swap: (kernels) => exchange(loaded, pool, kernels),
+  };
+  return loaded;
+}
+
+/** @type {T.ProgramOf} */
+export function programOf(manifest) {
+  const { builds, slots, programs: { driver }, plans: places, facts: { memory, states } } = sectionOf(manifest, TARGET);
+  return { builds, driver, slots, memory, ...placed(manifest, places, states) };
+}
+
+/** @type {T.Allocate} */
+async function allocate(memory, threads, limit, claim) {
+  const bytes = memory.bytes + (threads - 1) * memory.scratch_bytes;
+  const pages = Math.ceil(bytes / PAGE);
+  const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
+    'Close other tabs, or build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
+  if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
+  if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
+  const made = await claim(pages);
+  if (!made) throw refuse('more than this browser gives to the page');
+  return made;
+}
+
+/** @param {number} bytes */
+const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+
+/** @type {T.FillMemory} */
+async function fillMemory(parts, memory, files) {
+  const queue = parts.values();
+  await Promise.all(Array.from({ length: PARALLEL }, async () => {
+    for (const { ref, address } of queue) await files.into(ref, new Uint8Array(memory.buffer, address, ref.bytes));
+  }));
+}
