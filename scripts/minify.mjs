@@ -9,8 +9,8 @@ import { dirname, join, relative, resolve } from 'node:path';
 import { rolldown } from 'rolldown';
 
 const CORE = 'engine/core.js';
-/** Workers act when they are loaded, so nobody may import them; what starts them must not be in them, Vite says. */
-const APART = ['worker.js', 'serve.js', 'link.js', 'engine.js'].map((name) => `engine/${name}`);
+/** Workers act when they are loaded, so nobody may import them; what starts them must not be in them, Vite says. WebGPU and exchanging come on demand. */
+const APART = ['worker.js', 'serve.js', 'link.js', 'engine.js', 'gpu_worker.js', 'webgpu.js', 'changes.js'].map((name) => `engine/${name}`);
 const SERVICE_WORKER = 'page/sw.js';
 
 const [from, into] = process.argv.slice(2).map((path) => resolve(path));

@@ -3,7 +3,6 @@
 
 import { abortError, EngineError } from './errors.js';
 import { instantiate } from './driver.js';
-import { swapped } from './exchange.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
@@ -28,11 +27,11 @@ export const inspect = (url) => readManifestOf(absolute(url));
  * @param {string | URL} url
  * @param {T.LoadOptions} [options]
  */
-export async function load(url, { onProgress = () => {}, signal, ...limits } = {}) {
+export async function load(url, { onProgress = () => {}, signal, device = 'wasm', ...limits } = {}) {
   refuseIf(signal);
-  requireDevice(limits.device);
-  const threads = limits.device === 'webgpu' ? 1 : threadsFor(probeHost(), limits.threads);
-  const link = openLink(onProgress, threads);
+  // A GPU has threads of its own.
+  const threads = device === 'wasm' ? threadsFor(probeHost(), limits.threads) : 1;
+  const link = openLink(onProgress, threads, device);
   const loading = async () => {
     const { info, manifest, program, setup } = await link.request('load', { url: absolute(url), limits, threads });
     /** @type {T.Nearby} */
@@ -43,12 +42,6 @@ export async function load(url, { onProgress = () => {}, signal, ...limits } = {
     link.close(error);
     throw error;
   });
-}
-
-/** @param {string} [device] */
-function requireDevice(device = 'wasm') {
-  if (['wasm', 'webgpu'].includes(device)) return;
-  throw new EngineError('input', `There is no device '${device}'`, 'It is wasm or webgpu', { device });
 }
 
 /** @type {T.MakeEngine} */
@@ -167,6 +160,7 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
 
     async swap(changes) {
       requireLive();
+      const { swapped } = await import('./changes.js');
       return enqueue(async () => {
         [kernels, near] = await swapped(link, program, nearby, kernels, changes);
       });

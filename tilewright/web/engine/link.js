@@ -1,5 +1,5 @@
 // The line to the engine's workers: requests, answers, and no promise that hangs for ever.
-// What requests mean is known to engine.js and worker.js alone.
+// What requests mean is known to engine.js and requests.js alone.
 
 import { PREEMPT, STALLED } from './abi.js';
 import { leaveRun, makeMemory, stepOf, wordsOf } from './driver.js';
@@ -7,7 +7,11 @@ import { EngineError } from './errors.js';
 import { START_LIMIT, within } from './pool.js';
 
 // Bundlers find workers by this very form, with the name of the file in it.
-const startEngine = (/** @type {string} */ name) => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name });
+/** By the name of a device, its worker. @type {T.Starters} */
+const STARTERS = {
+  wasm: (name) => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name }),
+  webgpu: (name) => new Worker(new URL('./gpu_worker.js', import.meta.url), { type: 'module', name }),
+};
 const startHelper = (/** @type {string} */ name) => new Worker(new URL('./serve.js', import.meta.url), { type: 'module', name });
 
 /** @type {T.StartWorker} */
@@ -26,7 +30,8 @@ function startWorker(start, fail) {
 }
 
 /** @type {T.OpenLink} */
-export function openLink(onProgress, threads) {
+export function openLink(onProgress, threads, device) {
+  if (!Object.hasOwn(STARTERS, device)) throw new EngineError('input', `There is no device '${device}'`, `It is ${Object.keys(STARTERS).join(' or ')}`, { device });
   /** @type {T.Pending} */
   const pending = new Map();
   let next = 1;
@@ -100,7 +105,7 @@ export function openLink(onProgress, threads) {
     else waiting?.resolve(value);
   }
 
-  const { worker, lock } = startWorker(startEngine, fail);
+  const { worker, lock } = startWorker(STARTERS[device], fail);
   worker.addEventListener('message', ({ data }) => receive(data));
   worker.addEventListener('messageerror', () => fail('A message of the worker could not be read', 'Load the bundle again'));
   for (let number = 1; number < threads; number++) help(number);

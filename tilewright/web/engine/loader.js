@@ -1,19 +1,15 @@
-// Loads a bundle inside the worker: pointer, manifest, then what the backend of the device wants.
+// Loads a bundle inside the worker: pointer, manifest, then what the backend wants.
 // What cannot run here is refused before weights are downloaded.
 
 import { readManifest, readPointer } from './bundle.js';
 import { probeHost, requireHost } from './features.js';
 import { bundleFiles, makeMeter } from './files.js';
 import { openStore } from './store.js';
-import * as wasm from './wasm.js';
 
 const POINTER = 'bundle.json';
 
-/** By the name of a device, how bundles run there. @type {T.Backends} */
-const BACKENDS = { wasm: async () => wasm, webgpu: () => import('./webgpu.js') };
-
 /** @type {T.LoadBundle} */
-export async function loadBundle(url, limits, crew, report) {
+export async function loadBundle(load, url, limits, crew, report) {
   const start = performance.now();
   /** @type {T.Timings} */
   const timings = { manifest: 0, code: 0, weights: 0, ready: 0 };
@@ -26,8 +22,7 @@ export async function loadBundle(url, limits, crew, report) {
   reached('manifest');
   meter.total = manifestBytes;
   try {
-    const backend = await BACKENDS[limits.device ?? 'wasm']();
-    const loaded = await backend.load({ manifest, files, meter, host, reached }, limits, crew);
+    const loaded = await load({ manifest, files, meter, host, reached }, limits, crew);
     const { program: { plans }, threads, memoryBytes, variant, lost } = loaded;
     await files.settle();
     meter.enter('ready');

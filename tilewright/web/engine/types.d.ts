@@ -97,8 +97,6 @@ export type Limits = {
   features?: string[];
   /** Workers for a run, the engine's own included; by default one per core. */
   threads?: number;
-  /** Where to run: WebAssembly, the default, or a GPU. */
-  device?: 'wasm' | 'webgpu';
   /** Code variant to take, whatever the host's registers. */
   variant?: string;
   /** Bytes of Wasm memory; a larger model is refused before its download. */
@@ -150,6 +148,8 @@ export type Setup = {
 };
 
 export type LoadOptions = Limits & {
+  /** Where to run: WebAssembly, the default, or a GPU. */
+  device?: Device;
   /** Called a few times per second. */
   onProgress?: (progress: Progress) => void;
   /** Ends the load and its worker. */
@@ -234,15 +234,13 @@ export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine; image
 export type Loaded = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
-/** Runs a bundle on a device.  Rejects before weights are downloaded if the device cannot. */
+/** A backend: how bundles run on a kind of device.  Rejects before weights are downloaded if the device cannot. */
 export type LoadBackend = (opened: Opened, limits: Limits, crew: Crew) => Promise<BackendLoaded>;
-export interface Backend {
-  /** The target whose section of a bundle it reads. */
-  readonly TARGET: string;
-  readonly load: LoadBackend;
-}
-export type Backends = Record<NonNullable<Limits['device']>, () => Promise<Backend>>;
-export type LoadBundle = (url: string, limits: Limits, crew: Crew, report: Report) => Promise<Loaded>;
+export type Device = 'wasm' | 'webgpu';
+/** Answers the page's requests by a backend, for as long as the worker lives. */
+export type Answer = (load: LoadBackend) => void;
+export type Starters = Record<Device, (name: string) => Worker>;
+export type LoadBundle = (load: LoadBackend, url: string, limits: Limits, crew: Crew, report: Report) => Promise<Loaded>;
 
 /** A loaded bundle, as `load` of engine.js gives it. */
 export interface Engine {
@@ -558,7 +556,7 @@ export type LeaveRun = (words: Int32Array, worker: number, code: number) => void
 export type Nearby = (tuned: Kernel[]) => Promise<Machine | null>;
 /** `near` runs short plans in the page, if memory is shared; `nearby` makes another one. */
 export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program }, nearby: Nearby, near: Machine | null) => Engine;
-export type OpenLink = (onProgress: (progress: Progress) => void, threads: number) => Link;
+export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
 export type RegionOf = (buffer: ArrayBufferLike, place: Placed) => any;

@@ -1,5 +1,5 @@
 // The WebAssembly backend: a bundle in one linear memory, run by generated code in any number of workers.
-// Input: an opened bundle.  Output: what the engine's worker asks of a backend (T.Backend).
+// Input: an opened bundle.  Output: what the engine's worker asks of a backend (T.BackendLoaded).
 
 import { SPIN } from './abi.js';
 import { neededFiles, placed, sectionOf } from './bundle.js';

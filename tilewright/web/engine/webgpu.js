@@ -1,5 +1,5 @@
 // The WebGPU backend: a bundle in one storage buffer of 32-bit words, one dispatch per step.
-// Input: an opened bundle.  Output: what the engine's worker asks of a backend (T.Backend).
+// Input: an opened bundle.  Output: what the engine's worker asks of a backend (T.BackendLoaded).
 // Elements of less than 32 bits take a word each in the device's memory; docs/bundle.md has the layout.
 
 import { placed, sectionOf } from './bundle.js';

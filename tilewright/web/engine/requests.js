@@ -1,0 +1,54 @@
+// The message loop of the engine's worker: every request of link.js gets exactly one answer.
+// Input: a backend.  The order of runs is the page's business.
+
+import { live } from './driver.js';
+import { asEngineError } from './errors.js';
+import { loadBundle } from './loader.js';
+import { makePool } from './pool.js';
+
+const pool = makePool();
+/** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
+const { promise, resolve } = Promise.withResolvers();
+
+/** Has the page make the memory. @param {number} pages */
+function claim(pages) {
+  self.postMessage({ pages });
+  return promise;
+}
+
+/** @type {T.LargeParts} */
+const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value?.outputs?.map((/** @type {T.Output} */ { data }) => data.buffer) ?? []);
+
+/** @type {T.Answer} */
+export function answer(load) {
+  /** Nothing else is asked before the load has ended. @type {T.Loaded} */
+  let bundle;
+
+  /** @type {Record<string, (params: any) => unknown>} */
+  const handlers = {
+    async load({ url, limits, threads }) {
+      bundle = await loadBundle(load, url, limits, { threads, pool, claim }, (progress) => self.postMessage({ progress }));
+      const { info, manifest, program, setup } = bundle;
+      return { info, manifest, program, setup: setup && { ...setup, memory: null } };
+    },
+    run: (work) => bundle.run(work),
+    measure: (work) => bundle.measure(work),
+    state: (work) => bundle.state(work),
+    swap: (kernels) => bundle.swap(kernels),
+    file: async (ref) => (await bundle.files.bytes(ref)).buffer,
+  };
+
+  self.addEventListener('message', async ({ data: { id, kind, params, helper, memory } }) => {
+    if (helper) return pool.add(helper.number, helper.port);
+    if (memory !== undefined) return resolve(memory);
+    try {
+      const value = await handlers[kind](params);
+      self.postMessage({ id, value }, { transfer: largeParts(value) });
+    } catch (error) {
+      await pool.mend();
+      self.postMessage({ id, error: asEngineError(error).toJSON() });
+    }
+  });
+
+  live();
+}
