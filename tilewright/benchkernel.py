@@ -45,6 +45,7 @@ from tilewright.graph.steps import Step as KernelStep
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.layouts import PACKING
 
 #: Tiles of the peak kernel per run: some 10 milliseconds on a machine of today.
 PEAK_TILES = 2048
@@ -153,7 +154,7 @@ def steps_of(graph: Graph) -> tuple[KernelStep, ...]:
 
 
 def _planned(graph: Graph) -> Planned:
-    packed = pack(rewrite(graph))
+    packed = pack(rewrite(graph), PACKING)
     return Planned({}, packed, kernel_steps(packed, fuse(packed)))
 
 

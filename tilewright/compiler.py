@@ -25,6 +25,7 @@ from tilewright.kernel.sharing import USUAL, Costs
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, lower
@@ -88,7 +89,7 @@ def compile_model(
     choices = combinations(options.buckets)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
-            graph = pack(rewrite(_imported(model, dims, options)))
+            graph = pack(rewrite(_imported(model, dims, options)), PACKING)
         with clock.stage("kernels", number, len(choices)):
             plans.append(Planned(dims, graph, kernel_steps(graph, fuse(graph))))
     with clock.stage("graph"):
