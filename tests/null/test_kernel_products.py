@@ -17,7 +17,7 @@ from helpers.seeds import seeds
 from tilewright.base.dtypes import F32, I8, U8
 from tilewright.benchkernel import matmul_step
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, contract, graph_input, node
+from tilewright.graph.node import Graph, Node, contract, graph_input, node, pad
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.kernel.form import ByteContraction, Contraction, classify, product
@@ -105,6 +105,21 @@ def test_sums_wait_in_scratch_between_blocks_and_columns_are_staged() -> None:
     assert partial == 2 * 2 * 3 * 8  # two by two register tiles of 3 rows and 8 columns
     # 37 steps: 9 passes of 4 in 5 pieces of 2 passes; the last piece also takes the rest
     assert staged == 2 * (2 * 4 + 1) * 8
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (3, 12), (2, 16)], ids=str)
+def test_columns_of_bytes_in_two_axes_that_do_not_merge(shape: tuple[int, int]) -> None:
+    """Padding keeps them apart: columns of the inner axis begin anywhere in a panel."""
+    rng = np.random.default_rng(0)
+    values = {"x": rng.integers(0, 256, (5, 16), np.uint8)}
+    weight = rng.integers(-60, 61, (16, *shape), np.int8)
+    x = graph_input("x", (5, 16), U8)
+    w = node(ops.Weight("w", weight.shape, I8, lambda: weight))
+    y = pad(contract("mk,khn->mhn", x, w), (0, 0, 1), (0, 0, 2))
+    graph = Graph("heads", (("x", x),), (("y", y),))
+    packed = pack(rewrite(graph), PACKING)
+    (got,) = run_steps(packed, steps_of(packed), values, interpreted(default_of))
+    np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
 OTHERS = Packing(floats=Panels(16), integers=Groups(4, 16), taps=Taps(4), few=2)

@@ -152,9 +152,8 @@ def _rows(kernel: Kernel, a: Load, b: Load) -> tuple[Var, ...]:
 
 
 def _in_panels(b: Load, n: Var, width: int, size: int) -> bool:
-    """The columns of a panel are neighbouring groups."""
-    rest = {v: Index() for v in b.index.variables - {n}}
-    ats = [b.index.substitute({**rest, n: index(i)}) for i in range(min(n.extent, width))]
+    """The columns of a panel are neighbouring groups, wherever the other axes are."""
+    ats = [b.index.substitute({n: index(i)}) for i in range(min(n.extent, width))]
     return all(at == ats[0] + i * size for i, at in enumerate(ats))
 
 
