@@ -25,6 +25,7 @@ from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.program import Planned, States
+from tilewright.kernel.layout import layout_to_data
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.plan import Plan, Program, plan_to_data
 from tilewright.targets import Code
@@ -89,7 +90,7 @@ def contents_of(
         bundle.Tensor(
             dtype=t.dtype.name,  # type: ignore[arg-type]
             shape=t.shape,
-            layout=t.layout,
+            layout=tuple(layout_to_data(t.layout)),
             offset=t.offset,
             bytes=t.bytes,
         )

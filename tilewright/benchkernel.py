@@ -147,7 +147,7 @@ def steps_of(graph: Graph) -> tuple[KernelStep, ...]:
 
 
 def _planned(graph: Graph) -> Planned:
-    packed = pack(rewrite(graph))
+    packed = pack(rewrite(graph), find_target(DEFAULT[0]).facts.packing)
     return Planned({}, packed, kernel_steps(packed, fuse(packed)))
 
 

@@ -23,6 +23,7 @@ from tilewright.graph.pack import pack
 from tilewright.graph.program import Planned, States, program_of
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.specs import kernel_steps
+from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets import DEFAULT, Code, Target, target
@@ -91,16 +92,29 @@ def compile_model(
     clock = _Clock(progress)
     with clock.stage("read"):
         model = load(source)
+    packing = _packing(options.targets)
     plans: list[Planned] = []
     choices = combinations(options.buckets)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
-            graph = pack(rewrite(_imported(model, dims, options)))
+            graph = pack(rewrite(_imported(model, dims, options)), packing)
         with clock.stage("kernels", number, len(choices)):
             plans.append(Planned(dims, graph, kernel_steps(graph, fuse(graph))))
     with clock.stage("graph"):
         probes = tuple(_probes(model, options))
     return assemble(model.name, plans, options, clock, probes)
+
+
+def _packing(names: Sequence[str]) -> Packing:
+    """How all targets of the bundle want weights to lie; they share them."""
+    wanted = {name: target(name).facts.packing for name in names}
+    if len(set(wanted.values())) != 1:
+        raise UsageError(
+            "These targets want weights in different layouts",
+            hint="Build a bundle for each",
+            targets=list(names),
+        )
+    return wanted[names[0]]
 
 
 def _imported(model: Model, dims: dict[str, int], options: Options) -> Graph:

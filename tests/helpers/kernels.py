@@ -19,6 +19,7 @@ from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load, walk
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index, unflatten
+from tilewright.kernel.layout import ROWS, Layout, Panels
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Buffer, Kernel, Stage, check
 
@@ -93,7 +94,7 @@ class Maker:
 
     # ---- buffers and loads -----------------------------------------------------------------------
 
-    def buffer(self, dtype: DType, size: int, top: int | None = None) -> int:
+    def buffer(self, dtype: DType, size: int, top: int | None = None, layout: Layout = ROWS) -> int:
         """A new input filled with small whole numbers, in [0, top) if `top` is given."""
         numbers = np.random.default_rng(self.rng.getrandbits(32))
         if top is not None:
@@ -103,7 +104,7 @@ class Maker:
         else:
             low = 0 if dtype.kind == "uint" else -3
             data = numbers.integers(low, 4, size)
-        self.inputs.append(Buffer(dtype, size))
+        self.inputs.append(Buffer(dtype, size, layout=layout))
         self.data.append(data.astype(dtype.numpy))
         return len(self.inputs)
 
@@ -378,7 +379,8 @@ def _column_operand(m: Maker, batch: tuple[Var, ...], depth: tuple[Var, ...], n:
         at, shape = [index(n), *at], [n.extent, *shape]
     if layout != "panels" and m.chance(0.2):
         m._flip(at, shape, [])
-    return Load(m.buffer(F32, prod(shape)), flatten(at, shape), F32)
+    kept = Panels(8) if layout == "panels" else ROWS
+    return Load(m.buffer(F32, prod(shape), layout=kept), flatten(at, shape), F32)
 
 
 def _epilogue(m: Maker, axes: tuple[Var, ...], n: Var) -> Expr:

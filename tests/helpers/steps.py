@@ -16,10 +16,11 @@ from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.steps import Step
 from tilewright.kernel.expr import Call, Const, walk
+from tilewright.targets.simd.layouts import PACKING
 
 
 def compiled(graph: Graph) -> tuple[Graph, tuple[Step, ...]]:
-    packed = pack(rewrite(graph))
+    packed = pack(rewrite(graph), PACKING)
     return packed, steps_of(packed)
 
 

@@ -41,6 +41,7 @@ from tilewright.graph.specs import Step
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, lower
 
@@ -51,7 +52,7 @@ def values_of(graph: Graph, seed: int = 3) -> dict[str, np.ndarray]:
 
 
 def compiled(graph: Graph) -> tuple[Graph, tuple[Step, ...]]:
-    packed = pack(rewrite(graph))
+    packed = pack(rewrite(graph), PACKING)
     return packed, steps_of(packed)
 
 

@@ -27,6 +27,7 @@ from tilewright.graph import integers
 from tilewright.graph.node import Graph, render
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import RULES, RuleFn, rewrite
+from tilewright.targets.simd.layouts import PACKING
 
 
 def assert_same(graph: Graph, inputs: Inputs, want: list[np.ndarray]) -> None:
@@ -48,7 +49,7 @@ def check_stages(graph: Graph, inputs: Inputs, seed: int) -> None:
     want = results(graph, inputs)
     rewritten = rewrite(graph)
     assert_same(rewritten, inputs, want)
-    packed = pack(rewritten)
+    packed = pack(rewritten, PACKING)
     assert_same(packed, inputs, want)
     steps = steps_of(packed)
     rng = Random(seed)
@@ -76,5 +77,5 @@ def test_rewriting_reaches_a_fixpoint(seed: int) -> None:
     graph, _ = random_graph(seed)
     once = rewrite(graph)
     assert render(rewrite(once)) == render(once)
-    packed = pack(once)
-    assert render(pack(packed)) == render(packed)
+    packed = pack(once, PACKING)
+    assert render(pack(packed, PACKING)) == render(packed)

@@ -9,21 +9,25 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers.graphs import interpreted, results, run_steps, steps_of
+from helpers.graphs import default_of, interpreted, results, run_steps, steps_of
 from helpers.loop_check import check_loops
 from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import F32, I8, U8
+from tilewright.benchkernel import matmul_step
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, contract, graph_input, node
+from tilewright.graph.node import Graph, Node, contract, graph_input, node, pad
 from tilewright.graph.pack import pack
 from tilewright.graph.rewrite import rewrite
-from tilewright.kernel.form import product
+from tilewright.kernel.form import ByteContraction, Contraction, classify, product
+from tilewright.kernel.layout import Groups, Packing, Panels, Rows, Taps
+from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.depth import DepthSchedule
+from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, lower
 
@@ -58,7 +62,7 @@ def made(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
 def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:
     graph, values = made(name)
     (want,) = results(graph, values)
-    packed = pack(rewrite(graph))
+    packed = pack(rewrite(graph), PACKING)
     rng = Random(f"{name}{seed}")
 
     def pick(kernel: Kernel) -> Schedule:
@@ -72,7 +76,7 @@ def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:
 
 
 def the_kernel(name: str) -> Kernel:
-    (step,) = steps_of(pack(rewrite(made(name)[0])))
+    (step,) = steps_of(pack(rewrite(made(name)[0]), PACKING))
     return step.kernel
 
 
@@ -101,3 +105,49 @@ def test_sums_wait_in_scratch_between_blocks_and_columns_are_staged() -> None:
     assert partial == 2 * 2 * 3 * 8  # two by two register tiles of 3 rows and 8 columns
     # 37 steps: 9 passes of 4 in 5 pieces of 2 passes; the last piece also takes the rest
     assert staged == 2 * (2 * 4 + 1) * 8
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (3, 12), (2, 16)], ids=str)
+def test_columns_of_bytes_in_two_axes_that_do_not_merge(shape: tuple[int, int]) -> None:
+    """Padding keeps them apart: columns of the inner axis begin anywhere in a panel."""
+    rng = np.random.default_rng(0)
+    values = {"x": rng.integers(0, 256, (5, 16), np.uint8)}
+    weight = rng.integers(-60, 61, (16, *shape), np.int8)
+    x = graph_input("x", (5, 16), U8)
+    w = node(ops.Weight("w", weight.shape, I8, lambda: weight))
+    y = pad(contract("mk,khn->mhn", x, w), (0, 0, 1), (0, 0, 2))
+    graph = Graph("heads", (("x", x),), (("y", y),))
+    packed = pack(rewrite(graph), PACKING)
+    (got,) = run_steps(packed, steps_of(packed), values, interpreted(default_of))
+    np.testing.assert_array_equal(got, results(graph, values)[0])
+
+
+OTHERS = Packing(floats=Panels(16), integers=Groups(4, 16), taps=Taps(4), few=2)
+
+
+@pytest.mark.parametrize("packing", [PACKING, OTHERS], ids=["usual", "wide"])
+@pytest.mark.parametrize("integers", [False, True])
+def test_weights_are_packed_as_the_target_asks(packing: Packing, integers: bool) -> None:
+    """Buffers keep the layout by name; what is computed does not depend on it."""
+    rng = np.random.default_rng(0)
+    a, b = (U8, I8) if integers else (F32, F32)
+    values = {"x": rng.integers(0, 9, (7, 16)).astype(a.numpy)}
+    weight = rng.integers(-9, 9, (16, 37)).astype(b.numpy)
+    x = graph_input("x", (7, 16), a)
+    w = node(ops.Weight("w", weight.shape, b, lambda: weight))
+    graph = Graph("product", (("x", x),), (("y", contract("mk,kn->mn", x, w)),))
+    packed = pack(rewrite(graph), packing)
+    (step,) = steps_of(packed)
+    wanted = packing.integers if integers else packing.floats
+    assert [b.layout for b in step.kernel.buffers] == [Rows(), Rows(), wanted]
+    assert kernel_from_data(kernel_to_data(step.kernel)) == step.kernel
+    assert isinstance(classify(step.kernel), ByteContraction if integers else Contraction)
+    (got,) = run_steps(packed, (step,), values, interpreted(default_of))
+    np.testing.assert_array_equal(got, results(graph, values)[0])
+
+
+def test_a_panel_is_told_only_where_there_are_several() -> None:
+    for columns, panel in ((8, 1), (9, 8), (64, 8)):
+        roles = product(matmul_step(4, 16, columns).kernel)
+        assert roles is not None
+        assert roles.panel == panel

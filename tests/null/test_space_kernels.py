@@ -22,6 +22,7 @@ from tilewright.kernel.loops import settled
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.table import lower
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
@@ -62,7 +63,7 @@ def pick_from_space(rng: Random) -> Callable[[Kernel], Schedule]:
 def test_candidates_of_attentions(seed: int) -> None:
     rng = Random(f"space attention{seed}")
     graph = random_attention(rng)
-    packed = pack(rewrite(graph))
+    packed = pack(rewrite(graph), PACKING)
     numbers = np.random.default_rng(seed)
     values = {n: numbers.standard_normal(x.shape).astype("f4") for n, x in graph.inputs}
     (want,) = results(graph, values)
@@ -75,7 +76,7 @@ def test_candidates_of_attentions(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(16))
 def test_candidates_of_integer_products_give_the_same_numbers(seed: int) -> None:
     graph, values = quantised_graph(seed)
-    packed = pack(rewrite(graph))
+    packed = pack(rewrite(graph), PACKING)
     steps = steps_of(packed)
     (want,) = run_steps(packed, steps, values)
     rng = Random(f"space integers{seed}")

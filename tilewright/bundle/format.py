@@ -103,7 +103,7 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
 
     dtype: DTypeName
     shape: tuple[int, ...]
-    layout: str = "rows"
+    layout: tuple[str | int, ...] = ("rows",)
     shard: int = 0
     offset: int
     bytes: int

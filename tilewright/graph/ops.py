@@ -17,6 +17,7 @@ from tilewright.base.dtypes import BY_NUMPY, I32, I64, DType
 from tilewright.base.errors import ShapeError
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.base.scalars import SCALARS
+from tilewright.kernel.layout import ROWS, Layout
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
@@ -163,7 +164,12 @@ class Gather(Op):
 
 @dataclass(frozen=True)
 class Realize(Op):
-    """The same values, stored in memory in this axis order (a packed operand, for example)."""
+    """The same values, stored in memory in this axis order (a packed operand, for example).
+
+    layout: what those who read it may rely on
+    """
+
+    layout: Layout = ROWS
 
 
 #: Movements whose elements are those of one operand, each read at a computed index.

@@ -1,9 +1,9 @@
 """Packs the weights of every contraction into panels of fixed width.
 
-Input: a rewritten `Graph`.  Output: a `Graph` in which each contraction reads both operands from
-memory: a weight in panel order, whatever the schedule (candidates never change a buffer's layout),
-packed when the bundle is written.  An activation stays as it lies; a kernel that reads its columns
-often copies them itself, tile by tile (`Schedule.stage`).
+Input: a rewritten `Graph`, and the layouts that a target asks for.  Output: a `Graph` in which each
+contraction reads both operands from memory: a weight in panel order, whatever the schedule
+(candidates never change a buffer's layout), packed when the bundle is written.  An activation stays
+as it lies; a kernel that reads its columns often copies them itself, tile by tile.
 
     b[k, n]  ->  panels[n // 8, k, n % 8], columns padded with zeros to whole panels
     b[k, n]  ->  b[n, k] where n < 4 and the other operand is contiguous along k: vectors then run
@@ -12,6 +12,7 @@ often copies them itself, tile by tile (`Schedule.stage`).
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from string import ascii_letters
 
@@ -36,21 +37,22 @@ from tilewright.graph.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import by_stride, is_affine, is_packed, stored, strides, window
-
-#: Columns of a panel.  A wider register tile reads several panels.
-PANEL = 8
-
-#: Fewer columns than this fill no vector.
-FEW = 4
+from tilewright.kernel.layout import Packing, Panels
 
 
-def pack(graph: Graph) -> Graph:
-    """Give every contraction packed weights, and operands that lie in memory."""
-    rules = (channels_innermost, taps_by_channel, _pack_contraction, pack_integers, _pack_scan)
+def pack(graph: Graph, packing: Packing) -> Graph:
+    """Give every contraction weights as `packing` says, and operands that lie in memory."""
+    rules = (
+        channels_innermost,
+        taps_by_channel,
+        partial(_pack_contraction, packing=packing),
+        partial(pack_integers, packing=packing),
+        _pack_scan,
+    )
     return rewrite(attention(fold_scales(graph)), rules)
 
 
-def _pack_contraction(n: Node) -> Node | None:
+def _pack_contraction(n: Node, packing: Packing) -> Node | None:
     """contract(a, b) -> contract(stored(a), view(panels(b))); attention packs nothing"""
     if not isinstance(n.op, ops.Contract) or n.op.role or n.inputs[0].dtype in NARROW:
         return None
@@ -65,7 +67,7 @@ def _pack_contraction(n: Node) -> Node | None:
     rows = stored(a)
     packed = (stored(b), lb)
     if columns and is_constant(b):
-        packed = _packed(b, lb, rows, la, n.op.out, columns)
+        packed = _packed(b, lb, rows, la, n.op.out, columns, packing)
     if rows is a and packed[0] is b and split is None:
         return None
     return contract(f"{la},{packed[1]}->{n.op.out}", rows, packed[0], source=n.source)
@@ -126,7 +128,7 @@ def _merged(old: Shape, new: Shape) -> list[tuple[int, ...]] | None:
 
 
 def _packed(
-    b: Node, labels: str, rows: Node, row_labels: str, out: str, columns: str
+    b: Node, labels: str, rows: Node, row_labels: str, out: str, columns: str, packing: Packing
 ) -> tuple[Node, str]:
     """(view of the packed weight, its letters)"""
     if is_packed(b):
@@ -136,25 +138,25 @@ def _packed(
     depth = [c for c in by_stride(rows, row_labels) if c in labels and c not in out]
     alone = [c for c in labels if c not in row_labels and c not in out]
     extent = b.shape[labels.index(columns)]
-    if extent < FEW and depth and not alone and strides(rows, row_labels)[depth[-1]] == 1:
+    if extent < packing.few and depth and not alone and strides(rows, row_labels)[depth[-1]] == 1:
         order = [*batch, columns, *depth]
         return node(ops.Realize(), transpose(b, [labels.index(c) for c in order])), "".join(order)
     order = [*batch, *depth, *alone, columns]
     x = transpose(b, [labels.index(c) for c in order])
-    return _panels(x, len(batch)), "".join(order)
+    return _panels(x, len(batch), packing.floats), "".join(order)
 
 
-def _panels(x: Node, head: int) -> Node:
+def _panels(x: Node, head: int, layout: Panels) -> Node:
     """x[batch.., depth.., n] as a view of panels[batch.., n // 8, depth.., n % 8]"""
-    extent = x.shape[-1]
-    panels = -(-extent // PANEL)
+    extent, width = x.shape[-1], layout.width
+    panels = -(-extent // width)
     flat_shape = x.shape
-    x = pad(x, (0,) * x.rank, (0,) * (x.rank - 1) + (panels * PANEL - extent,))
-    x = reshape(x, (*x.shape[:-1], panels, PANEL))
+    x = pad(x, (0,) * x.rank, (0,) * (x.rank - 1) + (panels * width - extent,))
+    x = reshape(x, (*x.shape[:-1], panels, width))
     tail = x.rank - 2
     there = [*range(head), tail, *range(head, tail), tail + 1]
-    copied = node(ops.Realize(), transpose(x, there))
+    copied = node(ops.Realize(layout), transpose(x, there))
     back = [*range(head), *range(head + 1, tail + 1), head, tail + 1]
     view = transpose(copied, back)
-    flat = reshape(view, (*view.shape[:-2], panels * PANEL))
+    flat = reshape(view, (*view.shape[:-2], panels * width))
     return slice_(flat, (0,) * flat.rank, flat_shape)

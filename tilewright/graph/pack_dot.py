@@ -19,10 +19,10 @@ from tilewright.base.dtypes import I8, I16, U8
 from tilewright.graph import ops
 from tilewright.graph.node import Node, contract, is_constant, node, pad, reshape, slice_, transpose
 from tilewright.graph.views import by_stride, is_packed, stored, strides
-from tilewright.kernel.roles import GROUP, PANEL
+from tilewright.kernel.layout import Groups, Packing, Taps
 
 
-def pack_integers(n: Node) -> Node | None:
+def pack_integers(n: Node, packing: Packing) -> Node | None:
     """contract(a, b) -> contract(stored groups of a, view of the packed b)"""
     if not isinstance(n.op, ops.Contract) or n.inputs[0].dtype not in (I8, U8, I16) or not n.op.out:
         return None
@@ -37,8 +37,8 @@ def pack_integers(n: Node) -> Node | None:
     if not summed or alone or last not in lb:
         return _plain(n)
     if last in la:
-        return _depthwise(n, a, la, b, lb, summed)
-    return _matrix(n, a, la, b, lb, summed)
+        return _depthwise(n, a, la, b, lb, summed, packing.taps)
+    return _matrix(n, a, la, b, lb, summed, packing.integers)
 
 
 def _plain(n: Node) -> Node | None:
@@ -49,9 +49,9 @@ def _plain(n: Node) -> Node | None:
     return None if same else contract(f"{n.op.a},{n.op.b}->{n.op.out}", a, b, source=n.source)
 
 
-def _matrix(n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str]) -> Node:
+def _matrix(n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Groups) -> Node:
     assert isinstance(n.op, ops.Contract)
-    group = GROUP // a.dtype.size
+    group = layout.bytes // a.dtype.size
     rows = stored(a)
     steps = strides(rows, la)
     inner = next((c for c in summed if steps[c] == 1), "")
@@ -77,7 +77,7 @@ def _matrix(n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str]) -> N
     batch = [c for c in lb if c in n.op.out and c in la]
     depth = [c for c in by_stride(rows, la) if c in lb and c not in n.op.out and c != fresh]
     columns = [c for c in n.op.out if c in lb and c not in la]
-    panels, order = _panels(b, lb, batch, columns, depth, fresh)
+    panels, order = _panels(b, lb, batch, columns, depth, fresh, layout)
     return contract(f"{la},{order}->{n.op.out}", rows, panels, source=n.source)
 
 
@@ -107,30 +107,38 @@ def _end(x: Node, axis: int, extent: int) -> Node:
 
 
 def _panels(
-    b: Node, letters: str, batch: list[str], columns: list[str], depth: list[str], inner: str
+    b: Node,
+    letters: str,
+    batch: list[str],
+    columns: list[str],
+    depth: list[str],
+    inner: str,
+    layout: Groups,
 ) -> tuple[Node, str]:
     """(view of the packed operand, its letters): batch, depth, group, columns"""
     order = [*batch, *depth, inner, *columns]
     x = transpose(b, [letters.index(c) for c in order])
     wide = x.shape[len(order) - len(columns) :]
-    extent = prod(wide)
-    panels = -(-extent // PANEL)
+    extent, width = prod(wide), layout.width
+    panels = -(-extent // width)
     x = reshape(x, (*x.shape[: len(order) - len(columns)], extent))
-    x = pad(x, (0,) * x.rank, (0,) * (x.rank - 1) + (panels * PANEL - extent,))
-    x = reshape(x, (*x.shape[:-1], panels, PANEL))
+    x = pad(x, (0,) * x.rank, (0,) * (x.rank - 1) + (panels * width - extent,))
+    x = reshape(x, (*x.shape[:-1], panels, width))
     head, mid = len(batch), len(batch) + len(depth)
     there = [*range(head), mid + 1, *range(head, mid), mid + 2, mid]
-    copied = node(ops.Realize(), transpose(x, there))
+    copied = node(ops.Realize(layout), transpose(x, there))
     back = [there.index(i) for i in range(x.rank)]
-    flat = reshape(transpose(copied, back), (*x.shape[:-2], panels * PANEL))
+    flat = reshape(transpose(copied, back), (*x.shape[:-2], panels * width))
     view = slice_(flat, (0,) * flat.rank, (*flat.shape[:-1], extent))
     return reshape(view, (*view.shape[:-1], *wide)), "".join(order)
 
 
-def _depthwise(n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str]) -> Node:
+def _depthwise(
+    n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Taps
+) -> Node:
     """Weights of four taps of one channel lie side by side: taps of one column, if there are."""
     assert isinstance(n.op, ops.Contract)
-    group = GROUP // a.dtype.size
+    group = layout.bytes // a.dtype.size
     column = next((c for c in summed if b.shape[lb.index(c)] > 1), summed[0])
     order = [*(c for c in summed if c != column), column, *(c for c in lb if c not in summed)]
     x = transpose(b, [lb.index(c) for c in order])
@@ -140,7 +148,7 @@ def _depthwise(n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str]) -
     x = pad(x, (0,) * x.rank, [groups * group - taps if i == at else 0 for i in range(x.rank)])
     x = reshape(x, (*outer, groups, group, *others))
     there = [*range(at + 1), *range(at + 2, x.rank), at + 1]
-    copied = node(ops.Realize(), transpose(x, there))
+    copied = node(ops.Realize(layout), transpose(x, there))
     back = transpose(copied, [there.index(i) for i in range(x.rank)])
     flat = reshape(back, (*outer, groups * group, *others))
     view = slice_(flat, (0,) * flat.rank, (*outer, taps, *others))

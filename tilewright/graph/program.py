@@ -19,6 +19,7 @@ from tilewright.graph.node import Graph, Node
 from tilewright.graph.steps import Step as KernelStep
 from tilewright.kernel.expr import Load, walk
 from tilewright.kernel.index import Var, index
+from tilewright.kernel.layout import Layout
 from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.plan import Access, Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.depends import dependencies
@@ -47,12 +48,14 @@ def program_of(
     """
     shared = _Shared(states or {})
     plans = tuple(_Maker(one, shared).plan() for one in planned)
-    sizes = [align(n.size * n.dtype.size) for n in shared.nodes]
+    nodes = tuple(n for n, _ in shared.stored)
+    sizes = [align(n.size * n.dtype.size) for n in nodes]
     offsets = accumulate(sizes, initial=0)
     tensors = tuple(
-        Tensor(n.dtype, n.shape, at) for n, at in zip(shared.nodes, offsets, strict=False)
+        Tensor(n.dtype, n.shape, at, layout)
+        for (n, layout), at in zip(shared.stored, offsets, strict=False)
     )
-    return Program(tuple(shared.kernels), plans, tensors, tuple(shared.states)), tuple(shared.nodes)
+    return Program(tuple(shared.kernels), plans, tensors, tuple(shared.states)), nodes
 
 
 class _Shared:
@@ -61,18 +64,18 @@ class _Shared:
     def __init__(self, pairs: States) -> None:
         self.pairs = pairs
         self.kernels: dict[Kernel, int] = {}
-        self.nodes: list[Node] = []
+        self.stored: list[tuple[Node, Layout]] = []
         self.states: list[State] = []
         self._tensors: dict[object, int] = {}
 
     def kernel(self, kernel: Kernel) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
 
-    def tensor(self, n: Node) -> int:
+    def tensor(self, n: Node, layout: Layout) -> int:
         key = constant_key(n)
         if key not in self._tensors:
-            self._tensors[key] = len(self.nodes)
-            self.nodes.append(n)
+            self._tensors[key] = len(self.stored)
+            self.stored.append((n, layout))
         return self._tensors[key]
 
     def state(self, state: State) -> int:
@@ -162,10 +165,11 @@ class _Maker:
         self.values.append(value)
         return len(self.values) - 1
 
-    def _number(self, n: Node) -> int:
+    def _number(self, n: Node, buffer: Buffer) -> int:
         if n not in self.numbers:
             if n.constant and n not in self.stored:
-                value = Value("weight", n.dtype, n.shape, tensor=self.shared.tensor(n))
+                number = self.shared.tensor(n, buffer.layout)
+                value = Value("weight", n.dtype, n.shape, tensor=number)
             else:
                 value = Value("temporary", n.dtype, n.shape)
             self.numbers[n] = self._value(value)
@@ -173,7 +177,8 @@ class _Maker:
 
     def _step(self, step: KernelStep) -> None:
         nodes = (step.output, *step.inputs)
-        write, *reads = map(Access, map(self._number, nodes), step.offsets)
+        numbers = map(self._number, nodes, step.kernel.buffers)
+        write, *reads = map(Access, numbers, step.offsets)
         kernel = self.shared.kernel(step.kernel)
         self.steps.append(Step(kernel, write, tuple(reads), node=step.source))
 

@@ -36,6 +36,7 @@ from tilewright.kernel.expr import (
     dtype_of,
 )
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index
+from tilewright.kernel.layout import ROWS
 from tilewright.kernel.spec import PAIR_LIMIT, Buffer, Kernel, Stage, check
 
 
@@ -307,7 +308,7 @@ def _buffer(n: Node) -> Buffer:
     if n.dtype == I8 and is_constant(n):
         value = evaluate([n])[0].astype(np.int32)
         limit = PAIR_LIMIT if value.size and np.abs(value).max() <= PAIR_LIMIT else 0
-    return Buffer(n.dtype, n.size, limit)
+    return Buffer(n.dtype, n.size, limit, n.op.layout if isinstance(n.op, ops.Realize) else ROWS)
 
 
 def _widened(e: Expr, dtype: DType) -> Expr:

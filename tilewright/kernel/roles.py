@@ -11,12 +11,9 @@ from math import prod
 
 from tilewright.base.dtypes import F32, I8, I16, I32, U8
 from tilewright.kernel.expr import Load, dtype_of
-from tilewright.kernel.index import Index, Mod, Var, index, stride
+from tilewright.kernel.index import Index, Var, index, stride
+from tilewright.kernel.layout import Groups, Panels, Taps
 from tilewright.kernel.spec import PAIR_LIMIT, Kernel
-
-#: Bytes of a group, and columns of a panel: see graph/pack_dot.py.
-GROUP = 4
-PANEL = 8
 
 _KINDS = {(U8, I8), (I16, I16)}
 
@@ -28,7 +25,8 @@ class Operands:
     `row`: does not depend on `n`.  `col`: follows `n`.
     `rows`: the axes that only the row operand follows, as the pixels of an image do; `m` is one
     axis over all of them, row-major.  `outer`: all other output axes.  `depth`: the summed axes,
-    the innermost last.
+    the innermost last.  `panel`: columns that lie together where the column operand is packed in
+    several panels; otherwise 1.
     """
 
     row: Load
@@ -37,6 +35,7 @@ class Operands:
     n: Var
     outer: tuple[Var, ...]
     depth: tuple[Var, ...]
+    panel: int = 1
 
     @property
     def m(self) -> Var:
@@ -57,12 +56,6 @@ class Operands:
     def col_step(self) -> int | None:
         """How far the column operand moves from column to column; None for panels and tables."""
         return stride(self.col.index, self.n)
-
-    @property
-    def panel(self) -> int:
-        """Columns that lie together where the column operand is packed in panels; otherwise 1."""
-        atoms = [atom for atom, by in self.col.index.terms if by == 1 and isinstance(atom, Mod)]
-        return next((a.by for a in atoms if a.value.terms == ((self.n, 1),)), 1)
 
     @property
     def runs_along_depth(self) -> bool:
@@ -91,7 +84,10 @@ def of_floats(kernel: Kernel) -> Operands | None:
     if any(stride(i.index, v) is None for i in (a, b) for v in depth):
         return None
     rows = _rows(kernel, a, b)
-    return Operands(a, b, rows, n, tuple(v for v in kernel.axes[:-1] if v not in rows), depth)
+    outer = tuple(v for v in kernel.axes[:-1] if v not in rows)
+    layout = kernel.buffers[b.buffer].layout
+    panel = layout.width if isinstance(layout, Panels) and n.extent > layout.width else 1
+    return Operands(a, b, rows, n, outer, depth, panel)
 
 
 def of_groups(kernel: Kernel) -> Operands | None:
@@ -108,12 +104,15 @@ def of_groups(kernel: Kernel) -> Operands | None:
         a, b = b, a
     if n in a.index.variables or n not in b.index.variables or (a.dtype, b.dtype) not in _KINDS:
         return None
-    size = GROUP // a.dtype.size
+    layout = kernel.buffers[b.buffer].layout
+    if not isinstance(layout, Groups):
+        return None
+    size = layout.bytes // a.dtype.size
     if group.extent != size or stride(a.index, group) != 1 or stride(b.index, group) != 1:
         return None
     depth = kernel.stages[0].axes[:-1]
     steady = all(stride(i.index, v) is not None for i in (a, b) for v in depth)
-    if not steady or not _in_panels(b, n, size):
+    if not steady or not _in_panels(b, n, layout.width, size):
         return None
     rows = _rows(kernel, a, b)
     outer = tuple(v for v in kernel.axes[:-1] if v not in rows)
@@ -132,8 +131,10 @@ def of_taps(kernel: Kernel) -> Operands | None:
     bytewise = (a.dtype, b.dtype) == (U8, I8)
     if not bytewise or stride(a.index, n) != 1 or b.index.variables - {n, *depth}:
         return None
-    fixed = {v: Index() for v in depth}
-    if b.index.substitute(fixed) != index(n) * GROUP or not depth:
+    layout, first = kernel.buffers[b.buffer].layout, {v: Index() for v in depth}
+    if not isinstance(layout, Taps) or not depth:
+        return None
+    if b.index.substitute(first) != index(n) * layout.bytes:
         return None
     return Operands(a, b, (), n, kernel.axes[:-1], depth)
 
@@ -150,10 +151,9 @@ def _rows(kernel: Kernel, a: Load, b: Load) -> tuple[Var, ...]:
     return tuple(v for v in kernel.axes[:-1] if v in alone and stride(a.index, v) is not None)
 
 
-def _in_panels(b: Load, n: Var, size: int) -> bool:
-    """The columns of a panel are neighbouring groups."""
-    rest = {v: Index() for v in b.index.variables - {n}}
-    ats = [b.index.substitute({**rest, n: index(i)}) for i in range(min(n.extent, PANEL))]
+def _in_panels(b: Load, n: Var, width: int, size: int) -> bool:
+    """The columns of a panel are neighbouring groups, wherever the other axes are."""
+    ats = [b.index.substitute({n: index(i)}) for i in range(min(n.extent, width))]
     return all(at == ats[0] + i * size for i, at in enumerate(ats))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.base.dtypes import DTYPES
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
+from tilewright.kernel.layout import layout_from_data, layout_to_data
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 
 Data = Any
@@ -27,7 +28,7 @@ def kernel_to_data(k: Kernel) -> dict[str, Data]:
         ],
         "value": _expr(k.value),
         "store": _index(k.store),
-        "buffers": [[b.dtype.name, b.size, b.limit] for b in k.buffers],
+        "buffers": [_buffer(b) for b in k.buffers],
     }
 
 
@@ -41,9 +42,16 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
         ),
         _to_expr(data["value"]),
         _to_index(data["store"]),
-        tuple(Buffer(DTYPES[name], size, limit) for name, size, limit in data["buffers"]),
+        tuple(
+            Buffer(DTYPES[name], size, limit, layout_from_data(layout))
+            for name, size, limit, layout in data["buffers"]
+        ),
         data["cols"],
     )
+
+
+def _buffer(b: Buffer) -> Data:
+    return [b.dtype.name, b.size, b.limit, layout_to_data(b.layout)]
 
 
 def _var(v: Var) -> Data:

@@ -21,6 +21,7 @@ from math import prod
 from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of, walk
 from tilewright.kernel.index import Index, Var
+from tilewright.kernel.layout import ROWS, Layout
 
 #: Numbers up to this magnitude: two products with a byte, 2 * 64 * 255, stay within 16 bits.
 PAIR_LIMIT = 64
@@ -30,12 +31,14 @@ PAIR_LIMIT = 64
 class Buffer:
     """A region of memory that a kernel reads or writes: element type and number of elements.
 
-    limit: no element is larger in magnitude, where that is known (weights); 0 if not
+    limit:  no element is larger in magnitude, where that is known (weights); 0 if not
+    layout: how a packed operand lies in it
     """
 
     dtype: DType
     size: int
     limit: int = 0
+    layout: Layout = ROWS
 
 
 @dataclass(frozen=True)

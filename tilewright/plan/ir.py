@@ -17,6 +17,7 @@ from typing import Literal
 
 from tilewright.base.alignment import align
 from tilewright.base.dtypes import DType
+from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Kernel
 
 #: What a value is: given before a run, read after it, used within it, part of the model, or kept
@@ -106,13 +107,12 @@ class Tensor:
     """A stored constant of the program, as kernels read it.
 
     offset: of its first byte among those of all tensors; may exceed 32 bits
-    layout: how its elements lie: "rows", or a name of kernel/layout.py
     """
 
     dtype: DType
     shape: tuple[int, ...]
     offset: int = 0
-    layout: str = "rows"
+    layout: Layout = ROWS
 
     @property
     def bytes(self) -> int:

@@ -8,10 +8,11 @@ targets there are is told by name (`targets/__init__.py`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.base.sections import Section
+from tilewright.kernel.layout import Packing
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
@@ -48,16 +49,16 @@ class Facts:
     binding_bytes: the largest tensor that a kernel can be given; 0: any that fits the memory
     group:        the most threads of one tile; 1: one thread computes it
     subnormals:   whether f32 numbers below 2^-126 survive arithmetic
-    layouts:      how it asks weights to lie (kernel/layout.py), by the operand's role
+    packing:      how it asks weights to lie
     """
 
     address_bits: int
     dtypes: frozenset[str]
+    packing: Packing
     features: frozenset[str] = frozenset()
     binding_bytes: int = 0
     group: int = 1
     subnormals: bool = True
-    layouts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tilewright.plan import Program
 from tilewright.targets.c.emit import TYPES, function, prelude
 from tilewright.targets.plain import PlainTarget, PlainVariant
 from tilewright.targets.protocol import Code, Facts
+from tilewright.targets.simd.layouts import PACKING
 
 
 class C(PlainTarget):
@@ -24,7 +25,7 @@ class C(PlainTarget):
 
     name = "c"
     variant = PlainVariant("scalar")
-    facts = Facts(address_bits=64, dtypes=frozenset(TYPES))
+    facts = Facts(address_bits=64, dtypes=frozenset(TYPES), packing=PACKING)
 
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
         return function(fn, "k")

@@ -19,13 +19,17 @@ from tilewright.kernel.expr import Const, Dot, Expr, Load, Reg, zipped
 from tilewright.kernel.form import ByteWindows, form_as
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.roles import GROUP, Operands
+from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.simd.bytes import begun, store_vectors
+from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.sizes import TILE_WORK, even
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
 from tilewright.targets.simd.windows import Unit, UnitRules, UnitSchedule, tiled
+
+#: Taps of one channel that one dot product takes.
+GROUP = PACKING.taps.bytes
 
 #: Channels whose taps are zipped together.
 TAP_CHANNELS = 8

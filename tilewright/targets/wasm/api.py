@@ -20,6 +20,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.protocol import Code, Facts
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, lower, schedule_from_json
 from tilewright.targets.wasm.driver import driver
@@ -43,6 +44,7 @@ class Wasm:
         return Facts(
             address_bits=32,
             dtypes=frozenset({"f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"}),
+            packing=PACKING,
             features=frozenset().union(*(v.features for v in TARGETS.values())),
         )
 

@@ -19,6 +19,7 @@ from tilewright.plan import Plan, Program, Value
 from tilewright.plan.arena import Life, place
 from tilewright.targets.plain import PlainTarget, PlainVariant
 from tilewright.targets.protocol import Code, Facts
+from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.emit import GROUP, WORDS, module
 
 #: Words before everything else: the first tells of an index out of range.
@@ -31,7 +32,13 @@ class Wgsl(PlainTarget):
 
     name = "wgsl"
     variant = PlainVariant("core")
-    facts = Facts(address_bits=32, dtypes=frozenset(WORDS), group=GROUP, subnormals=False)
+    facts = Facts(
+        address_bits=32,
+        dtypes=frozenset(WORDS),
+        packing=PACKING,
+        group=GROUP,
+        subnormals=False,
+    )
 
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
         _require_types(kernel)

@@ -1,0 +1,85 @@
+"""Layouts of buffers as named values: how a packed operand lies in memory.
+
+Packing decides them (graph/pack.py), as a target asks for them; a kernel's buffer keeps them, so
+that nobody has to read them off an index.  Indices stay the truth about where an element lies: a
+layout says which elements are neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Base of the layouts; the classes of this file are all there are."""
+
+
+@dataclass(frozen=True)
+class Rows(Layout):
+    """Row-major, as the shape says."""
+
+
+@dataclass(frozen=True)
+class Panels(Layout):
+    """Columns in panels of `width`, the last one padded:  b[k, n] at [n // width, k, n % width]."""
+
+    width: int
+
+
+@dataclass(frozen=True)
+class Groups(Layout):
+    """Groups of `bytes` bytes along the summed axis, in panels of `width` groups.
+
+    b[k, n] at [n // width, k // g, n % width, k % g], where g elements have `bytes` bytes
+    """
+
+    bytes: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Taps(Layout):
+    """The taps of each channel of a depthwise convolution in groups of `bytes` bytes."""
+
+    bytes: int
+
+
+ROWS = Rows()
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What the kernels of a target want weights to be packed as.
+
+    floats:   the columns of f32
+    integers: columns of 8-bit and 16-bit integers
+    taps:     weights of depthwise convolutions of such integers
+    few:      fewer columns than this are stored along the summed axis instead, if the other operand
+              lies so
+    """
+
+    floats: Panels
+    integers: Groups
+    taps: Taps
+    few: int
+
+
+_KINDS: dict[str, type[Layout]] = {
+    "rows": Rows,
+    "panels": Panels,
+    "groups": Groups,
+    "taps": Taps,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def layout_to_data(layout: Layout) -> list[Any]:
+    """Name and numbers: ["panels", 8]."""
+    return [_NAMES[type(layout)], *vars(layout).values()]
+
+
+def layout_from_data(data: list[Any]) -> Layout:
+    name, *numbers = data
+    return _KINDS[name](*numbers)

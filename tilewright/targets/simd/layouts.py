@@ -1,0 +1,11 @@
+"""What the kernels of this kind of target want weights to be packed as: data for graph/pack.py.
+
+Candidates never change a layout, so it fits all register tiles: a wider tile reads several panels.
+"""
+
+from __future__ import annotations
+
+from tilewright.kernel.layout import Groups, Packing, Panels, Taps
+
+#: Panels of two vectors; groups as one dot product takes them; fewer than 4 columns fill no vector.
+PACKING = Packing(floats=Panels(8), integers=Groups(4, 8), taps=Taps(4), few=4)
