@@ -206,6 +206,13 @@ def test_operands_of_different_dtypes() -> None:
     assert caught.value.facts["dtype"] == ["f32", "i64"]
 
 
+@pytest.mark.parametrize("axis", [3, -3])
+def test_an_axis_that_flatten_does_not_have(axis: int) -> None:
+    proto = model([helper.make_node("Flatten", ["x"], ["y"], axis=axis)], {"x": [2, 3]}, ["y"])
+    with pytest.raises(ShapeError, match=f"axis {axis} does not exist"):
+        import_model(proto)
+
+
 def test_shapes_that_do_not_fit() -> None:
     proto = model([helper.make_node("Add", ["x", "z"], ["y"])], {"x": [2], "z": [3]}, ["y"])
     with pytest.raises(ShapeError, match="broadcast") as caught:
