@@ -1,4 +1,4 @@
-"""docs/operators.md from the frontend's table: which ONNX operators have a rule, and since when.
+"""docs/operators.md from the frontend's tables: which ONNX operators have a rule, and since when.
 
 Input: the table.  Output: the page (printed, or written with --write).  A test compares the two.
 """
@@ -8,29 +8,48 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tilewright.frontend.opsets import OLDEST, RULES, differing
+from tilewright.frontend.subgraphs import CONTROL
 from tilewright.frontend.table import supported
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 
 
+RULED = f"""\
+# Operators
+
+Made by `scripts/operators.py` from the frontend's tables. Opsets {OLDEST} to the newest that the
+`onnx` package knows are accepted; the second column says from which opset a rule holds.
+Operators that ONNX itself defines by a function body are expanded and need no rule.
+Three operators hold graphs and need something known while compiling: `If` its condition,
+`Loop` its number of iterations, `Scan` (from opset 9 on) the length of its sequences.
+
+%d operators have a rule.
+
+| operator | since opset |
+| --- | --- |
+"""
+
+CONVERTED = f"""
+## Old opsets
+
+The rules are written for opset {RULES} and newer. Most operators mean the same in opsets {OLDEST}
+to {RULES - 1}. A node of the others is written anew by ONNX's version converter, or by
+`frontend/opsets.py` where the converter is wrong. Weights take no part in it. `tilewright check`
+notes that a model was converted, and names the nodes that are refused: `Scan` of opset 8, the mask
+of a `Dropout` before opset 12 if something reads it, batch norm with statistics per activation
+(`spatial=0`), and operators that the model's opset does not have.
+
+| operator | defined in opset | written anew by |
+| --- | --- | --- |
+"""
+
+
 def page() -> str:
-    rows = [f"| {name} | {', '.join(map(str, since))} |" for name, since in supported().items()]
-    head = [
-        "# Operators",
-        "",
-        "Made by `scripts/operators.py` from the frontend's table. Opsets 13 to the newest that",
-        "the `onnx` package knows are accepted; the second column says from which opset a rule",
-        "holds.",
-        "Operators that ONNX itself defines by a function body are expanded and need no rule.",
-        "Three operators hold graphs and need something known while compiling: `If` its condition,",
-        "`Loop` its number of iterations, `Scan` (from opset 9 on) the length of its sequences.",
-        "",
-        f"{len(rows)} operators have a rule.",
-        "",
-        "| operator | since opset |",
-        "| --- | --- |",
-    ]
-    return "\n".join(head + rows) + "\n"
+    rules = [f"| {name} | {', '.join(map(str, since))} |" for name, since in supported().items()]
+    names = sorted({*supported(), *CONTROL, "Upsample"})
+    old = [f"| {op} | {since} | {who} |" for (op, since), who in differing(names).items()]
+    return "\n".join([RULED % len(rules) + rules[0], *rules[1:], CONVERTED + old[0], *old[1:], ""])
 
 
 if __name__ == "__main__":

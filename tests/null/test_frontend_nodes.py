@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from frontend_factory import Array, model, run
+from frontend_factory import Array, model, reference, run
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import TilewrightError, UnsupportedOp
@@ -25,7 +25,7 @@ from tilewright.graph.node import Graph, render
 
 #: Measured with onnx 1.23.2 (1884 cases).  Raise it when more operators get a rule.
 # (24 more would pass here in f64, where kernels have f32 only: those models are refused.)
-FLOOR = 1270
+FLOOR = 1313
 
 #: Operators whose every case of an opset and dtype that we have must pass.
 COMPLETE = """
@@ -186,3 +186,19 @@ def test_long_running_sums(size: int, attributes: dict[str, int]) -> None:
     want = np.cumsum(line, 1) - (line if attributes.get("exclusive") else 0)
     want = want[:, ::-1] if attributes.get("reverse") else want
     np.testing.assert_array_equal(run(import_model(proto), {"x": x})[0], want)
+
+
+@pytest.mark.parametrize(("size", "scale"), [(10, 1.3), (6, 1.2), (16, 1.7), (33, 0.7), (10, 2.1)])
+@pytest.mark.parametrize("nearest", ["floor", "ceil", "round_prefer_floor"])
+def test_resize_rounds_as_the_reference(size: int, scale: float, nearest: str) -> None:
+    """In f32 10 * 1.3 is 13, in f64 a little less; and 6 / 1.2 is 5 or the one before."""
+    for places in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
+        node = helper.make_node(
+            "Resize", ["x", "", "s"], ["y"], mode="nearest", nearest_mode=nearest,
+            coordinate_transformation_mode=places,
+        )  # fmt: skip
+        by = np.array([1, scale], np.float32)
+        proto = model([node], {"x": [1, size]}, ["y"], {"s": by})
+        x = np.arange(size, dtype=np.float32)[None]
+        (want,) = reference(proto.SerializeToString(), {"x": x})
+        np.testing.assert_array_equal(run(import_model(proto), {"x": x})[0], want)

@@ -14,6 +14,7 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
+from tilewright.frontend.opsets import RULES, current, is_old
 from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import CONTROL
@@ -78,11 +79,34 @@ def describe(node: NodeProto) -> str:
 
 def _results(model: Model, node: NodeProto, operands: list[Node | None], values: Values) -> Results:
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if not domain and node.op_type in CONTROL:
-        return CONTROL[node.op_type](node, operands, values, partial(_inside, model))
     if domain not in model.opsets:
         raise InvalidModel(f"the model uses domain {domain!r} and imports no opset of it")
-    rule = find(domain, node.op_type, model.opsets[domain])
+    opset = model.opsets[domain]
+    if not domain and is_old(node, opset):
+        return _converted(model, node, operands)
+    if not domain and node.op_type in CONTROL:
+        return CONTROL[node.op_type](node, operands, values, partial(_inside, model))
+    return _apply(model, node, operands, opset if domain else max(opset, RULES))
+
+
+def _converted(model: Model, node: NodeProto, operands: list[Node | None]) -> Results:
+    """The results of a node of an old opset, by the nodes that say the same today."""
+    inner: dict[str, Node | None] = {f"i{k}": x for k, x in enumerate(operands)}
+    inner[""] = None
+    for part in current(node, model.opsets[""], operands, _used(node)):
+        made = _apply(model, part, [inner[name] for name in part.input], RULES)
+        inner |= dict(zip(part.output, made, strict=False))
+    return tuple(x for k in range(_used(node)) if (x := inner[f"o{k}"]) is not None)
+
+
+def _used(node: NodeProto) -> int:
+    """How many outputs the rule has to make: up to the last that has a name."""
+    return max((i for i, name in enumerate(node.output, 1) if name), default=1)
+
+
+def _apply(model: Model, node: NodeProto, operands: list[Node | None], opset: int) -> Results:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    rule = find(domain, node.op_type, opset)
     if rule is None:
         raise UnsupportedOp(
             f"operator {node.op_type} has no rule",
@@ -92,8 +116,7 @@ def _results(model: Model, node: NodeProto, operands: list[Node | None], values:
     while operands and operands[-1] is None:
         operands.pop()
     attributes = {a.name: _attribute(a, model, node) for a in node.attribute}
-    used = max((i + 1 for i, name in enumerate(node.output) if name), default=0)
-    return rule.apply(operands, attributes, max(used, 1))
+    return rule.apply(operands, attributes, _used(node))
 
 
 def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Results:

@@ -6,21 +6,30 @@ InvalidModel saying what is wrong with the file.  It gives no dimension a value 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    inliner,
+)
+from onnx.defs import OpSchema
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType, UnsupportedOp
 from tilewright.frontend import operators  # noqa: F401  fills the table that `find` reads
+from tilewright.frontend.opsets import OLDEST, fill_defaults
+from tilewright.frontend.subgraphs import names_read
 from tilewright.frontend.table import find
 from tilewright.frontend.tensors import WIDENED, check_bytes, dtype_of, is_external
-
-OLDEST_OPSET = 13
 
 Dim = int | str | None
 
@@ -105,6 +114,7 @@ def _model(proto: ModelProto, folder: Path | None, name: str) -> Model:
     for tensor in weights.values():
         check_bytes(tensor, folder)
     skeleton = _inlined(_skeleton(proto))
+    _drop_unread(skeleton.graph, opsets[""], names_read(skeleton.graph))
     opsets |= {k: v for k, v in _opsets(skeleton).items() if k not in opsets}
     return Model(
         name=name or "model",
@@ -135,15 +145,15 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
     version = opsets.get("", 0)
     if not version:
         raise InvalidModel("the model names no opset of the default domain")
-    if not OLDEST_OPSET <= version <= newest:
+    if not OLDEST <= version <= newest:
         way = (
             "convert it with onnx.version_converter, or export it again"
-            if version < OLDEST_OPSET
+            if version < OLDEST
             else "update the onnx package, or export the model with an older opset"
         )
         raise UnsupportedOp(
             f"the model's opset {version} is not supported",
-            hint=f"supported are {OLDEST_OPSET} to {newest}: {way}",
+            hint=f"supported are {OLDEST} to {newest}: {way}",
             opset=version,
         )
     return opsets
@@ -170,7 +180,7 @@ def _decl(info: ValueInfoProto) -> TensorDecl:
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value") and dim.dim_value >= 0:  # some exporters write -1 for dynamic
         return int(dim.dim_value)
-    return str(dim.dim_param) or None
+    return None if dim.dim_param == "?" else str(dim.dim_param) or None  # Paddle names none
 
 
 def _skeleton(proto: ModelProto) -> ModelProto:
@@ -207,7 +217,7 @@ def _inlined(light: ModelProto) -> ModelProto:
     version = _opsets(light)[""]
     while wanted := list(_missing(light.graph.node, version)):
         for node in wanted:
-            _fill_defaults(node, onnx.defs.get_schema(node.op_type, version))
+            fill_defaults(node, onnx.defs.get_schema(node.op_type, version))
         names = sorted({("", node.op_type) for node in wanted})
         try:
             inlined = inliner.inline_selected_functions(light, names, inline_schema_functions=True)
@@ -231,14 +241,20 @@ def _missing(nodes: Iterable[NodeProto], version: int) -> Iterable[NodeProto]:
             yield node
 
 
-def _has_body(schema: onnx.defs.OpSchema) -> bool:
+def _has_body(schema: OpSchema) -> bool:
     flags = ("has_function", "has_context_dependent_function")
     return any(getattr(schema, flag) for flag in flags)
 
 
-def _fill_defaults(node: NodeProto, schema: onnx.defs.OpSchema) -> None:
-    """Attributes that the body refers to, and that the inliner would leave empty."""
-    given = {a.name for a in node.attribute}
-    for name, declared in schema.attributes.items():
-        if name not in given and declared.default_value.name:
-            node.attribute.append(declared.default_value)
+def _drop_unread(graph: GraphProto, version: int, read: Collection[str]) -> None:
+    """Takes the names of optional outputs that nothing reads: old exporters name them all."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                _drop_unread(attribute.g, version, read)
+        if _domain(node.domain) or not onnx.defs.has(node.op_type, version):
+            continue
+        declared = onnx.defs.get_schema(node.op_type, version).outputs
+        for i, (name, output) in enumerate(zip(node.output, declared, strict=False)):
+            if name not in read and output.option == OpSchema.FormalParameterOption.Optional:
+                node.output[i] = ""

@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto
 
 from tilewright.base.errors import TilewrightError, UnsupportedDType
 from tilewright.frontend.importer import Values, describe, step
+from tilewright.frontend.opsets import RULES
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.tensors import WIDENED, bytes_of, dtype_of, tensor_node
@@ -91,7 +92,7 @@ def check(
         rows=rows,
         weight_bytes=_weight_bytes(model),
         activation_bytes=_activation_bytes(model, values),
-        notes=(*notes, *_widened(model)),
+        notes=(*notes, *_converted(model), *_widened(model)),
     )
 
 
@@ -243,6 +244,11 @@ def _activation_bytes(model: Model, values: Values) -> int:
 
 def _bytes(x: Node) -> int:
     return x.size * x.dtype.size
+
+
+def _converted(model: Model) -> list[str]:
+    opset = model.opsets[""]
+    return [f"opset {opset}, converted to {RULES}"] if opset < RULES else []
 
 
 def _widened(model: Model) -> list[str]:

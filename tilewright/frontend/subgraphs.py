@@ -100,7 +100,7 @@ def _repeat(
     now = [element(n, s) for n, s in zip(names[len(states) :], sequences, strict=True)]
     fixed = {
         name: graph_input(f"outer {name}", around[name].shape, around[name].dtype)
-        for name in sorted(_reads(body))
+        for name in sorted(names_read(body))
         if name in around and name not in names and not around[name].constant
     }
     inputs = dict(zip(names, (*kept, *now), strict=True)) | fixed
@@ -119,14 +119,14 @@ def _repeat(
     return (*last, *every)
 
 
-def _reads(graph: GraphProto) -> set[str]:
+def names_read(graph: GraphProto) -> set[str]:
     """Every name that a graph or a graph inside it reads; some of them are its own."""
     found = {o.name for o in graph.output}
     for node in graph.node:
         found |= set(node.input)
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                found |= _reads(attribute.g)
+                found |= names_read(attribute.g)
     return found
 
 

@@ -46,6 +46,8 @@ def transpose(x: Node, *, perm: Sequence[int] | None = None) -> Node:
 @operator("Flatten")
 def flatten(x: Node, *, axis: int = 1) -> Node:
     border = axis + x.rank if axis < 0 else axis
+    if not 0 <= border <= x.rank:
+        raise ShapeError(f"axis {axis} does not exist in a tensor of rank {x.rank}", axis=axis)
     return gr.reshape(x, (prod(x.shape[:border]), prod(x.shape[border:])))
 
 

@@ -20,11 +20,15 @@ from tilewright.graph.ops import Array
 
 @dataclass(frozen=True)
 class Axis:
-    """One resized axis: extents before and after, and new / old."""
+    """One resized axis: extents before and after, and new / old.
+
+    Places and extents are computed in f32, as by onnxruntime: rounding decides which is the
+    nearest element, and whether 10 elements times 1.3 are 12 or 13.
+    """
 
     old: int
     new: int
-    scale: float
+    scale: np.float32
 
 
 #: Where element `i` of the result lies in the operand.
@@ -35,6 +39,7 @@ _PLACES: dict[str, Callable[[Axis, Array], Array]] = {
     ),
     "pytorch_half_pixel": lambda a, i: (i + 0.5) / a.scale - 0.5 if a.new > 1 else i * 0.0,
     "asymmetric": lambda a, i: i / a.scale,
+    "tf_half_pixel_for_nn": lambda a, i: (i + 0.5) / a.scale,
     "align_corners": lambda a, i: i * (a.old - 1) / (a.old * a.scale - 1) if a.new > 1 else i * 0.0,
 }
 
@@ -76,7 +81,7 @@ def resize(
     ):
         if size.old == size.new and size.scale == 1:
             continue
-        where = place(size, np.arange(size.new, dtype=np.float64))
+        where = place(size, np.arange(size.new, dtype=np.float32))
         if mode == "nearest":
             nearest = np.clip(_NEAREST[nearest_mode](where), 0, size.old - 1)
             x = gather(x, al.ints(nearest.astype(np.int64)), axis)
@@ -91,12 +96,12 @@ def _sizes(
 ) -> list[Axis]:
     old = [x.shape[a] for a in over]
     if scales is not None and scales.size:
-        by = [float(v) for v in al.known(scales, "the scales").reshape(-1)]
+        by = al.known(scales, "the scales").reshape(-1).astype(np.float32)
         return [Axis(n, floor(n * s), s) for n, s in zip(old, by, strict=True)]
     if sizes is None:
         raise UnsupportedOp("Resize needs scales or sizes")
     new = al.known_ints(sizes, "the sizes")
-    ratios = [m / n for m, n in zip(new, old, strict=True)]
+    ratios = [np.float32(m / n) for m, n in zip(new, old, strict=True)]
     if policy == "stretch":
         return [Axis(n, m, r) for n, m, r in zip(old, new, ratios, strict=True)]
     one = min(ratios) if policy == "not_larger" else max(ratios)

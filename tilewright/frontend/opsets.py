@@ -1,0 +1,247 @@
+"""Nodes of old opsets, written as nodes of the oldest opset that the rules of operators/ know.
+
+Input: a node, the model's opset and the node's operands.  Output: a few nodes of opset `RULES`, or
+UnsupportedOp.  Most nodes mean the same in both.  ONNX's version converter writes the others, one
+at a time and without their tensors; where it is wrong, a function of `_OWN` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, defs, helper, numpy_helper
+from onnx.checker import ValidationError, check_node
+from onnx.onnx_cpp2py_export.checker import CheckerContext
+from onnx.version_converter import convert_version
+
+from tilewright.base.errors import InvalidModel, UnsupportedOp
+from tilewright.frontend import algebra as al
+from tilewright.graph.node import Node
+
+#: The oldest opset that is accepted, and the oldest that the rules are written for.
+OLDEST, RULES = 7, 13
+
+#: A file format that knows all of these opsets.
+_IR = 7
+
+Operands = Sequence[Node | None]
+Nodes = tuple[NodeProto, ...]
+
+
+def is_old(node: NodeProto, opset: int) -> bool:
+    """Whether the node has to be written anew; an operator that its opset lacks is an error."""
+    if opset >= RULES:
+        return False
+    if not _has(node.op_type, opset):
+        raise UnsupportedOp(
+            f"opset {opset} has no operator {node.op_type}",
+            hint="the exporter wrote a wrong opset or a private operator: export the model again",
+        )
+    return not _reads_alike(node.op_type, opset)
+
+
+def current(node: NodeProto, opset: int, operands: Operands, outputs: int) -> Nodes:
+    """The nodes that do at opset `RULES` what `node` does at `opset`.
+
+    They read the operands as i0, i1, ... and make the first `outputs` results as o0, o1, ...
+    """
+    plain = NodeProto(op_type=node.op_type, attribute=node.attribute)
+    plain.input.extend(f"i{k}" if name else "" for k, name in enumerate(node.input))
+    plain.output.extend(f"o{k}" for k in range(outputs))
+    _check(plain, opset)
+    own = _OWN.get(node.op_type)
+    if own is not None:
+        fill_defaults(plain, defs.get_schema(node.op_type, opset))
+        return own(plain, operands)
+    ranks = tuple(None if x is None else x.rank for x in operands)
+    return _converted(plain.SerializeToString(deterministic=True), opset, ranks)
+
+
+def differing(ops: Iterable[str]) -> dict[tuple[str, int], str]:
+    """(operator, since) of each old definition that reads differently at `RULES`: who writes it."""
+    return {
+        (op, defs.get_schema(op, opset).since_version): _writer(op)
+        for op in ops
+        for opset in range(OLDEST, RULES)
+        if _has(op, opset) and not _reads_alike(op, opset)
+    }
+
+
+def _writer(op: str) -> str:
+    if op not in _OWN:
+        return "ONNX's converter"
+    return "nobody: refused" if _OWN[op] is _scan else "Tilewright"
+
+
+def _check(node: NodeProto, opset: int) -> None:
+    """The node is as its opset defines it; nobody looks at it again before it is written anew."""
+    context = CheckerContext()
+    context.ir_version, context.opset_imports = _IR, {"": opset}
+    try:
+        check_node(node, context)
+    except ValidationError as cause:
+        raise InvalidModel(f"{node.op_type} is not what opset {opset} defines: {cause}") from cause
+
+
+def fill_defaults(node: NodeProto, schema: defs.OpSchema) -> None:
+    """Attributes that the node leaves out, as its opset understands it."""
+    given = {a.name for a in node.attribute}
+    for name, declared in schema.attributes.items():
+        if name not in given and declared.default_value.name:
+            node.attribute.append(declared.default_value)
+
+
+def _has(op: str, opset: int) -> bool:
+    return defs.has(op, opset) and not defs.get_schema(op, opset).deprecated
+
+
+@cache
+def _reads_alike(op: str, opset: int) -> bool:
+    """Every attribute and operand of `opset` has the same place and default at `RULES`.
+
+    Where that holds, newer definitions only allow more: element types, broadcasting, negative axes.
+    """
+    if not _has(op, RULES):
+        return False
+    old, new = defs.get_schema(op, opset), defs.get_schema(op, RULES)
+    attributes = all(
+        name in new.attributes and a.default_value == new.attributes[name].default_value
+        for name, a in old.attributes.items()
+    )
+    operands = [i.name for i in old.inputs]
+    return attributes and operands == [i.name for i in new.inputs][: len(operands)]
+
+
+@lru_cache(maxsize=1024)
+def _converted(plain: bytes, opset: int, ranks: tuple[int | None, ...]) -> Nodes:
+    """What ONNX's converter makes of one node whose operands have these ranks."""
+    node = NodeProto.FromString(plain)
+    given = [_info(n, r) for n, r in zip(node.input, ranks, strict=True) if n]
+    graph = helper.make_graph([node], "node", given, [_info(n, None) for n in node.output])
+    old = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR)
+    try:
+        made = convert_version(old, RULES).graph
+    except RuntimeError as cause:
+        raise _refusal(node.op_type, str(cause).rpartition("failed: ")[2]) from cause
+    return (*(_constant(t.name, t) for t in made.initializer), *made.node)
+
+
+def _info(name: str, rank: int | None) -> ValueInfoProto:
+    dims = None if rank is None else [None] * rank
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+
+def _constant(name: str, value: TensorProto) -> NodeProto:
+    return helper.make_node("Constant", [], [name], value=value)
+
+
+def _refusal(op: str, why: str) -> UnsupportedOp:
+    return UnsupportedOp(
+        f"this old {op} cannot be converted to opset {RULES}: {why}",
+        hint=f"export the model with opset {RULES} or newer",
+        rules_from=RULES,
+    )
+
+
+def _attribute(node: NodeProto, name: str) -> AttributeProto:
+    found: AttributeProto = next(a for a in node.attribute if a.name == name)
+    return found
+
+
+def _operand(node: NodeProto, operands: Operands, at: int) -> Node:
+    x = operands[at]
+    if x is None:
+        raise InvalidModel(f"{node.op_type} has no operand {at + 1}")
+    return x
+
+
+def _held(name: str, value: ArrayLike, dtype: DTypeLike, *shape: int) -> NodeProto:
+    """A constant node."""
+    return _constant(name, numpy_helper.from_array(np.array(value, dtype).reshape(shape)))
+
+
+def _clip(node: NodeProto, operands: Operands) -> Nodes:
+    """Bounds that are left out clip infinity all the same; the converter drops the upper one."""
+    names, dtype = ("min", "max"), _operand(node, operands, 0).dtype.numpy
+    bounds = (_held(name, _attribute(node, name).f, dtype) for name in names)
+    return (*bounds, helper.make_node("Clip", ["i0", *names], ["o0"]))
+
+
+def _pad(node: NodeProto, _: Operands) -> Nodes:
+    """A value is ignored unless it is needed; the converter leaves it as an attribute."""
+    pads = _held("pads", _attribute(node, "pads").ints, "int64", -1)
+    value = _held("value", _attribute(node, "value").f, "float32")
+    mode = _attribute(node, "mode").s
+    return (pads, value, helper.make_node("Pad", ["i0", "pads", "value"], ["o0"], mode=mode))
+
+
+def _dropout(node: NodeProto, _: Operands) -> Nodes:
+    """Of the mask, definitions and runtimes say different things before opset 12."""
+    if len(node.output) > 1:
+        raise _refusal("Dropout", "its mask is read, and has no one meaning")
+    return (helper.make_node("Dropout", ["i0"], ["o0"]),)
+
+
+def _rows(node: NodeProto, operands: Operands) -> Nodes:
+    """Softmax and its kin: all axes from `axis` on are one row.
+
+    The converter leaves Hardmax as it is, and takes an axis that does not exist.
+    """
+    rank = _operand(node, operands, 0).rank
+    axis = al.axis_of(_attribute(node, "axis").i, rank)
+    if axis == rank - 1:
+        return (helper.make_node(node.op_type, ["i0"], ["o0"], axis=-1),)
+    return (
+        helper.make_node("Shape", ["i0"], ["shape"]),
+        helper.make_node("Flatten", ["i0"], ["rows"], axis=axis),
+        helper.make_node(node.op_type, ["rows"], ["made"], axis=-1),
+        helper.make_node("Reshape", ["made", "shape"], ["o0"]),
+    )
+
+
+def _resize(node: NodeProto, operands: Operands) -> Nodes:
+    """Upsample, and Resize of opset 10: an element's place is i / scale; the converter centres it.
+
+    The definition leaves open which element is the nearest.  In onnxruntime it is the one before,
+    or the one behind along an axis that shrinks.
+    """
+    if len(operands) == 1:
+        by = np.array(_attribute(node, "scales").floats)
+    else:
+        by = al.known(_operand(node, operands, 1), "the scales").reshape(-1)
+    mode = _attribute(node, "mode").s
+    grow, shrink = np.maximum(by, 1), np.minimum(by, 1)
+    steps = {"floor": grow, "ceil": shrink} if mode == b"nearest" else {"floor": by}
+    made: list[NodeProto] = []
+    for rounding, scales in steps.items():
+        last = made[-1].output[0] if made else "i0"
+        made += (
+            _held(f"{rounding} by", scales, "float32", -1),
+            helper.make_node(
+                "Resize", [last, "", f"{rounding} by"], [rounding], mode=mode,
+                coordinate_transformation_mode="asymmetric", nearest_mode=rounding,
+            ),
+        )  # fmt: skip
+    made[-1].output[0] = "o0"
+    return tuple(made)
+
+
+def _scan(node: NodeProto, _: Operands) -> Nodes:
+    raise _refusal("Scan", "its sequences have a batch axis and lengths of their own")
+
+
+#: Where the converter is wrong, or knows the operator no more.
+_OWN: Mapping[str, Callable[[NodeProto, Operands], Nodes]] = {
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Hardmax": _rows,
+    "LogSoftmax": _rows,
+    "Pad": _pad,
+    "Resize": _resize,
+    "Scan": _scan,
+    "Softmax": _rows,
+    "Upsample": _resize,
+}
