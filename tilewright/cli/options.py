@@ -6,7 +6,6 @@ Shapes and buckets are read by the frontend, which knows what they mean.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, cast, get_args
@@ -41,6 +40,9 @@ Client = Annotated[
 Pyodide = Annotated[
     Path | None, typer.Option(help="With --client: the folder of the npm package pyodide.")
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
+]
 Target = Annotated[str, typer.Option(help="What to compile for: wasm.")]
 TARGETS = ("wasm",)
 OBJECTIVES = get_args(Objective)
@@ -64,18 +66,6 @@ def check_objective(objective: str) -> Objective:
             f"Unknown objective: {objective}", hint=f"Known are {', '.join(OBJECTIVES)}"
         )
     return cast("Objective", objective)
-
-
-def check_output(path: Path | None) -> None:
-    """Called before the work whose result is written there; `UsageError` if that would fail."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", hint="Name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent}", hint="Make it, or correct the path")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"{path} may not be written", hint="Look at its permissions")
 
 
 def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:
