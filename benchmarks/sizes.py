@@ -2,7 +2,7 @@
 
 Input: a bundle.  Output: results/sizes.json.
 
-    uv run python benchmarks/sizes.py .demo/minilm
+    uv run python benchmarks/sizes.py .demo/bundle
 """
 
 from __future__ import annotations

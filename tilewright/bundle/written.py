@@ -130,7 +130,9 @@ def _refuse(folder: Path, name: str, known: Mapping[str, str]) -> None:
     if not os.path.lexists(place):
         return
     if wanted is None or not _is_file(place):
-        raise UsageError(f"{place} is there already, and not Tilewright's", hint=_HINT)
+        raise UsageError(
+            f"{place} is there already, and no record says that Tilewright wrote it", hint=_HINT
+        )
     if digest(place.read_bytes()) != wanted:
         raise UsageError(f"{place} was changed since Tilewright wrote it", hint=_HINT)
 
