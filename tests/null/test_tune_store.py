@@ -130,7 +130,7 @@ def test_pages_hold_up_neither_sessions_nor_reports(
     class Slow(Store):
         def overview(self, *given: Any, **named: Any) -> Any:
             asked.append(named["start"])
-            assert released.wait(60), "somebody waits for this page"
+            assert released.wait(600), "somebody waits for this page"
             return super().overview(*given, **named)
 
     with site(url, store=lambda: Slow.open(url)) as server, ThreadPoolExecutor(8) as pool:
@@ -158,7 +158,7 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
 
     def slow(number: int) -> None:
         began.append(number)
-        released.wait(60)
+        released.wait(600)
 
     async def ask() -> int:
         lane = ledger.Lane(1, 32)
@@ -210,7 +210,7 @@ def test_bye_does_not_wait_for_a_store_that_hangs(tmp_path: Any) -> None:
 
     class Hangs(Store):
         def submit(self, *given: Any) -> Any:
-            released.wait(20)
+            released.wait(600)
             return super().submit(*given)
 
     limits = Limits(leaving=0.1)
@@ -293,14 +293,14 @@ def test_a_store_that_is_still_opened_when_the_server_ends(tmp_path: Any) -> Non
 
     def opener() -> Store:
         opening.set()
-        released.wait(20)
+        released.wait(600)
         return Late.open(url)
 
     with site(url, store=opener) as server, Client(server.url) as client:
         client.start(hello("m", digest()))
-        assert opening.wait(20)
+        assert opening.wait(60)
     released.set()
-    assert closed.wait(20)
+    assert closed.wait(60)
 
 
 @pytest.mark.parametrize("secret", [SECRET, ""], ids=["secret", "random"])
