@@ -4,7 +4,7 @@ Input: a bundle.  Output: results/second_visit.json: a row per module, habit and
 comes three times: a new browser process each time, the profile of before, load, first inference,
 a second of inferences, then nothing for some seconds.  By turns, with new profiles each round.
 
-    uv run python benchmarks/second_visit.py .demo/minilm
+    uv run python benchmarks/second_visit.py .demo/bundle
 
 Habits of Chromium: `usual`, and `eager`, where V8's own flag has it write optimised code at once
 instead of after two seconds without any (see docs/decisions/0006): the best that could be had.

@@ -3,7 +3,7 @@
 Input: nothing, or a bundle.  Output: what the engine is as delivered, minified and gzipped; with a
 bundle also its code, and results/sizes.json.
 
-    uv run python benchmarks/sizes.py .demo/minilm
+    uv run python benchmarks/sizes.py .demo/bundle
 """
 
 from __future__ import annotations

@@ -122,6 +122,7 @@ async function main() {
     },
   });
   if (!values.url) throw new Error('--url is missing');
+  if (values.screenshot && existsSync(values.screenshot)) throw new Error(`${values.screenshot} is there already: name another file`);
   const timeout = Number(values.timeout) * 1000;
   const browser = await openBrowser(values.browser);
   try {

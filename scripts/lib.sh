@@ -5,7 +5,7 @@
 # into .tools/, Python packages into .venv/, JavaScript tools into node_modules/.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export PATH="$PWD/.venv/bin:$PATH"
+export PATH="$PWD/.venv/bin:$PWD/.tools/bin:$PATH"
 
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 fail() { printf '\033[31m%s\033[0m\n' "$*" >&2; exit 1; }
@@ -29,8 +29,6 @@ install_packages() {
 
 need_uv() {
   if have uv && uv --version >/dev/null 2>&1; then return; fi
-  export PATH="$PWD/.tools/uv/bin:$PATH"
-  if [ -x .tools/uv/bin/uv ]; then return; fi
   # A bare Debian has Python without ensurepip, and its pip may not install outside of an
   # environment (PEP 668): hence an environment of its own.
   python3 -c 'import ensurepip, venv' 2>/dev/null ||
@@ -38,6 +36,10 @@ need_uv() {
   say "Installing uv into .tools/"
   python3 -m venv .tools/uv
   .tools/uv/bin/pip install --quiet --disable-pip-version-check uv
+  # A link to uv alone: that environment's Python must not come before the project's.
+  mkdir -p .tools/bin
+  ln -sf ../uv/bin/uv .tools/bin/uv
+  hash -r  # bash remembers where it found one that did not start
 }
 
 need_python() {

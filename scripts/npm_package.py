@@ -2,8 +2,9 @@
 """Makes the npm package tilewright-web: engine, tuner, their types, and the compiler's source.
 
 Input: tilewright/web.  Output: build/npm/, ready for `npm publish`, and the file that `npm pack`
-makes of it.  engine/ and tune/ are minified; src/ has them with comments, and their types.  What
-the package says of itself is tilewright/web/package.json.
+makes of it; files of somebody else there are refused (bundle/written.py).  engine/ and tune/ are
+minified; src/ has them with comments, and their types.  What the package says of itself is
+tilewright/web/package.json.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from tilewright.base.errors import UsageError
+from tilewright.bundle.written import FolderPart, check
 from tilewright.tuning.source import source_zip
 
 ROOT = Path(__file__).parents[1]
@@ -25,8 +29,7 @@ FILES = ("package.json", "README.md")
 
 
 def stage(into: Path) -> None:
-    """The package's folder, made anew."""
-    shutil.rmtree(into, ignore_errors=True)
+    """The package's folder, which is new."""
     source = into / "src"
     for folder in FOLDERS:
         shutil.copytree(WEB / folder, source / folder)
@@ -82,10 +85,21 @@ def _globals(text: str) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "npm")
-    into = parser.parse_args().into
-    stage(into)
-    command = ["npm", "pack", "--silent", "--pack-destination", into.parent.resolve()]
-    subprocess.run(command, cwd=into, check=True)
+    into = parser.parse_args().into.resolve()
+    with TemporaryDirectory(prefix="tilewright-npm-") as place:
+        made = Path(place)
+        stage(made / into.name)
+        command = ["npm", "pack", "--silent", "--pack-destination", made]
+        subprocess.run(command, cwd=made / into.name, check=True)
+        paths = sorted(path for path in made.rglob("*") if path.is_file())
+        files = {path.relative_to(made).as_posix(): path.read_bytes() for path in paths}
+    try:
+        check(into.parent, files)
+    except UsageError as error:
+        raise SystemExit(str(error)) from error
+    with FolderPart(into.parent, "npm package") as section:
+        for name, data in files.items():
+            section.put(name, data)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,16 @@ settings.register_profile(
     "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Neither the person's database nor what their servers keep takes part."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("TILEWRIGHT_STORE", "TILEWRIGHT_SOURCE_KEY"):
+            patch.delenv(name, raising=False)
+        patch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache") / "relinked"))
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

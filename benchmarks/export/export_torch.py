@@ -17,6 +17,7 @@ from typing import Any
 
 import onnx
 import torch
+from target import add_force, free
 from torch import Tensor, nn
 from transformers import (
     BartConfig,
@@ -260,6 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="the fixtures instead of full size")
     parser.add_argument("--exporter", choices=sorted(EXPORTERS), help="only this one")
     parser.add_argument("names", nargs="*", help="only models whose name begins so")
+    add_force(parser)
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -267,7 +269,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.names and not name.startswith(tuple(options.names)):
             continue
         for exporter in [options.exporter] if options.exporter else DEFAULT:
-            export(case, exporter, options.out / f"{name}-{exporter}.onnx")
+            path = options.out / f"{name}-{exporter}.onnx"
+            export(case, exporter, free(path, options.force))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from target import add_force, free
 
 IMAGES = 8
 
@@ -48,7 +49,9 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--full-range", action="store_true", help="weights of 8 bits, not 7")
+    add_force(parser)
     args = parser.parse_args()
+    free(args.target, args.force)
     with tempfile.TemporaryDirectory() as folder:
         prepared = Path(folder) / "prepared.onnx"
         quant_pre_process(args.source, prepared)

@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
+from target import add_force, free
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.grappler import tf_optimizer
@@ -53,13 +54,13 @@ def function(path: Path, length: int, flat: bool) -> Any:
     return tf.function(run, autograph=False).get_concrete_function(*specs)
 
 
-def write_tflite(path: Path, length: int, out: Path, name: str) -> None:
+def write_tflite(path: Path, length: int, out: Path, name: str, force: bool) -> None:
+    target = free(out / "tflite" / f"{name}.tflite", force)
     concrete = function(path, length, flat=True)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], tf.Module())
     if name.endswith(INT8):
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = partial(images, concrete.inputs[0].shape)
-    target = out / "tflite" / f"{name}.tflite"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(converter.convert())
     print(f"{target.name}: {target.stat().st_size:,} bytes", flush=True)
@@ -74,11 +75,12 @@ def images(shape: Sequence[int]) -> Iterator[list[Any]]:
         yield [image.transpose(0, 2, 3, 1)]
 
 
-def write_tfjs(path: Path, length: int, out: Path, name: str) -> None:
+def write_tfjs(path: Path, length: int, out: Path, name: str, force: bool) -> None:
     """A graph model: the graph without its constants as JSON, the constants as bytes."""
+    folder = out / "tfjs" / name
+    topology, constants = (free(folder / n, force) for n in ("model.json", "weights.bin"))
     concrete = convert_variables_to_constants_v2(function(path, length, flat=False))
     graph = _optimised(concrete)
-    folder = out / "tfjs" / name
     folder.mkdir(parents=True, exist_ok=True)
     weights, chunks = [], []
     for node in graph.node:
@@ -91,7 +93,7 @@ def write_tfjs(path: Path, length: int, out: Path, name: str) -> None:
             chunks.append(np.ascontiguousarray(value).tobytes())
             for field in ("float_val", "int_val", "bool_val", "half_val", "double_val"):
                 node.attr["value"].tensor.ClearField(field)
-    (folder / "weights.bin").write_bytes(b"".join(chunks))
+    constants.write_bytes(b"".join(chunks))
     record = {
         "format": "graph-model",
         "generatedBy": "benchmarks/export",
@@ -99,8 +101,8 @@ def write_tfjs(path: Path, length: int, out: Path, name: str) -> None:
         "weightsManifest": [{"paths": ["weights.bin"], "weights": weights}],
         "outputs": [tensor.name for tensor in concrete.outputs],
     }
-    (folder / "model.json").write_text(json.dumps(record))
-    print(f"tfjs {name}: {(folder / 'weights.bin').stat().st_size:,} bytes", flush=True)
+    topology.write_text(json.dumps(record))
+    print(f"tfjs {name}: {constants.stat().st_size:,} bytes", flush=True)
 
 
 def _optimised(concrete: Any) -> Any:
@@ -116,7 +118,7 @@ def _optimised(concrete: Any) -> Any:
     return tf_optimizer.OptimizeGraph(config, exported)
 
 
-WRITERS: dict[str, Callable[[Path, int, Path, str], None]] = {
+WRITERS: dict[str, Callable[[Path, int, Path, str, bool], None]] = {
     "tflite": write_tflite,
     "tfjs": write_tfjs,
 }
@@ -128,6 +130,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder for the others")
     parser.add_argument("--format", choices=sorted(WRITERS), help="only this one")
     parser.add_argument("names", nargs="*", help="only these cases")
+    add_force(parser)
     options = parser.parse_args()
     for case in CASES:
         if not isinstance(case.work, Model) or (options.names and case.name not in options.names):
@@ -138,7 +141,7 @@ def main() -> None:
         for name in chosen if path else []:
             if name == "tfjs" and stem.endswith(INT8):
                 continue  # it has no 8-bit arithmetic
-            WRITERS[name](path, case.work.length, options.out, stem)
+            WRITERS[name](path, case.work.length, options.out, stem, options.force)
 
 
 if __name__ == "__main__":

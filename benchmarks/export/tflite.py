@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import tensorflow as tf
+from target import add_force, free
 
 from benchmarks.peers.cases import CASES, Conv, Matmul
 from benchmarks.peers.operands import Arrays, operands
@@ -67,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the folder for the files")
     parser.add_argument("names", nargs="*", help="only cases whose name begins so")
+    add_force(parser)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for case in CASES:
@@ -78,7 +80,7 @@ def main() -> None:
             made = conv(case.work, operands(case.work)[1])
         else:
             continue
-        path = options.out / f"{case.name}.tflite"
+        path = free(options.out / f"{case.name}.tflite", options.force)
         path.write_bytes(flatbuffer(*made))
         print(f"{path.name}: {path.stat().st_size:,} bytes", flush=True)
 

@@ -24,6 +24,7 @@ from safetensors.numpy import load_file
 
 OPSET = 17
 NAME = "all-MiniLM-L6-v2"
+PRODUCER = "tilewright examples/minilm"
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -155,7 +156,7 @@ def build(config: Config, weights: Mapping[str, Array], name: str = NAME) -> onn
     )
     graph = helper.make_graph(b.nodes, name, inputs, [output], list(b.stored.values()))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
-    model.producer_name = "tilewright examples/minilm"
+    model.producer_name = PRODUCER
     return model
 
 
@@ -170,12 +171,25 @@ def find(folder: Path, name: str) -> Path:
     return path
 
 
+def refuse_others(path: Path) -> None:
+    """Ends the program if there is a file that it did not write."""
+    if not path.exists():
+        return
+    try:
+        ours = onnx.load(path, load_external_data=False).producer_name == PRODUCER
+    except Exception:  # no model at all: the parser has no error of its own
+        ours = False
+    if not ours:
+        raise SystemExit(f"{path} is there already: move it away, or name another file")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--wheel-dir", type=Path, required=True, help="where the files lie")
     parser.add_argument("--out", type=Path, required=True, help="the .onnx file to write")
     parser.add_argument("--name", default=NAME, help="the name of the graph")
     options = parser.parse_args()
+    refuse_others(options.out)
     config = Config.read(find(options.wheel_dir, "config.json"))
     model = build(config, load_file(find(options.wheel_dir, "model.safetensors")), options.name)
     onnx.checker.check_model(model)

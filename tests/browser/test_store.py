@@ -105,7 +105,9 @@ def test_a_load_that_ends_half_way_replaces_nothing(visit: Visit, library: Libra
         first = page.do("engine", **ask)
         served["model"] = library.path("shards")
         with site.server.holding(shard):
-            assert page.do("abandon", url=site.bundle("model"), milliseconds=1500) != "done"
+            page.do("beginLoad", url=site.bundle("model"))
+            site.server.wait_until_asked(shard)
+            assert page.do("abandon") == "AbortError"
         assert site.server.asked(shard) == 1
         with site.server.refusing("bundle.json"):
             offline = page.do("engine", **ask)
@@ -128,7 +130,7 @@ def test_out_of_space(visit: Visit, library: Library, browser: Browser) -> None:
         assert any("Not all files are kept" in text for text in full["info"]["lost"])
         page.do("quota")
         wanted = digests(library.path("shards"), full["info"]["variant"]["name"])
-        left = set(page.do("kept", count=0))
+        left = set(page.do("kept", count=0, patience=5000))
         assert left < wanted
         again = page.do("engine", **ask)
         assert again["outputs"] == full["outputs"]

@@ -18,9 +18,11 @@ BUSY = {"x": 1024 * 1024}
 
 
 def test_threads_are_used_and_reported(load: Load) -> None:
-    model = load("busy", threads=2)
+    model, usual = load("busy", threads=2), load("busy")
     assert model.info["features"]["threads"] == 2
-    assert not any("thread" in text for text in model.info["lost"])
+    assert not any("thread" in text for text in usual.info["lost"])
+    fewer = usual.info["features"]["threads"] > 2
+    assert any("2 of" in text and "as asked" in text for text in model.info["lost"]) is fewer
     x = normal(1024, 1024)
     want, found = (load("busy", threads=n).run({"x": x}).outputs["y"] for n in (1, 2))
     np.testing.assert_array_equal(found, want)

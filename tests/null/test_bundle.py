@@ -22,7 +22,7 @@ from tilewright.bundle import (
     write,
 )
 from tilewright.bundle.format import digest, encode
-from tilewright.bundle.writer import PART
+from tilewright.bundle.written import PART, RECORD
 
 BIG = 2 * SHARD_BYTES + 5
 
@@ -50,7 +50,9 @@ def test_round_trip(tmp_path: Path) -> None:
         assert bundle.read(ref) == data
     assert open_bundle(tmp_path / "bundle.json").manifest == written
     assert bundle.bytes == sum(
-        p.stat().st_size for p in tmp_path.rglob("*") if p.is_file() and p.name != "bundle.json"
+        p.stat().st_size
+        for p in tmp_path.rglob("*")
+        if p.is_file() and p.name not in ("bundle.json", RECORD)
     )
 
 
@@ -209,7 +211,8 @@ def test_rebuild_over_an_old_bundle(tmp_path: Path) -> None:
 def test_what_a_writer_that_died_left_goes(tmp_path: Path) -> None:
     manifest = write(sample(), tmp_path)
     before = tree(tmp_path)
-    left = [f"{PART}0a-bundle.json", *(f"blobs/{PART}0a-{f.file[6:]}" for f in manifest.files())]
+    half = f"{PART}{'0a' * 8}-"
+    left = [f"{half}bundle.json", *(f"blobs/{half}{f.file[6:]}" for f in manifest.files())]
     for name in left:
         (tmp_path / name).write_text("half")
     (tmp_path / f"{PART}notes.txt").write_text("mine")

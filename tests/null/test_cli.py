@@ -175,7 +175,7 @@ def test_serve(bundle: Path) -> None:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
         assert said["bundles"] == ["m"]
-        with urllib.request.urlopen(said["url"] + "/bundles/m/bundle.json", timeout=5) as answer:
+        with urllib.request.urlopen(said["url"] + "/bundles/m/bundle.json", timeout=60) as answer:
             assert answer.headers["cross-origin-opener-policy"] == "same-origin"
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0

@@ -103,6 +103,20 @@ def test_what_goes_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert code("stats", "--store", tmp_path / "text.db") == (10, "store-corrupt")
 
 
+def test_a_database_of_somebody_else_stays_as_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.db"
+    with sqlite3.connect(file) as mine:
+        mine.execute("CREATE TABLE notes (text)")
+    mine.close()
+    before = file.read_bytes()
+    for command in ("upgrade", "stats", "gc"):
+        called = Called(capsys, "db", command, "--store", file, "--json")
+        assert (called.code, called.json["error"]["code"]) == (10, "store-corrupt")
+    assert file.read_bytes() == before
+
+
 def test_serve_and_tune_take_a_file_as_db_does(tmp_path: Path) -> None:
     file = tmp_path / "votes.db"
     for place in (str(file), f"sqlite:///{file}"):

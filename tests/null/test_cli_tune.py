@@ -16,6 +16,7 @@ import pytest
 from bundle_factory import sample
 from cli_call import Called
 
+from tilewright import TOOL
 from tilewright.benchkernel import product_kernel
 from tilewright.bundle import write
 from tilewright.targets.classes import find
@@ -83,7 +84,7 @@ def test_report_has_every_trial(capsys: Capture, bundle: Path, tmp_path: Path) -
     answer = tuned(capsys, bundle, "--report", tmp_path / "report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     events = report.pop("events")
-    assert report == answer
+    assert report == answer | {"tool": TOOL}
     kinds = [e["type"] for e in events]
     assert kinds == ["latency", "trial", "trial", "swap", "latency", "trial"]
     assert [e["verdict"] for e in events if "verdict" in e] == ["slower", "faster", "wrong"]
@@ -173,6 +174,26 @@ def test_a_file_that_may_not_be_written(
         assert "may not be written" in called.err
 
 
+def test_files_of_others_are_kept(
+    capsys: Capture, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any browser starts; a report of an earlier session may be replaced by the next one."""
+    report, mine = tmp_path / "report.json", tmp_path / "mine.json"
+    mine.write_text('{"kernels": []}')
+    for _ in range(2):
+        tuned(capsys, bundle, "--report", report)
+    monkeypatch.setenv("FAKE_MODE", "die")
+    for option in ("--report", "--save"):
+        called = Called(capsys, "tune", bundle, option, mine)
+        assert called.code == 2
+        assert f"{mine} is there already" in called.err
+        assert "--force" in called.err
+    assert mine.read_text() == '{"kernels": []}'
+    monkeypatch.delenv("FAKE_MODE")
+    tuned(capsys, bundle, "--report", mine, "--force")
+    assert json.loads(mine.read_text())["tool"] == TOOL
+
+
 def test_no_bundle(capsys: Capture, tmp_path: Path) -> None:
     called = Called(capsys, "tune", tmp_path / "nothing", "--json")
     assert (called.code, called.json["error"]["code"]) == (6, "bundle-corrupt")
@@ -194,6 +215,7 @@ def test_winners_for_relink(
     assert found["saved"] == str(tmp_path / "winners.json")
     schedules = space_of(kernels[3], find("wasm-x86-relaxed-32k")).schedules
     saved = {"class": "wasm-x86-relaxed-32k", "schedules": {"3": schedules[7].to_json()}}
+    saved["tool"] = TOOL
     assert json.loads((tmp_path / "winners.json").read_text()) == saved
     back = {"spec": 0, "default": {"candidate": 7}, "current": {"candidate": 0}}
     found = command.winners({"class": "wasm-x86-relaxed-32k", "kernels": [back]}, kernels)

@@ -97,7 +97,7 @@ def serve(words: list[str]) -> None:
         assert "http://" in process.stdout.readline()
     finally:
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {c[:50]}" for p, c in COMMANDS])

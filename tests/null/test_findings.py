@@ -53,7 +53,7 @@ def test_interval_holds_the_median(n: int) -> None:
 
 def test_documents_survive_files_and_join(tmp_path: Path) -> None:
     first = Document((8, 8, 8), (device("x", unroll=FASTER), device("y", unroll=UNSURE)))
-    findings.write(first, tmp_path / "a.json")
+    (tmp_path / "a.json").write_bytes(findings.encoded(first))
     assert findings.read(tmp_path / "a.json") == first
     newer = Document((8, 8, 8), (device("y", unroll=SLOWER), device("y", "b", unroll=SLOWER)))
     joined = findings.merged([first, newer])
@@ -96,8 +96,8 @@ def test_files_of_others_are_refused(text: str, tmp_path: Path) -> None:
 
 def test_findings_of_others_are_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
-    findings.write(Document(MATMUL, (device("x", unroll=FASTER),)), ours)
-    findings.write(Document(MATMUL, (device("y", unroll=SLOWER),)), theirs)
+    ours.write_bytes(findings.encoded(Document(MATMUL, (device("x", unroll=FASTER),))))
+    theirs.write_bytes(findings.encoded(Document(MATMUL, (device("y", unroll=SLOWER),))))
     called = Called(capsys, "primitives", "--add", theirs, "-o", ours, "--json")
     assert called.code == 0
     assert called.json["decisions"]["unroll"]["verdict"] == "device-dependent"

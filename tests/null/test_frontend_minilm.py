@@ -138,6 +138,11 @@ def test_the_command_finds_the_files(tmp_path: Path, weights: dict[str, Array]) 
     written = out.read_bytes()
     subprocess.run(command, check=True, capture_output=True)
     assert out.read_bytes() == written
+    out.write_bytes(b"mine")
+    third = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert third.returncode != 0
+    assert f"{out} is there already" in third.stderr
+    assert out.read_bytes() == b"mine"
 
 
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:

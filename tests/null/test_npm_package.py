@@ -55,14 +55,21 @@ MISTAKES = (
 )
 
 
+def made(into: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "scripts" / "npm_package.py", "--into", into]
+    environment = {**os.environ, "npm_config_offline": "true"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project that has the package installed."""
     if shutil.which("npm") is None or not TSC.exists():
         pytest.skip("the JavaScript tools are not installed: npm ci")
     folder = tmp_path_factory.mktemp("npm")
-    command = [sys.executable, ROOT / "scripts" / "npm_package.py", "--into", folder / "staged"]
-    subprocess.run(command, check=True, env={**os.environ, "npm_config_offline": "true"})
+    for _ in range(2):  # over its own files
+        done = made(folder / "staged")
+        assert done.returncode == 0, done.stderr
     (packed,) = folder.glob("tilewright-web-*.tgz")
     with tarfile.open(packed) as archive:
         archive.extractall(folder / "node_modules", filter="data")
@@ -157,3 +164,16 @@ def test_typescript_understands_it(project: Path) -> None:
 @pytest.mark.parametrize("code", MISTAKES)
 def test_typescript_finds_mistakes(project: Path, code: str) -> None:
     assert "error TS2" in typed(project, f"{code}\nexport {{}};").stdout
+
+
+@pytest.mark.usefixtures("project")
+def test_a_folder_of_somebody_else_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in ("README.md", "notes.txt"):
+        (tmp_path / "mine" / name).write_text("mine")
+    done = made(tmp_path / "mine")
+    assert done.returncode != 0
+    assert "README.md is there already" in done.stderr
+    assert {p.name: p.read_text() for p in (tmp_path / "mine").iterdir()} == {
+        "README.md": "mine", "notes.txt": "mine"
+    }  # fmt: skip

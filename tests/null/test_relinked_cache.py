@@ -13,7 +13,7 @@ from tuning_site import bundle
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle, open_bundle
-from tilewright.bundle.writer import PART
+from tilewright.bundle.written import PART
 from tilewright.cli.workers import makers
 from tilewright.server import relinked
 from tilewright.server.relinked import GRACE, Cache, Origin, Relinked
@@ -164,9 +164,16 @@ def test_the_folder_of_a_bundle_is_no_place_for_it(tmp_path: Path) -> None:
     write_candidates(open_bundle(copy), [])
     before = sorted(copy.rglob("*"))
     for folder in (copy, copy / FOLDER):
-        with pytest.raises(UsageError, match="folder of a bundle"):
+        with pytest.raises(UsageError, match="no folder of a cache"):
             Cache(folder)
     assert sorted(copy.rglob("*")) == before
+
+
+def test_a_folder_of_blobs_of_somebody_else_is_no_place_for_it(tmp_path: Path) -> None:
+    """Other programs name files by their digests too."""
+    (tmp_path / "blobs").mkdir()
+    with pytest.raises(UsageError, match="it has blobs of somebody else"):
+        Cache(tmp_path)
 
 
 def test_a_folder_that_may_not_be_written_can_be_read(

@@ -20,19 +20,26 @@ from bundle_factory import sample
 from tilewright.base.errors import PortInUse, UsageError
 from tilewright.bundle import write
 from tilewright.server import BackgroundServer, create_app
-from tilewright.server.run import SHUTDOWN_SECONDS, listen
+from tilewright.server.run import listen
 
+#: Seconds for a process to end, however busy the machine is; and the time that a server gives
+#: connections at its end, if they must not be waited for: a test would see it.
+PATIENCE = 60.0
+FOR_EVER = 3600.0
 PROGRAM = """
 import pathlib, sys
-from tilewright.server import create_app, serve
+from tilewright.server import create_app, run
+run.SHUTDOWN_SECONDS = float(sys.argv[2])
 app = create_app({"m": pathlib.Path(sys.argv[1])})
-serve(app, "127.0.0.1", 0, lambda url: print(url, flush=True))
+run.serve(app, "127.0.0.1", 0, lambda url: print(url, flush=True))
 """
 
 
-def start(bundle: Path = Path("none"), program: str = PROGRAM) -> tuple[subprocess.Popen[str], str]:
+def start(
+    bundle: Path = Path("none"), program: str = PROGRAM, shutdown: float = FOR_EVER
+) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(bundle)],
+        [sys.executable, "-c", program, str(bundle), str(shutdown)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -41,11 +48,9 @@ def start(bundle: Path = Path("none"), program: str = PROGRAM) -> tuple[subproce
     return process, process.stdout.readline().strip()
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, float]:
-    begin = time.monotonic()
+def finish(process: subprocess.Popen[str]) -> int:
     try:
-        process.wait(SHUTDOWN_SECONDS + 5)
-        return process.returncode, time.monotonic() - begin
+        return process.wait(PATIENCE)
     finally:
         process.kill()
         process.communicate()
@@ -55,12 +60,10 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, float]:
 def test_signal_ends_it_with_code_0(number: signal.Signals) -> None:
     process, url = start()
     # The URL is printed when connections are accepted: no retry here.
-    with urllib.request.urlopen(url + "/healthz", timeout=5) as answer:
+    with urllib.request.urlopen(url + "/healthz", timeout=PATIENCE) as answer:
         assert answer.status == 200
     process.send_signal(number)
-    code, seconds = finish(process)
-    assert code == 0
-    assert seconds < SHUTDOWN_SECONDS
+    assert finish(process) == 0
     assert not listens(url)
 
 
@@ -89,7 +92,7 @@ serve(app, "127.0.0.1", 0, lambda url: print(url, flush=True))
 def test_a_second_signal_ends_it_at_once_and_the_app_still_hears_of_it() -> None:
     process, url = start(program=HELD)
     where = urlsplit(url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=5)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE)
     connection.request("GET", "/held")
     assert process.stdout is not None
     assert process.stdout.readline().strip() == "held"
@@ -98,7 +101,7 @@ def test_a_second_signal_ends_it_at_once_and_the_app_still_hears_of_it() -> None
         while listens(url):  # two signals that are sent together may be one
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=SHUTDOWN_SECONDS + 5)
+        out, _ = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         connection.close()
@@ -113,27 +116,24 @@ def listens(url: str) -> bool:
 def test_an_idle_connection_does_not_delay_the_end() -> None:
     process, url = start()
     where = urlsplit(url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=5)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE)
     connection.request("GET", "/healthz")
     connection.getresponse().read()
     process.send_signal(signal.SIGTERM)
-    code, seconds = finish(process)
+    code = finish(process)
     connection.close()
     assert code == 0
-    assert seconds < SHUTDOWN_SECONDS + 2
 
 
-def test_a_stalled_download_does_not_delay_the_end_for_long(tmp_path: Path) -> None:
+def test_a_stalled_download_does_not_delay_the_end_for_ever(tmp_path: Path) -> None:
     manifest = write(sample(), tmp_path)
     blob = manifest.weights.shards[0].file
     os.truncate(tmp_path / blob, 100 * 1024 * 1024)
-    process, url = start(tmp_path)
+    process, url = start(tmp_path, shutdown=0.5)
     with urllib.request.urlopen(f"{url}/bundles/m/{blob}") as answer:
         answer.read(1)
         process.send_signal(signal.SIGTERM)
-        code, seconds = finish(process)
-    assert code == 0
-    assert seconds < SHUTDOWN_SECONDS + 3
+        assert finish(process) == 0
 
 
 def test_port_taken() -> None:
@@ -161,7 +161,7 @@ def test_no_such_address(host: str, port: int) -> None:
 def test_background_server_leaves_nothing() -> None:
     before = set(threading.enumerate())  # other tests of the session may keep servers
     with BackgroundServer(create_app({})) as server:
-        with urllib.request.urlopen(server.url + "/healthz", timeout=5) as answer:
+        with urllib.request.urlopen(server.url + "/healthz", timeout=PATIENCE) as answer:
             assert answer.status == 200
         port = urlsplit(server.url).port
     left = set(threading.enumerate()) - before

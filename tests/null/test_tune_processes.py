@@ -15,7 +15,7 @@ from helpers.processes import port_of, serve
 from tuning_client import Client, hello, postponed
 from tuning_site import bundle, digest, until
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 PROC = Path("/proc")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from helpers.postgres import Cluster
 from tuning_client import Client, hello, report
-from tuning_site import bundle, digest
+from tuning_site import SECONDS, bundle, digest
 from tuning_votes import site, space, vote, who
 
 from tilewright.bundle import open_bundle
@@ -35,7 +35,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
         return bytes(answer.read())
 
 
@@ -50,7 +50,7 @@ def agreed(server: str, candidate: int) -> None:
 
 def relinked(server: str, so: bool = True) -> Any:
     """The pointer, once it is another than the built bundle's; or, not `so`, that one again."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + SECONDS
     while ((found := pointer(server))["manifest"]["digest"] != digest()) != so:
         assert time.monotonic() < end, f"relinked is never {so}"
         time.sleep(0.05)
@@ -232,7 +232,7 @@ def test_what_failed_is_left_alone_for_a_while(
 
     with site(url, makers=replace(makers(0), relinked=failing)) as server:
         agreed(server.url, space().order[-1])
-        end = time.monotonic() + 20
+        end = time.monotonic() + SECONDS
         while not calls:
             assert pointer(server.url)["manifest"]["digest"] == digest()
             assert time.monotonic() < end
@@ -248,12 +248,12 @@ def test_a_bundle_that_is_being_linked_stops_no_session(url: str, what: str) -> 
 
     def slow(*given: Any) -> Any:
         begun.set()
-        released.wait(20)
+        released.wait(10 * SECONDS)
         return getattr(makers(0), what)(*given)
 
     with site(url, makers=replace(makers(0), **{what: slow})) as server:
         agreed(server.url, space().order[-1])
-        end = time.monotonic() + 20
+        end = time.monotonic() + SECONDS
         while not begun.is_set():
             pointer(server.url)
             assert time.monotonic() < end

@@ -39,7 +39,7 @@ OBJECTIVES = get_args(Objective)
 
 
 def get(url: str, path: str) -> Any:
-    with urllib.request.urlopen(url + path, timeout=10) as answer:
+    with urllib.request.urlopen(url + path, timeout=60) as answer:
         return json.loads(answer.read())
 
 

@@ -20,7 +20,7 @@ from tilewright.graph.node import Graph, contract, elementwise, graph_input, red
 from tilewright.server import Tuning, create_app
 
 VARIANT = "x86"
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @cache
@@ -48,7 +48,7 @@ def app(**tuning: Any) -> Any:
 
 
 def stats(url: str) -> Any:
-    with urllib.request.urlopen(url + "/api/stats", timeout=10) as answer:
+    with urllib.request.urlopen(url + "/api/stats", timeout=SECONDS) as answer:
         return json.loads(answer.read())
 
 

@@ -212,6 +212,12 @@ def is_blob_name(file: str, ref_digest: str | None = None) -> bool:
     return found is not None and ref_digest in (None, found[1])
 
 
+def named_digest(name: str) -> str | None:
+    """What the bytes of a blob must be, in whatever folder it lies; None for any other file."""
+    found = _BLOB.fullmatch("/".join(name.split("/")[-2:]))
+    return found[1] if found else None
+
+
 def digest(data: bytes | bytearray | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 

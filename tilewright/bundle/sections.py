@@ -12,7 +12,8 @@ from tilewright.base import sections as made
 from tilewright.bundle import kernels
 from tilewright.bundle.format import Build, FileRef, Section
 from tilewright.bundle.reader import Bundle
-from tilewright.bundle.writer import Buffer, add
+from tilewright.bundle.writer import add
+from tilewright.bundle.written import Buffer
 
 
 def store(

@@ -1,8 +1,8 @@
 """Writes a bundle into a folder, so that a reader never sees a half-written one.
 
 Input: `Contents`: the manifest, its blobs, and the weights as a stream.  Output: the folder.  The
-blobs come first, then the pointer is swapped in one step, then blobs that nothing names any more
-are deleted.  Other files in the folder are left alone.
+blobs come first, then the pointer is swapped in one step, then the blobs of the bundle before are
+deleted.  Other files in the folder are left alone (written.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from secrets import token_hex
 
 import msgspec
 
@@ -27,10 +26,10 @@ from tilewright.bundle.format import (
     encode,
     is_blob_name,
 )
+from tilewright.bundle.written import Buffer, FolderPart, check
 
 SHARD_BYTES = 4 * 1024 * 1024
-Buffer = bytes | bytearray | memoryview
-PART = ".part-"
+SECTION = "bundle"
 
 
 @dataclass(frozen=True)
@@ -62,27 +61,30 @@ def add(blobs: dict[str, Buffer], data: Buffer, extension: str) -> FileRef:
 
 
 def write(contents: Contents, folder: Path) -> Manifest:
-    """Writes the bundle and returns its manifest, complete with the weight shards."""
-    (folder / BLOBS).mkdir(parents=True, exist_ok=True)
-    for name, data in contents.blobs.items():
-        replace(folder / name, data)
-    digests = _Digests(contents.tensors)
-    shards = tuple(_write_shards(contents, folder, digests))
-    weights = msgspec.structs.replace(contents.manifest.weights, shards=shards)
-    blobs = dict(contents.blobs)
-    if weights.tensors is None:
-        table = add(blobs, digests.table(), "json")
-        replace(folder / table.file, blobs[table.file])
-        weights = msgspec.structs.replace(weights, tensors=table)
-    manifest = msgspec.structs.replace(contents.manifest, weights=weights)
-    _check_complete(manifest, blobs)
+    """Writes the bundle and returns its manifest, complete with the weight shards.
 
-    data = encode(manifest)
-    ref = reference(data, "json")
-    replace(folder / ref.file, data)
-    pointer = Pointer(format=manifest.format, tool=manifest.tool, manifest=ref)
-    replace(folder / POINTER, encode(pointer) + b"\n")
-    sweep(folder, POINTER, {ref.file, *(f.file for f in manifest.files())})
+    Raises `UsageError` before anything is written if a file of somebody else is in the way.
+    """
+    check(folder, (POINTER, *contents.blobs))
+    with FolderPart(folder, SECTION) as section:
+        for name, data in contents.blobs.items():
+            section.put(name, data)
+        digests = _Digests(contents.tensors)
+        shards = tuple(_write_shards(contents, section, digests))
+        weights = msgspec.structs.replace(contents.manifest.weights, shards=shards)
+        blobs = dict(contents.blobs)
+        if weights.tensors is None:
+            table = add(blobs, digests.table(), "json")
+            section.put(table.file, blobs[table.file])
+            weights = msgspec.structs.replace(weights, tensors=table)
+        manifest = msgspec.structs.replace(contents.manifest, weights=weights)
+        _check_complete(manifest, blobs)
+
+        data = encode(manifest)
+        ref = reference(data, "json")
+        section.put(ref.file, data)
+        pointer = Pointer(format=manifest.format, tool=manifest.tool, manifest=ref)
+        section.put(POINTER, encode(pointer) + b"\n")
     return manifest
 
 
@@ -116,12 +118,12 @@ class _Digests:
         )
 
 
-def _write_shards(contents: Contents, folder: Path, digests: _Digests) -> Iterator[FileRef]:
+def _write_shards(contents: Contents, section: FolderPart, digests: _Digests) -> Iterator[FileRef]:
     total = 0
     for shard in _cut(contents.weights(), SHARD_BYTES):
         digests.feed(shard)
         ref = reference(shard, "bin")
-        replace(folder / ref.file, shard)
+        section.put(ref.file, shard)
         total += ref.bytes
         yield ref
     if total != contents.manifest.weights.bytes:
@@ -163,28 +165,3 @@ def reference(data: Buffer, extension: str) -> FileRef:
     if not is_blob_name(name):
         name = f"{BLOBS}/{found}.bin"
     return FileRef(file=name, digest=found, bytes=size)
-
-
-def replace(path: Path, data: Buffer) -> None:
-    """Writes beside the place and renames, so that the name never holds half a file.
-
-    Under a name of its own: others may write the same file at the same time.
-    """
-    part = path.with_name(f"{PART}{token_hex(8)}-{path.name}")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def sweep(folder: Path, pointer: str, named: set[str]) -> None:
-    """Deletes the blobs that nothing names any more, and what writers that died left of these or
-    of the pointer; other files are left alone."""
-    for path in folder.glob(f"{PART}*-{pointer}"):
-        path.unlink(missing_ok=True)
-    for path in (folder / BLOBS).iterdir():
-        left = path.name.startswith(PART)
-        file = f"{BLOBS}/{path.name.rpartition('-')[2] if left else path.name}"
-        if is_blob_name(file) and (left or file not in named):
-            path.unlink()

@@ -1,6 +1,7 @@
 """Named arrays in .npz files.
 
-Input: a path, or a path and arrays.  Output: arrays, or the file.  Pickled objects are refused.
+Input: a path, or arrays and an open file.  Output: arrays, or the file.  Pickled objects are
+refused.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from tilewright.base.errors import InputError
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+#: The comment of archives that Tilewright writes.
+MARK = b"tilewright"
 HOW = "Write it with numpy.savez(path, name=array, ...)"
 
 
@@ -31,9 +34,19 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise InputError(f"{path} is no .npz file of plain arrays", hint=HOW) from error
 
 
-def write_arrays(path: Path, arrays: Arrays) -> None:
-    """As numpy.savez does, which cannot take an array called "file" and changes the file's name."""
-    with zipfile.ZipFile(path, "w") as archive:
+def write_arrays(file: BinaryIO, arrays: Arrays) -> None:
+    """As numpy.savez does, which cannot take an array called "file"; and marked as ours."""
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.comment = MARK
         for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+
+
+def are_ours(path: Path) -> bool:
+    """Whether `write_arrays` wrote the file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.comment == MARK
+    except zipfile.BadZipFile:
+        return False

@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from tilewright.base.errors import UsageError
-from tilewright.cli.options import Json, database_url
+from tilewright.cli.files import Output
+from tilewright.cli.options import Force, Json, database_url
 from tilewright.cli.output import Answer, pairs
 
 app = typer.Typer(name="db", help="The kernel database: what devices found out about kernels.")
@@ -59,21 +60,24 @@ def stats(db: Db = DEFAULT, as_json: Json = False) -> Answer:
 @app.command()
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write; - is stdout.")],
+    force: Force = False,
     db: Db = DEFAULT,
     as_json: Json = False,
 ) -> Answer | None:
     """Write all reports and standings in the T4 schema."""
     del as_json
     from tilewright.store import Store
+    from tilewright.store.t4 import is_export
 
+    output = Output(file, is_export, force)
+    if str(file) != "-":
+        output.check()
     with Store.open(database_url(db), create=False) as store:
         if str(file) == "-":
             store.export(typer.get_binary_stream("stdout"))
             return None
-        part = file.with_name(file.name + ".part")
-        with part.open("wb") as stream:
+        with output.open() as stream:
             number = store.export(stream)
-        part.replace(file)
     return _told({"file": str(file), "bytes": file.stat().st_size, "reports": number})
 
 

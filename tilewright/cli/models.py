@@ -18,12 +18,15 @@ from rich.console import Group
 from rich.text import Text
 
 from tilewright.base.errors import InputError, UnsupportedOp, UsageError
-from tilewright.bundle import Bundle, is_bundle, open_bundle, write
+from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
+from tilewright.bundle.written import check as check_free
+from tilewright.cli.files import Output
 from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner
 from tilewright.cli.options import (
     OBJECTIVES,
     Buckets,
     Client,
+    Force,
     Json,
     ModelFile,
     ModelOrBundle,
@@ -31,7 +34,6 @@ from tilewright.cli.options import (
     Shapes,
     States,
     Targets,
-    check_output,
     check_targets,
     state_pairs,
 )
@@ -77,6 +79,7 @@ def build(
     """Compile a model into a bundle."""
     targets, states = check_targets(target), state_pairs(state)
     beside = publication(static, client, classes, objective, pyodide)
+    check_free(output, (POINTER, *beside.names))
     start = time.perf_counter()
     compiled = _compile(
         model, shape, bucket, as_json,
@@ -123,21 +126,25 @@ def run(
     ] = None,
     shape: Shapes = None,
     bucket: Buckets = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> Answer:
     """Run a model or a bundle once."""
-    from tilewright.cli.arrays import read_arrays, write_arrays
+    from tilewright.cli.arrays import are_ours, read_arrays, write_arrays
 
     check_host(host)
-    check_output(outputs)
+    output = None if outputs is None else Output(outputs, are_ours, force)
+    if output is not None:
+        output.check()
     given = read_arrays(inputs)
     with (
         _bundle_of(model, shape, bucket, given, as_json) as folder,
         open_runner(host, folder, threads) as run_once,
     ):
         ran = run_once(given)
-    if outputs is not None:
-        write_arrays(outputs, ran.outputs)
+    if output is not None:
+        with output.open() as file:
+            write_arrays(file, ran.outputs)
     described = [
         {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
         for name, array in ran.outputs.items()

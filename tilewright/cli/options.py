@@ -6,7 +6,6 @@ Shapes and buckets are read by the frontend, which knows what they mean.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, cast, get_args
@@ -56,6 +55,9 @@ States = Annotated[
         help="An input that keeps what the output gave in the run before; repeatable.",
     ),
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
+]
 OBJECTIVES = get_args(Objective)
 #: The longest dimension of f32 numbers that a memory has room for.
 LONGEST = MEMORY_LIMIT // WORD
@@ -89,18 +91,6 @@ def check_objective(objective: str) -> Objective:
             f"Unknown objective: {objective}", hint=f"Known are {', '.join(OBJECTIVES)}"
         )
     return cast("Objective", objective)
-
-
-def check_output(path: Path | None) -> None:
-    """Called before the work whose result is written there; `UsageError` if that would fail."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", hint="Name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent}", hint="Make it, or correct the path")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"{path} may not be written", hint="Look at its permissions")
 
 
 def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:

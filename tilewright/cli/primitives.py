@@ -19,8 +19,9 @@ from rich.console import Group
 
 from tilewright import __version__
 from tilewright.base.errors import UsageError
+from tilewright.cli.files import Output
 from tilewright.cli.hosts import Timer, check_timing, engine_of, open_timers, timing_hosts
-from tilewright.cli.options import Json, check_output
+from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Report, progress, table
 from tilewright.cli.tools import cpu
 from tilewright.targets.simd.contraction import ContractionSchedule
@@ -73,15 +74,18 @@ def primitives(
     hosts = list(dict.fromkeys(host or (() if add else timing_hosts())))
     for name in hosts:
         check_timing(name)
-    check_output(output)
     documents = [findings.read(path) for path in add or ()]
-    if output is not None and output.exists():
-        documents.insert(0, findings.read(output))
+    file = None if output is None else Output(output, lambda _: True)  # read refuses any other
+    if file is not None:
+        file.check()
+        if file.path.is_file():
+            documents.insert(0, findings.read(file.path))
     with progress(as_json) as report:
         documents.append(Document(MATMUL, tuple(measure(name, report) for name in hosts)))
     document = findings.merged(documents)
-    if output is not None:
-        findings.write(document, output)
+    if file is not None:
+        with file.open() as stream:
+            stream.write(findings.encoded(document))
     return Answer(findings.to_json(document), _view(document))
 
 

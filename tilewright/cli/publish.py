@@ -32,9 +32,20 @@ class Publication:
     objective: Objective
     core: Path | None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Files that will be written and are not named by their content."""
+        from tilewright.server.static import compiler_files, page_files
+        from tilewright.tuning.folder import FOLDER, INDEX
+
+        index = (f"{FOLDER}/{INDEX}",) if self.classes else ()
+        compiler = compiler_files() if self.core else ()
+        pages = tuple(page_files()) if index or compiler else ()
+        return (*pages, *index, *compiler)
+
     def write(self, bundle: Bundle, report: Report) -> dict[str, object]:
         """Writes it, and tells what there is now."""
-        if not self.classes and self.core is None:
+        if not self.names:
             return {}
         from tilewright.server.static import write_compiler, write_pages
 

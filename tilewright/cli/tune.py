@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle
-from tilewright.cli.options import OBJECTIVES, Json, check_objective, check_output
+from tilewright.cli.files import Output, is_json_of_ours
+from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Report, progress, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
@@ -54,6 +54,7 @@ def tune(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the winners, for relink.")
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> Answer:
     """Tune a bundle on this machine, in a browser."""
@@ -61,8 +62,9 @@ def tune(
         raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
     serves = check_objective(objective)
     open_bundle(bundle)
-    for path in (report, save):
-        check_output(path)
+    files = {path: Output(path, is_json_of_ours, force) for path in (report, save) if path}
+    for file in files.values():
+        file.check()
     from tilewright.cli.serving import open_store
     from tilewright.cli.workers import makers
     from tilewright.hosts.browser import BrowserHost
@@ -83,10 +85,10 @@ def tune(
     saved = save if summary["class"] else None
     data = about | summary | {"kernels": found, "saved": None if saved is None else str(saved)}
     if report is not None:
-        _write(report, data | {"events": session.events})
+        files[report].write_json(data | {"events": session.events})
     view: list[RenderableType] = [_view(data), _words(data)]
     if saved is not None:
-        _write(saved, winners(data, kernels_of(open_bundle(bundle))))
+        files[saved].write_json(winners(data, kernels_of(open_bundle(bundle))))
     elif save is not None:
         view.append(f"It ended before the device's class was known: {save} was not written")
     return Answer(data, Group(*view), CANCELLED if data["cancelled"] else 0)
@@ -171,7 +173,3 @@ def _words(data: Plain) -> str:
         gain = data["before"] / data["after"]
         found += f"; inference {data['before']:.2f} → {data['after']:.2f} ms ({gain:.2f}×)"
     return f"{'Cancelled: ' if data['cancelled'] else ''}{found}"
-
-
-def _write(path: Path, data: object) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")

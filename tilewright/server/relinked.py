@@ -32,7 +32,7 @@ from tilewright.base.errors import BundleCorrupt, UsageError
 from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
 from tilewright.bundle.format import BLOBS, decode, digest, encode, is_blob_name
 from tilewright.bundle.reader import read_blob
-from tilewright.bundle.writer import PART, replace
+from tilewright.bundle.written import PART, replace
 from tilewright.tuning.folder import INDEX
 from tilewright.tuning.queue import Winners
 
@@ -42,7 +42,8 @@ ROOM, FILES = 1 << 30, 50_000
 #: told of a bundle loads its files, and comes back with its digest.  A process looks again at what
 #: it has open when half of this is over (workshop.py), so the other half is left after each use.
 GRACE = 7200.0
-_FOLDERS = (BLOBS, "origins", "made")
+_MADE = "made"
+_FOLDERS = (_MADE, BLOBS, "origins")
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,13 @@ class Cache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="tilewright-relinked-"))
-        if any((self.folder / name).exists() for name in (POINTER, INDEX)):
+        foreign = [name for name in (POINTER, INDEX) if (self.folder / name).exists()]
+        if not (self.folder / _MADE).exists():  # it is made first
+            foreign += [name for name in _FOLDERS if (self.folder / name).exists()]
+        if foreign:
             raise UsageError(
-                f"{self.folder} is the folder of a bundle or of its candidates: files would be "
-                "deleted from it",
+                f"{self.folder} is no folder of a cache: it has {', '.join(foreign)} of somebody "
+                "else, from which files would be deleted",
                 hint="Give --cache a folder of its own",
             )
         if folder is None:
@@ -94,7 +98,7 @@ class Cache:
 
     def made(self, base: Bundle, origin: Origin) -> Relinked | None:
         """The bundle that was made of this; None if nobody did, or if files of it are gone."""
-        place = self.folder / "made" / f"{origin.key}.json"
+        place = self.folder / _MADE / f"{origin.key}.json"
         if not place.is_file():
             return None
         try:
@@ -127,12 +131,12 @@ class Cache:
             **blobs,
             name: data,
             f"origins/{ref.digest}.json": encode(origin),
-            f"made/{origin.key}.json": encode(pointer),
+            f"{_MADE}/{origin.key}.json": encode(pointer),
         }
+        for folder in _FOLDERS:
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
         for file, content in new.items():
-            place = self.folder / file
-            place.parent.mkdir(parents=True, exist_ok=True)
-            replace(place, content)
+            replace(self.folder / file, content)
         self._tidy()
         return Relinked(base.folder, pointer, manifest, self.folder)
 

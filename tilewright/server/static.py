@@ -6,11 +6,10 @@ under addresses that are relative to it.  docs/modes.md lists them.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
-from tilewright.bundle.writer import replace
+from tilewright.bundle.written import FolderPart, check
 from tilewright.server.app import WEB
 from tilewright.server.pyodide import FILES, SOURCE
 from tilewright.tuning.source import source_zip
@@ -22,24 +21,32 @@ TOP = ("index.html", "sw.js")
 COMPILER = "compiler"
 
 
+def page_files(web: Path = WEB) -> dict[str, Path]:
+    """Engine, tuner and page: where each lies below the folder, and where it comes from."""
+    top = {name: web / "static" / name for name in TOP}
+    scripts = (path for name in SCRIPTS for path in sorted((web / name).glob("*.js")))
+    return top | {f"{p.parent.name}/{p.name}": p for p in scripts if p.name not in TOP}
+
+
+def compiler_files() -> tuple[str, ...]:
+    """What `write_compiler` writes."""
+    return tuple(f"{COMPILER}/{name}" for name in (*FILES, SOURCE))
+
+
 def write_pages(folder: Path, web: Path = WEB) -> int:
     """Engine, tuner and page; gives the bytes."""
-    total = _copy((web / "static" / name for name in TOP), folder)
-    for name in SCRIPTS:
-        scripts = (f for f in (web / name).glob("*.js") if f.name not in TOP)
-        total += _copy(scripts, folder / name)
-    return total
+    return _put(folder, "page", {name: p.read_bytes() for name, p in page_files(web).items()})
 
 
 def write_compiler(folder: Path, core: Path) -> int:
     """The compiler's source and Pyodide's core (server/pyodide.py); gives the bytes."""
-    into = folder / COMPILER
-    copied = _copy((core / name for name in FILES), into)
-    source = source_zip()
-    replace(into / SOURCE, source)
-    return copied + len(source)
+    files = {f"{COMPILER}/{name}": (core / name).read_bytes() for name in FILES}
+    return _put(folder, COMPILER, files | {f"{COMPILER}/{SOURCE}": source_zip()})
 
 
-def _copy(files: Iterable[Path], into: Path) -> int:
-    into.mkdir(parents=True, exist_ok=True)
-    return sum(Path(shutil.copyfile(f, into / f.name)).stat().st_size for f in sorted(files))
+def _put(folder: Path, name: str, files: Mapping[str, bytes]) -> int:
+    check(folder, files)
+    with FolderPart(folder, name) as section:
+        for file, data in files.items():
+            section.put(file, data)
+    return sum(map(len, files.values()))

@@ -2,7 +2,7 @@
 
 Input: a URL.  Output: `Database.read()` and `.write()`, each one transaction, which end by commit
 or leave nothing; whatever the driver raises comes out as a `StoreError`.  Every wait is bounded.
-It knows nothing of tables.
+It knows no other table than that of the revision.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ STATEMENT_SECONDS = 60
 
 URLS = "sqlite:///FILE (four slashes for an absolute path) or postgresql+psycopg://USER@HOST/NAME"
 WRITES = "tilewright_writes"
+#: The table that every database of ours has.
+REVISION_TABLE = "alembic_version"
 
 Failure = tuple[type[StoreError], str, str]
 
@@ -173,8 +175,9 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
         for setting in ("foreign_keys=ON", "synchronous=FULL"):
             connection.execute(f"PRAGMA {setting}")
         try:
-            # Readers and one writer at once.  The file remembers it.
-            connection.execute("PRAGMA journal_mode=WAL")
+            # Readers and one writer at once.  The file remembers it: not one of somebody else.
+            if _is_ours_or_empty(connection):
+                connection.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as error:
             if _sqlite_failure(error) is not READ_ONLY:
                 raise
@@ -185,6 +188,11 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _is_ours_or_empty(connection: Any) -> bool:
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    return not names or REVISION_TABLE in names
 
 
 def _postgres(url: URL) -> sa.Engine:

@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tilewright.base.errors import StoreCorrupt, StoreVersion
-from tilewright.store.database import Database
+from tilewright.store.database import REVISION_TABLE, Database
 from tilewright.store.schema import HEAD, REVISIONS, VERSION
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -27,7 +27,7 @@ def revision(connection: sa.Connection) -> str | None:
     names = sa.inspect(connection).get_table_names()
     if not names:
         return None
-    if "alembic_version" not in names:
+    if REVISION_TABLE not in names:
         raise StoreCorrupt(
             "The database holds other tables than ours",
             hint="Give Tilewright a database of its own",

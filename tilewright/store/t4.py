@@ -12,8 +12,10 @@ configuration, times, invalidity and correctness.  Sources of reports are never 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -172,6 +174,17 @@ def _stand(connection: sa.Connection, row: Any) -> Stand:
         previous=row.previous_candidate,
         ranked=tuple(tuple(r) for r in row.ranked),
     )
+
+
+def is_export(path: Path) -> bool:
+    """Whether `write` made the file, whole or not."""
+    with path.open("rb") as stream:
+        return _OURS.match(stream.read(1000)) is not None
+
+
+_OURS = re.compile(
+    rb'\{"schema_version":"[^"]*",\s*"metadata":\{"platform":"[^"]*","autotuner":"Tilewright"'
+)
 
 
 def read(data: bytes, today: int) -> Document:

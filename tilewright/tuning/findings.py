@@ -137,8 +137,9 @@ def to_json(document: Document) -> dict[str, Any]:
     }
 
 
-def write(document: Document, path: Path) -> None:
-    path.write_text(json.dumps(to_json(document), indent=1) + "\n")
+def encoded(document: Document) -> bytes:
+    """The file."""
+    return json.dumps(to_json(document), indent=1).encode() + b"\n"
 
 
 def read(path: Path = DATA) -> Document:

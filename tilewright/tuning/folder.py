@@ -16,8 +16,9 @@ from typing import Any
 from tilewright import TOOL
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.bundle import Bundle, FileRef
-from tilewright.bundle.format import BLOBS, encode
-from tilewright.bundle.writer import reference, replace, sweep
+from tilewright.bundle.format import encode
+from tilewright.bundle.writer import reference
+from tilewright.bundle.written import FolderPart, check
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
 from tilewright.targets.classes import DeviceClass
@@ -89,15 +90,25 @@ def write_candidates(
     """Makes and writes them all, into the bundle's own folder; the bytes are the same wherever
     they are made.  A candidate that cannot be made is left out; without a space there is an error.
     """
-    folder = bundle.folder / FOLDER
-    (folder / BLOBS).mkdir(parents=True, exist_ok=True)
+    check(bundle.folder, (f"{FOLDER}/{INDEX}",))
+    with FolderPart(bundle.folder, FOLDER) as section:
+        return _written(section, bundle, classes, objective, progress, call)
+
+
+def _written(
+    section: FolderPart,
+    bundle: Bundle,
+    classes: Sequence[DeviceClass],
+    objective: Objective,
+    progress: Progress,
+    call: Call,
+) -> Written:
     files: dict[str, int] = {}
 
     def put(data: bytes, extension: str) -> FileRef:
         ref = reference(data, extension)
-        if ref.file not in files:
-            replace(folder / ref.file, data)
-            files[ref.file] = ref.bytes
+        section.put(f"{FOLDER}/{ref.file}", data)
+        files[ref.file] = ref.bytes
         return ref
 
     found = opened(bundle)
@@ -141,8 +152,7 @@ def write_candidates(
             "spaces": spaces,
         }
     )
-    replace(folder / INDEX, index)
-    sweep(folder, INDEX, set(files))
+    section.put(f"{FOLDER}/{INDEX}", index)
     tried = (c for kernels in listed.values() for k in kernels for c in k["candidates"])
     candidates = sum(c is not None for c in tried)
     size = sum(files.values()) + len(index)

@@ -1,0 +1,82 @@
+"""The files that a command is asked to write: whole or not at all, and nobody else's.
+
+Input: a path, how to know a file of Tilewright's, whether --force was given.  Output: the file, or
+a `UsageError` before the work whose result it would hold.  Folders: bundle/written.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from tilewright import TOOL
+from tilewright.base.errors import UsageError
+from tilewright.bundle.written import replacing
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file to write.
+
+    ours: whether Tilewright wrote the file that is there, which may then be replaced
+    force: replace it, whoever wrote it
+    """
+
+    path: Path
+    ours: Callable[[Path], bool]
+    force: bool = False
+
+    def check(self) -> None:
+        """Called before the work; raises `UsageError` if writing would fail, or lose anything."""
+        path = self.path
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder", hint="Name a file in it")
+        if not path.parent.is_dir():
+            raise UsageError(
+                f"There is no folder {path.parent}", hint="Make it, or correct the path"
+            )
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UsageError(f"{path} may not be written", hint="Look at its permissions")
+        # A device or a pipe keeps nothing, and an empty file has nothing to lose.
+        holds = path.is_file() and path.stat().st_size > 0
+        if holds and not self.force and not self.ours(path):
+            raise UsageError(
+                f"{path} is there already, and not of this command's making",
+                hint="Name another file, or say --force to lose it",
+            )
+
+    @contextmanager
+    def open(self) -> Generator[BinaryIO]:
+        """The file; it is looked at again, as the work may have taken long."""
+        self.check()
+        if self.path.exists() and not self.path.is_file():
+            with self.path.open("wb") as file:
+                yield file
+            return
+        with replacing(self.path.resolve()) as file:  # what a link leads to, not the link
+            yield file
+
+    def write_json(self, data: dict[str, object]) -> None:
+        """The document, marked so that `is_json_of_ours` knows it."""
+        with self.open() as file:
+            file.write(msgspec.json.format(msgspec.json.encode({"tool": TOOL} | data), indent=1))
+            file.write(b"\n")
+
+
+def is_json_of_ours(path: Path) -> bool:
+    """Whether `write_json` of any version wrote it."""
+    try:
+        tool = msgspec.json.decode(path.read_bytes(), type=_Marked).tool
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return tool.split(" ")[0] == TOOL.split(" ")[0]
+
+
+class _Marked(msgspec.Struct):
+    tool: str
