@@ -220,7 +220,7 @@ def test_source_is_what_a_page_needs_and_no_more() -> None:
     names = zipfile.ZipFile(io.BytesIO(source.source_zip())).namelist()
     assert {"tilewright/tuning/client.py", "tilewright/tuning/data/primitives.json"} <= set(names)
     assert {name.split("/")[1] for name in names} <= {
-        "__init__.py", "base", "kernel", "targets", "tuning",
+        "__init__.py", "base", "kernel", "plan", "targets", "tuning",
     }  # fmt: skip
     assert not {"tilewright/base/numpy_scalars.py", "tilewright/tuning/folder.py"} & set(names)
     assert names == sorted(names)
@@ -241,6 +241,7 @@ def given(bundle: Bundle, **more: Any) -> dict[str, Any]:
     manifest = bundle.manifest
     return {
         "kernels": bundle.read(manifest.kernels).decode(),
+        "slots": bundle.read(manifest.section("wasm").kernels).decode(),
         "plans": [[s.spec for s in p.steps] for p in manifest.plans],
         "device": NARROW,
     } | more

@@ -92,7 +92,7 @@ def test_what_the_user_changed_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_changed_blob_is_refused_too(tmp_path: Path) -> None:
     manifest = write(sample(), tmp_path)
-    for file in (manifest.driver.file, manifest.weights.shards[0].file):
+    for file in (manifest.section("wasm").programs["driver"].file, manifest.weights.shards[0].file):
         kept = (tmp_path / file).read_bytes()
         put(tmp_path, file)
         with pytest.raises(UsageError, match=f"{file} was changed since"):

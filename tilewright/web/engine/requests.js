@@ -6,23 +6,22 @@ import { asEngineError } from './errors.js';
 import { loadBundle } from './loader.js';
 import { makePool } from './pool.js';
 
-const pool = makePool();
-/** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
-const { promise, resolve } = Promise.withResolvers();
-
-/** Has the page make the memory. @param {number} pages */
-function claim(pages) {
-  self.postMessage({ pages });
-  return promise;
-}
-
 /** @type {T.LargeParts} */
 const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value?.outputs?.map((/** @type {T.Output} */ { data }) => data.buffer) ?? []);
 
 /** @type {T.Answer} */
 export function answer(load) {
+  const pool = makePool();
+  /** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
+  const { promise, resolve } = Promise.withResolvers();
   /** Nothing else is asked before the load has ended. @type {T.Loaded} */
   let bundle;
+
+  /** Has the page make the memory. @param {number} pages */
+  function claim(pages) {
+    self.postMessage({ pages });
+    return promise;
+  }
 
   /** @type {Record<string, (params: any) => unknown>} */
   const handlers = {
