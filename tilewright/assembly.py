@@ -358,7 +358,7 @@ def _asset(path: Path, blobs: Blobs) -> Asset:
 
 @dataclass(frozen=True)
 class _Weight:
-    """A constant that kernels load: how to compute it, and its place in the weight region."""
+    """A constant that memory holds: how to compute it, and its place in the weight region."""
 
     node: Node
     offset: int
@@ -369,16 +369,16 @@ class _Weight:
 
 
 def _weights(plans: Sequence[Planned]) -> dict[object, _Weight]:
-    """Every stored constant of all plans once, by what it computes."""
+    """Every constant that a kernel reads or a model gives, of all plans, once for equal content."""
     found: dict[object, _Weight] = {}
     at = 0
     for plan in plans:
-        for step in plan.steps:
-            for n in step.inputs:
-                if n.constant and constant_key(n) not in found:
-                    weight = _Weight(n, at)
-                    found[constant_key(n)] = weight
-                    at += align(weight.bytes)
+        read = (n for step in plan.steps for n in step.inputs)
+        for n in (*read, *(n for _, n in plan.graph.outputs)):
+            if n.constant and constant_key(n) not in found:
+                weight = _Weight(n, at)
+                found[constant_key(n)] = weight
+                at += align(weight.bytes)
     return found
 
 

@@ -7,8 +7,10 @@ nothing here knows ONNX, kernels or targets.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,12 +40,17 @@ class Input(Op):
 
 @dataclass(frozen=True, eq=False)
 class Weight(Op):
-    """A tensor of the model file, read only when it is needed."""
+    """A tensor of the model file, read only when it is needed.  Its name is for people."""
 
     name: str
     shape: Shape
     dtype: DType
     load: Callable[[], Array]
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the elements, which are read for it once."""
+        return _digest(self.load())
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +58,11 @@ class Constant(Op):
     """A small tensor that is known now."""
 
     value: Array
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the elements."""
+        return _digest(self.value)
 
 
 @dataclass(frozen=True)
@@ -178,6 +190,10 @@ class Rule:
     shape: Callable[[Any, Sequence[Shape]], Shape]
     dtype: Callable[[Any, Sequence[DType]], DType]
     numpy: Callable[..., Array]
+
+
+def _digest(value: Array) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(value).data).digest()
 
 
 def _same_shape(op: Op, shapes: Sequence[Shape]) -> Shape:
