@@ -261,6 +261,8 @@ def _contract(op: Contract, shapes: Sequence[Shape]) -> Shape:
 
 def _gather(op: Gather, shapes: Sequence[Shape]) -> Shape:
     data, indices = shapes
+    if not data[op.axis] and 0 not in indices:
+        raise _nothing("a gather takes from", shapes)
     return (*data[: op.axis], *indices, *data[op.axis + 1 :])
 
 
@@ -319,7 +321,18 @@ def _elementwise_dtype(op: Elementwise, dtypes: Sequence[DType]) -> DType:
 
 
 def _reduced(op: Reduce, shapes: Sequence[Shape]) -> Shape:
-    return tuple(1 if i in op.axes else n for i, n in enumerate(shapes[0]))
+    left = tuple(1 if i in op.axes else n for i, n in enumerate(shapes[0]))
+    if op.fn in ("max", "min") and 0 in shapes[0] and 0 not in left:
+        raise _nothing(f"the {op.fn} is over", shapes)
+    return left
+
+
+def _nothing(what: str, shapes: Sequence[Shape]) -> ShapeError:
+    return ShapeError(
+        f"{what} an axis without elements",
+        hint="Choose input shapes and buckets that leave no axis empty.",
+        shape=list(shapes),
+    )
 
 
 def sum_dtype(dtype: DType) -> DType:
