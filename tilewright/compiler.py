@@ -130,16 +130,19 @@ def _imported(model: Model, dims: dict[str, int], options: Options) -> Graph:
 
 
 def _probes(model: Model, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:
-    """The model at one more size of each dimension that has a single bucket."""
+    """The model at further sizes of each dimension, beside the largest buckets of the others.
+
+    Buckets alone do not tell n from n rounded up to a multiple of 8.
+    """
     full = {name: max(sizes) for name, sizes in options.buckets.items()}
-    for name, sizes in options.buckets.items():
-        if len(set(sizes)) > 1:
-            continue
-        dims = full | {name: full[name] - 1 or 2}
-        try:
-            yield dims, import_model(model, dims, options.shapes)
-        except TilewrightError:
-            continue  # the model has this one size only, so nothing needs a name
+    for name, most in full.items():
+        sizes = {most - 1, most // 2} - {0, *options.buckets[name]}
+        for size in sorted(sizes or {most + 1}):
+            dims = full | {name: size}
+            try:
+                yield dims, import_model(model, dims, options.shapes)
+            except TilewrightError:
+                continue  # the model has no such size, so no input has it
 
 
 def assemble(

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers import outputs
 from helpers.schedules import scheduled
 
 from tilewright.base.dtypes import BOOL, F32, I32, I64
 from tilewright.benchkernel import by_machine, compile_graph, compile_matmul
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.frontend import load
 from tilewright.frontend.operators.activation import softmax
 from tilewright.graph import ops
 from tilewright.graph.node import (
@@ -123,6 +125,9 @@ MAKERS: dict[str, Callable[[Path], Compiled]] = {
     "doubled": lambda _: compile_graph(doubled()),
     "difference": lambda _: compile_graph(difference()),
     "attention": lambda _: compile_graph(attention()),
+    "outputs": lambda _: compile_model(
+        load(outputs.model()), Options(buckets={"n": outputs.BUCKETS})
+    ),
     "bert": _bert,
     "search": _search,
 }

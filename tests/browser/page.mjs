@@ -344,6 +344,18 @@ const SCENARIOS = {
     return { right, same: into === y && fresh !== y, codes, outcomes, kept: y.every((value) => value === 3) };
   }, size),
 
+  /** Runs of `engine` without and with arrays for its outputs: shapes and bytes of both. */
+  outputs: ({ page }, { x }) => page.evaluate(async (given) => {
+    const { engine } = globalThis;
+    const x = Float32Array.from(given);
+    const fresh = (await engine.run({ x })).outputs;
+    const each = (outputs, pick) => Object.fromEntries(Object.entries(outputs).map(([name, { data, shape }]) => [name, pick(data, shape, name)]));
+    const into = each(fresh, (data) => new data.constructor(data.length).fill(data instanceof BigInt64Array ? 77n : 77));
+    const reused = (await engine.run({ x }, { into })).outputs;
+    const shown = (outputs) => each(outputs, (data, shape) => ({ shape, bytes: [...new Uint8Array(data.buffer, data.byteOffset, data.byteLength)] }));
+    return { fresh: shown(fresh), into: shown(reused), same: each(reused, (data, _, name) => data === into[name]) };
+  }, x),
+
   /** Times `engine` after the array of its last run went to somebody else; then runs it again. */
   givenAway: ({ page }, { size }) => page.evaluate(async (size) => {
     const { engine, spied } = globalThis;

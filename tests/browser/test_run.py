@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from helpers import outputs
 
 from tilewright.base.errors import HostError, InputError, KernelTrap, TilewrightError
 from tilewright.bundle import open_bundle
@@ -254,6 +255,21 @@ def test_arrays_for_outputs(visit: Visit, library: Library, isolation: bool) -> 
     assert found["codes"] == ["input"] * 4
     assert found["outcomes"] == ["AbortError", "done"]
     assert found["kept"]
+
+
+@pytest.mark.parametrize("isolation", [True, False])
+def test_outputs_that_no_kernel_makes(visit: Visit, library: Library, isolation: bool) -> None:
+    """With and without arrays for them, in memory that is shared and that is not."""
+    with serving({"outputs": library.path("outputs")}, isolation=isolation) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("outputs"), "inputs": {"x": [1] * 4}}
+        assert page.do("engine", **ask)["isolated"] is isolation
+        for length, bucket in ((8, 8), (3, 4)):
+            found = page.do("outputs", x=outputs.given(length).ravel().tolist())
+            for name, want in outputs.wanted(length, bucket).items():
+                right = {"shape": list(want.shape), "bytes": list(want.tobytes())}
+                assert found["fresh"][name] == found["into"][name] == right, name
+            assert all(found["same"].values())
 
 
 @pytest.mark.parametrize("isolation", [True, False])

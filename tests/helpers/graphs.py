@@ -60,12 +60,17 @@ def run_steps(
 ) -> list[np.ndarray]:
     """Execute the kernels in order; a kernel may only read what exists by then."""
     memory: dict[Node, np.ndarray] = {n: inputs[name].ravel() for name, n in graph.inputs}
+
+    def stored(n: Node) -> np.ndarray:
+        if n not in memory:
+            assert n.constant, f"{n} is read before it is stored"
+            memory[n] = evaluate([n])[0].ravel()
+        return memory[n]
+
     for step in steps:
         k = step.kernel
         for n in step.inputs:
-            if n not in memory:
-                assert n.constant, f"{n} is read before it is stored"
-                memory[n] = evaluate([n])[0].ravel()
+            stored(n)
         if step.output not in memory:  # other steps may have stored their part of it
             memory[step.output] = np.full(step.output.size, 77, k.dtype.numpy)
         buffers = [
@@ -74,7 +79,7 @@ def run_steps(
         ]
         assert [b.size for b in buffers] == [b.size for b in k.buffers]
         execute(k, buffers)
-    return [memory[n].reshape(n.shape) for _, n in graph.outputs]
+    return [stored(n).reshape(n.shape) for _, n in graph.outputs]
 
 
 def interpreted(pick: Callable[[Kernel], Schedule]) -> Callable[[Kernel, list[np.ndarray]], None]:

@@ -61,6 +61,27 @@ def test_an_axis_that_only_depends_on_a_named_one_is_refused(
     assert compiled.manifest.outputs[0].shape == (1, 16)
 
 
+@pytest.mark.parametrize("buckets", [(8,), (4, 8)])
+def test_an_axis_that_equals_a_named_one_at_every_bucket_is_refused(
+    buckets: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Here it is n rounded up to a multiple of 4, so an input of 6 has an output of 8."""
+    padded = [
+        helper.make_node("Constant", [], ["four"], value_int=4),
+        helper.make_node("Constant", [], ["left"], value_ints=[0, 0, 0]),
+        helper.make_node("Shape", ["x"], ["length"], start=1),
+        helper.make_node("Neg", ["length"], ["below"]),
+        helper.make_node("Mod", ["below", "four"], ["missing"]),
+        helper.make_node("Concat", ["left", "missing"], ["pads"], axis=0),
+        helper.make_node("Pad", ["x", "pads"], ["y"]),
+    ]
+    path = model(tmp_path, padded, 1, "n")
+    with pytest.raises(ShapeError, match="'y'"):
+        compile_model(path, Options(buckets={"n": buckets}))
+    compiled = compile_model(path, Options(shapes={"x": (1, 6)}))
+    assert compiled.manifest.outputs[0].shape == (1, 8)
+
+
 def test_an_error_names_the_bucket(tmp_path: Path) -> None:
     """A model with a table of 6 positions cannot have a bucket of 8."""
     table = helper.make_tensor("t", TensorProto.FLOAT, (1, 6), [0.0] * 6)

@@ -177,7 +177,7 @@ def test_input_as_output_and_constant_output() -> None:
     x = graph_input("x", (2, 3), F32)
     fixed = constant([[1.0, 2.0]], F32)
     steps = steps_for(x, fixed, elementwise("neg", x), x=x)
-    assert len(steps) == 2, "the input is in memory already"
+    assert len(steps) == 1, "input and constant are in memory already"
 
 
 def test_expensive_functions_are_not_computed_twice() -> None:
@@ -221,19 +221,37 @@ def test_gather_below_pad_and_concat() -> None:
 # ---- empty tensors -------------------------------------------------------------------------------
 
 
-def test_empty_tensors_at_run_time_are_an_error() -> None:
-    x = graph_input("x", (3, 0), F32)
-    graph = Graph("empty", (("x", x),), (("y", reduce("sum", x, [1])),))
+def test_what_is_made_of_nothing_is_known() -> None:
+    """And what has no elements is: neither needs a kernel."""
+    x, none = graph_input("x", (3, 2), F32), graph_input("none", (3, 0), F32)
+    ids = graph_input("ids", (0,), I64)
+    known = [
+        reduce("sum", none, [1]), pad(none, (0, 0), (0, 2), 7.0), contract("ab,cb->ac", none, none),
+        slice_(x, (0, 0), (0, 2)), gather(x, ids, 0), constant(np.zeros((0, 2)), F32),
+        elementwise("add", none, slice_(x, (0, 0), (3, 0))),
+    ]  # fmt: skip
+    assert all(n.constant for n in known)
+    graph = Graph(
+        "empty",
+        (("x", x), ("none", none), ("ids", ids)),
+        (*((f"y{i}", n) for i, n in enumerate(known)), ("z", x), ("none", none)),
+    )
+    values = {"x": np.ones((3, 2), "f4"), "none": np.ones((3, 0), "f4"), "ids": np.zeros(0, "i8")}
+    packed, steps = compiled(graph)
+    assert steps == ()
+    for found, want in zip(run_steps(packed, steps, values), results(graph, values), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("fn", ["max", "min"])
+def test_an_extreme_of_nothing_and_a_pick_from_nothing_are_errors(fn: str) -> None:
+    none = graph_input("none", (3, 0), F32)
     with pytest.raises(ShapeError, match="without elements") as caught:
-        compiled(graph)
-    assert caught.value.facts["shape"] == (3, 0)
-
-
-def test_empty_slice_and_empty_constant_output_are_errors() -> None:
-    x = graph_input("x", (3, 2), F32)
-    for n in (slice_(x, (0, 0), (0, 2)), constant(np.zeros((0, 2)), F32)):
-        with pytest.raises(ShapeError, match="without elements"):
-            compiled(Graph("empty", (("x", x),), (("y", n), ("z", x))))
+        reduce(fn, none, [1])
+    assert caught.value.facts["shape"] == [(3, 0)]
+    assert reduce(fn, slice_(none, (0, 0), (0, 0)), [1]).shape == (0, 1)
+    with pytest.raises(ShapeError, match="without elements"):
+        gather(none, constant([0], I64), 1)
 
 
 def test_empty_constants_fold_away() -> None:

@@ -19,7 +19,7 @@ from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import CONTROL
 from tilewright.frontend.table import Results, find
-from tilewright.frontend.tensors import check_bytes, tensor_node
+from tilewright.frontend.tensors import check_bytes
 from tilewright.graph.node import Graph, Node, graph_input, sourced
 
 Values = dict[str, Node]
@@ -42,7 +42,7 @@ def initial_values(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Value
     """What is there before the first node: inputs and weights."""
     values = {i.name: graph_input(i.name, shapes[i.name], i.dtype) for i in model.inputs}
     for name, tensor in model.weights.items():
-        values[name] = tensor_node(tensor, model.folder)
+        values[name] = model.constant(tensor)
     return values
 
 
@@ -124,7 +124,7 @@ def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Resu
     inner = dict(around)
     for tensor in graph.initializer:
         check_bytes(tensor, model.folder)
-        inner[tensor.name] = tensor_node(tensor, model.folder)
+        inner[tensor.name] = model.constant(tensor)
     run(model, graph.node, inner)
     return tuple(value_of(inner, o.name) for o in graph.output)
 
@@ -146,7 +146,7 @@ def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> Any:
             return tuple(attribute.floats)
         case AttributeProto.TENSOR:
             check_bytes(attribute.t, model.folder)
-            return tensor_node(attribute.t, model.folder, name=node.output[0])
+            return model.constant(attribute.t, name=node.output[0])
     kind = AttributeProto.AttributeType.Name(attribute.type)
     raise UnsupportedOp(f"attribute {attribute.name} of kind {kind} is not supported")
 

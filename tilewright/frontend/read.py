@@ -7,7 +7,7 @@ InvalidModel saying what is wrong with the file.  It gives no dimension a value 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -29,7 +29,14 @@ from tilewright.frontend import operators  # noqa: F401  fills the table that `f
 from tilewright.frontend.opsets import OLDEST, fill_defaults
 from tilewright.frontend.subgraphs import names_read
 from tilewright.frontend.table import find
-from tilewright.frontend.tensors import WIDENED, check_bytes, dtype_of, is_external
+from tilewright.frontend.tensors import (
+    WIDENED,
+    check_bytes,
+    dtype_of,
+    is_external,
+    tensor_node,
+)
+from tilewright.graph.node import Node
 
 Dim = int | str | None
 
@@ -59,6 +66,14 @@ class Model:
     opsets: Mapping[str, int]
     folder: Path | None
     skeleton: ModelProto
+    #: By the tensor's identity, which lasts because the tensor is kept.
+    _constants: dict[int, tuple[TensorProto, Node]] = field(default_factory=dict, repr=False)
+
+    def constant(self, tensor: TensorProto, name: str = "") -> Node:
+        """A tensor of this file: one node, however many graphs read it, so it is hashed once."""
+        if id(tensor) not in self._constants:
+            self._constants[id(tensor)] = (tensor, tensor_node(tensor, self.folder, name))
+        return self._constants[id(tensor)][1]
 
     @property
     def dim_names(self) -> tuple[str, ...]:

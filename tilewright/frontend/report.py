@@ -22,7 +22,7 @@ from tilewright.frontend.importer import Values, describe, step
 from tilewright.frontend.opsets import RULES
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.shapes import Shapes, resolve
-from tilewright.frontend.tensors import WIDENED, bytes_of, dtype_of, tensor_node
+from tilewright.frontend.tensors import WIDENED, bytes_of, dtype_of
 from tilewright.graph.node import Node, graph_input
 from tilewright.graph.ops import Shape
 
@@ -132,7 +132,7 @@ def _start(model: Model, inputs: Mapping[str, Shape]) -> tuple[Values, dict[str,
     values = {d.name: graph_input(d.name, inputs[d.name], d.dtype) for d in model.inputs}
     for name, tensor in model.weights.items():
         try:
-            values[name] = tensor_node(tensor, model.folder)
+            values[name] = model.constant(tensor)
         except UnsupportedDType as error:
             errors[name] = error
     return values, errors

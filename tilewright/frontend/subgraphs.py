@@ -48,7 +48,8 @@ def scan_over(
         *_attribute(node, "scan_input_directions", [0] * count),
         *_attribute(node, "scan_output_directions", [0] * results),
     ]
-    made = _repeat(body, states, sequences, sequences[0].shape[0], backward, around, apply)
+    names, length = [i.name for i in body.input], sequences[0].shape[0]
+    made = _repeat(body, names, states, sequences, length, backward, around, apply)
     places = _attribute(node, "scan_output_axes", [0] * results)
     last, every = made[: len(states)], made[len(states) :]
     return (*last, *(_back(y, al.axis_of(a, y.rank)) for y, a in zip(every, places, strict=True)))
@@ -77,16 +78,14 @@ def loop(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> t
             raise UnsupportedOp("a Loop that ends after its first iteration is not supported")
         return tuple(outputs)
 
-    inner = GraphProto()
-    inner.CopyFrom(body)
-    del inner.input[:]
-    inner.input.extend([*body.input[2:], helper.make_empty_tensor_value_info(number)])
     count = constant(np.arange(length, dtype=np.int64))
-    return _repeat(inner, states, [count], length, (), around, endless)
+    names = [*(i.name for i in body.input[2:]), number]
+    return _repeat(body, names, states, [count], length, (), around, endless)
 
 
 def _repeat(
     body: GraphProto,
+    names: Sequence[str],
     states: Sequence[Node],
     sequences: Sequence[Node],
     length: int,
@@ -94,8 +93,7 @@ def _repeat(
     around: Values,
     apply: Apply,
 ) -> tuple[Node, ...]:
-    """Last states and results; `body` has an input for each state and sequence, in this order."""
-    names = [i.name for i in body.input]
+    """Last states and results; `names`: the body's input for each state, then each sequence."""
     kept = [graph_input(n, s.shape, s.dtype) for n, s in zip(names, states, strict=False)]
     now = [element(n, s) for n, s in zip(names[len(states) :], sequences, strict=True)]
     fixed = {

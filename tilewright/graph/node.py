@@ -6,7 +6,7 @@ Small constants fold at once, so shape arithmetic of an exporter is gone before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -102,13 +102,20 @@ def toposort(roots: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def node(op: Op, *inputs: Node, source: str = "") -> Node:
-    """A node with shape and dtype from the op table; folded if all operands are small constants."""
+    """A node with shape and dtype from the op table.
+
+    It is folded if all operands are small constants, or if it has no elements: so only inputs and
+    constants can be empty, and no kernel has nothing to compute.
+    """
     rule = ops.RULES[type(op)]
     if rule.arity is not None and rule.arity != len(inputs):
         raise ShapeError(f"{op} takes {rule.arity} operands, not {len(inputs)}")
     shape = tuple(int(n) for n in rule.shape(op, [n.shape for n in inputs]))
     dtype = rule.dtype(op, [n.dtype for n in inputs])
     source = source or _SOURCE.get()
+    if inputs and 0 in shape:
+        return Node(ops.Constant(np.empty(shape, dtype.numpy)), (), shape, dtype, source, True)
+    inputs = tuple(_known_if_empty(n) for n in inputs)
     fixed = all(n.constant for n in inputs) and not isinstance(op, ops.Input)
     made = Node(op, inputs, shape, dtype, source, fixed)
     values = [n.value for n in inputs]
@@ -124,6 +131,13 @@ def node(op: Op, *inputs: Node, source: str = "") -> Node:
         result = np.asarray(rule.numpy(op, *values)).astype(dtype.numpy, copy=False)
         return Node(ops.Constant(result), (), shape, dtype, source, True)
     return made
+
+
+def _known_if_empty(n: Node) -> Node:
+    """An input without elements is known: what is made of it folds."""
+    if n.constant or 0 not in n.shape:
+        return n
+    return node(ops.Constant(np.empty(n.shape, n.dtype.numpy)), source=n.source)
 
 
 def graph_input(name: str, shape: Shape, dtype: DType) -> Node:
@@ -236,10 +250,19 @@ def is_constant(x: Node) -> bool:
     return x.constant
 
 
-def evaluate(roots: Sequence[Node], inputs: dict[str, Any] | None = None) -> list[Array]:
-    """The graph interpreter: the value of each root by the NumPy meaning of the op table."""
-    values: dict[Node, Array] = {}
+def evaluate(
+    roots: Sequence[Node],
+    inputs: dict[str, Any] | None = None,
+    given: Mapping[Node, Array] | None = None,
+) -> list[Array]:
+    """The graph interpreter: the value of each root by the NumPy meaning of the op table.
+
+    inputs: values of a model's inputs by name;  given: values of any nodes
+    """
+    values: dict[Node, Array] = dict(given or {})
     for n in toposort(roots):
+        if n in values:
+            continue
         if isinstance(n.op, ops.Input):
             values[n] = np.asarray((inputs or {})[n.op.name])
         else:

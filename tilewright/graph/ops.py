@@ -7,8 +7,10 @@ nothing here knows ONNX, kernels or targets.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,12 +41,17 @@ class Input(Op):
 
 @dataclass(frozen=True, eq=False)
 class Weight(Op):
-    """A tensor of the model file, read only when it is needed."""
+    """A tensor of the model file, read only when it is needed.  Its name is for people."""
 
     name: str
     shape: Shape
     dtype: DType
     load: Callable[[], Array]
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the elements, which are read for it once."""
+        return _digest(self.load())
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +59,11 @@ class Constant(Op):
     """A small tensor that is known now."""
 
     value: Array
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the elements."""
+        return _digest(self.value)
 
 
 @dataclass(frozen=True)
@@ -186,6 +198,10 @@ class Rule:
     numpy: Callable[..., Array]
 
 
+def _digest(value: Array) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(value).data).digest()
+
+
 def _same_shape(op: Op, shapes: Sequence[Shape]) -> Shape:
     if any(s != shapes[0] for s in shapes):
         raise ShapeError(f"{op} needs operands of one shape", shape=list(shapes))
@@ -251,6 +267,8 @@ def _contract(op: Contract, shapes: Sequence[Shape]) -> Shape:
 
 def _gather(op: Gather, shapes: Sequence[Shape]) -> Shape:
     data, indices = shapes
+    if not data[op.axis] and 0 not in indices:
+        raise _nothing("a gather takes from", shapes)
     return (*data[: op.axis], *indices, *data[op.axis + 1 :])
 
 
@@ -309,7 +327,18 @@ def _elementwise_dtype(op: Elementwise, dtypes: Sequence[DType]) -> DType:
 
 
 def _reduced(op: Reduce, shapes: Sequence[Shape]) -> Shape:
-    return tuple(1 if i in op.axes else n for i, n in enumerate(shapes[0]))
+    left = tuple(1 if i in op.axes else n for i, n in enumerate(shapes[0]))
+    if op.fn in ("max", "min") and 0 in shapes[0] and 0 not in left:
+        raise _nothing(f"the {op.fn} is over", shapes)
+    return left
+
+
+def _nothing(what: str, shapes: Sequence[Shape]) -> ShapeError:
+    return ShapeError(
+        f"{what} an axis without elements",
+        hint="Choose input shapes and buckets that leave no axis empty.",
+        shape=list(shapes),
+    )
 
 
 def sum_dtype(dtype: DType) -> DType:

@@ -19,7 +19,7 @@ from tilewright.graph.node import Graph, Node
 from tilewright.graph.steps import Step as KernelStep
 from tilewright.kernel.expr import Load, walk
 from tilewright.kernel.index import Var, index
-from tilewright.kernel.layout import Layout
+from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.plan import Access, Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.depends import dependencies
@@ -119,7 +119,7 @@ class _Maker:
             if self._in_place(old, new, kept, wanted.values()):
                 self.numbers[new] = self.numbers[old]
         for name, n in wanted.items():
-            if n not in self.numbers:
+            if n not in self.numbers and (n in self.stored or not n.constant):
                 self.numbers[n] = self._value(Value("output", n.dtype, n.shape, name))
         for step in self.given:
             self._step(step)
@@ -127,7 +127,7 @@ class _Maker:
         results = [
             self._copied(self.numbers[n], Value("output", n.dtype, n.shape, name))
             if n in kept
-            else self.numbers[n]
+            else self._number(n, ROWS)
             for name, n in wanted.items()
         ]
         self._keep(kept)
@@ -165,10 +165,10 @@ class _Maker:
         self.values.append(value)
         return len(self.values) - 1
 
-    def _number(self, n: Node, buffer: Buffer) -> int:
+    def _number(self, n: Node, layout: Layout) -> int:
         if n not in self.numbers:
             if n.constant and n not in self.stored:
-                number = self.shared.tensor(n, buffer.layout)
+                number = self.shared.tensor(n, layout)
                 value = Value("weight", n.dtype, n.shape, tensor=number)
             else:
                 value = Value("temporary", n.dtype, n.shape)
@@ -177,7 +177,8 @@ class _Maker:
 
     def _step(self, step: KernelStep) -> None:
         nodes = (step.output, *step.inputs)
-        numbers = map(self._number, nodes, step.kernel.buffers)
+        layouts = (buffer.layout for buffer in step.kernel.buffers)
+        numbers = map(self._number, nodes, layouts)
         write, *reads = map(Access, numbers, step.offsets)
         kernel = self.shared.kernel(step.kernel)
         self.steps.append(Step(kernel, write, tuple(reads), node=step.source))

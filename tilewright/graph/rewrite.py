@@ -9,11 +9,12 @@ takes them into its letters; so convolutions become channels-last without a rule
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.graph import integers, ops
+from tilewright.graph.constants import attributes
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -76,8 +77,7 @@ def _key(n: Node) -> object:
         return ("constant", value.dtype.str, value.shape, value.tobytes())
     if isinstance(n.op, ops.Weight):
         return ("weight", id(n.op))
-    attributes = tuple(getattr(n.op, f.name) for f in fields(n.op))
-    return (type(n.op), attributes, tuple(id(i) for i in n.inputs))
+    return (type(n.op), attributes(n.op), tuple(id(i) for i in n.inputs))
 
 
 # ---- algebra -------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ def _dtype(op: Scan, dtypes: Sequence[DType]) -> DType:
 
 def _numpy(op: Scan, *operands: Array) -> Array:
     """The meaning: the body evaluated once per iteration."""
-    names = [name for name, _ in op.body.inputs]
+    inputs = [n for _, n in op.body.inputs]
     outputs = [n for _, n in op.body.outputs]
     end = op.states + len(op.backward)
     states, sequences = list(operands[: op.states]), operands[op.states : end]
@@ -181,7 +181,7 @@ def _numpy(op: Scan, *operands: Array) -> Array:
     for i in range(op.length):
         now = [s[turn(i, op.length, back)] for s, back in zip(sequences, op.backward, strict=True)]
         given = (*states, *now, *operands[end:])
-        made = evaluate(outputs, dict(zip(names, given, strict=True)))
+        made = evaluate(outputs, given=dict(zip(inputs, given, strict=True)))
         for part, array in zip(op.parts, made, strict=True):
             at = part.at(i, op.length)
             value[at : at + prod(array.shape)] = array.ravel()

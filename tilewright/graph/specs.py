@@ -14,7 +14,6 @@ from math import prod
 import numpy as np
 
 from tilewright.base.dtypes import I8, DType
-from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
 from tilewright.graph.attention import in_attention
 from tilewright.graph.fuse import fuse
@@ -43,37 +42,18 @@ from tilewright.kernel.spec import PAIR_LIMIT, Buffer, Kernel, Stage, check
 def kernel_steps(graph: Graph, stored: tuple[Node, ...]) -> tuple[Step, ...]:
     """A step per stored node, in an order that respects dependencies.
 
-    An input that is an output as well is there already; a constant output is stored by a step.
+    Outputs that are inputs or constants need none: they lie in memory before the first step.
     """
-    _refuse_empty(graph)
     kept = set(stored)
     places = place(graph, stored)
-    steps = [step for n in stored for step in _steps(n, kept, places)]
-    for _, n in graph.outputs:
-        if n not in kept and not isinstance(n.op, ops.Input):
-            kept.add(n)
-            steps.append(_step(n, kept, places))
-    return tuple(steps)
-
-
-def _refuse_empty(graph: Graph) -> None:
-    """A kernel has at least one element to compute; empty tensors only exist in constants."""
-    outputs = {n for _, n in graph.outputs}
-    for n in graph.nodes():
-        if not n.size and (n in outputs or not is_constant(n)):
-            raise ShapeError(
-                "a tensor without elements cannot be computed",
-                hint="Choose input shapes and buckets that leave no axis empty.",
-                node=n.source or None,
-                shape=n.shape,
-            )
+    return tuple(step for n in stored for step in _steps(n, kept, places))
 
 
 def _steps(n: Node, stored: set[Node], places: Places) -> list[Step]:
     """The steps that store what no other step stores of `n`."""
     if isinstance(n.op, Scan):
-        body = distinct(n.op)
-        return list(unrolled(n, body, kernel_steps(body, fuse(body))))
+        body, copies = distinct(n.op)
+        return list(unrolled(n, body, kernel_steps(body, (*fuse(body), *copies))))
     if not any(i in places and places[i].host is n for i in n.inputs):
         return [_step(n, stored, places)]
     if not isinstance(n.op, ops.Pad):

@@ -39,8 +39,11 @@ class Step:
     offsets: tuple[int, ...]
 
 
-def distinct(op: Scan) -> Graph:
-    """The body with a stored node of its own for every part that the outputs go to."""
+def distinct(op: Scan) -> tuple[Graph, tuple[Node, ...]]:
+    """The body with a stored node of its own for every part that the outputs go to.
+
+    And those of these nodes that copy a constant: unlike a model's outputs, all have their place.
+    """
     found: dict[object, Node] = {}
     taken: set[Node] = set()
     for (_, n), part in zip(op.body.outputs, op.parts, strict=True):
@@ -51,7 +54,8 @@ def distinct(op: Scan) -> Graph:
         taken.add(n)
     pairs = zip(op.body.outputs, op.parts, strict=True)
     outputs = tuple((name, found[part]) for (name, _), part in pairs)
-    return Graph(op.body.name, op.body.inputs, outputs)
+    copies = tuple(n for n in found.values() if n.constant and n.size)
+    return Graph(op.body.name, op.body.inputs, outputs), copies
 
 
 def unrolled(scan: Node, body: Graph, steps: Sequence[Step]) -> Iterator[Step]:

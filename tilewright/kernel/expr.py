@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from math import copysign
 from operator import attrgetter
 from typing import Any
 
@@ -69,6 +70,13 @@ class Const(Expr):
     value: float | int | bool
     dtype: DType
     lanes: int = 1
+
+    def __eq__(self, other: object) -> bool:
+        """0.0 and -0.0 are two literals."""
+        if not isinstance(other, Const):
+            return NotImplemented
+        same = (self.value, self.dtype, self.lanes) == (other.value, other.dtype, other.lanes)
+        return same and (self.value != 0 or copysign(1, self.value) == copysign(1, other.value))
 
     def __str__(self) -> str:
         return f"{self.value}:{self.dtype}" + (f"x{self.lanes}" if self.lanes > 1 else "")
