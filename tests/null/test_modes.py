@@ -11,13 +11,15 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 from cli_call import Called
+from helpers.hasty import LONG, Hasty
 from starlette.testclient import TestClient
 from test_cli_models import save_model
 
@@ -41,8 +43,6 @@ from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink
 
 NARROW, WIDE = "wasm-x86-relaxed-32k", "wasm-x86-relaxed"
-#: Seconds of a call.
-LONG, SHORT = 60.0, 1.0
 
 
 @pytest.fixture
@@ -134,11 +134,15 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]:
     released.set()
 
 
+def among(hanging: list[Schedule]) -> Callable[..., bool]:
+    return lambda _, __, schedule=None, *___: schedule in hanging
+
+
 def test_a_candidate_that_hangs_is_left_out(bundle: Bundle, hanging: list[Schedule]) -> None:
     device = find(NARROW)
     space = space_of(kernels_of(bundle)[0], device)
     hanging += [space.schedules[n] for n in space.order[3:5]]
-    workers = Workers(makers(0).pool, 2, SHORT)
+    workers = Hasty(makers(0).pool, 2, LONG, hangs=among(hanging))
     written = write_candidates(bundle, [device], call=workers.run)
     assert {lost.schedule for lost in written.left_out} == set(map(str, hanging))
     assert all("did not come to an end" in lost.why for lost in written.left_out)
@@ -404,7 +408,8 @@ def test_build_static_says_who_is_left_out(
     space = space_of(kernels_of(open_bundle(tmp_path / "b"))[0], find(NARROW))
     hanging.append(space.schedules[space.order[0]])
     monkeypatch.setattr("tilewright.cli.workers.makers", lambda _: makers(0))
-    monkeypatch.setattr("tilewright.server.workshop.MAKING", SHORT)
+    hasty = partial(Hasty, hangs=among(hanging))
+    monkeypatch.setattr("tilewright.server.workers.Workers", hasty)
     given = ["--static", "--classes", NARROW, *(["--json"] if as_json else [])]
     called = Called(capsys, "build", *options, *given)
     assert called.code == 0, called.err

@@ -14,6 +14,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from helpers.hasty import LONG, SHORT, Hasty
 from tuning_client import Client, hello
 from tuning_site import app, bundle, digest
 
@@ -25,20 +26,6 @@ from tilewright.server.workers import TRIES, CompileTimeout, Workers
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.messages import Done, Welcome
-
-LONG, SHORT = 60.0, 1.0
-
-
-class Hasty(Workers):
-    """Gives up soon what hangs, and nothing else, however busy the machine is."""
-
-    def __init__(self, *given: Any, hangs: Callable[..., bool]) -> None:
-        super().__init__(*given)
-        self._hangs = hangs
-
-    async def _call(self, worker: Any, function: Any, *given: Any) -> Any:
-        self._seconds = SHORT if self._hangs(function, *given) else LONG
-        return await super()._call(worker, function, *given)
 
 
 def hasty(monkeypatch: pytest.MonkeyPatch, hangs: Callable[..., bool]) -> None:
