@@ -10,7 +10,7 @@ const FILES = [
     .map((name) => `/${name}.js`),
   ...['bundle', 'driver', 'engine', 'errors', 'features', 'files', 'link', 'loader', 'machine', 'pool', 'serve', 'store', 'tensors', 'worker']
     .map((name) => `/engine/${name}.js`),
-  ...['adopt', 'alone', 'candidate', 'clock', 'confirm', 'device', 'exchange', 'frames', 'guard', 'inputs', 'latency', 'ledger', 'line', 'measure', 'objective', 'pace', 'pairs', 'persist', 'record', 'reports', 'socket', 'specs', 'statistics', 'summary', 'targets', 'told', 'trial_breath', 'trial_memory', 'trial_timing', 'trial_worker', 'trials', 'tuner', 'visit']
+  ...['adopt', 'alone', 'candidate', 'clock', 'confirm', 'device', 'exchange', 'frames', 'gain', 'guard', 'inputs', 'latency', 'ledger', 'line', 'measure', 'objective', 'pace', 'pairs', 'persist', 'record', 'reports', 'runs', 'socket', 'specs', 'statistics', 'summary', 'targets', 'told', 'trial_breath', 'trial_memory', 'trial_timing', 'trial_worker', 'trials', 'tuner', 'turns', 'visit']
     .map((name) => `/tune/${name}.js`),
   '/vendor/tokenizers/tokenizers.min.mjs', '/vendor/uplot/uPlot.esm.js', '/vendor/uplot/uPlot.min.css',
 ];

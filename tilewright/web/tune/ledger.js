@@ -37,6 +37,11 @@ export function openLedger(record, digest, objective) {
       return this.winner(spec)?.ratio ?? 1;
     },
 
+    /** It came with another build, or because the bundle's own is wrong: nobody measured the two against each other. */
+    unknown(spec) {
+      return Boolean(this.winner(spec)?.moved) || this.refuted(spec);
+    },
+
     current(spec) {
       return this.winner(spec)?.candidate ?? offers.get(spec)?.default ?? COMPILERS;
     },

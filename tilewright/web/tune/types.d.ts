@@ -90,12 +90,12 @@ export type Event =
   | {
     type: 'start'; class: string;
     /**
-     * `part` is of the time of its `plan`, `share` of that of all plans; `milliseconds`: of the bundle's own kernel, whose number is `default`;
-     * `current`: what an earlier visit put in its place.
+     * `part` is of the time of its `plan`, `share` of that of all plans; `default`: number of the bundle's own kernel;
+     * `current`: what an earlier visit put in its place, `gain` null if nobody measured it.
      */
     kernels: {
-      spec: number; plan: number; kind: string; shape: string; node: string; part: number; share: number; flops: number; milliseconds: number; default: number | null;
-      current: { candidate: number; schedule: string; gain: number; moved: boolean } | null;
+      spec: number; plan: number; kind: string; shape: string; node: string; part: number; share: number; flops: number; default: number | null;
+      current: { candidate: number; schedule: string; gain: number | null; moved: boolean } | null;
     }[];
   }
   | {
@@ -104,6 +104,8 @@ export type Event =
     refuted: boolean;
     /** NaN where nothing was measured. */
     ratio: number; low: number; high: number;
+    /** Milliseconds of the bundle's own kernel, on one thread; NaN if this trial does not tell. */
+    own: number;
     milliseconds: number;
     /** What was wrong, in words. */
     why: string;
@@ -111,21 +113,39 @@ export type Event =
   | { type: 'swap' | 'rollback'; spec: number; candidate: number; ratio: number }
   /** The host failed, which says nothing of the candidate. */
   | { type: 'fault'; spec: number; candidate: number; why: string }
-  /** Of this plan alone. */
-  | { type: 'latency'; round: number; plan: number; milliseconds: number }
+  /** Of this plan alone; null if its runs are not warm. */
+  | { type: 'latency'; round: number; plan: number; milliseconds: number | null }
   | { type: 'paused'; why: 'hidden' | 'another tab' }
   | { type: 'resumed' | 'lost' }
   | { type: 'end'; summary: Summary };
+/** What the kernels in use gain over the bundle's own, as whole runs tell; in words, too. */
+export type Gain =
+  /** Nothing was exchanged; or it was not measured, and the words say why. */
+  | { verdict: 'none' | 'unknown'; text: string }
+  /** `same`: the interval includes 1. */
+  | Measured & { verdict: 'faster' | 'same' | 'slower'; text: string };
+type Measured = {
+  plan: number; bucket: Engine.Sizes;
+  /** Exchanged kernels of the plan. */
+  kernels: number;
+  /** Time with the bundle's own kernels over time with those in use, its 95 % interval, and pairs of looks. */
+  ratio: number; low: number; high: number; pairs: number;
+  /** Milliseconds of a whole run with either. */
+  own: number; tuned: number;
+};
+/** Of what kernels of any visit gain.  Waits for the end of a session; the signal ends it. */
+export type MeasureGain = (engine: Engine.Engine, options?: Pick<Options, 'signal' | 'onEvent'>) => Promise<Gain>;
+/** Times are those of trials: one thread; NaN if there was none, and where `gain` is null. */
 export type Standing = { candidate: number; schedule: string; milliseconds: number; gflops: number };
 export type Summary = {
   rounds: number;
   /** Of tuning. */
   seconds: number;
   class: string;
-  kernels: { spec: number; kind: string; shape: string; node: string; default: Standing; current: Standing; gain: number; tried: number }[];
-  /** Milliseconds of a whole run, before and after. */
-  before: number | null;
-  after: number | null;
+  kernels: { spec: number; kind: string; shape: string; node: string; default: Standing; current: Standing; gain: number | null; tried: number }[];
+  /** Milliseconds of a whole warm run, as it was seen last. */
+  latency: number | null;
+  gain: Gain;
 };
 /** Resolves when nothing is left to try, the budget is spent, or the signal fires. */
 export type Tune = (engine: Engine.Engine, options: Options) => Promise<Summary>;
@@ -316,9 +336,11 @@ export type Target = {
   spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number;
   /** Of the time of its plan, and of that of all plans, each of which counts the same. */
   part: number; share: number;
-  /** Of the bundle's own kernel, and of the plan when it was looked at. */
+  /** Of the kernel in use and of the plan when they were looked at, perhaps before they were warm. */
   milliseconds: number;
   whole: number;
+  /** Of the bundle's own kernel, as the latest trial tells; NaN before. */
+  own: number;
   /** Whether the step can run by itself, whatever lies in the arena. */
   alone: boolean;
 };
@@ -366,6 +388,7 @@ export interface Ledger {
   offers: Map<number, Offer>;
   winner(spec: number): Winner | undefined;
   gain(spec: number): number;
+  unknown(spec: number): boolean;
   current(spec: number): number;
   use(spec: number, winner?: Winner): void;
   inQuestion(spec: number): boolean;
@@ -390,11 +413,14 @@ export type Tools = {
   device: string;
   targets: Map<number, Target>;
   changed: Map<number, Changed>;
+  /** By kernel, the candidate that was adopted last. */
+  won: Map<number, number>;
+  compared: Map<string, Turns>;
 };
 /** A kernel that a session exchanged: what was in use before, and whether the engine found each exchange for the better. */
 export type Changed = { before: Winner | undefined; better: boolean };
-/** What goes on when a page comes back: rounds, milliseconds of tuning, latencies, kernels that nobody confirmed yet. */
-export type Story = { rounds: number; spent: number; before: number | null; after: number | null; changed: Map<number, Changed> };
+/** What goes on when a page comes back: rounds, milliseconds of tuning, the last latency, kernels that nobody confirmed yet, all that were adopted. */
+export type Story = { rounds: number; spent: number; latency: number | null; gain: Gain | null; changed: Map<number, Changed>; won: Map<number, number> };
 /** `anew`: another tab may have found more. */
 type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | 'absence'> & { objective: string; onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
@@ -405,10 +431,14 @@ export type TakeOffers = (tools: Tools, reports: Reports, welcome: Welcome) => P
 export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
 export type SummaryOf = (story: Story, tools?: Tools) => Summary;
-export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, ledger: Ledger, asked?: number[]) => Promise<Map<number, Target>>;
+export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, asked?: number[]) => Promise<Map<number, Target>>;
+export type PlansInOrder = (engine: Engine.Engine, latest: number) => number[];
 export type MayRun = (engine: Engine.Engine, plan: number) => boolean;
 export type Profile = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, which: PlanOf) => Promise<Engine.StepTime[]>;
-export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
+export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => {
+  look(round: number, due?: boolean): Promise<void>;
+  tell(round: number, milliseconds: number | null): void;
+};
 
 /** What became of a candidate; null if it was none to try. */
 export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<{ verdict: Verdict; swapped: boolean } | null>;
@@ -418,10 +448,23 @@ export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | 
 export type PlanOf = Pick<Target, 'plan' | 'bucket'>;
 export type PlanTimes = (engine: Engine.Engine, pace: Pace, which: PlanOf, runs?: number) => Promise<number[]>;
 export type PlanTime = (...parts: Parameters<PlanTimes>) => Promise<number>;
+export type UnlessTrapped = <Value>(times: Promise<Value>, otherwise: Value) => Promise<Value>;
+/** `least`: milliseconds of runs. */
+export type WarmUp = (engine: Engine.Engine, pace: Pace, which: PlanOf, least?: number) => Promise<number[]>;
 export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
 /** `better`: faster by more than what may be chance; times are milliseconds. */
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
-export type Together = (engine: Engine.Engine, pace: Pace, target: PlanOf, changes: Engine.Change[], backs: Engine.Change[]) => Promise<{ ratio: number; low: number; high: number }>;
+/** NaN if there is no figure, and why. */
+export type Turns = Omit<Measured, 'plan' | 'bucket' | 'kernels'> & { why: string };
+/** A kernel in use and what it is compared with: another one, or the bundle's own. */
+export type Exchange_ = { winner: Winner; back: Winner | undefined };
+export type ByTurns = (parts: Pick<Tools, 'engine' | 'pace' | 'compared'>, which: PlanOf, kernels: Exchange_[]) => Promise<Turns>;
+export type Taken = (engine: Engine.Engine, pace: Pace, which: PlanOf, kernels: Exchange_[]) => Promise<Turns>;
+/** Numbers of kernels. */
+export type Exchanges = (tools: Pick<Tools, 'won' | 'ledger'>) => number[];
+export type SessionGain = (tools: Tools) => Promise<Gain>;
+export type GainOf = (parts: Pick<Tools, 'engine' | 'pace' | 'compared'>, winners: Winner[], specs: number[]) => Promise<Gain>;
+export type Worded = (verdict: string, found: Measured, several: boolean) => string;
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
