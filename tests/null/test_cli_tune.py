@@ -232,6 +232,8 @@ def test_winners_for_relink(
     schedules = space_of(kernels[3], find("wasm-x86-relaxed-32k")).schedules
     saved = {"class": "wasm-x86-relaxed-32k", "schedules": {"3": schedules[7].to_json()}}
     assert json.loads((tmp_path / "winners.json").read_text()) == saved
-    back = {"spec": 0, "default": {"candidate": 7}, "current": {"candidate": 0}}
-    found = command.winners({"class": "wasm-x86-relaxed-32k", "kernels": [back]}, kernels)
-    assert found["schedules"] == {"0": schedules[0].to_json()}
+    # None: the bundle's own is none of the space
+    for own in (7, None):
+        back = {"spec": 0, "default": {"candidate": own}, "current": {"candidate": 0}}
+        found = command.winners({"class": "wasm-x86-relaxed-32k", "kernels": [back]}, kernels)
+        assert found["schedules"] == {"0": schedules[0].to_json()}

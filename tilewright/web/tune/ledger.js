@@ -42,8 +42,14 @@ export function openLedger(record, digest, objective) {
       return Boolean(this.winner(spec)?.moved) || this.refuted(spec);
     },
 
+    /** Number of the bundle's own kernel; null if it is none of its space. */
+    own(spec) {
+      const offer = offers.get(spec);
+      return offer ? offer.default : COMPILERS;
+    },
+
     current(spec) {
-      return this.winner(spec)?.candidate ?? offers.get(spec)?.default ?? COMPILERS;
+      return this.winner(spec)?.candidate ?? this.own(spec);
     },
 
     /** Another kernel is in use; without a winner the bundle's own. */

@@ -10,8 +10,7 @@ import { mayRun } from './targets.js';
 /** Milliseconds of one look, and how often a step or a plan may run for that. */
 const LOOK = 4;
 const MOST = 40;
-/** Of so many times at least, median and least of the later half must not lie below this share of those of the earlier half; of more the latest count. */
-const FEWEST = 4;
+/** Median and least of the later half of times must not lie below this share of those of the earlier half; only the latest count. */
 const LATEST = 16;
 const FALL = 0.95;
 /** Milliseconds of runs before which no plan is taken for warm, and after which warming up ends in any case; runs, if the clock stands still. */
@@ -32,26 +31,29 @@ export const unlessTrapped = (times, otherwise) => times.catch((error) => {
   return otherwise;
 });
 
-/** Whether there are enough times, and they fall no more. @param {number[]} times */
+/** Whether times fall no more; one alone does not say. @param {number[]} times */
 export function settled(times) {
   const [early, late] = [times.slice(0, times.length >> 1), times.slice(times.length >> 1)];
-  return times.length >= FEWEST && median(late) >= FALL * median(early) && Math.min(...late) >= FALL * Math.min(...early);
+  return early.length > 0 && median(late) >= FALL * median(early) && Math.min(...late) >= FALL * Math.min(...early);
 }
 
 /** The median of the later half of times. @param {number[]} times */
 export const usual = (times) => median(times.slice(times.length >> 1));
 
-/** Runs a plan until it is warm, if it ever is; gives its latest times, or none if it may not run or traps. @type {Tune.WarmUp} */
+/** Runs a plan until it is warm, if it ever is; gives its latest times without the very first look, or none if it may not run or traps. @type {Tune.WarmUp} */
 export async function warmUp(engine, pace, which, least = WARM) {
   /** @type {number[]} */
   const times = [];
-  for (let spent = 0; ;) {
-    const found = await unlessTrapped(planTimes(engine, pace, which, runsOf(times.at(-1) ?? LOOK, 1)), []);
+  let [spent, last] = [0, LOOK];
+  for (let first = true; ; first = false) {
+    const found = await unlessTrapped(planTimes(engine, pace, which, runsOf(last, 1)), []);
     if (!found.length) return [];
-    times.push(...found);
+    last = median(found);
     spent += found.reduce((sum, time) => sum + time, 0);
+    if (first) continue;
+    times.push(...found);
     const latest = times.slice(-LATEST);
-    const over = times.length >= FEWEST && (spent >= LONGEST || times.length >= MOST_RUNS);
+    const over = spent >= LONGEST || times.length >= MOST_RUNS;
     if (over || (spent >= least && settled(latest))) return latest;
   }
 }

@@ -16,7 +16,7 @@ const gainOf = (ledger, spec) => (ledger.unknown(spec) ? null : ledger.gain(spec
 
 /** Before there are tools: a session that had hardly begun. @type {Tune.SummaryOf} */
 export function summaryOf({ rounds, spent, latency, gain }, tools) {
-  const at = (/** @type {number} */ candidate, /** @type {number} */ milliseconds, /** @type {number} */ flops, schedule = '') => (
+  const at = (/** @type {number | null} */ candidate, /** @type {number} */ milliseconds, /** @type {number} */ flops, schedule = '') => (
     { candidate, schedule, milliseconds, gflops: flops / milliseconds / 1e6 });
   const kernels = [...tools?.targets.values() ?? []].map(({ spec, kernel, node, own, flops }) => {
     const { ledger } = /** @type {Tune.Tools} */ (tools);
@@ -24,7 +24,7 @@ export function summaryOf({ rounds, spent, latency, gain }, tools) {
     const gain = gainOf(ledger, spec);
     return {
       spec, kind: offer?.kind ?? kernel, shape: offer?.shape ?? '', node, gain, tried: ledger.tried(spec).length,
-      default: at(offer?.default ?? 0, own, flops), current: at(ledger.current(spec), own / (gain ?? NaN), flops, ledger.winner(spec)?.schedule),
+      default: at(ledger.own(spec), own, flops), current: at(ledger.current(spec), own / (gain ?? NaN), flops, ledger.winner(spec)?.schedule),
     };
   });
   const told = gain ?? (tools && exchanges(tools).length ? unknown('the session ended before it was') : NONE);

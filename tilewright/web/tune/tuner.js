@@ -32,7 +32,7 @@ const MOST_FAULTS = 3;
 const PROBES = 3;
 /** Runs that the comparison of the whole model takes at the end, and the part of `seconds` that is left for them at most. */
 const LAST_RUNS = 60;
-const LAST_SHARE = 0.1;
+const LAST_SHARE = 0.2;
 
 /** @type {Tune.Tune} */
 export async function tune(engine, options) {

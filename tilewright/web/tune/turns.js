@@ -11,7 +11,10 @@ const [LEAST, MOST] = [6, 16];
 const ENOUGH = 2000;
 /** Standard deviations beyond which a difference is no chance: 95 % lie within. */
 const SURE = 2;
-/** Times that still fall belong to code that is not optimised yet: only the latest pairs count, of so many times as many at most. */
+/**
+ * Times that still fall belong to code that is not optimised yet: only the latest pairs count.  So many times as many are taken at
+ * most, or as much time is spent; twice as many in any case.
+ */
 const PATIENCE = 4;
 
 const UNKNOWN = { ratio: NaN, low: NaN, high: NaN, pairs: 0, own: NaN, tuned: NaN };
@@ -49,7 +52,8 @@ async function taken(engine, pace, which, kernels) {
     const both = warm[0] + warm[1];
     const runs = runsOf(both / 2, 1);
     const pairs = Math.max(LEAST, Math.min(MOST, 2 * Math.round(ENOUGH / (both * runs) / 2)));
-    while (times[0].length < PATIENCE * pairs) {
+    const most = Math.max(2 * pairs, Math.min(PATIENCE * pairs, Math.round(PATIENCE * ENOUGH / (both * runs))));
+    while (times[0].length < most) {
       for (const side of [inUse, 1 - inUse]) {
         await put(side);
         const found = await unlessTrapped(planTimes(engine, pace, which, runs), []);

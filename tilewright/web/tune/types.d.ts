@@ -136,7 +136,8 @@ type Measured = {
 /** Of what kernels of any visit gain.  Waits for the end of a session; the signal ends it. */
 export type MeasureGain = (engine: Engine.Engine, options?: Pick<Options, 'signal' | 'onEvent'>) => Promise<Gain>;
 /** Times are those of trials: one thread; NaN if there was none, and where `gain` is null. */
-export type Standing = { candidate: number; schedule: string; milliseconds: number; gflops: number };
+/** The number is null of a bundle's kernel that is none of its space. */
+export type Standing = { candidate: number | null; schedule: string; milliseconds: number; gflops: number };
 export type Summary = {
   rounds: number;
   /** Of tuning. */
@@ -389,7 +390,8 @@ export interface Ledger {
   winner(spec: number): Winner | undefined;
   gain(spec: number): number;
   unknown(spec: number): boolean;
-  current(spec: number): number;
+  own(spec: number): number | null;
+  current(spec: number): number | null;
   use(spec: number, winner?: Winner): void;
   inQuestion(spec: number): boolean;
   refuted(spec: number): boolean;
