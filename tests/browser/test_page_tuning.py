@@ -256,7 +256,9 @@ def test_the_real_tuner(visit: Visit, library: Library) -> None:
         assert found["class"].startswith("wasm-")
         assert sum(int(row["cells"][-1]) for row in found["rows"]) >= 2
         assert all(row["cells"][1] for row in found["rows"])
-        assert any(row["cells"][-2] != "–" for row in found["rows"])
+        for row in found["rows"]:
+            assert (row["cells"][-3] == "–") == (row["candidate"] == "default")
+        assert found["gain"] == ("unknown" if int(found["changed"]) else "none")
         assert page.wait("ready", "loading")["state"] == "ready"  # though the tuner read files
         assert page.ask("bread and butter")
         assert page.do("log")["errors"] == []

@@ -147,7 +147,7 @@ def winners(data: Plain, kernels: Sequence[Kernel]) -> Plain:
 
 
 def _view(data: Plain) -> Table:
-    columns = ("kernel", "shape", "share", "in use", "gain", "GFLOP/s", "tried")
+    columns = ("kernel", "shape", "share", "in use", "in trials", "GFLOP/s", "tried")
     return table(columns, (_row(k) for k in data["kernels"]))
 
 

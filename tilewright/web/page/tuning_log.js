@@ -28,7 +28,7 @@ export class TuningLog {
   /** Why it pauses; empty while it goes on. */
   paused = '';
   ended = false;
-  /** What the session gained, once it is known. @type {Tune.Gain | null} */
+  /** What the session gained, once it is known. @type {Gains.Gain | null} */
   gain = null;
   /** The plan whose latency is drawn, and its first one since the start, of which the kernels' parts are. */
   drawn = NOTHING;
@@ -121,7 +121,6 @@ const HANDLERS = {
 
   latency(log, { round, plan, milliseconds }) {
     log.round = Math.max(log.round, round);
-    if (milliseconds === null) return;
     if (log.drawn.plan !== plan) log.drawn = { plan, milliseconds };
     log.latencies.push({ round, milliseconds });
   },

@@ -43,7 +43,7 @@ export class TuningView {
     for (const id of ['tune-forget', 'tune-measure']) element(id).hidden = !tuned;
   }
 
-  /** What was measured on request. @param {Tune.Gain} gain */
+  /** What was measured on request. @param {Gains.Gain} gain */
   told({ verdict, text }) {
     element('tuning').dataset.gain = verdict;
     this.state('done', text);

@@ -53,7 +53,7 @@ function zeros({ inputs, dims }) {
 
 /** @param {any} event */
 function note(event) {
-  if (event.type === 'latency') show('latency', event.milliseconds === null ? 'not warm yet' : `${event.milliseconds.toFixed(2)} ms so far`);
+  if (event.type === 'latency') show('latency', `${event.milliseconds.toFixed(2)} ms so far`);
   if (event.type !== 'trial') return;
   const row = document.createElement('tr');
   for (const text of [event.spec, event.candidate, event.verdict, event.ratio?.toFixed(3) ?? '', event.schedule]) {

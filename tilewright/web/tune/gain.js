@@ -10,16 +10,16 @@ import { recall } from './record.js';
 import { plansInOrder } from './targets.js';
 import { byTurns } from './turns.js';
 
-/** @type {Tune.Gain} */
+/** @type {Gains.Gain} */
 export const NONE = { verdict: 'none', text: 'no kernel changed, so no gain' };
 
-/** @param {string} why @returns {Tune.Gain} */
+/** @param {string} why @returns {Gains.Gain} */
 export const unknown = (why) => ({ verdict: 'unknown', text: `gain not measured: ${why}` });
 
-/** Kernels that a session exchanged, and that are still in use. @type {Tune.Exchanges} */
+/** Kernels that a session exchanged, and that are still in use. @type {Gains.Exchanges} */
 export const exchanges = ({ won, ledger }) => [...won].flatMap(([spec, candidate]) => (ledger.winner(spec)?.candidate === candidate ? [spec] : []));
 
-/** At a session's end: of all kernels in use, if the session exchanged any. @type {Tune.SessionGain} */
+/** At a session's end: of all kernels in use, if the session exchanged any. @type {Gains.SessionGain} */
 export async function sessionGain(tools) {
   const specs = exchanges(tools);
   return specs.length ? gainOf(tools, tools.ledger.record.winners, specs) : NONE;
@@ -27,7 +27,7 @@ export async function sessionGain(tools) {
 
 /**
  * On request: of the kernels that are kept for this device, whoever found them.  It waits for the end of a session.
- * @type {Tune.MeasureGain}
+ * @type {Gains.MeasureGain}
  */
 export function measureGain(engine, { signal = new AbortController().signal, onEvent = () => {} } = {}) {
   const work = async (/** @type {boolean} */ waited) => {
@@ -46,7 +46,7 @@ export function measureGain(engine, { signal = new AbortController().signal, onE
   });
 }
 
-/** Of the plan that runs one of these kernels, the page's latest first. @type {Tune.GainOf} */
+/** Of the plan that runs one of these kernels, the page's latest first. @type {Gains.GainOf} */
 async function gainOf(parts, winners, specs) {
   const { engine, pace } = parts;
   const { plans } = engine.parts.manifest;
@@ -66,7 +66,7 @@ async function gainOf(parts, winners, specs) {
   return { verdict, ...told, text: worded(verdict, told, plans.length > 1) };
 }
 
-/** @type {Tune.Worded} */
+/** @type {Gains.Worded} */
 function worded(verdict, { bucket, ratio, low, high, pairs, own, tuned }, several) {
   const sizes = Object.entries(bucket).map(([name, size]) => `${name} = ${size}`).join(', ');
   const found = verdict === 'same' ? "no measurable difference from the bundle's own kernels" : `${ratio.toFixed(2)}× as fast as with the bundle's own kernels`;

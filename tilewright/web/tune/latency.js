@@ -1,5 +1,5 @@
 // Latency of the whole model while it is tuned: the page's own runs if there were enough, or else some that nobody asked for.
-// Input: an engine, its pace.  Output: the latest median, and events: null while runs are not warm.  A gain is none of its business.
+// Input: an engine, its pace.  Output: the latest median, and events.  Runs are warmed up first; a gain is none of its business.
 
 import { settled, usual, warmUp } from './runs.js';
 
@@ -16,16 +16,25 @@ export function openLatency({ engine, pace, target: { plan, whole }, story, onEv
   const { dims: bucket } = engine.parts.manifest.plans[plan];
   /** Milliseconds that went into it. */
   let looked = 0;
+  /** Whether the latest one, if there can be any, is of the kernels in use. */
+  let known = false;
 
-  const tell = (/** @type {number} */ round, /** @type {number | null} */ milliseconds) => {
-    story.latency = milliseconds ?? story.latency;
+  const tell = (/** @type {number} */ round, /** @type {number} */ milliseconds) => {
+    story.latency = milliseconds;
     onEvent({ type: 'latency', round, plan, milliseconds });
   };
 
   return {
     tell,
 
+    /** Other kernels are in use: runs of before do not count. */
+    changed() {
+      known = false;
+      pace.forgetRuns();
+    },
+
     async look(round, due = true) {
+      if (known && !due) return;
       let times = pace.recent(plan);
       if (times.length < RUNS || !settled(times)) {
         const first = story.latency === null;
@@ -36,7 +45,8 @@ export function openLatency({ engine, pace, target: { plan, whole }, story, onEv
         looked += pace.spent - from;
       }
       pace.forgetRuns();
-      if (times.length) tell(round, settled(times) ? usual(times) : null);
+      known = true;
+      if (times.length) tell(round, usual(times));
     },
   };
 }

@@ -2,7 +2,7 @@
 // Input: an engine, its pace, a plan.  Output: milliseconds.  It exchanges and compares nothing.
 //
 // Browsers run fresh code slowly and optimise a function once it has been used a lot.  Times from before that say nothing of a
-// kernel: neither a latency nor a gain is told while they still fall.
+// kernel: runs are warmed up before a latency or a gain is told.
 
 import { median } from './statistics.js';
 import { mayRun } from './targets.js';
@@ -13,7 +13,7 @@ const MOST = 40;
 /** Median and least of the later half of times must not lie below this share of those of the earlier half; only the latest count. */
 const LATEST = 16;
 const FALL = 0.95;
-/** Milliseconds of runs before which no plan is taken for warm, and after which warming up ends in any case; runs, if the clock stands still. */
+/** Milliseconds of runs before which no plan is taken for warm, and after which it is, however restless; runs, if the clock stands still. */
 const WARM = 300;
 const LONGEST = 2000;
 const MOST_RUNS = 4000;
@@ -40,7 +40,7 @@ export function settled(times) {
 /** The median of the later half of times. @param {number[]} times */
 export const usual = (times) => median(times.slice(times.length >> 1));
 
-/** Runs a plan until it is warm, if it ever is; gives its latest times without the very first look, or none if it may not run or traps. @type {Tune.WarmUp} */
+/** Runs a plan until it is warm; gives its latest times without the very first look, or none if it may not run or traps. @type {Tune.WarmUp} */
 export async function warmUp(engine, pace, which, least = WARM) {
   /** @type {number[]} */
   const times = [];

@@ -175,7 +175,8 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     if (!found) continue;
     story.rounds++;
     if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
-    if (found.swapped || story.latency === null) await latency.look(story.rounds, false);
+    if (found.swapped) latency.changed();
+    await latency.look(story.rounds, false);
   }
   if (changed.size) await confirm(tools);
   const gain = await sessionGain(tools);

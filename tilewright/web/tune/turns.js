@@ -21,7 +21,7 @@ const UNKNOWN = { ratio: NaN, low: NaN, high: NaN, pairs: 0, own: NaN, tuned: Na
 const CANNOT = 'the model cannot run now with the inputs it has';
 const RESTLESS = 'the times did not settle';
 
-/** Each comparison is made once in a session. @type {Tune.ByTurns} */
+/** Each comparison is made once in a session. @type {Gains.ByTurns} */
 export async function byTurns({ engine, pace, compared }, which, kernels) {
   const key = JSON.stringify([which.plan, ...kernels.map(({ winner, back }) => [winner.spec, winner.digest, back?.digest]).sort()]);
   const found = compared.get(key) ?? await taken(engine, pace, which, kernels);
@@ -29,7 +29,7 @@ export async function byTurns({ engine, pace, compared }, which, kernels) {
   return found;
 }
 
-/** The order changes from pair to pair, so that half of the exchanges is enough. @type {Tune.Taken} */
+/** The order changes from pair to pair, so that half of the exchanges is enough. @type {Gains.Taken} */
 async function taken(engine, pace, which, kernels) {
   const changes = await Promise.all(kernels.map(({ winner }) => changeOf(winner)));
   const backs = await Promise.all(kernels.map(({ winner: { spec }, back }) => (back ? changeOf(back) : { spec, module: null })));
@@ -69,7 +69,7 @@ async function taken(engine, pace, which, kernels) {
   }
 }
 
-/** @param {number[][]} times @returns {Tune.Turns} */
+/** @param {number[][]} times @returns {Gains.Turns} */
 function judged([own, tuned]) {
   const { centre, low, high } = interval(own.map((time, at) => Math.log(time / tuned[at])), SURE);
   const ratio = Math.exp(centre);

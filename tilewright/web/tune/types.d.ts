@@ -3,6 +3,7 @@
 // In the tuner's files they are called Tune.Name, those of the engine T.Name.
 
 import type * as Engine from '../engine/types.js';
+import type * as Gains from './gains.js';
 
 export as namespace Tune;
 
@@ -113,28 +114,11 @@ export type Event =
   | { type: 'swap' | 'rollback'; spec: number; candidate: number; ratio: number }
   /** The host failed, which says nothing of the candidate. */
   | { type: 'fault'; spec: number; candidate: number; why: string }
-  /** Of this plan alone; null if its runs are not warm. */
-  | { type: 'latency'; round: number; plan: number; milliseconds: number | null }
+  /** Of this plan alone, warm. */
+  | { type: 'latency'; round: number; plan: number; milliseconds: number }
   | { type: 'paused'; why: 'hidden' | 'another tab' }
   | { type: 'resumed' | 'lost' }
   | { type: 'end'; summary: Summary };
-/** What the kernels in use gain over the bundle's own, as whole runs tell; in words, too. */
-export type Gain =
-  /** Nothing was exchanged; or it was not measured, and the words say why. */
-  | { verdict: 'none' | 'unknown'; text: string }
-  /** `same`: the interval includes 1. */
-  | Measured & { verdict: 'faster' | 'same' | 'slower'; text: string };
-type Measured = {
-  plan: number; bucket: Engine.Sizes;
-  /** Exchanged kernels of the plan. */
-  kernels: number;
-  /** Time with the bundle's own kernels over time with those in use, its 95 % interval, and pairs of looks. */
-  ratio: number; low: number; high: number; pairs: number;
-  /** Milliseconds of a whole run with either. */
-  own: number; tuned: number;
-};
-/** Of what kernels of any visit gain.  Waits for the end of a session; the signal ends it. */
-export type MeasureGain = (engine: Engine.Engine, options?: Pick<Options, 'signal' | 'onEvent'>) => Promise<Gain>;
 /** Times are those of trials: one thread; NaN if there was none, and where `gain` is null. */
 /** The number is null of a bundle's kernel that is none of its space. */
 export type Standing = { candidate: number | null; schedule: string; milliseconds: number; gflops: number };
@@ -146,7 +130,7 @@ export type Summary = {
   kernels: { spec: number; kind: string; shape: string; node: string; default: Standing; current: Standing; gain: number | null; tried: number }[];
   /** Milliseconds of a whole warm run, as it was seen last. */
   latency: number | null;
-  gain: Gain;
+  gain: Gains.Gain;
 };
 /** Resolves when nothing is left to try, the budget is spent, or the signal fires. */
 export type Tune = (engine: Engine.Engine, options: Options) => Promise<Summary>;
@@ -417,12 +401,12 @@ export type Tools = {
   changed: Map<number, Changed>;
   /** By kernel, the candidate that was adopted last. */
   won: Map<number, number>;
-  compared: Map<string, Turns>;
+  compared: Map<string, Gains.Turns>;
 };
 /** A kernel that a session exchanged: what was in use before, and whether the engine found each exchange for the better. */
 export type Changed = { before: Winner | undefined; better: boolean };
 /** What goes on when a page comes back: rounds, milliseconds of tuning, the last latency, kernels that nobody confirmed yet, all that were adopted. */
-export type Story = { rounds: number; spent: number; latency: number | null; gain: Gain | null; changed: Map<number, Changed>; won: Map<number, number> };
+export type Story = { rounds: number; spent: number; latency: number | null; gain: Gains.Gain | null; changed: Map<number, Changed>; won: Map<number, number> };
 /** `anew`: another tab may have found more. */
 type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | 'absence'> & { objective: string; onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
@@ -438,8 +422,9 @@ export type PlansInOrder = (engine: Engine.Engine, latest: number) => number[];
 export type MayRun = (engine: Engine.Engine, plan: number) => boolean;
 export type Profile = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, which: PlanOf) => Promise<Engine.StepTime[]>;
 export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => {
+  changed(): void;
   look(round: number, due?: boolean): Promise<void>;
-  tell(round: number, milliseconds: number | null): void;
+  tell(round: number, milliseconds: number): void;
 };
 
 /** What became of a candidate; null if it was none to try. */
@@ -456,17 +441,6 @@ export type WarmUp = (engine: Engine.Engine, pace: Pace, which: PlanOf, least?: 
 export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
 /** `better`: faster by more than what may be chance; times are milliseconds. */
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
-/** NaN if there is no figure, and why. */
-export type Turns = Omit<Measured, 'plan' | 'bucket' | 'kernels'> & { why: string };
-/** A kernel in use and what it is compared with: another one, or the bundle's own. */
-export type Exchange_ = { winner: Winner; back: Winner | undefined };
-export type ByTurns = (parts: Pick<Tools, 'engine' | 'pace' | 'compared'>, which: PlanOf, kernels: Exchange_[]) => Promise<Turns>;
-export type Taken = (engine: Engine.Engine, pace: Pace, which: PlanOf, kernels: Exchange_[]) => Promise<Turns>;
-/** Numbers of kernels. */
-export type Exchanges = (tools: Pick<Tools, 'won' | 'ledger'>) => number[];
-export type SessionGain = (tools: Tools) => Promise<Gain>;
-export type GainOf = (parts: Pick<Tools, 'engine' | 'pace' | 'compared'>, winners: Winner[], specs: number[]) => Promise<Gain>;
-export type Worded = (verdict: string, found: Measured, several: boolean) => string;
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
