@@ -46,9 +46,11 @@ _TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
     "model": (
         "Whole models, all of the time given to tuning; speed beside the model of good defaults",
         ["model", "host", "start", "kernels", "rounds", "swaps", "seconds asked", "spent",
-         "last swap s", "speed", "least of rounds"],
+         "last swap s", "speed", "least of rounds", "gain by the session", "ratio", "from",
+         "to (95 %)", "pairs"],
         ("subject", "host", "start", "kernels", "rounds", "swaps", "seconds", "spent_s",
-         "last_swap_s", "gain", "gain_least"),
+         "last_swap_s", "gain", "gain_least", "told", "told_ratio", "told_low", "told_high",
+         "told_n"),
     ),
     "never": (
         "Sessions from good defaults: tuned against default",
@@ -72,7 +74,7 @@ def tuning(record: Record) -> str:
     """One table per part that was measured."""
     text = []
     for part, (title, head, keys) in _TUNING.items():
-        rows = [r for r in record["rows"] if r["part"] == part]
+        rows = [unchanged(r) for r in record["rows"] if r["part"] == part]
         if not rows:
             continue
         said, differing = origin(rows)
@@ -80,6 +82,12 @@ def tuning(record: Record) -> str:
         cells = [[cell(r.get(k)) for k in shown] for r in rows]
         text += [f"{title}{said}:", "", table([*head, *differing], cells), ""]
     return "\n".join(text).rstrip()
+
+
+def unchanged(row: Row) -> Row:
+    """A model whose session exchanged nothing is the one of good defaults: there is no ratio."""
+    same = row["part"] == "model" and row.get("start") == "good" and row.get("swaps") == 0
+    return {**row, "gain": None, "gain_least": None} if same else row
 
 
 def origin(rows: Sequence[Row]) -> tuple[str, list[str]]:

@@ -104,6 +104,15 @@ def visit(host: str, path: Path, seconds: float) -> tuple[Session, DeviceClass]:
     return session, find(summary["class"])
 
 
+def told(summary: Row) -> Row:
+    """What the session itself says that it gained: a verdict, and a ratio if it has one."""
+    gain = summary["gain"]
+    row = {"told": gain["verdict"], "told_n": gain.get("pairs")}
+    for key in ("ratio", "low", "high"):
+        row[f"told_{key}"] = round(gain[key], 3) if key in gain else None
+    return row
+
+
 def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 12) -> list[float]:
     """Default's time over the tuned one's, round after round; each time is the fastest of some."""
     for each in (model, plain):

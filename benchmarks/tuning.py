@@ -8,7 +8,8 @@ Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a 
     known    what one device found, linked into the bundle as a server does for the next one of its
              class: the first inference in new browsers, and the share of the optimum's speed
     server   milliseconds for the code of one candidate
-    model    a whole model: seconds until the last swap, and the gain
+    model    a whole model: seconds until the last swap, the speed beside the model of good
+             defaults, and what the session itself says that it gained
     never    sessions from good defaults, each followed by tuned and default by turns
     p95      inferences while tuning has its share of the time, beside inferences without; see
              beside.py
@@ -39,6 +40,7 @@ from sessions import (
     model_bundle,
     named,
     page,
+    told,
     tuned,
     visit,
 )
@@ -195,29 +197,35 @@ def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: 
     """All kernels of a model, from that start; then it and the one of good defaults by turns."""
     with page(host) as browser:
         model, session, summary = tuned(browser, paths[start], seconds)
-        ratios = by_turns(model, browser.load(paths["good"], threads=1))
+        # without an exchange the two are the same model, whatever clocks say
+        same = start == "good" and not session.current
+        ratios = [] if same else by_turns(model, browser.load(paths["good"], threads=1))
     return {
         "part": "model", "host": host, "subject": name, "start": start, "device": session.device,
         "kernels": len(summary["kernels"]), "rounds": len(session.trials),
         "swaps": sum(c != BUILT for _, c in session.used), "seconds": seconds,
         "spent_s": round(session.spent, 2), "last_swap_s": round(session.last_swap, 2),
-        "gain": round(statistics.median(ratios), 3), "gain_least": round(min(ratios), 3),
+        "gain": round(statistics.median(ratios), 3) if ratios else None,
+        "gain_least": round(min(ratios), 3) if ratios else None, "n": len(ratios), **told(summary),
     }  # fmt: skip
 
 
 def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterator[Row]:
     """Sessions from good defaults: is the tuned model ever the slower one?
 
-    Sessions that changed nothing say how far two equal models lie apart here.  A row after each.
+    Sessions that changed nothing say how far two equal models lie apart here: that is no gain, and
+    they must not tell one.  A row after each.
     """
     changed: list[float] = []
     same: list[float] = []
     devices: list[str] = []
+    verdicts: list[str] = []
     for _ in range(runs):
         with page(host) as browser:
-            model, session, _ = tuned(browser, path, seconds)
+            model, session, summary = tuned(browser, path, seconds)
             gain = statistics.median(by_turns(model, browser.load(path, threads=1)))
         devices.append(session.device)
+        verdicts.append(told(summary)["told"])
         (changed if session.current else same).append(round(gain, 3))
         yield {
             "part": "never", "host": host, "subject": name, "start": "good",
@@ -227,6 +235,7 @@ def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterat
             "gain_least": min(changed, default=None), "gains": changed,
             "slower": sum(g < SLOWER for g in changed),
             "same_least": min(same, default=None), "same_gains": same,
+            "told": counted(iter(verdicts)),
         }  # fmt: skip
 
 

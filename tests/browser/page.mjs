@@ -578,7 +578,7 @@ const SCENARIOS = {
       return {
         ...document.getElementById('tuning').dataset,
         text: document.getElementById('tuning-text').textContent,
-        buttons: ['tune', 'tune-pause', 'tune-stop', 'tune-forget'].filter(shown),
+        buttons: ['tune', 'tune-pause', 'tune-stop', 'tune-measure', 'tune-forget'].filter(shown),
         chart: { ...document.getElementById('tuning-chart').dataset, label: document.getElementById('tuning-chart').getAttribute('aria-label') },
         colours: new Set(pixels).size,
         rows: Array.from(document.querySelectorAll('#tuning-rows > tr'), (row) => ({ ...row.dataset, cells: Array.from(row.cells, (cell) => cell.innerText) })),

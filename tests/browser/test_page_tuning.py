@@ -29,6 +29,19 @@ EVENTS = json.loads((RECORDED / "events.json").read_text())
 TRIALS = [e for e in EVENTS if e["type"] == "trial"]
 OPEN = ["running", "paused"]
 ENDED = ["done", "error"]
+GAIN = EVENTS[-1]["summary"]["gain"]
+#: The same session, if every kernel had stayed: clocks say that it became faster all the same.
+UNCHANGED = [
+    e | {"verdict": "same"} if e["type"] == "trial" else e
+    for e in EVENTS[:-1]
+    if e["type"] not in ("swap", "rollback")
+] + [
+    {
+        "type": "end",
+        "summary": EVENTS[-1]["summary"]
+        | {"gain": {"verdict": "none", "text": "no kernel changed, so no gain"}},
+    }
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +52,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in RECORDED.glob("*.js"):
         shutil.copy(file, web / "tune")
     shutil.copy(RECORDED / "events.json", web / "page")
+    (web / "page" / "unchanged.json").write_text(json.dumps(UNCHANGED))
     return web
 
 
@@ -68,14 +82,16 @@ def test_a_whole_session(visit: Visit, site: Site) -> None:
     assert not any("uPlot" in url and url.endswith(".js") for url in page.do("log")["requests"])
     found = tuned(page)
     assert found["class"] == START["class"]
-    assert found["buttons"] == ["tune", "tune-forget"]
+    assert found["buttons"] == ["tune", "tune-measure", "tune-forget"]
+    assert found["gain"] == "faster"
+    assert GAIN["text"] in found["text"]
     assert f"{TRIALS[-1]['round']} rounds" in found["text"]
     counts = {o: int(found["chart"][o]) for o in ("adopted", "same", "slower", "rejected")}
     assert sum(counts.values()) == len(TRIALS)
     assert counts["adopted"] == sum(t["verdict"] == "faster" for t in TRIALS)
     assert counts["slower"] == sum(t["verdict"] == "slower" for t in TRIALS)
     assert int(found["chart"]["points"]) == sum(e["type"] == "latency" for e in EVENTS)
-    assert found["chart"]["label"].startswith("Latency against rounds of tuning: 28.4 ms → ")
+    assert found["chart"]["label"].startswith("Latency against rounds of tuning: 1.27× as fast as")
     assert found["colours"] > 20
     assert page.do("log")["errors"] == []
 
@@ -95,9 +111,49 @@ def test_table(visit: Visit, site: Site) -> None:
         assert (
             use.removesuffix(" (extended)") == f"default → #{candidate}" if candidate else "default"
         )
-        assert gained == f"{gain:.2f}×"
+        assert gained == (f"{gain:.2f}×" if candidate else "–")
         assert float(gflops) == pytest.approx(summed["current"]["gflops"], abs=0.06)
         assert int(tried) == sum(t["spec"] == spec for t in TRIALS)
+
+
+def test_without_an_exchange_no_gain_is_shown(visit: Visit, site: Site) -> None:
+    page = opened(visit, site)
+    page.do("globals", values={"session": "/unchanged.json"})
+    found = tuned(page)
+    assert (found["gain"], found["changed"]) == ("none", "0")
+    assert found["text"].startswith("Done: no kernel changed, so no gain · ")
+    words = [
+        found["text"],
+        found["chart"]["label"],
+        *(c for r in found["rows"] for c in r["cells"]),
+    ]
+    assert not any("×" in text or "→" in text for text in words)
+    assert found["buttons"] == ["tune"]
+
+
+def test_the_gain_is_measured_on_request(visit: Visit, site: Site) -> None:
+    """And the session, while it goes on, tells latencies alone."""
+    page = opened(visit, site)
+    page.do("globals", values={"pace": 15})
+    page.do("click", selector="#tune")
+    swaps = next(n for n, e in enumerate(EVENTS) if e["type"] == "swap")
+    first = EVENTS[swaps + 2]["round"] + 1
+    found = page.do("tuning", states=["running"], rounds=first)
+    assert " ms so far · " in found["text"]
+    assert "×" not in found["text"]
+    assert not found["gain"]
+    page.do("click", selector="#tune-stop")
+    found = page.do("tuning", states=ENDED)
+    assert found["buttons"] == ["tune", "tune-measure", "tune-forget"]
+    page.do("globals", values={"pace": 10_000})
+    page.do("click", selector="#tune-measure")
+    assert page.do("tuning", states=["measuring"])["buttons"][0] == "tune-stop"
+    page.do("click", selector="#tune-stop")
+    assert page.do("tuning", states=ENDED)["text"] == "gain not measured: it was cancelled"
+    page.do("globals", values={"pace": 1})
+    page.do("click", selector="#tune-measure")
+    found = page.do("tuning", states=ENDED)
+    assert (found["gain"], found["text"]) == ("faster", GAIN["text"])
 
 
 def test_pause_and_stop(visit: Visit, site: Site) -> None:
@@ -198,10 +254,11 @@ def test_the_real_tuner(visit: Visit, library: Library) -> None:
         found = page.do("tuning", states=ENDED)
         assert found["state"] == "done", found["text"]
         assert found["class"].startswith("wasm-")
-        assert int(found["chart"]["points"]) >= 1
         assert sum(int(row["cells"][-1]) for row in found["rows"]) >= 2
         assert all(row["cells"][1] for row in found["rows"])
-        assert any(row["cells"][-2] != "–" for row in found["rows"])
+        for row in found["rows"]:
+            assert (row["cells"][-3] == "–") == (row["candidate"] == "default")
+        assert found["gain"] == ("unknown" if int(found["changed"]) else "none")
         assert page.wait("ready", "loading")["state"] == "ready"  # though the tuner read files
         assert page.ask("bread and butter")
         assert page.do("log")["errors"] == []

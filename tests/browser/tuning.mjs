@@ -396,6 +396,37 @@ export const TUNING = {
     }
   }, url, kernels, inputs, options, limits, lose, again, offered, broken),
 
+  /**
+   * A session, then the gain on request; gives which kernels each look at the whole model was of, and how many looks the session took.
+   * So many first runs look ten times as slow.
+   */
+  tuneForGain: ({ page }, { url, kernels, inputs, slow = 0 }) => page.evaluate(async (url, kernels, given, slow) => {
+    const { tuning, spied } = globalThis;
+    const { engine, tune } = await tuning.open(url);
+    const { measureGain } = await import(new URL('/tune/gain.js', location.href).href);
+    await engine.run(spied.filled(given));
+    const { swap, time } = engine;
+    const looks = [];
+    let [inUse, swaps] = ['own', 0];
+    engine.swap = async (/** @type {any[]} */ changes) => {
+      await swap(changes);
+      swaps++;
+      for (const { module } of changes) inUse = module ? 'tuned' : 'own';
+    };
+    engine.time = async (/** @type {any} */ ask) => {
+      const { milliseconds, ...rest } = await time(ask);
+      looks.push(inUse);
+      return { ...rest, milliseconds: milliseconds.map((/** @type {number} */ one) => (slow-- > 0 ? 10 * one : one)) };
+    };
+    const events = [];
+    const { gain } = await tune(engine, { source: tuning.listSource(kernels), budget: 1, device: 'test', onEvent: (/** @type {any} */ event) => events.push(event) });
+    const looked = looks.length;
+    const asked = await measureGain(engine);
+    engine.dispose();
+    // Firefox's driver gives an object once, however often it occurs.
+    return JSON.parse(JSON.stringify({ gain, asked, events, looks, looked, swaps, inUse }));
+  }, url, kernels, inputs, slow),
+
   /** What this device keeps says that a kernel won; gives the outcome of runs with it, and what the next visit finds. */
   keptWinner: ({ page }, { url, inputs, header, how }) => page.evaluate(async (url, given, header, how) => {
     const { tuning, spied } = globalThis;

@@ -68,11 +68,49 @@ def test_table(capsys: Capture, bundle: Path) -> None:
     called = Called(capsys, "tune", bundle)
     assert called.code == 0
     lines = called.out.splitlines()
-    assert lines[0].split() == ["kernel", "shape", "share", "in", "use", "gain", "GFLOP/s", "tried"]
+    heads = ["kernel", "shape", "share", "in use", "in trials", "GFLOP/s", "tried"]
+    assert lines[0].split() == " ".join(heads).split()
     assert lines[1].split() == ["matmul", "16x384x384", "60.0%", "#7", "1.25×", "25.0", "3"]
-    assert lines[2].split()[:5] == ["rows", "16x384", "10.0%", "default", "1.00×"]
+    assert lines[2].split()[:5] == ["rows", "16x384", "10.0%", "default", "–"]
     assert lines[-1].startswith("3 rounds in 0.5 s on a device of class wasm-x86-relaxed-32k")
-    assert lines[-1].endswith("inference 10.00 → 8.80 ms (1.14×)")
+    assert lines[-1].endswith(
+        "; 1.14× as fast as with the bundle's own kernels (…): 10.00 → 8.80 ms"
+    )
+
+
+def test_without_an_exchange_there_is_no_gain(
+    capsys: Capture, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the latencies of the session fell: in table, JSON and report."""
+    monkeypatch.setenv("FAKE_MODE", "default")
+    called = Called(capsys, "tune", bundle)
+    assert "×" not in called.out
+    assert called.out.rstrip().endswith("; no kernel changed, so no gain; inference 8.80 ms")
+    found = tuned(capsys, bundle)
+    assert found["gain"]["verdict"] == "none"
+    assert not {"before", "after", "ratio"} & (set(found) | set(found["gain"]))
+
+
+@pytest.mark.parametrize("gain", [1.25, None])
+def test_what_nobody_measured_is_no_number(gain: float | None) -> None:
+    """As of a kernel that took a wrong one's place."""
+    told = {"kind": "k", "shape": "s", "tried": 1, "gain": gain}
+    kernel = told | {"default": {"candidate": 0}, "current": {"candidate": 7, "gflops": None}}
+    words = "not measured" if gain is None else "1.25×"
+    assert command._row(kernel) == ("k", "s", "", "#7", words, "", "1")
+
+
+def test_progress_says_what_changed_so_far() -> None:
+    """And no gain: that is measured at the end."""
+    lines: list[str] = []
+    session = command.Session(2, lambda line, *_: lines.append(line))
+    kernel = {"spec": 3, "kind": "matmul", "shape": "16x16"}
+    session.take({"type": "start", "kernels": [kernel]})
+    swap = {"spec": 3, "candidate": 7, "ratio": 1.6}
+    trial = {"type": "trial", "round": 1, "spec": 3}
+    for event in ({"type": "swap"} | swap, trial, {"type": "rollback"} | swap, trial):
+        session.take(event)
+    assert lines == [f"round 1 · matmul 16x16 · {n} changed so far" for n in (1, 0)]
 
 
 def test_hottest_kernels_only(capsys: Capture, bundle: Path) -> None:
@@ -217,6 +255,8 @@ def test_winners_for_relink(
     saved = {"class": "wasm-x86-relaxed-32k", "schedules": {"3": schedules[7].to_json()}}
     saved["tool"] = TOOL
     assert json.loads((tmp_path / "winners.json").read_text()) == saved
-    back = {"spec": 0, "default": {"candidate": 7}, "current": {"candidate": 0}}
-    found = command.winners({"class": "wasm-x86-relaxed-32k", "kernels": [back]}, kernels)
-    assert found["schedules"] == {"0": schedules[0].to_json()}
+    # None: the bundle's own is none of the space
+    for own in (7, None):
+        back = {"spec": 0, "default": {"candidate": own}, "current": {"candidate": 0}}
+        found = command.winners({"class": "wasm-x86-relaxed-32k", "kernels": [back]}, kernels)
+        assert found["schedules"] == {"0": schedules[0].to_json()}

@@ -27,7 +27,7 @@ const engine = {
 };
 const pace = { latest: -1, get spent() { return spent; }, job: (work) => work() };
 const specs = { bytesOf: () => 1, gathers: (spec) => gathers.includes(spec) };
-const found = await findTargets(engine, pace, specs, { gain: () => 1 });
+const found = await findTargets(engine, pace, specs);
 const told = [...found.values()].map(({ spec, plan, part, share, milliseconds, whole }) => ({ spec, plan, part, share, milliseconds, whole }));
 console.log(JSON.stringify({ ran, told }));
 """  # noqa: E501

@@ -174,11 +174,27 @@ def test_tuning_tables(report: ModuleType) -> None:
     assert "| m | x | – | – | – | – | – | 1.05 |" in report.tuning({"rows": rows})
 
 
+def test_without_an_exchange_a_model_has_no_speed_to_tell(report: ModuleType) -> None:
+    """Both sides were the same model."""
+    row = {"part": "model", "subject": "m", "start": "good", "swaps": 0, "gain": 1.027}
+    assert "1.027" not in report.tuning({"rows": [row]})
+    assert "1.027" in report.tuning({"rows": [row | {"swaps": 1}]})
+
+
+def test_what_a_session_told_is_kept(sessions: ModuleType) -> None:
+    measured = {"ratio": 1.23456, "low": 1.2, "high": 1.3, "pairs": 16}
+    found = sessions.told({"gain": {"verdict": "faster", "text": "…"} | measured})
+    assert (found["told"], found["told_ratio"], found["told_n"]) == ("faster", 1.235, 16)
+    found = sessions.told({"gain": {"verdict": "none", "text": "…"}})
+    assert found.pop("told") == "none"
+    assert set(found.values()) == {None}
+
+
 def test_rows_say_where_they_come_from_if_they_differ(report: ModuleType) -> None:
     rows = [{"part": "model", "subject": "m", "device": "a", "commit": "1"}]
     assert "defaults (class a, commit 1):" in report.tuning({"rows": rows})
     rows.append(rows[0] | {"commit": "2"})
     text = report.tuning({"rows": rows})
     assert "defaults (class a):" in text
-    assert "| least of rounds | commit |" in text
+    assert "| pairs | commit |" in text
     assert report.origin([{}]) == ("", [])

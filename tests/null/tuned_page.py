@@ -108,7 +108,7 @@ const source = {
   classes: async () => (given.classes ?? [['class', 0]]).map(([id, least]) => ({ id, kind: 'wasm', vendor: '', architecture: '', features: [], least_l1: 1024 * least, variant: 'arm' })),
   async open({ tried }) {
     this.left = given.candidates.filter((candidate) => !tried[0].includes(candidate));
-    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: given.default ?? 0, needs: needsOf(0), gold: null }] };
+    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: given.default === undefined ? 0 : given.default, needs: needsOf(0), gold: null }] };
   },
   async next() {
     if (!this.left.length) return null;

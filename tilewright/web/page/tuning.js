@@ -1,5 +1,5 @@
-// The tuning panel: starts, pauses and ends tuning of the loaded model, and forgets what was found.
-// Input: clicks, an engine.  Output: calls of tune/tuner.js, its events for log and view.
+// The tuning panel: starts, pauses and ends tuning of the loaded model, measures and forgets what was found.
+// Input: clicks, an engine.  Output: calls of tune/tuner.js and tune/gain.js, events for log and view.
 // How a kernel is tried is the tuner's business; its files are loaded on demand.
 
 import { forget, restore } from '../tune/persist.js';
@@ -32,6 +32,7 @@ export class TuningPanel {
     element('tune-pause').addEventListener('click', () => this.#toggle());
     element('tune-stop').addEventListener('click', () => this.stop());
     element('tune-forget').addEventListener('click', () => this.#forget());
+    element('tune-measure').addEventListener('click', () => this.#measure());
     element('tune-details').addEventListener('toggle', () => this.#preview());
   }
 
@@ -39,8 +40,8 @@ export class TuningPanel {
   async restore(engine) {
     const restored = await restore(engine);
     element('tuning').hidden = false;
-    this.#view.state('idle', restored ? `${countText(restored, 'tuned kernel')} from an earlier visit` : '');
-    element('tune-forget').hidden = !restored;
+    this.#view.state('idle', restored ? `${countText(restored, 'tuned kernel')} from an earlier visit, gain not measured yet` : '');
+    this.#view.offer(restored > 0);
   }
 
   async start() {
@@ -67,7 +68,7 @@ export class TuningPanel {
       this.#fail(error);
     } finally {
       this.#running = false;
-      element('tune-forget').hidden = !log.changed && element('tune-forget').hidden;
+      if (log.tuned) this.#view.offer(true);
       this.#preview();
     }
   }
@@ -99,6 +100,23 @@ export class TuningPanel {
     this.#view.state(paused ? 'paused' : 'running', `${paused ? 'Paused: ' : ''}${this.#log?.text ?? ''}`);
   }
 
+  /** What the tuned kernels gain, whichever visit found them. */
+  async #measure() {
+    const engine = this.#engine();
+    if (!engine || this.#running) return;
+    this.#running = true;
+    this.#stop = new AbortController();
+    this.#view.state('measuring', "Measuring tuned kernels and the bundle's own by turns");
+    try {
+      const { measureGain } = await import('../tune/gain.js');
+      this.#view.told(await measureGain(engine, { signal: this.#stop.signal }));
+    } catch (error) {
+      this.#fail(error);
+    } finally {
+      this.#running = false;
+    }
+  }
+
   async #forget() {
     const engine = this.#engine();
     try {
@@ -107,7 +125,7 @@ export class TuningPanel {
       this.#fail(error);
       return;
     }
-    element('tune-forget').hidden = true;
+    this.#view.offer(false);
     this.#view.state('idle', 'Forgotten: the kernels of the bundle are in use again');
   }
 

@@ -10,10 +10,11 @@ import { countText, timeText } from './words.js';
  * @typedef {'adopted' | 'same' | 'slower' | 'rejected'} Outcome
  * @typedef {{round: number, milliseconds: number}} Latency
  * @typedef {{round: number, milliseconds: number, outcome: Outcome, spec: number, candidate: number, verdict: string, refuted: boolean}} Trial
- * @typedef {{candidate: number, schedule: string, mark: string, gain: number, moved?: boolean}} Change
- * `first` is what an earlier visit found; `found` the ratios to the default that this session measured.
- * @typedef {{spec: number, plan: number, kind: string, shape: string, node: string, part: number, share: number, gflops: number, default?: number | null,
- *   tried: number, first: Change | null, change: Change | null, found: Map<number, number>, seen: Map<number, {schedule: string, mark: string}>}} Slot
+ * A change's gain is null if nobody measured it.
+ * @typedef {{candidate: number, schedule: string, mark: string, gain: number | null, moved?: boolean}} Change
+ * `origin` was in use when the session began, `first` when it last went on, as after a hidden tab; `found` are the ratios to the default that this session measured.
+ * @typedef {{spec: number, plan: number, kind: string, shape: string, node: string, part: number, share: number, flops: number, gflops: number, default?: number | null,
+ *   tried: number, origin: number | undefined, first: Change | null, change: Change | null, found: Map<number, number>, seen: Map<number, {schedule: string, mark: string, gain?: null}>}} Slot
  */
 
 /** @type {Record<string, Outcome>} */
@@ -27,6 +28,8 @@ export class TuningLog {
   /** Why it pauses; empty while it goes on. */
   paused = '';
   ended = false;
+  /** What the session gained, once it is known. @type {Gains.Gain | null} */
+  gain = null;
   /** The plan whose latency is drawn, and its first one since the start, of which the kernels' parts are. */
   drawn = NOTHING;
   /** @type {Latency[]} */
@@ -42,21 +45,32 @@ export class TuningLog {
     if (handle) handle(this, event);
   }
 
-  /** The last latency, and the first one. */
+  /** The last latency; 0 while none is known. */
   get latency() {
-    return { before: this.latencies[0]?.milliseconds ?? 0, now: this.latencies.at(-1)?.milliseconds ?? 0 };
+    return this.latencies.at(-1)?.milliseconds ?? 0;
   }
 
+  /** Kernels that this session exchanged. */
   get changed() {
+    return [...this.slots.values()].filter(({ origin, change }) => change?.candidate !== origin).length;
+  }
+
+  /** Tuned kernels in use, whoever found them. */
+  get tuned() {
     return [...this.slots.values()].filter(({ change }) => change).length;
   }
 
-  /** In one sentence. */
+  /** In one sentence.  Latencies on the way are no gain: that is measured at the end. */
   get text() {
-    const { before, now } = this.latency;
-    const latency = before ? `${timeText(before)} → ${timeText(now)} (${gainText(before / now)})` : '';
-    const parts = [latency, countText(this.round, 'round'), `${countText(this.changed, 'kernel')} changed`];
-    return parts.filter(Boolean).join(' · ');
+    const { latency, gain, round, changed } = this;
+    const earlier = [...this.slots.values()].filter(({ origin, change }) => change && change.candidate === origin).length;
+    return [
+      gain?.text ?? (latency ? `${timeText(latency)} so far` : ''),
+      gain && !('tuned' in gain) && latency ? timeText(latency) : '',
+      countText(round, 'round'),
+      gain?.verdict === 'none' ? '' : `${countText(changed, 'kernel')} changed`,
+      earlier > 0 ? `${countText(earlier, 'kernel')} of an earlier visit` : '',
+    ].filter(Boolean).join(' · ');
   }
 }
 
@@ -65,17 +79,19 @@ const HANDLERS = {
   start(log, event) {
     log.device = event.class;
     log.drawn = NOTHING;
+    const known = log.slots;
     log.slots = new Map(event.kernels.map((/** @type {any} */ kernel) => [kernel.spec, {
-      ...kernel, gflops: (kernel.flops ?? 0) / (kernel.milliseconds || Infinity) / 1e6, tried: 0,
-      first: firstOf(kernel), change: firstOf(kernel), found: new Map(), seen: new Map(),
+      ...kernel, gflops: 0, tried: 0,
+      origin: known.has(kernel.spec) ? known.get(kernel.spec)?.origin : kernel.current?.candidate, first: firstOf(kernel), change: firstOf(kernel), found: new Map(), seen: new Map(),
     }]));
   },
 
-  trial(log, { round, spec, verdict, refuted, candidate, ratio, mark, schedule }) {
+  trial(log, { round, spec, verdict, refuted, candidate, ratio, own, mark, schedule }) {
     log.round = Math.max(log.round, round);
     const slot = log.slots.get(spec);
     if (!slot) return;
     slot.tried++;
+    if (own > 0) slot.gflops = slot.flops / own / 1e6;
     const outcome = OUTCOMES[verdict] ?? 'rejected';
     log.trials.push({ round, spec, candidate, verdict, refuted, outcome, milliseconds: projected(log, slot, outcome === 'rejected' ? 1 : ratio) });
     if (outcome === 'rejected') return;
@@ -83,7 +99,7 @@ const HANDLERS = {
     if (refuted) slot.found.clear();
     else if (ratio > 0) slot.found.set(candidate, ratio * gainOf(slot));
     // A swap names the candidate alone; what it looks like was said here.
-    slot.seen.set(candidate, { schedule, mark });
+    slot.seen.set(candidate, { schedule, mark, ...(refuted && { gain: null }) });
   },
 
   swap(log, { spec, candidate, ratio }) {
@@ -120,8 +136,7 @@ const HANDLERS = {
   end(log, { summary }) {
     log.ended = true;
     log.paused = '';
-    // Its figures are the tuner's own; those on the way were worked out.
-    for (const { spec, default: usual } of summary.kernels) Object.assign(log.slots.get(spec) ?? {}, { gflops: usual.gflops });
+    log.gain = summary.gain;
   },
 };
 
@@ -131,10 +146,10 @@ const firstOf = ({ current }) => (current ? { mark: '', ...current } : null);
 /** What a report would say of a kernel; nothing if nothing was measured. @param {Slot} slot */
 export function bestOf({ found, first, default: own = 0 }) {
   if (!found.size || first?.moved) return [];
-  return topOf(new Map([...first ? /** @type {[number, number][]} */ ([[first.candidate, first.gain]]) : [], ...found]), own);
+  return topOf(new Map([...first ? /** @type {[number, number][]} */ ([[first.candidate, first.gain ?? 1]]) : [], ...found]), own);
 }
 
-/** How many times faster than its default a kernel is now. @param {Slot} slot */
+/** How many times faster than its default a kernel is now, by its trials; 1 if nobody knows. @param {Slot} slot */
 export const gainOf = ({ change }) => change?.gain ?? 1;
 
 /**
@@ -145,11 +160,8 @@ export const gainOf = ({ change }) => change?.gain ?? 1;
  * @param {number} ratio
  */
 function projected(log, slot, ratio) {
-  const { now } = log.latency;
+  const now = log.latency;
   if (slot.plan !== log.drawn.plan) return now;
   const own = log.drawn.milliseconds * slot.part * (slot.first?.gain ?? 1) / gainOf(slot);
   return now + own * (1 / ratio - 1);
 }
-
-/** @param {number} gain */
-export const gainText = (gain) => `${gain.toFixed(2)}×`;

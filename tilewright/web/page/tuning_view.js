@@ -3,10 +3,10 @@
 // The chart's library is loaded with the first session, not with the page.
 
 import { element, make } from './elements.js';
-import { bestOf, gainOf, gainText } from './tuning_log.js';
+import { bestOf, gainOf } from './tuning_log.js';
 
 /**
- * @typedef {'idle' | 'running' | 'paused' | 'done' | 'error'} State
+ * @typedef {'idle' | 'running' | 'paused' | 'measuring' | 'done' | 'error'} State
  * @typedef {import('./tuning_log.js').TuningLog} TuningLog
  * @typedef {import('./tuning_log.js').Slot} Slot
  */
@@ -26,17 +26,27 @@ export class TuningView {
   state(state, text) {
     const section = element('tuning');
     const open = state === 'running' || state === 'paused';
+    const busy = open || state === 'measuring';
     section.dataset.state = state;
-    element('tune').hidden = open;
-    element('tune-budget').disabled = open;
-    element('tune-share').disabled = open;
-    element('tune-forget').disabled = open;
+    element('tune').hidden = busy;
+    for (const id of ['tune-budget', 'tune-share', 'tune-forget', 'tune-measure']) element(id).disabled = busy;
     element('tune-pause').hidden = !open;
     element('tune-pause').textContent = state === 'paused' ? 'Go on' : 'Pause';
-    element('tune-stop').hidden = !open;
+    element('tune-stop').hidden = !busy;
     // Rounds go by too fast to be read out; the end is.
     element('tuning-text').setAttribute('aria-busy', String(state === 'running'));
     element('tuning-text').textContent = text;
+  }
+
+  /** What can be done with tuned kernels, if there are any. @param {boolean} tuned */
+  offer(tuned) {
+    for (const id of ['tune-forget', 'tune-measure']) element(id).hidden = !tuned;
+  }
+
+  /** What was measured on request. @param {Gains.Gain} gain */
+  told({ verdict, text }) {
+    element('tuning').dataset.gain = verdict;
+    this.state('done', text);
   }
 
   /** A new session: what the last one drew goes. */
@@ -61,7 +71,7 @@ export class TuningView {
   /** @param {TuningLog} log */
   #draw(log) {
     this.#chart?.show(log);
-    Object.assign(element('tuning').dataset, { rounds: log.round, changed: log.changed, class: log.device });
+    Object.assign(element('tuning').dataset, { rounds: log.round, changed: log.changed, class: log.device, gain: log.gain?.verdict ?? '' });
     element('tuning-class').textContent = log.device;
     for (const slot of log.slots.values()) this.#row(slot);
   }
@@ -72,11 +82,10 @@ export class TuningView {
     if (!this.#rows.has(slot.spec)) element('tuning-rows').append(row);
     this.#rows.set(slot.spec, row);
     const { change, tried, gflops } = slot;
-    const gain = gainOf(slot);
     const cells = [
       change ? `default → #${change.candidate}${change.mark === 'extended' ? ' (extended)' : ''}` : tried ? 'default' : '–',
-      tried ? gainText(gain) : '–',
-      gflops > 0 ? (gflops * gain).toFixed(1) : '–',
+      change ? gainText(change.gain) : '–',
+      gflops > 0 ? (gflops * gainOf(slot)).toFixed(1) : '–',
       String(tried),
     ];
     row.dataset.candidate = change ? change.candidate : 'default';
@@ -85,6 +94,9 @@ export class TuningView {
     row.cells[row.cells.length - cells.length].title = change?.schedule ?? '';
   }
 }
+
+/** @param {number | null} gain */
+const gainText = (gain) => (gain === null ? 'not measured' : `${gain.toFixed(2)}×`);
 
 /** @param {Slot} slot */
 function makeRow({ spec, kind, shape, node, share }) {

@@ -53,7 +53,7 @@ function zeros({ inputs, dims }) {
 
 /** @param {any} event */
 function note(event) {
-  if (event.type === 'latency') show('latency', `${event.milliseconds.toFixed(2)} ms`);
+  if (event.type === 'latency') show('latency', `${event.milliseconds.toFixed(2)} ms so far`);
   if (event.type !== 'trial') return;
   const row = document.createElement('tr');
   for (const text of [event.spec, event.candidate, event.verdict, event.ratio?.toFixed(3) ?? '', event.schedule]) {
@@ -72,8 +72,6 @@ async function start() {
   show('name', engine.info.name);
   show('threads', engine.info.features.threads);
   await engine.run(zeros(engine.info));
-  const { milliseconds } = await engine.run(zeros(engine.info));
-  show('latency', `${milliseconds.toFixed(2)} ms`);
   const source = SOURCES[asked.get('tune') ?? 'static']?.(stop.signal);
   if (!source) return show('state', `ready; ?tune=${Object.keys(SOURCES).join(' or ?tune=')} tunes`);
   const button = /** @type {HTMLButtonElement} */ (element('stop'));
@@ -82,8 +80,10 @@ async function start() {
   show('state', 'tuning');
   const { tune } = await import('../tune/tuner.js');
   const objective = asked.get('objective') ?? await source.objective?.();
-  const { rounds } = await tune(engine, { source, objective, budget: 1, signal: stop.signal, onEvent: note });
+  const { rounds, gain, latency } = await tune(engine, { source, objective, budget: 1, signal: stop.signal, onEvent: note });
   button.disabled = true;
+  show('latency', latency === null ? 'not measured' : `${latency.toFixed(2)} ms`);
+  show('gain', gain.text);
   show('state', `done after ${rounds} trials`);
 }
 

@@ -15,7 +15,7 @@ const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
 
 /** Gives the verdict and whether it was adopted; null if there was nothing to try. @type {Tune.Handle} */
 export async function handle(tools, sent, round) {
-  const { ledger, objective, onEvent, source } = tools;
+  const { ledger, objective, onEvent, source, targets } = tools;
   const { spec, candidate, mark, schedule, needs } = sent.header;
   const judge = candidate === COMPILERS && ledger.inQuestion(spec);
   if (ledger.refuted(spec) || (ledger.tried(spec).includes(candidate) && !judge)) return null;
@@ -34,10 +34,13 @@ export async function handle(tools, sent, round) {
   // What the engine itself found slower is no better than what it would have replaced.
   const { ratio = NaN, low = NaN, high = NaN } = undone ? { ratio: put.before / put.after } : refuted ? { ratio: 1 } : outcome;
   const over = before * ratio;
+  const own = ledger.unknown(spec) || refuted ? NaN : before * (outcome.times?.[0] ?? NaN);
   if (judge && RIGHT.includes(verdict)) ledger.agrees(spec);
   ledger.note(spec, candidate, verdict, over);
+  const target = targets.get(spec);
+  if (target && own > 0) target.own = own;
   if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
-  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, refuted: Boolean(refuted), ratio, low, high, milliseconds, why });
+  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, refuted: Boolean(refuted), ratio, low, high, own, milliseconds, why });
   if (!refuted) source.result({ spec, candidate, verdict });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
   if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
@@ -45,9 +48,10 @@ export async function handle(tools, sent, round) {
 }
 
 /** A winner, and what was in use before this session. @type {Tune.NoteWinner} */
-function note({ ledger, changed }, { header, module }, { over, old, better, refuted }) {
+function note({ ledger, changed, won }, { header, module }, { over, old, better, refuted }) {
   const { spec, candidate, schedule, tiles, grains, scratch, needs, digest } = header;
   ledger.use(spec, { spec, candidate, schedule, digest, module, tiles, grains, scratch, needs, ratio: over, ...(old?.moved && { moved: true }) });
+  won.set(spec, candidate);
   if (refuted) {
     // Right is right, whatever the time: this is never undone.
     ledger.refute(spec);

@@ -2,9 +2,9 @@
 // Input: kernels that changed, the tools of a session.  Output: those that stay; the others are as before the session.
 // Each was faster by itself; together they share caches and cores.
 
-import { together } from './adopt.js';
 import { undisturbed } from './guard.js';
 import { changeOf } from './record.js';
+import { byTurns } from './turns.js';
 
 /** @type {Tune.Confirm} */
 export const confirm = (tools) => undisturbed(tools.engine, [...tools.changed.keys()], () => confirmed(tools));
@@ -31,10 +31,11 @@ async function confirmed(tools) {
 }
 
 /** Whether the model is slower with these kernels, beyond the noise. @type {Tune.Slower} */
-async function slower({ engine, pace, targets, ledger, changed }, specs) {
+async function slower(tools, specs) {
+  const { targets, ledger, changed } = tools;
   const target = /** @type {Tune.Target} */ (targets.get(specs[0]));
-  const changes = await Promise.all(specs.map((spec) => changeOf(/** @type {Tune.Winner} */ (ledger.winner(spec)))));
-  const { high } = await together(engine, pace, target, changes, await backsOf(changed, specs));
+  const kernels = specs.map((spec) => ({ winner: /** @type {Tune.Winner} */ (ledger.winner(spec)), back: changed.get(spec)?.before }));
+  const { high } = await byTurns(tools, target, kernels);
   return high < 1;
 }
 

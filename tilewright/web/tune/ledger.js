@@ -37,8 +37,19 @@ export function openLedger(record, digest, objective) {
       return this.winner(spec)?.ratio ?? 1;
     },
 
+    /** It came with another build, or because the bundle's own is wrong: nobody measured the two against each other. */
+    unknown(spec) {
+      return Boolean(this.winner(spec)?.moved) || this.refuted(spec);
+    },
+
+    /** Number of the bundle's own kernel; null if it is none of its space. */
+    own(spec) {
+      const offer = offers.get(spec);
+      return offer ? offer.default : COMPILERS;
+    },
+
     current(spec) {
-      return this.winner(spec)?.candidate ?? offers.get(spec)?.default ?? COMPILERS;
+      return this.winner(spec)?.candidate ?? this.own(spec);
     },
 
     /** Another kernel is in use; without a winner the bundle's own. */

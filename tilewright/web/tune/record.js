@@ -103,5 +103,12 @@ export async function erase(engine) {
   await storage().then((cache) => cache.delete(keyOf(engine)), () => {});
 }
 
+/** By the bytes of a winner: code that is compiled anew is slow again. @type {WeakMap<Tune.Bytes, Promise<WebAssembly.Module>>} */
+const compiled = new WeakMap();
+
 /** What the engine is told of a winner. @type {Tune.ChangeOf} */
-export const changeOf = async ({ spec, module, tiles, grains, scratch }) => ({ spec, module: await WebAssembly.compile(module), tiles, grains, scratch });
+export async function changeOf({ spec, module: bytes, tiles, grains, scratch }) {
+  const module = compiled.get(bytes) ?? WebAssembly.compile(bytes);
+  compiled.set(bytes, module);
+  return { spec, module: await module, tiles, grains, scratch };
+}

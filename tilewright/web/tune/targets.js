@@ -1,5 +1,5 @@
 // What of a bundle is worth tuning: each kernel's share of the time, from profiles of its plans.
-// Input: an engine, what is known of its kernels.  Output: kernels, hottest first, plan by plan.
+// Input: an engine, the kernels that were asked for.  Output: kernels, hottest first, plan by plan.
 
 import { MOST_BYTES } from './specs.js';
 import { median } from './statistics.js';
@@ -22,11 +22,16 @@ const GUESS = 1e7;
  */
 export const mayRun = ({ parts: { lent } }, plan) => [...lent].every((other) => other === plan);
 
+/** Plans that may run: the page's latest first, then the largest. @type {Tune.PlansInOrder} */
+export function plansInOrder(engine, latest) {
+  const order = [...engine.parts.manifest.plans.keys()].filter((plan) => mayRun(engine, plan)).reverse();
+  return order.sort((a, b) => Number(b === latest) - Number(a === latest));
+}
+
 /** @type {Tune.FindTargets} */
-export async function findTargets(engine, pace, specs, ledger, asked) {
+export async function findTargets(engine, pace, specs, asked) {
   const { manifest: { plans } } = engine.parts;
-  const order = [...plans.keys()].filter((plan) => mayRun(engine, plan)).reverse();
-  if (pace.latest >= 0) order.sort((a, b) => Number(b === pace.latest) - Number(a === pace.latest));
+  const order = plansInOrder(engine, pace.latest);
   const wanted = asked && new Set(asked);
   /** @type {Map<number, Tune.Target>} */
   const targets = new Map();
@@ -44,7 +49,7 @@ export async function findTargets(engine, pace, specs, ledger, asked) {
       const { kernel, node, flops, milliseconds } = steps[step];
       targets.set(spec, {
         spec, plan, bucket, step, kernel, node, flops, part, share: part / order.length, whole: total,
-        milliseconds: milliseconds * ledger.gain(spec), alone: !specs.gathers(spec),
+        milliseconds, own: NaN, alone: !specs.gathers(spec),
       });
     }
   }

@@ -109,8 +109,9 @@ async function against(runner, other, bar, overs) {
   const time = await warm(runner, least);
   // Far behind: not worth to know by how much.
   if (time > FAR * least) {
-    const ratio = await quick(other) / await quick(runner);
-    if (ratio < 1 / FAR) return { verdict: 'slower', ratio };
+    const times = [await quick(other), await quick(runner)];
+    const ratio = times[0] / times[1];
+    if (ratio < 1 / FAR) return { verdict: 'slower', ratio, times };
   }
   const wrong = await check(runner);
   if (wrong) return { verdict: 'wrong', why: wrong };

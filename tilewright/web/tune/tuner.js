@@ -8,6 +8,7 @@ import { alone } from './alone.js';
 import { handle } from './candidate.js';
 import { confirm } from './confirm.js';
 import { browserFamily, classify, factsOf, MONTH } from './device.js';
+import { sessionGain } from './gain.js';
 import { openLatency } from './latency.js';
 import { COMPILERS, openLedger } from './ledger.js';
 import { openLine } from './line.js';
@@ -29,9 +30,9 @@ const MOST_HELD = 8;
 const MOST_FAULTS = 3;
 /** Probes of the cache, of which the largest counts: whatever else runs on the core makes it look smaller, and the class stays for a month. */
 const PROBES = 3;
-/** Runs that the look at the whole model takes at the end, and the part of `seconds` that is left for them at most. */
-const LAST_RUNS = 20;
-const LAST_SHARE = 0.1;
+/** Runs that the comparison of the whole model takes at the end, and the part of `seconds` that is left for them at most. */
+const LAST_RUNS = 60;
+const LAST_SHARE = 0.2;
 
 /** @type {Tune.Tune} */
 export async function tune(engine, options) {
@@ -45,7 +46,7 @@ export async function tune(engine, options) {
   // Disposed, or its worker died.
   const deaf = hear(engine, (open) => open < 0 && stop.abort());
   /** @type {Tune.Story} */
-  const story = { rounds: 0, spent: 0, before: null, after: null, changed: new Map() };
+  const story = { rounds: 0, spent: 0, latency: null, gain: null, changed: new Map(), won: new Map() };
   let summary = summaryOf(story);
   try {
     for (let again = false; !stop.signal.aborted; again = true) {
@@ -101,12 +102,12 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   };
   const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
   /** @type {Tune.Tools} */
-  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed };
+  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map() };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec)) && ledger.told(spec);
   const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
     tools.device = options.device || await deviceClass(tools, line);
-    tools.targets = await findTargets(engine, pace, specs, ledger, options.specs);
+    tools.targets = await findTargets(engine, pace, specs, options.specs);
     if (tools.targets.size) await rounds(tools, line, story, { ...options, tell, save });
   } catch (error) {
     // Cancelled, or the engine was disposed: what was found so far is kept.
@@ -130,7 +131,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   /** Candidates of kernels whose own is not judged yet. @type {Tune.Sent[]} */
   const held = [];
   let faults = 0;
-  const reserve = () => (changed.size ? Math.min(LAST_SHARE * 1000 * seconds, LAST_RUNS * (story.after ?? 0)) : 0);
+  const reserve = () => (changed.size ? Math.min(LAST_SHARE * 1000 * seconds, LAST_RUNS * (story.latency ?? 0)) : 0);
   const dueToEnd = () => story.rounds >= most || pace.spent >= 1000 * seconds - reserve();
 
   function next() {
@@ -174,10 +175,14 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     if (!found) continue;
     story.rounds++;
     if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
-    if (found.swapped) await latency.look(story.rounds, false);
+    if (found.swapped) latency.changed();
+    await latency.look(story.rounds, false);
   }
   if (changed.size) await confirm(tools);
-  if (story.rounds) await latency.look(story.rounds);
+  const gain = await sessionGain(tools);
+  story.gain = gain;
+  if ('tuned' in gain && gain.plan === target.plan) latency.tell(story.rounds, gain.tuned);
+  else if (story.rounds) await latency.look(story.rounds);
 }
 
 /** All that a source must know, at first and after it was lost. @type {Tune.HelloOf} */

@@ -3,6 +3,7 @@
 // In the tuner's files they are called Tune.Name, those of the engine T.Name.
 
 import type * as Engine from '../engine/types.js';
+import type * as Gains from './gains.js';
 
 export as namespace Tune;
 
@@ -90,12 +91,12 @@ export type Event =
   | {
     type: 'start'; class: string;
     /**
-     * `part` is of the time of its `plan`, `share` of that of all plans; `milliseconds`: of the bundle's own kernel, whose number is `default`;
-     * `current`: what an earlier visit put in its place.
+     * `part` is of the time of its `plan`, `share` of that of all plans; `default`: number of the bundle's own kernel;
+     * `current`: what an earlier visit put in its place, `gain` null if nobody measured it.
      */
     kernels: {
-      spec: number; plan: number; kind: string; shape: string; node: string; part: number; share: number; flops: number; milliseconds: number; default: number | null;
-      current: { candidate: number; schedule: string; gain: number; moved: boolean } | null;
+      spec: number; plan: number; kind: string; shape: string; node: string; part: number; share: number; flops: number; default: number | null;
+      current: { candidate: number; schedule: string; gain: number | null; moved: boolean } | null;
     }[];
   }
   | {
@@ -104,6 +105,8 @@ export type Event =
     refuted: boolean;
     /** NaN where nothing was measured. */
     ratio: number; low: number; high: number;
+    /** Milliseconds of the bundle's own kernel, on one thread; NaN if this trial does not tell. */
+    own: number;
     milliseconds: number;
     /** What was wrong, in words. */
     why: string;
@@ -111,21 +114,23 @@ export type Event =
   | { type: 'swap' | 'rollback'; spec: number; candidate: number; ratio: number }
   /** The host failed, which says nothing of the candidate. */
   | { type: 'fault'; spec: number; candidate: number; why: string }
-  /** Of this plan alone. */
+  /** Of this plan alone, warm. */
   | { type: 'latency'; round: number; plan: number; milliseconds: number }
   | { type: 'paused'; why: 'hidden' | 'another tab' }
   | { type: 'resumed' | 'lost' }
   | { type: 'end'; summary: Summary };
-export type Standing = { candidate: number; schedule: string; milliseconds: number; gflops: number };
+/** Times are those of trials: one thread; NaN if there was none, and where `gain` is null. */
+/** The number is null of a bundle's kernel that is none of its space. */
+export type Standing = { candidate: number | null; schedule: string; milliseconds: number; gflops: number };
 export type Summary = {
   rounds: number;
   /** Of tuning. */
   seconds: number;
   class: string;
-  kernels: { spec: number; kind: string; shape: string; node: string; default: Standing; current: Standing; gain: number; tried: number }[];
-  /** Milliseconds of a whole run, before and after. */
-  before: number | null;
-  after: number | null;
+  kernels: { spec: number; kind: string; shape: string; node: string; default: Standing; current: Standing; gain: number | null; tried: number }[];
+  /** Milliseconds of a whole warm run, as it was seen last. */
+  latency: number | null;
+  gain: Gains.Gain;
 };
 /** Resolves when nothing is left to try, the budget is spent, or the signal fires. */
 export type Tune = (engine: Engine.Engine, options: Options) => Promise<Summary>;
@@ -302,9 +307,11 @@ export type Target = {
   spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number;
   /** Of the time of its plan, and of that of all plans, each of which counts the same. */
   part: number; share: number;
-  /** Of the bundle's own kernel, and of the plan when it was looked at. */
+  /** Of the kernel in use and of the plan when they were looked at, perhaps before they were warm. */
   milliseconds: number;
   whole: number;
+  /** Of the bundle's own kernel, as the latest trial tells; NaN before. */
+  own: number;
   /** Whether the step can run by itself, whatever lies in the arena. */
   alone: boolean;
 };
@@ -352,7 +359,9 @@ export interface Ledger {
   offers: Map<number, Offer>;
   winner(spec: number): Winner | undefined;
   gain(spec: number): number;
-  current(spec: number): number;
+  unknown(spec: number): boolean;
+  own(spec: number): number | null;
+  current(spec: number): number | null;
   use(spec: number, winner?: Winner): void;
   inQuestion(spec: number): boolean;
   refuted(spec: number): boolean;
@@ -376,11 +385,14 @@ export type Tools = {
   device: string;
   targets: Map<number, Target>;
   changed: Map<number, Changed>;
+  /** By kernel, the candidate that was adopted last. */
+  won: Map<number, number>;
+  compared: Map<string, Gains.Turns>;
 };
 /** A kernel that a session exchanged: what was in use before, and whether the engine found each exchange for the better. */
 export type Changed = { before: Winner | undefined; better: boolean };
-/** What goes on when a page comes back: rounds, milliseconds of tuning, latencies, kernels that nobody confirmed yet. */
-export type Story = { rounds: number; spent: number; before: number | null; after: number | null; changed: Map<number, Changed> };
+/** What goes on when a page comes back: rounds, milliseconds of tuning, the last latency, kernels that nobody confirmed yet, all that were adopted. */
+export type Story = { rounds: number; spent: number; latency: number | null; gain: Gains.Gain | null; changed: Map<number, Changed>; won: Map<number, number> };
 /** `anew`: another tab may have found more. */
 type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | 'absence'> & { objective: string; onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
@@ -391,10 +403,15 @@ export type TakeOffers = (tools: Tools, reports: Reports, welcome: Welcome) => P
 export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
 export type SummaryOf = (story: Story, tools?: Tools) => Summary;
-export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, ledger: Ledger, asked?: number[]) => Promise<Map<number, Target>>;
+export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, asked?: number[]) => Promise<Map<number, Target>>;
+export type PlansInOrder = (engine: Engine.Engine, latest: number) => number[];
 export type MayRun = (engine: Engine.Engine, plan: number) => boolean;
 export type Profile = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, which: PlanOf) => Promise<Engine.StepTime[]>;
-export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => { look(round: number, due?: boolean): Promise<void> };
+export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => {
+  changed(): void;
+  look(round: number, due?: boolean): Promise<void>;
+  tell(round: number, milliseconds: number): void;
+};
 
 /** What became of a candidate; null if it was none to try. */
 export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<{ verdict: Verdict; swapped: boolean } | null>;
@@ -404,10 +421,12 @@ export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | 
 export type PlanOf = Pick<Target, 'plan' | 'bucket'>;
 export type PlanTimes = (engine: Engine.Engine, pace: Pace, which: PlanOf, runs?: number) => Promise<number[]>;
 export type PlanTime = (...parts: Parameters<PlanTimes>) => Promise<number>;
+export type UnlessTrapped = <Value>(times: Promise<Value>, otherwise: Value) => Promise<Value>;
+/** `least`: milliseconds of runs. */
+export type WarmUp = (engine: Engine.Engine, pace: Pace, which: PlanOf, least?: number) => Promise<number[]>;
 export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
 /** `better`: faster by more than what may be chance; times are milliseconds. */
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
-export type Together = (engine: Engine.Engine, pace: Pace, target: PlanOf, changes: Engine.Change[], backs: Engine.Change[]) => Promise<{ ratio: number; low: number; high: number }>;
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;

@@ -1,0 +1,74 @@
+"""What a session says it gained, in real browsers: no test looks at a time.
+
+Which figures come of which times: tests/null/test_tune_gain.py.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from .bundles import Library
+from .conftest import Visit
+from .driver import Page
+from .serving import Site, serving
+from .test_swap import kernels
+
+INPUTS = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
+NONE = {"verdict": "none", "text": "no kernel changed, so no gain"}
+
+
+def session(page: Page, site: Site, sent: list[dict[str, Any]], **given: Any) -> dict[str, Any]:
+    ask = {"url": site.bundle("poor"), "kernels": sent, "inputs": INPUTS}
+    found: dict[str, Any] = page.do("tuneForGain", **ask, **given)
+    return found
+
+
+def check(gain: dict[str, Any]) -> None:
+    """A restless machine gives no figure; where there is one, it is of a much better kernel."""
+    if gain["verdict"] == "unknown":
+        assert gain["text"] == "gain not measured: the times did not settle"
+        return
+    assert gain["verdict"] == "faster"
+    assert 1 < gain["low"] <= gain["ratio"] <= gain["high"]
+    assert gain["own"] / gain["tuned"] == pytest.approx(gain["ratio"])
+    assert (gain["kernels"], gain["plan"], gain["bucket"]) == (1, 0, {})
+    assert gain["text"].startswith(f"{gain['ratio']:.2f}× as fast as with the bundle's own kernels")
+
+
+def test_a_session_that_exchanges_nothing_gains_nothing(visit: Visit, library: Library) -> None:
+    """Though its first runs are slow, and look slower still."""
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        sent = [kernels(page, site, library, "poor").wrong("value", 0)]
+        found = session(page, site, sent, slow=20)
+    assert [e["verdict"] for e in found["events"] if e["type"] == "trial"] == ["wrong"]
+    assert found["gain"] == NONE
+    assert found["swaps"] == 0
+    assert found["asked"] == NONE  # on request neither
+    assert len(found["looks"]) == found["looked"]  # nor does that run anything
+
+
+def test_a_poor_default_that_was_replaced(visit: Visit, library: Library) -> None:
+    """Both sides take turns, and what was found is in use afterwards; later it can be asked for."""
+    with serving({"poor": library.path("poor")}) as site:
+        page = visit(site.blank)
+        best = kernels(page, site, library, "poor").others(0, 1)
+        found = session(page, site, best)
+        later = session(page, site, best)
+    assert [e["verdict"] for e in found["events"] if e["type"] == "trial"] == ["faster"]
+    check(found["gain"])
+    check(found["asked"])
+    if found["gain"]["verdict"] == "faster":
+        pairs = found["gain"]["pairs"]
+        last = found["looks"][found["looked"] - 2 * pairs : found["looked"]]
+        turns = list(zip(last[::2], last[1::2], strict=True))
+        assert {frozenset(pair) for pair in turns} == {frozenset({"own", "tuned"})}
+        assert all(a != b for a, b in pairwise(turns))
+    assert found["inUse"] == later["inUse"] == "tuned"
+    # the next session exchanges nothing more
+    assert [e for e in later["events"] if e["type"] == "trial"] == []
+    assert later["gain"] == NONE
+    check(later["asked"])
