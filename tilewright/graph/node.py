@@ -6,10 +6,11 @@ Small constants fold at once, so shape arithmetic of an exporter is gone before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -79,11 +80,27 @@ class Graph:
 
     def nodes(self) -> tuple[Node, ...]:
         """Every node that an output needs, operands first."""
+        return self._nodes
+
+    @cached_property
+    def _nodes(self) -> tuple[Node, ...]:
         return toposort(node for _, node in self.outputs)
 
+    @cached_property
+    def users(self) -> dict[Node, tuple[Node, ...]]:
+        """The nodes that read each node, in order; nobody but the graph's user reads an output."""
+        found: dict[Node, list[Node]] = {n: [] for n in self._nodes}
+        for n in self._nodes:
+            for i in dict.fromkeys(n.inputs):
+                found[i].append(n)
+        return {n: tuple(users) for n, users in found.items()}
 
-def toposort(roots: Iterable[Node]) -> tuple[Node, ...]:
-    """All nodes below `roots`, each once, operands before users."""
+
+def toposort(roots: Iterable[Node], within: Container[Node] | None = None) -> tuple[Node, ...]:
+    """All nodes below `roots`, each once, operands before users.
+
+    With `within`, only those that a path of such nodes leads to.
+    """
     done: dict[Node, None] = {}
     stack: list[tuple[Node, Iterator[Node]]] = []
     for root in roots:
@@ -92,9 +109,10 @@ def toposort(roots: Iterable[Node]) -> tuple[Node, ...]:
         stack.append((root, iter(root.inputs)))
         while stack:
             node, rest = stack[-1]
-            below = next((n for n in rest if n not in done), None)
-            if below is not None:
-                stack.append((below, iter(below.inputs)))
+            for below in rest:
+                if below not in done and (within is None or below in within):
+                    stack.append((below, iter(below.inputs)))
+                    break
             else:
                 done[node] = None
                 stack.pop()

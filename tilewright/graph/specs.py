@@ -8,6 +8,7 @@ only its border filled.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from math import prod
 
@@ -16,7 +17,7 @@ import numpy as np
 from tilewright.base.dtypes import I8, DType
 from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
-from tilewright.graph.attention import in_attention
+from tilewright.graph.attention import scored
 from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph, Node, evaluate, is_constant
 from tilewright.graph.place import Places, place, placed
@@ -47,13 +48,22 @@ def kernel_steps(graph: Graph, stored: tuple[Node, ...]) -> tuple[Step, ...]:
     """
     _refuse_empty(graph)
     kept = set(stored)
-    places = place(graph, stored)
-    steps = [step for n in stored for step in _steps(n, kept, places)]
+    plan = _Plan(kept, place(graph, stored), scored(graph, kept))
+    steps = [step for n in stored for step in _steps(n, plan)]
     for _, n in graph.outputs:
         if n not in kept and not isinstance(n.op, ops.Input):
             kept.add(n)
-            steps.append(_step(n, kept, places))
+            steps.append(_step(n, plan))
     return tuple(steps)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What lies in memory, where; and which nodes depend on the scores of their kernel."""
+
+    stored: Set[Node]
+    places: Places
+    scored: Set[Node]
 
 
 def _refuse_empty(graph: Graph) -> None:
@@ -69,20 +79,21 @@ def _refuse_empty(graph: Graph) -> None:
             )
 
 
-def _steps(n: Node, stored: set[Node], places: Places) -> list[Step]:
+def _steps(n: Node, plan: _Plan) -> list[Step]:
     """The steps that store what no other step stores of `n`."""
     if isinstance(n.op, Scan):
         body = distinct(n.op)
         return list(unrolled(n, body, kernel_steps(body, fuse(body))))
+    places = plan.places
     if not any(i in places and places[i].host is n for i in n.inputs):
-        return [_step(n, stored, places)]
+        return [_step(n, plan)]
     if not isinstance(n.op, ops.Pad):
         return []
     return [_border(n, axis, places) for axis in range(n.rank) if _margin(n.op, axis)]
 
 
-def _step(n: Node, stored: set[Node], places: Places) -> Step:
-    maker = _Maker(n, stored, places)
+def _step(n: Node, plan: _Plan) -> Step:
+    maker = _Maker(n, plan)
     kernel = collapse(maker.kernel())
     check(kernel)
     inputs = tuple(maker.buffers)
@@ -122,8 +133,7 @@ class _Maker:
     """Builds the expression of one stored node."""
 
     output: Node
-    stored: set[Node]
-    places: Places
+    plan: _Plan
     buffers: dict[Node, int] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     known: dict[tuple[Node, Indices], Expr] = field(default_factory=dict)
@@ -138,7 +148,7 @@ class _Maker:
         """The node whose buffer the kernel stores to, and where in it each element goes."""
         out = self.output
         axes = (index(Var(_AXES[i], extent)) for i, extent in enumerate(out.shape))
-        return placed(out, tuple(axes), self.places)
+        return placed(out, tuple(axes), self.plan.places)
 
     def kernel(self) -> Kernel:
         out = self.output
@@ -165,7 +175,7 @@ class _Maker:
         number = _literal(n)
         if number is not None:
             return Const(number, n.dtype)
-        leaf = isinstance(n.op, (ops.Input, ops.Weight, ops.Constant)) or n in self.stored
+        leaf = isinstance(n.op, (ops.Input, ops.Weight, ops.Constant)) or n in self.plan.stored
         folded = is_constant(n) and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
         folded = folded and not _is_position(n) and not _packed(n)
         if leaf or folded:
@@ -201,12 +211,12 @@ class _Maker:
                 return self._value(n.inputs[0], below(n, at))
 
     def _copy(self, n: Node, at: Indices) -> Expr:
-        host, where = placed(n, at, self.places)
+        host, where = placed(n, at, self.plan.places)
         number = self.buffers.setdefault(host, len(self.buffers) + 1)
         return Load(number, flatten(where, host.shape), n.dtype)
 
     def _reduce(self, n: Node, fn: str, axes: tuple[int, ...], at: Indices) -> Expr:
-        attention = in_attention(n, self.stored - {self.output})
+        attention = not self.plan.scored.isdisjoint(n.inputs)
         self.reduced, self.full = () if attention else axes, n.inputs[0].shape
         inner = list(at)
         loop = []
