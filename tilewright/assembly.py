@@ -33,7 +33,7 @@ from tilewright.bundle import (
 )
 from tilewright.bundle import Step as StepInfo
 from tilewright.bundle.image import CONTROL_BYTES, MEMORY_LIMIT, Call, image, image_bytes
-from tilewright.graph.constants import constant_key
+from tilewright.graph.constants import Constants
 from tilewright.graph.memory import Life, place
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.steps import Step
@@ -108,7 +108,7 @@ def contents_of(
     """The whole bundle; weights are not read yet."""
     blobs: Blobs = {}
     weights = _weights(plans)
-    stored = list(weights.values())
+    stored = list(dict.fromkeys(weights.values()))
     weight_bytes = sum(align(w.bytes) for w in stored)
     memory, arenas, images = _memory(plans, entries, weight_bytes, facts.scratch)
     specs = {kernel: number for number, kernel in enumerate(entries)}
@@ -232,13 +232,13 @@ class _Site:
     at: int
     memory: Memory
     entries: Mapping[Kernel, Entry]
-    weights: Mapping[object, _Weight]
+    weights: Mapping[Node, _Weight]
     costs: Costs
 
     def address(self, n: Node) -> int:
         if n in self.arena.offsets:
             return self.memory.arena + self.arena.offsets[n]
-        return self.memory.weights + self.weights[constant_key(n)].offset
+        return self.memory.weights + self.weights[n].offset
 
     def image(self, machine: Machine) -> bytes:
         """The plan image: tile counts and scalars are the machine's, addresses everyone's."""
@@ -368,18 +368,20 @@ class _Weight:
         return self.node.size * self.node.dtype.size
 
 
-def _weights(plans: Sequence[Planned]) -> dict[object, _Weight]:
-    """Every stored constant of all plans once, by what it computes."""
-    found: dict[object, _Weight] = {}
+def _weights(plans: Sequence[Planned]) -> dict[Node, _Weight]:
+    """The place of every constant that a step reads; equal ones share it."""
+    constants = Constants()
+    found: dict[int, _Weight] = {}
+    places: dict[Node, _Weight] = {}
     at = 0
-    for plan in plans:
-        for step in plan.steps:
-            for n in step.inputs:
-                if n.constant and constant_key(n) not in found:
-                    weight = _Weight(n, at)
-                    found[constant_key(n)] = weight
-                    at += align(weight.bytes)
-    return found
+    for n in (n for plan in plans for step in plan.steps for n in step.inputs if n.constant):
+        if n not in places:
+            number = constants.number(n)
+            if number not in found:
+                found[number] = _Weight(n, at)
+                at += align(found[number].bytes)
+            places[n] = found[number]
+    return places
 
 
 def _weight_stream(weights: Sequence[_Weight]) -> Iterator[bytes]:

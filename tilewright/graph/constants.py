@@ -1,7 +1,7 @@
 """Constants that reach memory: when two of them are the same.
 
-Input: a node without run-time inputs.  Output: a key that is equal for equal computations, also in
-graphs that were imported separately (one per bucket), so that buckets share their weights.
+Input: nodes without run-time inputs.  Output: a number for each, equal for equal computations, also
+in graphs that were imported separately (one per bucket), so that buckets share their weights.
 """
 
 from __future__ import annotations
@@ -13,12 +13,33 @@ from tilewright.graph import ops
 from tilewright.graph.node import Node
 
 
-def constant_key(n: Node) -> object:
-    """Equal for equal constants: the weight's name, the value's bytes, or the computation's key."""
-    if isinstance(n.op, ops.Weight):
-        return ("weight", n.op.name, n.shape, n.dtype.name)
-    if isinstance(n.op, ops.Constant):
-        value = n.op.value
-        return ("constant", value.dtype.str, value.shape, hashlib.sha256(value.tobytes()).digest())
-    attributes = tuple(getattr(n.op, f.name) for f in fields(n.op))
-    return (type(n.op).__name__, attributes, tuple(constant_key(i) for i in n.inputs))
+class Constants:
+    """Numbers for constants: equal for equal ones."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._known: dict[Node, int] = {}
+
+    def number(self, n: Node) -> int:
+        pending = [n]
+        while pending:
+            top = pending[-1]
+            missing = [i for i in top.inputs if i not in self._known]
+            if top not in self._known and not missing:
+                key = self._key(top)
+                self._known[top] = self._numbers.setdefault(key, len(self._numbers))
+            pending += missing
+            if not missing:
+                pending.pop()
+        return self._known[n]
+
+    def _key(self, n: Node) -> object:
+        """The weight's name, the value's bytes, or the computation and its operands' numbers."""
+        if isinstance(n.op, ops.Weight):
+            return ("weight", n.op.name, n.shape, n.dtype.name)
+        if isinstance(n.op, ops.Constant):
+            value = n.op.value
+            digest = hashlib.sha256(value.tobytes()).digest()
+            return ("constant", value.dtype.str, value.shape, digest)
+        attributes = tuple(getattr(n.op, f.name) for f in fields(n.op))
+        return (type(n.op).__name__, attributes, tuple(self._known[i] for i in n.inputs))
