@@ -10,7 +10,7 @@ contraction, rows of the result in front of the heads.  It chooses no tile and s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -252,7 +252,7 @@ def _build(n: Node, found: _Found, between: Set[Node], made: dict[Node, Node]) -
 
 def _rebuilt(x: Node, scores: Node, between: Set[Node], made: dict[Node, Node]) -> Node:
     """The softmax's argument, with scores that stay in their kernel."""
-    for n in toposort([x], between):
+    for n in toposort([x], _within(between)):
         if n is scores:
             made[n] = _scores(n, made)
         else:
@@ -316,6 +316,11 @@ def _readable(x: Node, letters: str, even: set[str]) -> Node:
     return node(ops.Realize(), x)
 
 
+def _within(nodes: Set[Node]) -> Callable[[Node], Iterator[Node]]:
+    """The operands of a node that are among `nodes`."""
+    return lambda n: (i for i in n.inputs if i in nodes)
+
+
 # ---- what fusion asks ----------------------------------------------------------------------------
 
 
@@ -334,7 +339,8 @@ def scored(graph: Graph, stored: Set[Node]) -> set[Node]:
 
 def region(context: Node, scored: Set[Node], users: Users) -> set[Node]:
     """The nodes that share the kernel of `context`: from the scores on, all that only they feed."""
-    members = {*toposort((i for i in context.inputs if i in scored), scored)}
+    inner = _within(scored)
+    members = {*toposort(inner(context), inner)}
     pending = list(members)
     while pending:
         for u in users[pending.pop()]:

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import fields
 
 from tilewright.graph import ops
-from tilewright.graph.node import Node
+from tilewright.graph.node import Node, toposort
 
 
 class Constants:
@@ -21,16 +21,9 @@ class Constants:
         self._known: dict[Node, int] = {}
 
     def number(self, n: Node) -> int:
-        pending = [n]
-        while pending:
-            top = pending[-1]
-            missing = [i for i in top.inputs if i not in self._known]
-            if top not in self._known and not missing:
-                key = self._key(top)
-                self._known[top] = self._numbers.setdefault(key, len(self._numbers))
-            pending += missing
-            if not missing:
-                pending.pop()
+        if n not in self._known:
+            for m in toposort([n], lambda m: (i for i in m.inputs if i not in self._known)):
+                self._known[m] = self._numbers.setdefault(self._key(m), len(self._numbers))
         return self._known[n]
 
     def _key(self, n: Node) -> object:

@@ -69,4 +69,5 @@ class _Placed:
         runs = np.flatnonzero(self.lasts[: -(-behind // RUN)] >= first)
         found: Array = (runs[:, None] * RUN + np.arange(RUN)).ravel()
         found = found[: np.searchsorted(found, behind)]
-        return found[(self.last[found] >= first) & (self.start[found] >= 0)]
+        meeting: Array = found[(self.last[found] >= first) & (self.start[found] >= 0)]
+        return meeting
