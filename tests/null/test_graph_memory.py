@@ -29,7 +29,7 @@ def test_buffers_that_live_together_never_overlap(lives: list[Life]) -> None:
         assert at % ALIGNMENT == 0
         assert at + life.size <= total
     for (a, at), (b, bt) in combinations(placed, 2):
-        if a.first <= b.last and b.first <= a.last and a.size and b.size:
+        if meet(a, b) and a.size and b.size:
             assert at + a.size <= bt or bt + b.size <= at
     assert total <= sum(align(life.size) for life in lives)
     steps = range(-1, 20)
@@ -37,6 +37,27 @@ def test_buffers_that_live_together_never_overlap(lives: list[Life]) -> None:
         (sum(align(x.size) for x in lives if x.first <= s <= x.last) for s in steps), default=0
     )
     assert total >= needed
+
+
+@settings(max_examples=200, derandomize=True)
+@given(st.lists(LIVES, max_size=40))
+def test_largest_first_each_at_the_lowest_free_place(lives: list[Life]) -> None:
+    offsets, _ = place(lives)
+    order = sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i))
+    for position, i in enumerate(order):
+        size = align(lives[i].size)
+        near = [j for j in order[:position] if meet(lives[i], lives[j])]
+        taken = [(offsets[j], offsets[j] + align(lives[j].size)) for j in near]
+        lowest = min(
+            at
+            for at in (0, *(end for _, end in taken))
+            if all(at + size <= start or end <= at for start, end in taken)
+        )
+        assert offsets[i] == lowest
+
+
+def meet(a: Life, b: Life) -> bool:
+    return a.first <= b.last and b.first <= a.last
 
 
 @pytest.mark.parametrize("length", [3, 4, 9, 30])

@@ -89,11 +89,9 @@ def test_what_is_read_again_is_walked_the_other_way() -> None:
     assert not any(s.back for s in share([product("w", "a", "b", SMALL)] * 3))
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_any_order_that_is_allowed_gives_the_plan_s_result(seed: int) -> None:
-    rng = Random(seed)
+def random_plan(rng: Random) -> list[Work]:
     letters = "abcdefABCDEF"
-    plan = [
+    return [
         step(
             "".join(rng.sample(letters, rng.randint(0, 3))),
             rng.choice(letters),
@@ -101,6 +99,30 @@ def test_any_order_that_is_allowed_gives_the_plan_s_result(seed: int) -> None:
         )
         for _ in range(rng.randint(2, 14))
     ]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_only_a_conflict_makes_a_step_wait(seed: int) -> None:
+    plan = random_plan(Random(seed))
+    since: list[Work] = []
+    for now, decided in zip(plan, share(plan), strict=True):
+        if decided.waits:
+            assert any(conflict(now, before) for before in since)
+            since = []
+        since.append(now)
+
+
+def conflict(a: Work, b: Work) -> bool:
+    def meet(some: tuple[tuple[int, int], ...], others: tuple[tuple[int, int], ...]) -> bool:
+        return any(s < f and e < t for s, t in some for e, f in others)
+
+    return meet(a.writes, b.reads + b.writes) or meet(a.reads, b.writes)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_order_that_is_allowed_gives_the_plan_s_result(seed: int) -> None:
+    rng = Random(seed)
+    plan = random_plan(rng)
     shares = share(plan)
     expected = execute(plan, [1] * len(plan))
     for _ in range(5):

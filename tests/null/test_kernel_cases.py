@@ -5,6 +5,9 @@ Input: hand-written specifications.  Each is run by the interpreter against the 
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from helpers.kernels import Case, assert_close, expected, interpret
@@ -199,6 +202,15 @@ def test_axes_merge_only_where_no_index_gets_a_division() -> None:
     buffers = (Buffer(F32, 60), Buffer(F32, 60), Buffer(F32, 1), Buffer(F32, 10))
     kernel = Kernel("bias", (M, N), (), summed, index(M) * 10 + index(N), buffers)
     assert collapse(kernel) == kernel
+
+
+def test_a_pickled_kernel_leaves_its_hash_behind() -> None:
+    """Kernels travel to other processes, in which the same text has another hash."""
+    kernel = matmul(Acc(0, F32))
+    assert hash(kernel) == hash(matmul(Acc(0, F32)))
+    copy = pickle.loads(pickle.dumps(kernel))
+    assert vars(copy).keys() == {f.name for f in fields(kernel)}
+    assert copy == kernel
 
 
 def test_rows_are_split_evenly() -> None:

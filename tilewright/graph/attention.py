@@ -10,7 +10,7 @@ contraction, rows of the result in front of the heads.  It chooses no tile and s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -32,6 +32,7 @@ from tilewright.graph.views import below, offset
 from tilewright.kernel.index import Index, Var, index, stride
 
 Indices = tuple[Index, ...]
+Users = Mapping[Node, tuple[Node, ...]]
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,15 @@ class _Found:
 
 def attention(graph: Graph) -> Graph:
     """Rewrite every attention whose probabilities nothing else reads."""
-    users: dict[Node, set[Node]] = {}
-    for n in graph.nodes():
-        for i in n.inputs:
-            users.setdefault(i, set()).add(n)
+    order = {n: position for position, n in enumerate(graph.nodes())}
     kept = {n for _, n in graph.outputs}
     made: dict[Node, Node] = {}
-    for n in graph.nodes():
+    for n in order:
         inputs = tuple(made[i] for i in n.inputs)
         found = _match(n)
-        if found is not None and _is_private(n, found, users, kept):
-            made[n] = _build(n, found, made)
+        between = None if found is None else _private(n, found.scores, graph.users, order, kept)
+        if found is not None and between is not None:
+            made[n] = _build(n, found, between, made)
         elif all(a is b for a, b in zip(inputs, n.inputs, strict=True)):
             made[n] = n
         else:
@@ -166,14 +165,20 @@ def _reduced(x: Node | None, fn: str, of: Node | None) -> int | None:
 
 def _contractions(x: Node, at: Indices) -> Iterator[tuple[Node, Indices]]:
     """The contractions that `x` is an elementwise function of, with the indices in each."""
-    match x.op:
-        case ops.Contract():
-            yield x, at
-        case ops.Elementwise():
-            for i in x.inputs:
-                yield from _contractions(i, at)
-        case ops.Reshape() | ops.Transpose():
-            yield from _contractions(x.inputs[0], below(x, at))
+    pending, seen = [(x, at)], {(x, at)}
+    while pending:
+        x, at = pending.pop()
+        operands: list[tuple[Node, Indices]] = []
+        match x.op:
+            case ops.Contract():
+                yield x, at
+            case ops.Elementwise():
+                operands = [(i, at) for i in x.inputs]
+            case ops.Reshape() | ops.Transpose():
+                operands = [(x.inputs[0], below(x, at))]
+        fresh = [pair for pair in dict.fromkeys(operands) if pair not in seen]
+        seen.update(fresh)
+        pending += reversed(fresh)
 
 
 def _only_at(at: Indices, axis: int, var: Var) -> bool:
@@ -197,24 +202,32 @@ def _is_scores(n: Node, at: Indices, keys: Var) -> bool:
     return alone and both and sum(extents[c] > 1 for c in summed) == 1
 
 
-def _is_private(
-    context: Node, found: _Found, users: dict[Node, set[Node]], kept: set[Node]
-) -> bool:
-    """True if nothing outside reads the scores, the probabilities or what lies between."""
-    depends = {found.scores}
-    for n in toposort(context.inputs):
-        if any(i in depends for i in n.inputs) and n is not found.scores:
-            depends.add(n)
-    return not depends & kept and all(users[n] <= depends | {context} for n in depends)
+def _private(
+    context: Node, scores: Node, users: Users, order: Mapping[Node, int], kept: Set[Node]
+) -> set[Node] | None:
+    """The scores and all that depends on them below the context; None if something else reads it.
+
+    Whatever a node leads to reaches an output in the end, or the context; what comes after the
+    context in the order is not below it.
+    """
+    found, pending = {scores}, [scores]
+    while pending:
+        n = pending.pop()
+        if n in kept or order[n] > order[context]:
+            return None
+        fresh = [u for u in users[n] if u is not context and u not in found]
+        found.update(fresh)
+        pending += fresh
+    return found
 
 
 # ---- the one form --------------------------------------------------------------------------------
 
 
-def _build(n: Node, found: _Found, made: dict[Node, Node]) -> Node:
-    """The attention over operands that are rewritten already."""
+def _build(n: Node, found: _Found, between: Set[Node], made: dict[Node, Node]) -> Node:
+    """The attention over operands that are rewritten already; `between` depends on its scores."""
     assert isinstance(n.op, ops.Contract)
-    x = _rebuilt(found.x, found.scores, made)
+    x = _rebuilt(found.x, found.scores, between, made)
     for view in reversed(found.views):
         x = node(view.op, x)
     p, v, key = found.p, found.v, found.keys
@@ -236,17 +249,13 @@ def _build(n: Node, found: _Found, made: dict[Node, Node]) -> Node:
     return transpose(result, [order.index(c) for c in n.op.out])
 
 
-def _rebuilt(x: Node, scores: Node, made: dict[Node, Node]) -> Node:
+def _rebuilt(x: Node, scores: Node, between: Set[Node], made: dict[Node, Node]) -> Node:
     """The softmax's argument, with scores that stay in their kernel."""
-    depends = {scores}
-    for n in toposort([x]):
+    for n in toposort([x], _within(between)):
         if n is scores:
             made[n] = _scores(n, made)
-        elif any(i in depends for i in n.inputs):
-            made[n] = node(n.op, *(made[i] for i in n.inputs), source=n.source)
         else:
-            continue
-        depends.add(n)
+            made[n] = node(n.op, *(made[i] for i in n.inputs), source=n.source)
     return made[x]
 
 
@@ -265,17 +274,36 @@ def _scores(n: Node, made: dict[Node, Node]) -> Node:
 
 def _unscaled(x: Node) -> tuple[Node, float]:
     """(x without constant factors, their product), looking through reshapes and transposes"""
-    if isinstance(x.op, (ops.Reshape, ops.Transpose)):
-        inner, factor = _unscaled(x.inputs[0])
-        return (node(x.op, inner), factor) if factor != 1.0 else (x, 1.0)
-    for fn in ("mul", "div"):
-        for a, b in (pair for pair in (_calls(x, fn),) if pair):
-            for inner, other in ((a, b), (b, a)) if fn == "mul" else ((a, b),):
-                c = constant_value(other)
-                if c and isfinite(c):
-                    rest, factor = _unscaled(inner)
-                    return rest, factor * c if fn == "mul" else factor / c
-    return x, 1.0
+    path: list[tuple[Node, str, float]] = []
+    while True:
+        found = _scaling(x)
+        if found is not None:
+            path.append((x, *found[1:]))
+            x = found[0]
+        elif isinstance(x.op, (ops.Reshape, ops.Transpose)):
+            path.append((x, "view", 1.0))
+            x = x.inputs[0]
+        else:
+            break
+    factor = 1.0
+    for n, kind, c in reversed(path):
+        if kind == "view":
+            x = node(n.op, x) if factor != 1.0 else n
+        else:
+            factor = factor * c if kind == "mul" else factor / c
+    return x, factor
+
+
+def _scaling(x: Node) -> tuple[Node, str, float] | None:
+    """(y, "mul" or "div", c) if x is y * c or y / c with a constant c"""
+    for fn, turn in (("mul", 1), ("mul", -1), ("div", 1)):
+        operands = _calls(x, fn)
+        if operands is not None:
+            inner, other = operands[::turn]
+            c = constant_value(other)
+            if c and isfinite(c):
+                return inner, fn, c
+    return None
 
 
 def _readable(x: Node, letters: str, even: set[str]) -> Node:
@@ -287,17 +315,31 @@ def _readable(x: Node, letters: str, even: set[str]) -> Node:
     return node(ops.Realize(), x)
 
 
+def _within(nodes: Set[Node]) -> Callable[[Node], Iterator[Node]]:
+    """The operands of a node that are among `nodes`."""
+    return lambda n: (i for i in n.inputs if i in nodes)
+
+
 # ---- what fusion asks ----------------------------------------------------------------------------
 
 
-def in_attention(n: Node, stored: Set[Node]) -> bool:
-    """True for a node between the two contractions of an attention: it depends on scores."""
-    return n in _between(n, stored)
+def scored(graph: Graph, stored: Set[Node]) -> set[Node]:
+    """The scores of every attention, and what depends on them without a stored node between."""
+    found: set[Node] = set()
+    for n in graph.nodes():
+        if isinstance(n.op, ops.Contract):
+            depends = n.op.role == "scores"
+        else:
+            depends = n not in stored and not found.isdisjoint(n.inputs)
+        if depends:
+            found.add(n)
+    return found
 
 
-def region(context: Node, stored: Set[Node], users: Mapping[Node, tuple[Node, ...]]) -> set[Node]:
+def region(context: Node, scored: Set[Node], users: Users) -> set[Node]:
     """The nodes that share the kernel of `context`: from the scores on, all that only they feed."""
-    members = set().union(*(_between(i, stored) for i in context.inputs))
+    inner = _within(scored)
+    members = {*toposort(inner(context), inner)}
     pending = list(members)
     while pending:
         for u in users[pending.pop()]:
@@ -305,24 +347,3 @@ def region(context: Node, stored: Set[Node], users: Mapping[Node, tuple[Node, ..
                 members.add(u)
                 pending.append(u)
     return members
-
-
-def _between(root: Node, stored: Set[Node]) -> set[Node]:
-    """The nodes from `root` down that depend on scores, the scores included."""
-    found: set[Node] = set()
-    seen: set[Node] = set()
-
-    def visit(n: Node) -> bool:
-        if n not in seen:
-            seen.add(n)
-            if isinstance(n.op, ops.Contract):
-                depends = n.op.role == "scores"
-            else:
-                below = [visit(i) for i in n.inputs] if n not in stored else []  # visit all
-                depends = any(below)
-            if depends:
-                found.add(n)
-        return n in found
-
-    visit(root)
-    return found

@@ -14,11 +14,13 @@ computed inside the kernel of the stored node that uses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from heapq import heappop, heappush
+from itertools import islice
 
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
 from tilewright.graph import ops
-from tilewright.graph.attention import region
+from tilewright.graph.attention import Users, region, scored
 from tilewright.graph.node import Graph, Node, is_constant
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import root_of
@@ -32,13 +34,10 @@ CHEAP = (F32, I32, I16, I8, U8, BOOL)
 #: What is in memory without a kernel.
 LEAVES = (ops.Input, ops.Weight, ops.Constant)
 
-Users = dict[Node, tuple[Node, ...]]
-
 
 def fuse(graph: Graph) -> tuple[Node, ...]:
     """The nodes that get a buffer of their own (inputs and constants not counted)."""
-    nodes = [n for n in graph.nodes() if not is_constant(n)]
-    users = _users(nodes)
+    nodes, users = [n for n in graph.nodes() if not is_constant(n)], graph.users
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
@@ -52,11 +51,13 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     for n in nodes:
         if n in stored and isinstance(n.op, (ops.Pad, ops.Concat)):
             stored |= _parts(n)
-    regions = {n: region(n, stored, users) for n in nodes if _is_context(n)}
+    between = scored(graph, stored)
+    regions = {n: region(n, between, users) for n in nodes if _is_context(n)}
     taken: set[Node] = set().union(*regions.values())
+    order = {n: position for position, n in enumerate(nodes)}
     for n in nodes:
         if isinstance(n.op, (ops.Contract, ops.Reduce)) and n not in taken:
-            group, leaving = _grow(n, users, stored, taken, regions.get(n, set()))
+            group, leaving = _grow(n, regions.get(n, set()), users, order, stored, taken)
             taken |= group
             stored.add(leaving)
     # joining tensors that are stored anyway costs nothing if they are stored side by side
@@ -71,46 +72,57 @@ def _parts(n: Node) -> set[Node]:
     return set(n.inputs) if computed else set()
 
 
-def _users(nodes: list[Node]) -> Users:
-    users: dict[Node, list[Node]] = {n: [] for n in nodes}
-    for n in nodes:
-        for i in dict.fromkeys(n.inputs):
-            if i in users:
-                users[i].append(n)
-    return {n: tuple(u) for n, u in users.items()}
-
-
 def _is_context(n: Node) -> bool:
     """True for the second contraction of an attention."""
     return isinstance(n.op, ops.Contract) and n.op.role == "context"
 
 
 def _grow(
-    anchor: Node, users: Users, stored: set[Node], taken: set[Node], inside: set[Node]
+    anchor: Node,
+    inside: set[Node],
+    users: Users,
+    order: Mapping[Node, int],
+    stored: Set[Node],
+    taken: Set[Node],
 ) -> tuple[set[Node], Node]:
     """(nodes of the anchor's kernel, the one whose value leaves it): as large as possible.
     The kernel holds the nodes `inside` in any case.
 
-    A group is sound if exactly one node's value is used outside it.
+    A group is sound if exactly one node's value is used outside it.  So a user that cannot join
+    ends the growth: what it reads is used outside for good.
     """
     member = _epilogue(anchor) if isinstance(anchor.op, ops.Contract) else _row(anchor)
     group = dict.fromkeys((*inside, anchor))
-    best, leaving = set(group), anchor
-    frontier = [u for n in group for u in users[n] if u not in group]
-    order = {n: i for i, n in enumerate(users)}
-    while frontier:
-        frontier.sort(key=order.__getitem__, reverse=True)
-        n = frontier.pop()
-        if n in group or n in taken or not member(n):
-            continue
+    best, leaving = len(group), anchor
+    outside = {m: sum(u not in group for u in users[m]) for m in group}
+    ends = {m for m in group if m in stored or outside[m]}
+    queued = {*group}
+    waiting: list[tuple[int, Node]] = []
+    joined: Iterable[Node] = tuple(group)
+    while True:
+        for u in (u for m in joined for u in users[m] if u not in queued):
+            queued.add(u)
+            heappush(waiting, (order[u], u))
+        if not waiting:
+            break
+        _, n = heappop(waiting)
+        if n in taken or not member(n):
+            break
         group[n] = None
-        frontier += [u for u in users[n] if u not in group]
-        open_ends = [m for m in group if m in stored or any(u not in group for u in users[m])]
-        if open_ends == [n] and not isinstance(n.op, ops.Broadcast):
-            best, leaving = set(group), n
+        for i in dict.fromkeys(n.inputs):
+            if i in outside:
+                outside[i] -= 1
+                if not outside[i] and i not in stored:
+                    ends.discard(i)
+        outside[n] = sum(u not in group for u in users[n])
+        if n in stored or outside[n]:
+            ends.add(n)
+        joined = (n,)
+        if ends == {n} and not isinstance(n.op, ops.Broadcast):
+            best, leaving = len(group), n
         elif n in stored:
             break
-    return best, leaving
+    return set(islice(group, best)), leaving
 
 
 def _epilogue(anchor: Node) -> Callable[[Node], bool]:
@@ -150,20 +162,23 @@ def _without_units(shape: ops.Shape) -> ops.Shape:
     return tuple(extent for extent in shape if extent > 1)
 
 
-def _store_shared(nodes: list[Node], users: Users, stored: set[Node], taken: set[Node]) -> None:
-    """Store what several kernels would compute, and what one kernel would compute many times."""
-    kernels: dict[Node, set[Node]] = {}
+def _store_shared(nodes: Sequence[Node], users: Users, stored: set[Node], kept: Set[Node]) -> None:
+    """Store what several kernels would compute, and what one kernel would compute many times;
+    nothing that is in `kept`."""
+    costly = _costly(nodes, stored)
+    kernels: dict[Node, set[Node]] = {}  # two are enough to know
     repeated: dict[Node, bool] = {}
     for n in reversed(nodes):
-        kernels[n] = set()
-        repeated[n] = False
+        own: set[Node] = set()
         for u in users[n]:
-            kernels[n] |= {u} if u in stored else kernels[u]
-            repeated[n] |= _repeats(u) or (u not in stored and repeated[u])
-        if n in stored or n in taken or isinstance(n.op, (*ops.VIEWS, ops.Input)):
+            own |= {u} if u in stored else kernels[u]
+            if len(own) > 1:
+                break
+        kernels[n] = own
+        repeated[n] = any(_repeats(u) or (u not in stored and repeated[u]) for u in users[n])
+        if n in stored or n in kept or isinstance(n.op, (*ops.VIEWS, ops.Input)):
             continue
-        costly = repeated[n] and _costs(n, stored)
-        if len(kernels[n]) > 1 or costly:
+        if len(own) > 1 or (repeated[n] and n in costly):
             stored.add(n)
 
 
@@ -174,14 +189,12 @@ def _repeats(user: Node) -> bool:
     return isinstance(user.op, ops.Gather)
 
 
-def _costs(n: Node, stored: set[Node]) -> bool:
-    """True if computing an element again, from what is stored, costs more than loading it."""
-    known, below = {n}, [n]
-    for m in below:  # grows while it is walked
-        slow = any(x.dtype not in CHEAP for x in (m, *m.inputs))
-        if isinstance(m.op, ops.Elementwise) and (slow or m.op.fn in EXPENSIVE):
-            return True
-        fresh = [i for i in m.inputs if not (i in known or i in stored or is_constant(i))]
-        known.update(fresh)
-        below += fresh
-    return False
+def _costly(nodes: Sequence[Node], stored: Set[Node]) -> set[Node]:
+    """What costs more to compute again, from what is stored, than to load."""
+    found: set[Node] = set()
+    for n in nodes:
+        slow = any(x.dtype not in CHEAP for x in (n, *n.inputs))
+        own = isinstance(n.op, ops.Elementwise) and (slow or n.op.fn in EXPENSIVE)
+        if own or any(i in found and i not in stored for i in n.inputs):
+            found.add(n)
+    return found

@@ -12,6 +12,7 @@ ONNX's reading (which rounds in f32) by less than one quantum of the result.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -26,10 +27,12 @@ from tilewright.graph.node import (
     contract,
     elementwise,
     evaluate,
+    fact,
     is_constant,
     node,
     pad,
     reshape,
+    toposort,
 )
 from tilewright.graph.ops import Array
 
@@ -57,18 +60,33 @@ def _unbroadcast(n: Node) -> Node:
     return n.inputs[0] if isinstance(n.op, ops.Broadcast) else n
 
 
+def _peeled(n: Node, kinds: tuple[type[ops.Op], ...]) -> tuple[list[Node], Node]:
+    """(the nodes of these kinds from `n` down, innermost first; what they are of)"""
+    path = []
+    while isinstance(n.op, kinds):
+        path.append(n)
+        n = n.inputs[0]
+    return path[::-1], n
+
+
 def _scaled(n: Node) -> _Scaled | None:
     """n as integers times a constant scale, seen through views and padding."""
-    if _is(n, "mul"):
-        for whole, scale in (n.inputs, n.inputs[::-1]):
-            if is_constant(scale) and _is(whole, "cast") and whole.inputs[0].dtype in NARROW:
-                return _Scaled(whole.inputs[0], _unbroadcast(scale))
-        return None
-    if not isinstance(n.op, (*ops.VIEWS, ops.Pad)):
-        return None
-    inner = _scaled(n.inputs[0])
-    if inner is None:
-        return None
+    path, n = _peeled(n, (*ops.VIEWS, ops.Pad))
+    found = _factors(n) if _is(n, "mul") else None
+    for outer in path:
+        found = found and _moved(found, outer)
+    return found
+
+
+def _factors(n: Node) -> _Scaled | None:
+    for whole, scale in (n.inputs, n.inputs[::-1]):
+        if is_constant(scale) and _is(whole, "cast") and whole.inputs[0].dtype in NARROW:
+            return _Scaled(whole.inputs[0], _unbroadcast(scale))
+    return None
+
+
+def _moved(inner: _Scaled, n: Node) -> _Scaled | None:
+    """The same view or padding of scaled integers."""
     uniform = inner.scale.size == 1
     if isinstance(n.op, ops.Pad):
         if n.op.value or not uniform:
@@ -98,15 +116,24 @@ def _placed(value: Array, letters: str, out: str) -> Node:
     return constant(dropped.reshape([extents.get(c, 1) for c in out]))
 
 
-def _range(n: Node) -> tuple[int, int]:
+def _bounded_by(n: Node) -> tuple[Node, ...]:
+    """The operands that decide the range of a narrow integer."""
+    if isinstance(n.op, (*ops.VIEWS, ops.Pad)):
+        return n.inputs
+    widened = n.dtype == I16 and _is(n, "cast") and n.inputs[0].dtype in (I8, U8)
+    return n.inputs if widened or (n.dtype == I16 and _is(n, "sub")) else ()
+
+
+@fact(_bounded_by)
+def _range(n: Node, operands: list[tuple[int, int]]) -> tuple[int, int]:
     """The least and the largest number that a narrow integer can be; padding is 0."""
     if isinstance(n.op, (*ops.VIEWS, ops.Pad)):
-        low, high = _range(n.inputs[0])
+        ((low, high),) = operands
         return min(low, 0), max(high, 0)
-    if n.dtype == I16 and _is(n, "cast") and n.inputs[0].dtype in (I8, U8):
-        return _range(n.inputs[0])
-    if n.dtype == I16 and _is(n, "sub"):
-        (low, high), (least, most) = map(_range, n.inputs)
+    if len(operands) == 1:
+        return operands[0]
+    if operands:
+        (low, high), (least, most) = operands
         return low - most, high - least
     if n.dtype == I16 and is_constant(n) and n.size:
         value = evaluate([n])[0]
@@ -177,10 +204,10 @@ def reduce_integers(n: Node) -> Node | None:
 
 def _narrow(n: Node) -> Node | None:
     """The I16 values that `n` is a cast of, seen through views."""
-    if isinstance(n.op, ops.VIEWS):
-        inner = _narrow(n.inputs[0])
-        return inner and node(n.op, inner)
-    return n.inputs[0] if _is(n, "cast") and n.inputs[0].dtype == I16 else None
+    path, n = _peeled(n, ops.VIEWS)
+    if not (_is(n, "cast") and n.inputs[0].dtype == I16):
+        return None
+    return reduce(lambda x, outer: node(outer.op, x), path, n.inputs[0])
 
 
 _LETTERS = "abcdefghijklmnop"
@@ -210,18 +237,23 @@ def _windows(n: Node, a: Node, b: Node) -> Node:
 
 def _bytes(n: Node) -> tuple[Node, Node] | None:
     """(q as u8, zero point as an i32 scalar) of centred values q - zero made at run time."""
-    if is_constant(n):
+    path, n = _peeled(n, (*ops.VIEWS, ops.Pad))
+    found = None if is_constant(n) else _centred(n)
+    if found is None:
         return None
-    if isinstance(n.op, (*ops.VIEWS, ops.Pad)):
-        inner = _bytes(n.inputs[0])
-        if inner is None:
+    q, zero = found
+    for outer in path:
+        if not isinstance(outer.op, ops.Pad):
+            q = node(outer.op, q)
+        elif outer.op.value or zero.value is None:
             return None
-        q, zero = inner
-        if not isinstance(n.op, ops.Pad):
-            return node(n.op, q), zero
-        if n.op.value or zero.value is None:
-            return None
-        return pad(q, n.op.before, n.op.after, int(zero.value)), zero
+        else:
+            q = pad(q, outer.op.before, outer.op.after, int(zero.value))
+    return q, zero
+
+
+def _centred(n: Node) -> tuple[Node, Node] | None:
+    """The same of what is neither a view nor padding."""
     zero = constant(0, I32)
     if _is(n, "sub"):
         n, z = n.inputs
@@ -300,27 +332,54 @@ def requantize(n: Node) -> Node | None:
     return _divided(n.inputs[0], reshape(by, ()))
 
 
+#: What a division moves below, and the functions that it moves into both operands of.
+_PASSED = (ops.Reshape, ops.Transpose, ops.Slice, ops.Flip)
+_SPREAD = ("add", "sub", "max", "min")
+
+
+def _divisible_by(n: Node) -> tuple[Node, ...]:
+    """The operands that a division of `n` moves into."""
+    spread = isinstance(n.op, ops.Elementwise) and n.op.fn in _SPREAD
+    return n.inputs if not is_constant(n) and (spread or isinstance(n.op, _PASSED)) else ()
+
+
+@fact(_divisible_by)
+def _divisible(n: Node, operands: list[bool]) -> bool:
+    """True if `n` divided by a number needs no division at run time."""
+    return all(operands) if operands else is_constant(n) or _whole(n) is not None
+
+
+def _whole(n: Node) -> tuple[Node, Node] | None:
+    """(integers as real numbers, constant scale) of their product"""
+    for whole, scale in (n.inputs, n.inputs[::-1]) if _is(n, "mul") else ():
+        if is_constant(scale) and _is(whole, "cast") and not whole.inputs[0].dtype.is_float:
+            return whole, scale
+    return None
+
+
 def _divided(n: Node, by: Node) -> Node | None:
     """n / by without a division at run time; None if that cannot be."""
+    if not _divisible(n):
+        return None
+    made: dict[Node, Node] = {}
+    for m in toposort([n], _divisible_by):
+        made[m] = _quotient(m, by, [made[i] for i in _divisible_by(m)])
+    return made[n]
+
+
+def _quotient(n: Node, by: Node, parts: list[Node]) -> Node:
+    """n / by from the same of its operands."""
     if is_constant(n):
         return broadcast(elementwise("div", _unbroadcast(n), by), n.shape)
-    if _is(n, "mul"):
-        for whole, scale in (n.inputs, n.inputs[::-1]):
-            if is_constant(scale) and _is(whole, "cast") and not whole.inputs[0].dtype.is_float:
-                smaller = elementwise("div", _unbroadcast(scale), by)
-                return elementwise("mul", whole, smaller, source=n.source)
-        return None
-    if isinstance(n.op, (ops.Reshape, ops.Transpose, ops.Slice, ops.Flip)):
-        inner = _divided(n.inputs[0], by)
-        return None if inner is None else node(n.op, inner, source=n.source)
-    if not (isinstance(n.op, ops.Elementwise) and n.op.fn in ("add", "sub", "max", "min")):
-        return None
-    parts = [_divided(x, by) for x in n.inputs]
-    if parts[0] is None or parts[1] is None:
-        return None
-    if n.op.fn == "add" and _is(parts[0], "mul") and is_constant(parts[1]):
+    found = _whole(n)
+    if found is not None:
+        whole, scale = found
+        return elementwise(
+            "mul", whole, elementwise("div", _unbroadcast(scale), by), source=n.source
+        )
+    if _is(n, "add") and _is(parts[0], "mul") and is_constant(parts[1]):
         return elementwise("fma", *parts[0].inputs, parts[1], source=n.source)
-    return elementwise(n.op.fn, parts[0], parts[1], source=n.source)
+    return node(n.op, *parts, source=n.source)
 
 
 RULES = (contract_scaled, reduce_scaled, reduce_integers, contract_bytes, merge_sums, requantize)

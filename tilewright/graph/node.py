@@ -6,12 +6,15 @@ Small constants fold at once, so shape arithmetic of an exporter is gone before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property, wraps
 from math import prod
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -79,26 +82,69 @@ class Graph:
 
     def nodes(self) -> tuple[Node, ...]:
         """Every node that an output needs, operands first."""
+        return self._nodes
+
+    @cached_property
+    def _nodes(self) -> tuple[Node, ...]:
         return toposort(node for _, node in self.outputs)
 
+    @cached_property
+    def users(self) -> dict[Node, tuple[Node, ...]]:
+        """The nodes that read each node, in order; nobody but the graph's user reads an output."""
+        found: dict[Node, list[Node]] = {n: [] for n in self._nodes}
+        for n in self._nodes:
+            for i in dict.fromkeys(n.inputs):
+                found[i].append(n)
+        return {n: tuple(users) for n, users in found.items()}
 
-def toposort(roots: Iterable[Node]) -> tuple[Node, ...]:
-    """All nodes below `roots`, each once, operands before users."""
+
+def toposort(
+    roots: Iterable[Node], below: Callable[[Node], Iterable[Node]] = attrgetter("inputs")
+) -> tuple[Node, ...]:
+    """All nodes that `below` leads to from the roots, each once, those below it before a node."""
     done: dict[Node, None] = {}
     stack: list[tuple[Node, Iterator[Node]]] = []
     for root in roots:
         if root in done:
             continue
-        stack.append((root, iter(root.inputs)))
+        stack.append((root, iter(below(root))))
         while stack:
             node, rest = stack[-1]
-            below = next((n for n in rest if n not in done), None)
-            if below is not None:
-                stack.append((below, iter(below.inputs)))
+            for lower in rest:
+                if lower not in done:
+                    stack.append((lower, iter(below(lower))))
+                    break
             else:
                 done[node] = None
                 stack.pop()
     return tuple(done)
+
+
+T = TypeVar("T")
+
+
+def fact(
+    below: Callable[[Node], Iterable[Node]] = lambda _: (),
+) -> Callable[[Callable[[Node, list[T]], T]], Callable[[Node], T]]:
+    """Makes a function of a node from one of the node and of what holds for the nodes `below` it.
+
+    It is computed once per node, as long as the node lives, and without recursion.
+    """
+
+    def decorate(rule: Callable[[Node, list[T]], T]) -> Callable[[Node], T]:
+        known: WeakKeyDictionary[Node, T] = WeakKeyDictionary()
+
+        @wraps(rule)
+        def of(n: Node) -> T:
+            if n not in known:
+                unknown = toposort([n], lambda m: (i for i in below(m) if i not in known))
+                for m in unknown:
+                    known[m] = rule(m, [known[i] for i in below(m)])
+            return known[n]
+
+        return of
+
+    return decorate
 
 
 def node(op: Op, *inputs: Node, source: str = "") -> Node:

@@ -69,9 +69,13 @@ def _copy(root: Node, perm: list[int]) -> Node:
 
 def _onto(x: Node, root: Node, new: Node) -> Node:
     """The views of `root` that lead to `x`, of `new` instead."""
-    if x is root:
-        return new
-    return node(x.op, _onto(x.inputs[0], root, new), source=x.source)
+    views = []
+    while x is not root:
+        views.append(x)
+        x = x.inputs[0]
+    for view in reversed(views):
+        new = node(view.op, new, source=view.source)
+    return new
 
 
 def taps_by_channel(n: Node) -> Node | None:

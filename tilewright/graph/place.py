@@ -47,11 +47,12 @@ def place(graph: Graph, stored: tuple[Node, ...]) -> dict[Node, Place]:
     views = _views(graph, kept)
     # a loop steps through its operands and its value as they lie in memory
     whole = {root_of(i) for n in stored if isinstance(n.op, Scan) for i in (n, *n.inputs)}
+    fixed = outputs | whole
     places: dict[Node, Place] = {}
     for host in stored:
         spots = dict(_spots(host))
         fits = len(spots) == len(host.inputs) and all(
-            n in kept and n not in {*places, *outputs, *whole} and not isinstance(n.op, LEAVES)
+            n in kept and n not in places and n not in fixed and not isinstance(n.op, LEAVES)
             for n in spots
         )
         if fits and all(_stays_plain(v, n, spots[n]) for n in spots for v in views.get(n, ())):

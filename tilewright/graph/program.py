@@ -14,7 +14,7 @@ from itertools import accumulate
 from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
 from tilewright.graph import ops
-from tilewright.graph.constants import constant_key
+from tilewright.graph.constants import Constants
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.steps import Step as KernelStep
 from tilewright.kernel.expr import Load, walk
@@ -66,13 +66,14 @@ class _Shared:
         self.kernels: dict[Kernel, int] = {}
         self.stored: list[tuple[Node, Layout]] = []
         self.states: list[State] = []
-        self._tensors: dict[object, int] = {}
+        self._constants = Constants()
+        self._tensors: dict[int, int] = {}
 
     def kernel(self, kernel: Kernel) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
 
     def tensor(self, n: Node, layout: Layout) -> int:
-        key = constant_key(n)
+        key = self._constants.number(n)
         if key not in self._tensors:
             self._tensors[key] = len(self.stored)
             self.stored.append((n, layout))

@@ -38,36 +38,62 @@ RuleFn = Callable[[Node], Node | None]
 
 def rewrite(graph: Graph, rules: tuple[RuleFn, ...] | None = None) -> Graph:
     """Apply the rules to every node, operands first, until none fits; equal nodes become one."""
-    chosen = RULES if rules is None else rules
-    shared: dict[object, Node] = {}
-    done: dict[Node, Node] = {}
-    scans: dict[Scan, Scan] = {}
+    normal = _Normal(RULES if rules is None else rules)
+    outputs = tuple((name, normal.of(n)) for name, n in graph.outputs)
+    return Graph(graph.name, graph.inputs, outputs)
 
-    def normal_op(op: ops.Op) -> ops.Op:
-        """The body of a loop is a graph of its own."""
-        if isinstance(op, Scan) and op not in scans:
-            scans[op] = replace(op, body=rewrite(op.body, chosen))
-            scans[scans[op]] = scans[op]
-        return scans[op] if isinstance(op, Scan) else op
 
-    def normal(n: Node) -> Node:
-        if n in done:
-            return done[n]
-        inputs = tuple(normal(i) for i in n.inputs)
-        op = normal_op(n.op)
+class _Normal:
+    """Normal forms of nodes.
+
+    done:   the normal form of every node seen so far
+    shared: one node of all that are equal
+    """
+
+    def __init__(self, rules: tuple[RuleFn, ...]) -> None:
+        self._rules = rules
+        self._done: dict[Node, Node] = {}
+        self._shared: dict[object, Node] = {}
+        self._scans: dict[Scan, Scan] = {}
+
+    def of(self, root: Node) -> Node:
+        """Depth first from a stack: a rule's result waits on top until it is in normal form."""
+        done, pending = self._done, [root]
+        becomes: dict[Node, tuple[Node, Node]] = {}  # (the node over normal forms, the rule's)
+        while pending:
+            n = pending[-1]
+            if n in done:
+                pending.pop()
+            elif n in becomes:
+                m, better = becomes.pop(n)
+                done[n] = done[m] = done[better]
+            elif missing := [i for i in n.inputs if i not in done]:
+                pending += reversed(missing)
+            else:
+                m = self._rebuilt(n)
+                better = done.get(m) or next(filter(None, (rule(m) for rule in self._rules)), m)
+                if better is m or better in done:
+                    done[n] = done[m] = done.get(better, m)
+                else:
+                    becomes[n] = m, better
+                    pending.append(better)
+        return done[root]
+
+    def _rebuilt(self, n: Node) -> Node:
+        """The node over the normal forms of its operands, or the equal one that is known."""
+        inputs, op = tuple([self._done[i] for i in n.inputs]), self._op(n.op)
         same = op is n.op and all(a is b for a, b in zip(inputs, n.inputs, strict=True))
         m = n if same else node(op, *inputs, source=n.source)
-        m = shared.setdefault(_key(m), m)
-        if m not in done:
-            better = next(filter(None, (rule(m) for rule in chosen)), None)
-            done[m] = m if better is None else normal(better)
-        done[n] = done[m]
-        return done[m]
+        return self._shared.setdefault(_key(m), m)
 
-    for n in graph.nodes():  # operands first, so that the recursion stays shallow
-        normal(n)
-    outputs = tuple((name, done[n]) for name, n in graph.outputs)
-    return Graph(graph.name, graph.inputs, outputs)
+    def _op(self, op: ops.Op) -> ops.Op:
+        """The body of a loop is a graph of its own."""
+        if not isinstance(op, Scan):
+            return op
+        if op not in self._scans:
+            made = replace(op, body=rewrite(op.body, self._rules))
+            self._scans[op] = self._scans[made] = made
+        return self._scans[op]
 
 
 def _key(n: Node) -> object:

@@ -8,6 +8,7 @@ only its border filled.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Set
 from dataclasses import dataclass, field
 from math import prod
 
@@ -15,9 +16,9 @@ import numpy as np
 
 from tilewright.base.dtypes import I8, DType
 from tilewright.graph import ops
-from tilewright.graph.attention import in_attention
+from tilewright.graph.attention import scored
 from tilewright.graph.fuse import fuse
-from tilewright.graph.node import Graph, Node, evaluate, is_constant
+from tilewright.graph.node import Graph, Node, evaluate, fact, is_constant
 from tilewright.graph.place import Places, place, placed
 from tilewright.graph.scan import Scan
 from tilewright.graph.steps import Step, distinct, unrolled
@@ -45,24 +46,34 @@ def kernel_steps(graph: Graph, stored: tuple[Node, ...]) -> tuple[Step, ...]:
     Outputs that are inputs or constants need none: they lie in memory before the first step.
     """
     kept = set(stored)
-    places = place(graph, stored)
-    return tuple(step for n in stored for step in _steps(n, kept, places))
+    plan = _Plan(kept, place(graph, stored), scored(graph, kept))
+    return tuple(step for n in stored for step in _steps(n, plan))
 
 
-def _steps(n: Node, stored: set[Node], places: Places) -> list[Step]:
+@dataclass(frozen=True)
+class _Plan:
+    """What lies in memory, where; and which nodes depend on the scores of their kernel."""
+
+    stored: Set[Node]
+    places: Places
+    scored: Set[Node]
+
+
+def _steps(n: Node, plan: _Plan) -> list[Step]:
     """The steps that store what no other step stores of `n`."""
     if isinstance(n.op, Scan):
         body, copies = distinct(n.op)
         return list(unrolled(n, body, kernel_steps(body, (*fuse(body), *copies))))
+    places = plan.places
     if not any(i in places and places[i].host is n for i in n.inputs):
-        return [_step(n, stored, places)]
+        return [_step(n, plan)]
     if not isinstance(n.op, ops.Pad):
         return []
     return [_border(n, axis, places) for axis in range(n.rank) if _margin(n.op, axis)]
 
 
-def _step(n: Node, stored: set[Node], places: Places) -> Step:
-    maker = _Maker(n, stored, places)
+def _step(n: Node, plan: _Plan) -> Step:
+    maker = _Maker(n, plan)
     kernel = collapse(maker.kernel())
     check(kernel)
     inputs = tuple(maker.buffers)
@@ -97,13 +108,16 @@ def _border(n: Node, axis: int, places: Places) -> Step:
     return Step(collapse(kernel), host, (), n.source, (0,))
 
 
+#: Asks for elements of other nodes, and gives the expression of one.
+Making = Generator[tuple[Node, Indices], Expr, Expr]
+
+
 @dataclass
 class _Maker:
     """Builds the expression of one stored node."""
 
     output: Node
-    stored: set[Node]
-    places: Places
+    plan: _Plan
     buffers: dict[Node, int] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     known: dict[tuple[Node, Indices], Expr] = field(default_factory=dict)
@@ -118,7 +132,7 @@ class _Maker:
         """The node whose buffer the kernel stores to, and where in it each element goes."""
         out = self.output
         axes = (index(Var(_AXES[i], extent)) for i, extent in enumerate(out.shape))
-        return placed(out, tuple(axes), self.places)
+        return placed(out, tuple(axes), self.plan.places)
 
     def kernel(self) -> Kernel:
         out = self.output
@@ -140,53 +154,66 @@ class _Maker:
         cols = tuple(v for i, v in enumerate(axes) if i in self.reduced and v.extent > 1)
         return tuple(v for v in axes if v not in cols), cols
 
-    def _value(self, n: Node, at: Indices) -> Expr:
-        """The element of `n` at `at`: a load, a literal, or the expression that computes it."""
+    def _compute(self, n: Node, at: Indices) -> Expr:
+        """The expression of an element of `n`; what it needs comes from a stack, however deep."""
+        waiting = [((n, at), self._expand(n, at))]
+        given: Expr | None = None
+        while waiting:
+            key, making = waiting[-1]
+            try:
+                wanted = next(making) if given is None else making.send(given)
+            except StopIteration as done:
+                given = self.known[key] = done.value
+                waiting.pop()
+                continue
+            given = self._found(*wanted)
+            if given is None:
+                waiting.append((wanted, self._expand(*wanted)))
+        assert given is not None
+        return given
+
+    def _found(self, n: Node, at: Indices) -> Expr | None:
+        """The element of `n` at `at` if it is a literal, in memory, or computed already."""
         number = _literal(n)
         if number is not None:
             return Const(number, n.dtype)
-        leaf = isinstance(n.op, (ops.Input, ops.Weight, ops.Constant)) or n in self.stored
+        leaf = isinstance(n.op, (ops.Input, ops.Weight, ops.Constant)) or n in self.plan.stored
         folded = is_constant(n) and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
         folded = folded and not _is_position(n) and not _packed(n)
-        if leaf or folded:
-            return self._copy(n, at)
-        return self._compute(n, at)
+        return self._copy(n, at) if leaf or folded else self.known.get((n, at))
 
-    def _compute(self, n: Node, at: Indices) -> Expr:
-        key = (n, at)
-        if key not in self.known:
-            self.known[key] = self._expand(n, at)
-        return self.known[key]
-
-    def _expand(self, n: Node, at: Indices) -> Expr:
+    def _expand(self, n: Node, at: Indices) -> Making:
         op = n.op
         match op:
             case ops.Elementwise(fn, _):
-                return Call(fn, tuple(self._value(i, at) for i in n.inputs), n.dtype)
+                operands = []
+                for i in n.inputs:
+                    operands.append((yield i, at))
+                return Call(fn, tuple(operands), n.dtype)
             case ops.Reduce(fn, axes):
-                return self._reduce(n, fn, axes, at)
+                return (yield from self._reduce(n, fn, axes, at))
             case ops.Contract():
-                return self._contract(n, op, at)
+                return (yield from self._contract(n, op, at))
             case ops.Pad(before, _, value):
-                return self._pad(n, before, value, at)
+                return (yield from self._pad(n, before, value, at))
             case ops.Concat(axis):
-                return self._concat(n, axis, at)
+                return (yield from self._concat(n, axis, at))
             case ops.Gather(axis):
-                return self._gather(n, axis, at)
+                return (yield from self._gather(n, axis, at))
             case ops.Iota(_, axis):
                 return IndexValue(at[axis], n.dtype)
             case ops.Realize() | ops.Input() | ops.Weight() | ops.Constant():
-                return self._value(n.inputs[0], at) if n.inputs else self._copy(n, at)
+                return (yield n.inputs[0], at) if n.inputs else self._copy(n, at)
             case _:
-                return self._value(n.inputs[0], below(n, at))
+                return (yield n.inputs[0], below(n, at))
 
     def _copy(self, n: Node, at: Indices) -> Expr:
-        host, where = placed(n, at, self.places)
+        host, where = placed(n, at, self.plan.places)
         number = self.buffers.setdefault(host, len(self.buffers) + 1)
         return Load(number, flatten(where, host.shape), n.dtype)
 
-    def _reduce(self, n: Node, fn: str, axes: tuple[int, ...], at: Indices) -> Expr:
-        attention = in_attention(n, self.stored - {self.output})
+    def _reduce(self, n: Node, fn: str, axes: tuple[int, ...], at: Indices) -> Making:
+        attention = not self.plan.scored.isdisjoint(n.inputs)
         self.reduced, self.full = () if attention else axes, n.inputs[0].shape
         inner = list(at)
         loop = []
@@ -196,13 +223,13 @@ class _Maker:
             var = self._keys(extent) if attention else Var(name, extent)
             loop.append(var)
             inner[axis] = index(var)
-        value = self._value(n.inputs[0], tuple(inner))
+        value = yield n.inputs[0], tuple(inner)
         return self._stage(n, fn, tuple(loop), value)
 
-    def _contract(self, n: Node, op: ops.Contract, at: Indices) -> Expr:
-        labels, where = (op.a, op.b), dict(zip(op.out, at, strict=True))
+    def _contract(self, n: Node, op: ops.Contract, at: Indices) -> Making:
+        where = dict(zip(op.out, at, strict=True))
         loop = []
-        for operand, letters in zip(n.inputs, labels, strict=True):
+        for operand, letters in zip(n.inputs, (op.a, op.b), strict=True):
             for letter, extent in zip(letters, operand.shape, strict=True):
                 if letter not in where:
                     var = self._keys(extent) if op.role == "context" else Var(f"k{letter}", extent)
@@ -213,10 +240,8 @@ class _Maker:
             keep = tuple(v for v in (self.keys,) if v is not None)
         elif op.role == "context":
             self.kept = keep = tuple(where[op.out[-1]].variables)
-        a, b = (
-            self._value(operand, tuple(where[c] for c in letters))
-            for operand, letters in zip(n.inputs, labels, strict=True)
-        )
+        a = yield n.inputs[0], tuple(where[c] for c in op.a)
+        b = yield n.inputs[1], tuple(where[c] for c in op.b)
         if isinstance(a, Load) and a.index.is_affine:  # as the row operand lies in memory
             strides = {v: abs(a.index.coefficient(v)) for v in loop}
             loop.sort(key=lambda v: -strides[v])
@@ -237,33 +262,33 @@ class _Maker:
 
     def _pad(
         self, n: Node, before: tuple[int, ...], value: float | int | bool, at: Indices
-    ) -> Expr:
+    ) -> Making:
         inner = tuple(i - b for i, b in zip(at, before, strict=True))
         shape = n.inputs[0].shape
         bounds = tuple(Bound(i, extent) for i, extent in zip(inner, shape, strict=True))
         needed = tuple(b for b in bounds if not b.always)
-        element = self._value(n.inputs[0], inner)
+        element = yield n.inputs[0], inner
         return Guard(needed, element, Const(value, n.dtype)) if needed else element
 
-    def _concat(self, n: Node, axis: int, at: Indices) -> Expr:
+    def _concat(self, n: Node, axis: int, at: Indices) -> Making:
         start, parts = 0, []
         for part in n.inputs:
             moved = list(at)
             moved[axis] = at[axis] - start
             bound = Bound(moved[axis], part.shape[axis])
-            parts.append((bound, self._value(part, tuple(moved))))
+            parts.append((bound, (yield part, tuple(moved))))
             start += part.shape[axis]
         result = parts[-1][1]
         for bound, value in reversed(parts[:-1]):
             result = Guard((bound,), value, result)
         return result
 
-    def _gather(self, n: Node, axis: int, at: Indices) -> Expr:
+    def _gather(self, n: Node, axis: int, at: Indices) -> Making:
         data, indices = n.inputs
-        where = self._value(indices, at[axis : axis + indices.rank])
+        where = yield indices, at[axis : axis + indices.rank]
         extent = data.shape[axis]
         picked = Index(((Gathered(where, extent), 1),))
-        return self._value(data, (*at[:axis], picked, *at[axis + indices.rank :]))
+        return (yield data, (*at[:axis], picked, *at[axis + indices.rank :]))
 
 
 _AXES = "abcdefghijlmnopqstuvwxyz"
@@ -275,20 +300,23 @@ def _is_position(n: Node) -> bool:
     return cast and isinstance(n.inputs[0].op, ops.Iota)
 
 
-def _packed(n: Node) -> bool:
+@fact(lambda n: n.inputs if isinstance(n.op, (*ops.VIEWS, ops.Elementwise)) else ())
+def _packed(n: Node, operands: list[bool]) -> bool:
     """True for weights that stay packed in memory: kernels take them apart."""
-    if not isinstance(n.op, (*ops.VIEWS, ops.Elementwise)):
-        return False
-    return n.op == ops.Elementwise("nibble") or any(map(_packed, n.inputs))
+    return n.op == ops.Elementwise("nibble") or any(operands)
 
 
 def _buffer(n: Node) -> Buffer:
     """A buffer; weights of 8 bits that keep to 7 say so."""
-    limit = 0
-    if n.dtype == I8 and is_constant(n):
-        value = evaluate([n])[0].astype(np.int32)
-        limit = PAIR_LIMIT if value.size and np.abs(value).max() <= PAIR_LIMIT else 0
-    return Buffer(n.dtype, n.size, limit, n.op.layout if isinstance(n.op, ops.Realize) else ROWS)
+    small = n.dtype == I8 and is_constant(n) and _keeps_to_pairs(n)
+    layout = n.op.layout if isinstance(n.op, ops.Realize) else ROWS
+    return Buffer(n.dtype, n.size, PAIR_LIMIT if small else 0, layout)
+
+
+@fact()
+def _keeps_to_pairs(n: Node, _: list[bool]) -> bool:
+    value = evaluate([n])[0].astype(np.int32)
+    return bool(value.size and np.abs(value).max() <= PAIR_LIMIT)
 
 
 def _widened(e: Expr, dtype: DType) -> Expr:

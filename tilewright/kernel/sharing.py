@@ -10,6 +10,7 @@ per step.  Everything follows from these numbers; no step is named.  The driver 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -82,18 +83,24 @@ def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
     whose weights are larger than it.
     """
     made: list[Share] = []
-    pending: list[Work] = []  # since the last wait, without the open chain
+    pending = _Touched()  # since the last wait, without the open chain
     chain: list[Work] = []
     ways: dict[Range, bool] = {}  # of each largest operand, which way it was walked last
     for step in steps:
         grain = tiles_per_ticket(step, costs)
-        free = not any(_conflict(step, other) for other in pending)
+        free = not pending.conflicts(step)
         chained = grain == 0 and bool(chain) and free
         if not chained:
-            free = free and not any(_conflict(step, other) for other in chain)
-            pending = [*pending, *chain] if free else []
+            free = free and not _Touched(chain).conflicts(step)
+            if not free:
+                pending, chain = _Touched(), []
+            for other in chain:
+                pending.add(other)
             chain = []
-        (pending if grain else chain).append(step)
+        if grain:
+            pending.add(step)
+        else:
+            chain.append(step)
         largest = max(step.reads, key=lambda r: r[1] - r[0], default=(0, 0))
         ways[largest] = not ways.get(largest, True)
         made.append(Share(grain, not free, chained, ways[largest] and grain > 0))
@@ -109,9 +116,42 @@ def tiles_per_ticket(step: Work, costs: Costs = USUAL) -> int:
     return max(1, min(worth, step.tiles // costs.tickets))
 
 
-def _conflict(a: Work, b: Work) -> bool:
-    return _meet(a.writes, (*b.reads, *b.writes)) or _meet(a.reads, b.writes)
+class _Ranges:
+    """A set of addresses: ranges in order that neither meet nor touch."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, new: Range) -> None:
+        start, end = new
+        first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last], self._ends[first:last] = [start], [end]
+
+    def meets(self, other: Range) -> bool:
+        start, end = other
+        before = bisect_left(self._starts, end)
+        return before > 0 and self._ends[before - 1] > start
 
 
-def _meet(some: Iterable[Range], others: Sequence[Range]) -> bool:
-    return any(a < d and c < b for a, b in some for c, d in others)
+class _Touched:
+    """What several steps read and write together."""
+
+    def __init__(self, steps: Iterable[Work] = ()) -> None:
+        self._reads, self._writes = _Ranges(), _Ranges()
+        for step in steps:
+            self.add(step)
+
+    def add(self, step: Work) -> None:
+        for r in step.reads:
+            self._reads.add(r)
+        for r in step.writes:
+            self._writes.add(r)
+
+    def conflicts(self, step: Work) -> bool:
+        """True if the step reads what they write, or writes what they read or write."""
+        return any(map(self._writes.meets, (*step.reads, *step.writes))) or any(
+            map(self._reads.meets, step.writes)
+        )

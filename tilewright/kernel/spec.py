@@ -14,7 +14,7 @@ hashable and serialisable.  It names no tile size, no loop order and no target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
 
@@ -76,6 +76,18 @@ class Kernel:
     buffers: tuple[Buffer, ...]
     cols: int = 0
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """A plan asks for it at every step, and it walks whole expressions."""
+        return hash(tuple(self.__getstate__().values()))
+
+    def __getstate__(self) -> dict[str, object]:
+        """The fields alone: hashes of text differ from one process to the next."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     @property
     def rows(self) -> tuple[Var, ...]:
         return self.axes[: len(self.axes) - self.cols]
@@ -110,7 +122,7 @@ class Kernel:
             return "contract"
         return "rowwise" if self.cols or len(self.stages) > 1 else "reduce"
 
-    @property
+    @cached_property
     def flops(self) -> int:
         """Scalar function calls per run; a multiply-accumulate counts as 2."""
         points = prod(v.extent for v in self.axes)
@@ -131,7 +143,7 @@ class Kernel:
             if s.op == "sum" and isinstance(s.value, Call) and s.value.fn == "mul"
         )
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes of all buffers together: the least memory traffic."""
         return sum(b.size * b.dtype.size for b in self.buffers)

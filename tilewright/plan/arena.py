@@ -1,4 +1,4 @@
-"""The memory plan: fixed offsets in one arena for buffers that live at different times.
+"""One arena for values that live at different times: fixed offsets, as little memory as possible.
 
 Input: buffers with sizes and the steps at which they are first written and last read.
 Output: an offset for each and the arena's size.  Two buffers overlap only if their lives do not.
@@ -6,10 +6,14 @@ Output: an offset for each and the arena's size.  Two buffers overlap only if th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.alignment import align
+
+#: Neighbours in time are looked for in runs of this many steps.
+RUN = 64
 
 
 @dataclass(frozen=True)
@@ -23,22 +27,34 @@ class Life:
     def meets(self, other: Life) -> bool:
         return self.first <= other.last and other.first <= self.last
 
+    @property
+    def runs(self) -> range:
+        return range(self.first // RUN, self.last // RUN + 1)
+
 
 def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
     """(offset of each buffer, bytes of the arena): largest first, each at the lowest free place."""
     offsets = [0] * len(lives)
-    placed: list[int] = []
+    placed: defaultdict[int, list[int]] = defaultdict(list)
     total = 0
+
+    def neighbours(life: Life) -> Iterator[int]:
+        """Those that live at some step of it, each once."""
+        for run in life.runs:
+            for j in placed[run]:
+                if run == max(lives[j].runs.start, life.runs.start) and lives[j].meets(life):
+                    yield j
+
     for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i)):
         size, at = align(lives[i].size), 0
-        neighbours = sorted(
-            (offsets[j], align(lives[j].size)) for j in placed if lives[j].meets(lives[i])
-        )
-        for start, length in neighbours:
+        for start, length in sorted(
+            (offsets[j], align(lives[j].size)) for j in neighbours(lives[i])
+        ):
             if at + size <= start:
                 break
             at = max(at, start + length)
         offsets[i] = at
-        placed.append(i)
+        for run in lives[i].runs:
+            placed[run].append(i)
         total = max(total, at + size)
     return tuple(offsets), total

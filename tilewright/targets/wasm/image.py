@@ -80,20 +80,22 @@ def image(calls: Sequence[Call], address: int) -> bytes:
     words = [len(calls), max((c.tickets for c in calls), default=0), 0, 0]
     block = address + 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1))
     before = [0, *accumulate(c.tickets for c in calls)]
+    together = _together(calls)
     blocks: list[int] = []
     for number, call in enumerate(calls):
         words += [call.slot, block + 4 * len(blocks), call.tiles, call.grain or call.tiles]
         flags = WAITS * call.waits + BACK * call.back
-        words += [call.tickets, before[number], _together(calls, number), flags]
+        words += [call.tickets, before[number], together[number], flags]
         blocks += [*call.addresses, *call.scalars]
     words += [0, 0, 0, 0, 0, before[-1], 0, WAITS]
     words += blocks
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def _together(calls: Sequence[Call], number: int) -> int:
-    """How many steps one ticket of this step runs: it and the chain behind it."""
-    end = number + 1
-    while end < len(calls) and calls[end].chained:
-        end += 1
-    return end - number
+def _together(calls: Sequence[Call]) -> list[int]:
+    """How many steps one ticket of each step runs: it and the chain behind it."""
+    counts = [1] * len(calls)
+    for number, call in reversed([*enumerate(calls)][1:]):
+        if call.chained:
+            counts[number - 1] += counts[number]
+    return counts
