@@ -202,8 +202,21 @@ def test_candidates_are_made_anew_beside_other_files(capsys: Capture, tmp_path: 
         write_candidates(bundle, [find("wasm")])
 
 
-def test_a_record_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    write(sample(), tmp_path)
-    put(tmp_path, RECORD, b'{"format": 2, "sections": {}}')
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"format": 2, "sections": {}}',
+        '{"format": 1}',
+        '{"format": 1, "sections": {"bundle": {"../mine": "DIGEST"}}}',
+        '{"format": 1, "sections": {"bundle": {"FOLDER/mine": "DIGEST"}}}',
+    ],
+)
+def test_a_record_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    """Of a later version, or such that files elsewhere would be deleted."""
+    mine = put(tmp_path, "mine")
+    write(sample(), tmp_path / "bundle")
+    made = text.replace("DIGEST", digest(MINE)).replace("FOLDER", str(tmp_path))
+    put(tmp_path / "bundle", RECORD, made.encode())
     with pytest.raises(UsageError, match=RECORD):
-        write(sample(), tmp_path)
+        write(sample(2000), tmp_path / "bundle")
+    assert mine.read_bytes() == MINE

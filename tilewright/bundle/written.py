@@ -110,11 +110,19 @@ def _read(folder: Path) -> Sections:
     if not os.path.lexists(place):
         return {}
     try:
-        return msgspec.json.decode(place.read_bytes(), type=Record).sections
-    except (msgspec.DecodeError, OSError) as error:
+        sections = msgspec.json.decode(place.read_bytes(), type=Record).sections
+        if outside := [name for name in _known(sections) if not _is_below(name)]:
+            raise ValueError(f"{outside[0]} is not below the folder")
+    except (msgspec.DecodeError, OSError, ValueError) as error:
         raise UsageError(
             f"{place} does not say which files Tilewright wrote: {error}", hint=_HINT
         ) from error
+    return sections
+
+
+def _is_below(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def _known(sections: Sections) -> dict[str, str]:
