@@ -110,7 +110,12 @@ def test_progress_says_what_changed_so_far() -> None:
     trial = {"type": "trial", "round": 1, "spec": 3}
     for event in ({"type": "swap"} | swap, trial, {"type": "rollback"} | swap, trial):
         session.take(event)
-    assert lines == [f"round 1 · matmul 16x16 · {n} changed so far" for n in (1, 0)]
+    session.take({"type": "turns", "pairs": 3})
+    assert lines == [
+        "round 1 · matmul 16x16 · 1 changed so far",
+        "round 1 · matmul 16x16 · 0 changed so far",
+        "measuring the whole model by turns · 3 pairs",
+    ]
 
 
 def test_hottest_kernels_only(capsys: Capture, bundle: Path) -> None:

@@ -174,7 +174,8 @@ for (const spec of given.factors.keys()) {
 }
 await confirm({
   engine, pace, ledger, changed, targets, compared: new Map(),
-  source: { result: (result) => results.push(result) }, onEvent: (event) => events.push(event),
+  source: { result: (result) => results.push(result) },
+  onEvent: (event) => event.type !== 'turns' && events.push(event),
 });
 const winners = ledger.record.winners.map(({ spec, candidate }) => [spec, candidate]).sort();
 const found = [...targets.keys()].map((spec) => Object.fromEntries(ledger.findings(spec) ?? []));

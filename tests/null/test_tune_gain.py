@@ -71,6 +71,8 @@ def test_a_poor_default_that_was_replaced() -> None:
     assert 1.9 < gain["low"] <= gain["ratio"] <= gain["high"] < 2.1
     assert gain["own"] == pytest.approx(20, rel=0.02)
     assert gain["own"] / gain["tuned"] == pytest.approx(gain["ratio"])
+    # whoever waits is told how far it is
+    assert found["events"].count("turns") == gain["pairs"] + 2
     assert (gain["kernels"], gain["plan"], gain["bucket"]) == (1, 0, {})
     assert gain["text"].startswith("2.0")
     assert f"{gain['pairs']} pairs by turns, warm" in gain["text"]
@@ -241,7 +243,7 @@ const engine = {
 const kernels = [{ winner: { spec: 0, digest: 'd', module }, back: undefined }];
 const found = [];
 for (let n = 0; n < given.count; n++) {
-  found.push(await byTurns({ engine, pace: { job: (work) => work() }, compared: new Map() }, { plan: 0, bucket: {} }, kernels));
+  found.push(await byTurns({ engine, pace: { job: (work) => work() }, onEvent() {}, compared: new Map() }, { plan: 0, bucket: {} }, kernels));
 }
 console.log(JSON.stringify(found));
 """  # noqa: E501
@@ -282,13 +284,15 @@ def end(gain: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_page_tells_latencies_so_far_and_no_gain_before_the_end() -> None:
     gain = {"verdict": "faster", "text": "1.60× as fast", "tuned": 13.8}
-    events = [START, latency(1, 22.35), SWAP, latency(2, 13.8), end(gain)]
+    turns = {"type": "turns", "pairs": 3}
+    events = [START, latency(1, 22.35), SWAP, latency(2, 13.8), turns, end(gain)]
     found = run(WORDS, events=events)
     assert found["texts"] == [
         "0 rounds · 0 kernels changed",
         "22.4 ms so far · 1 round · 0 kernels changed",
         "22.4 ms so far · 1 round · 1 kernel changed",
         "13.8 ms so far · 2 rounds · 1 kernel changed",
+        "measuring the gain by turns (3 pairs) · 13.8 ms so far · 2 rounds · 1 kernel changed",
         "1.60× as fast · 2 rounds · 1 kernel changed",
     ]
 

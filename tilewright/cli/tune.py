@@ -126,8 +126,12 @@ class Session:
         if event["type"] == "trial":
             kernel = self.kernels[event["spec"]]
             name = f"{kernel['kind']} {kernel['shape']}"
-            line = f"round {event['round']} · {name} · {len(self.in_use)} changed so far"
-            self.show(line, int(time.monotonic() - self.started), int(self.seconds))
+            self._say(f"round {event['round']} · {name} · {len(self.in_use)} changed so far")
+        if event["type"] == "turns":
+            self._say(f"measuring the whole model by turns · {event['pairs']} pairs")
+
+    def _say(self, line: str) -> None:
+        self.show(line, int(time.monotonic() - self.started), int(self.seconds))
 
 
 def winners(data: Plain, kernels: Sequence[Kernel]) -> Plain:

@@ -13,6 +13,7 @@ import { countText, errorText } from './words.js';
 /** @typedef {import('../engine/types.js').Engine} Engine */
 
 const SOCKET = '/api/tune';
+const MEASURING = "Measuring tuned kernels and the bundle's own by turns";
 
 export class TuningPanel {
   #view = new TuningView();
@@ -106,10 +107,13 @@ export class TuningPanel {
     if (!engine || this.#running) return;
     this.#running = true;
     this.#stop = new AbortController();
-    this.#view.state('measuring', "Measuring tuned kernels and the bundle's own by turns");
+    this.#view.state('measuring', MEASURING);
     try {
       const { measureGain } = await import('../tune/gain.js');
-      this.#view.told(await measureGain(engine, { signal: this.#stop.signal }));
+      const onEvent = (/** @type {Record<string, any>} */ { type, pairs }) => {
+        if (type === 'turns') this.#view.state('measuring', `${MEASURING}: ${countText(pairs, 'pair')}`);
+      };
+      this.#view.told(await measureGain(engine, { signal: this.#stop.signal, onEvent }));
     } catch (error) {
       this.#fail(error);
     } finally {

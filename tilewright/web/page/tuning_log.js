@@ -28,6 +28,8 @@ export class TuningLog {
   /** Why it pauses; empty while it goes on. */
   paused = '';
   ended = false;
+  /** Pairs that were taken of the comparison at the end; null before. @type {number | null} */
+  pairs = null;
   /** What the session gained, once it is known. @type {Gains.Gain | null} */
   gain = null;
   /** The plan whose latency is drawn, and its first one since the start, of which the kernels' parts are. */
@@ -62,9 +64,10 @@ export class TuningLog {
 
   /** In one sentence.  Latencies on the way are no gain: that is measured at the end. */
   get text() {
-    const { latency, gain, round, changed } = this;
+    const { latency, gain, pairs, round, changed } = this;
     const earlier = [...this.slots.values()].filter(({ origin, change }) => change && change.candidate === origin).length;
     return [
+      gain || pairs === null ? '' : `measuring the gain by turns (${countText(pairs, 'pair')})`,
       gain?.text ?? (latency ? `${timeText(latency)} so far` : ''),
       gain && !('tuned' in gain) && latency ? timeText(latency) : '',
       countText(round, 'round'),
@@ -123,6 +126,10 @@ const HANDLERS = {
     log.round = Math.max(log.round, round);
     if (log.drawn.plan !== plan) log.drawn = { plan, milliseconds };
     log.latencies.push({ round, milliseconds });
+  },
+
+  turns(log, { pairs }) {
+    log.pairs = pairs;
   },
 
   paused(log, { why }) {

@@ -35,7 +35,7 @@ export function measureGain(engine, { signal = new AbortController().signal, onE
     const { winners } = await recall(engine);
     const pace = makePace({ engine, budget: 1, signal, onEvent });
     try {
-      return winners.length ? await gainOf({ engine, pace, compared: new Map() }, winners, winners.map(({ spec }) => spec)) : NONE;
+      return winners.length ? await gainOf({ engine, pace, onEvent, compared: new Map() }, winners, winners.map(({ spec }) => spec)) : NONE;
     } finally {
       pace.end();
     }

@@ -29,10 +29,10 @@ export type MeasureGain = (engine: Engine.Engine, options?: Pick<Tuner.Options, 
 export type Turns = Omit<Measured, 'plan' | 'bucket' | 'kernels'> & { why: string };
 /** A kernel in use and what it is compared with: another one, or the bundle's own. */
 export type Exchanged = { winner: Tuner.Winner; back: Tuner.Winner | undefined };
-export type ByTurns = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared'>, which: Tuner.PlanOf, kernels: Exchanged[]) => Promise<Turns>;
-export type Taken = (engine: Engine.Engine, pace: Tuner.Pace, which: Tuner.PlanOf, kernels: Exchanged[]) => Promise<Turns>;
+export type ByTurns = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, which: Tuner.PlanOf, kernels: Exchanged[]) => Promise<Turns>;
+export type Taken = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'onEvent'>, which: Tuner.PlanOf, kernels: Exchanged[]) => Promise<Turns>;
 /** Numbers of kernels. */
 export type Exchanges = (tools: Pick<Tuner.Tools, 'won' | 'ledger'>) => number[];
 export type SessionGain = (tools: Tuner.Tools) => Promise<Gain>;
-export type GainOf = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared'>, winners: Tuner.Winner[], specs: number[]) => Promise<Gain>;
+export type GainOf = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, winners: Tuner.Winner[], specs: number[]) => Promise<Gain>;
 export type Worded = (verdict: string, found: Measured, several: boolean) => string;

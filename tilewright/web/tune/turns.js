@@ -1,6 +1,6 @@
 // Two sets of kernels against each other: whole runs of a plan, by turns in the same engine, both of them warm.
 // Input: kernels in use, each with what would be in its place.  Output: how many times as fast the plan is with them, with an
-// interval.  They are in use before and after.  What that means is decided elsewhere.
+// interval; events meanwhile.  They are in use before and after.  What that means is decided elsewhere.
 
 import { changeOf } from './record.js';
 import { planTimes, runsOf, settled, unlessTrapped, usual, warmUp } from './runs.js';
@@ -22,15 +22,15 @@ const CANNOT = 'the model cannot run now with the inputs it has';
 const RESTLESS = 'the times did not settle';
 
 /** Each comparison is made once in a session. @type {Gains.ByTurns} */
-export async function byTurns({ engine, pace, compared }, which, kernels) {
+export async function byTurns({ compared, ...parts }, which, kernels) {
   const key = JSON.stringify([which.plan, ...kernels.map(({ winner, back }) => [winner.spec, winner.digest, back?.digest]).sort()]);
-  const found = compared.get(key) ?? await taken(engine, pace, which, kernels);
+  const found = compared.get(key) ?? await taken(parts, which, kernels);
   compared.set(key, found);
   return found;
 }
 
 /** The order changes from pair to pair, so that half of the exchanges is enough. @type {Gains.Taken} */
-async function taken(engine, pace, which, kernels) {
+async function taken({ engine, pace, onEvent }, which, kernels) {
   const changes = await Promise.all(kernels.map(({ winner }) => changeOf(winner)));
   const backs = await Promise.all(kernels.map(({ winner: { spec }, back }) => (back ? changeOf(back) : { spec, module: null })));
   const sides = [backs, changes];
@@ -44,6 +44,7 @@ async function taken(engine, pace, which, kernels) {
   try {
     const warm = [NaN, NaN];
     for (const side of [1, 0]) {
+      onEvent({ type: 'turns', pairs: 0 });
       await put(side);
       const found = await warmUp(engine, pace, which);
       if (!found.length) return { ...UNKNOWN, why: CANNOT };
@@ -60,6 +61,7 @@ async function taken(engine, pace, which, kernels) {
         if (!found.length) return { ...UNKNOWN, why: CANNOT };
         times[side].push(median(found));
       }
+      onEvent({ type: 'turns', pairs: times[0].length });
       const latest = times.map((all) => all.slice(-pairs));
       if (times[0].length >= pairs && latest.every(settled)) return judged(latest);
     }

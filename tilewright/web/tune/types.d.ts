@@ -116,6 +116,8 @@ export type Event =
   | { type: 'fault'; spec: number; candidate: number; why: string }
   /** Of this plan alone, warm. */
   | { type: 'latency'; round: number; plan: number; milliseconds: number }
+  /** The whole model is compared with other kernels: so many pairs were taken so far. */
+  | { type: 'turns'; pairs: number }
   | { type: 'paused'; why: 'hidden' | 'another tab' }
   | { type: 'resumed' | 'lost' }
   | { type: 'end'; summary: Summary };
