@@ -6,6 +6,8 @@ A host that cannot run here is skipped, and the run prints why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 from tilewright.base.errors import HostError
 from tilewright.bundle import Contents, write
-from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_find import require
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
@@ -22,6 +24,8 @@ from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
 Outputs = dict[str, np.ndarray[Any, Any]]
 RunBundle = Callable[[Path, Mapping[str, Any]], Outputs]
 BundleOf = Callable[[str, Callable[[], Contents]], Path]
+#: Loads a bundle into the page of a browser and gives what a function makes of it.
+InBrowser = Callable[..., Any]
 
 HOSTS = (
     "reference",
@@ -32,30 +36,48 @@ HOSTS = (
 )
 
 
+@pytest.fixture(scope="session")
+def browsers() -> Iterator[Callable[[str], BrowserHost]]:
+    """Each browser starts when it is first asked for, and stays."""
+    with ExitStack() as stack:
+
+        @cache
+        def started(name: str) -> BrowserHost:
+            try:
+                require(name)
+            except HostError as error:
+                pytest.skip(str(error))
+            return stack.enter_context(BrowserHost(name))
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def in_browser(browsers: Callable[[str], BrowserHost]) -> InBrowser:
+    """Loads a bundle, and forgets it afterwards: what a page keeps makes its next load slower."""
+
+    def use(name: str, path: Path, act: Callable[[BrowserModel], Any], **options: Any) -> Any:
+        host = browsers(name)
+        model = host.load(path, **options)
+        try:
+            return act(model)
+        finally:
+            model.dispose()
+            host.request("clear_cache", {})
+
+    return use
+
+
 @pytest.fixture(scope="session", params=HOSTS)
-def run_bundle(request: pytest.FixtureRequest) -> Iterator[RunBundle]:
+def run_bundle(request: pytest.FixtureRequest, in_browser: InBrowser) -> RunBundle:
     """Runs a bundle once on the host."""
     name = request.param
     if name == "reference":
-        yield lambda path, inputs: ReferenceHost(path).run(inputs).outputs
-    elif name.startswith("wasmtime"):
+        return lambda path, inputs: ReferenceHost(path).run(inputs).outputs
+    if name.startswith("wasmtime"):
         features = frozenset[str]() if name.endswith("simd") else FEATURES
-        yield lambda path, inputs: WasmtimeHost(path, features).run(inputs).outputs
-    else:
-        try:
-            require(name)
-        except HostError as error:
-            pytest.skip(str(error))
-        with BrowserHost(name) as host:
-
-            def run(path: Path, inputs: Mapping[str, Any]) -> Outputs:
-                model = host.load(path)
-                try:
-                    return model.run(inputs).outputs
-                finally:
-                    model.dispose()
-
-            yield run
+        return lambda path, inputs: WasmtimeHost(path, features).run(inputs).outputs
+    return lambda path, inputs: in_browser(name, path, lambda model: model.run(inputs).outputs)
 
 
 @pytest.fixture(scope="session")
