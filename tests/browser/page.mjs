@@ -4,6 +4,7 @@
 
 import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
+import { makeProfiles, PROFILES } from './profiles.mjs';
 import { TUNING, tuningSpy } from './tuning.mjs';
 
 const PATIENCE = 60_000;
@@ -13,6 +14,7 @@ const [name, executablePath] = process.argv.slice(2);
 const browser = await puppeteer.launch(name === 'firefox'
   ? { browser: 'firefox', executablePath, protocol: 'webDriverBiDi' }
   : { browser: 'chrome', executablePath, args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-dev-shm-usage'] });
+const profiles = makeProfiles(browser, name === 'chromium');
 
 /**
  * @typedef {{page: import('puppeteer-core').Page, errors: string[], requests: string[]}} Tab
@@ -63,9 +65,7 @@ function spy() {
 
 /** @type {Record<string, (tab: Tab, params: any) => Promise<unknown>>} */
 const SCENARIOS = {
-  async close({ page }) {
-    await page.browserContext().close();
-  },
+  close: ({ page, requests }) => profiles.give(page.browserContext(), requests),
 
   async reload({ page }) {
     await page.reload({ timeout: PATIENCE });
@@ -615,13 +615,13 @@ const SCENARIOS = {
 
   log: async ({ errors, requests }) => ({ errors, requests }),
 
+  ...PROFILES,
   ...TUNING,
 };
 
 /** @param {{key: number, url: string, width: number}} params */
 async function open({ key, url, width }) {
-  const context = await browser.createBrowserContext();
-  const page = await context.newPage();
+  const page = await (await profiles.take()).newPage();
   /** @type {Tab} */
   const tab = { page, errors: [], requests: [] };
   tabs.set(key, tab);

@@ -6,7 +6,9 @@ A host that cannot run here is skipped, and the run prints why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
 Outputs = dict[str, np.ndarray[Any, Any]]
 RunBundle = Callable[[Path, Mapping[str, Any]], Outputs]
 BundleOf = Callable[[str, Callable[[tuple[str, ...]], Contents]], Path]
+
+#: Loads a bundle into the page of a browser and gives what a function makes of it.
+InBrowser = Callable[..., Any]
 
 #: Chromium's WebGPU without a GPU: its own software driver.
 SOFTWARE = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
@@ -50,7 +55,40 @@ def host_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def open_host(host_name: str) -> Iterator[Callable[[Path], Any]]:
+def browsers() -> Iterator[Callable[[str], BrowserHost]]:
+    """Each browser starts when it is first asked for, and stays."""
+    with ExitStack() as stack:
+
+        @cache
+        def started(name: str) -> BrowserHost:
+            kind, _, device = name.partition("-")
+            try:
+                browser = replace(require(kind), flags=SOFTWARE if device else ())
+            except HostError as error:
+                pytest.skip(str(error))
+            return stack.enter_context(BrowserHost(browser))
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def in_browser(browsers: Callable[[str], BrowserHost]) -> InBrowser:
+    """Loads a bundle, and forgets it afterwards: what a page keeps makes its next load slower."""
+
+    def use(name: str, path: Path, act: Callable[[BrowserModel], Any], **options: Any) -> Any:
+        host = browsers(name)
+        model = host.load(path, device=name.partition("-")[2] or None, **options)
+        try:
+            return act(model)
+        finally:
+            model.dispose()
+            host.request("clear_cache", {})
+
+    return use
+
+
+@pytest.fixture
+def open_host(host_name: str, request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Any]]:
     """Opens a bundle on the host: something with `run`, `state`, `set_state` and `reset`."""
     if host_name == "reference":
         yield ReferenceHost
@@ -64,17 +102,21 @@ def open_host(host_name: str) -> Iterator[Callable[[Path], Any]]:
         features = frozenset[str]() if host_name.endswith("simd") else FEATURES
         yield lambda path: WasmtimeHost(path, features)
     else:
-        kind, _, device = host_name.partition("-")
-        try:
-            browser = replace(require(kind), flags=SOFTWARE if device else ())
-        except HostError as error:
-            pytest.skip(str(error))
-        with BrowserHost(browser) as host:
-            yield lambda path: host.load(path, device=device or None)
+        host = request.getfixturevalue("browsers")(host_name)
+        models: list[BrowserModel] = []
+
+        def opened(path: Path) -> BrowserModel:
+            models.append(host.load(path, device=host_name.partition("-")[2] or None))
+            return models[-1]
+
+        yield opened
+        for model in models:
+            model.dispose()
+        host.request("clear_cache", {})
 
 
-@pytest.fixture(scope="session")
-def run_bundle(open_host: Callable[[Path], Any]) -> RunBundle:
+@pytest.fixture
+def run_bundle(host_name: str, open_host: Callable[[Path], Any]) -> RunBundle:
     """Runs a bundle once on the host."""
 
     def run(path: Path, inputs: Mapping[str, Any]) -> Outputs:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import BUILDERS
-from conftest import BundleOf
+from conftest import BundleOf, InBrowser
 from helpers.sharing import sharing
 from test_models import MODELS, inputs_for
 
-from tilewright.base.errors import HostError
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import open_bundle
 from tilewright.compiler import compile_model
 from tilewright.frontend import load
-from tilewright.hosts.browser import BrowserHost
-from tilewright.hosts.browser_find import require
+from tilewright.hosts.browser import BrowserModel
 from tilewright.hosts.wasmtime import WasmtimeHost
 
 THREADS = (1, 2, 3)
@@ -36,33 +34,24 @@ RunAt = Callable[[Path, int, Mapping[str, Any]], list[Outputs]]
 HOSTS = ("wasmtime", *(pytest.param(b, marks=pytest.mark.browser) for b in ("chromium", "firefox")))
 
 
-@pytest.fixture(scope="module", params=HOSTS)
-def run_at(request: pytest.FixtureRequest) -> Iterator[RunAt]:
+@pytest.fixture(scope="session", params=HOSTS)
+def run_at(request: pytest.FixtureRequest, in_browser: InBrowser) -> RunAt:
     """Runs a bundle a few times with so many threads."""
     name = request.param
-    if name == "wasmtime":
 
-        def run(path: Path, threads: int, inputs: Mapping[str, Any]) -> list[Outputs]:
-            host = WasmtimeHost(path, threads=threads)
-            return [host.run(inputs).outputs for _ in range(RUNS)]
+    def run(path: Path, threads: int, inputs: Mapping[str, Any]) -> list[Outputs]:
+        host = WasmtimeHost(path, threads=threads)
+        return [host.run(inputs).outputs for _ in range(RUNS)]
 
-        yield run
-        return
-    try:
-        require(name)
-    except HostError as error:
-        pytest.skip(str(error))
-    with BrowserHost(name) as browser:
-
-        def run_there(path: Path, threads: int, inputs: Mapping[str, Any]) -> list[Outputs]:
-            model = browser.load(path, threads=threads)
+    def run_there(path: Path, threads: int, inputs: Mapping[str, Any]) -> list[Outputs]:
+        def runs(model: BrowserModel) -> list[Outputs]:
             assert model.info["features"]["threads"] == threads
-            try:
-                return [model.run(inputs).outputs for _ in range(RUNS)]
-            finally:
-                model.dispose()
+            return [model.run(inputs).outputs for _ in range(RUNS)]
 
-        yield run_there
+        found: list[Outputs] = in_browser(name, path, runs, threads=threads)
+        return found
+
+    return run if name == "wasmtime" else run_there
 
 
 def agree(run_at: RunAt, path: Path, inputs: Mapping[str, Any]) -> None:
