@@ -14,7 +14,7 @@ from helpers.sharing import sharing
 from test_models import MODELS, inputs_for
 
 from tilewright.benchkernel import compile_graph
-from tilewright.bundle import open_bundle
+from tilewright.bundle import Contents, open_bundle, write
 from tilewright.compiler import compile_model
 from tilewright.frontend import load
 from tilewright.hosts.browser import BrowserModel
@@ -54,6 +54,19 @@ def run_at(request: pytest.FixtureRequest, in_browser: InBrowser) -> RunAt:
     return run if name == "wasmtime" else run_there
 
 
+@pytest.fixture(scope="module")
+def bundle_of(root: Path) -> BundleOf:
+    """Of WebAssembly alone, whose workers share a run."""
+
+    def written(name: str, make: Callable[[tuple[str, ...]], Contents]) -> Path:
+        path = root / "shared" / name
+        if not path.exists():
+            write(make(("wasm",)), path)
+        return path
+
+    return written
+
+
 def agree(run_at: RunAt, path: Path, inputs: Mapping[str, Any]) -> None:
     found = [outputs for threads in THREADS for outputs in run_at(path, threads, inputs)]
     for outputs in found[1:]:
@@ -73,6 +86,6 @@ def test_kernels(name: str, run_at: RunAt, bundle_of: BundleOf) -> None:
 def test_models(path: Path, run_at: RunAt, bundle_of: BundleOf) -> None:
     buckets = dict.fromkeys(load(path).dim_names, (12,))
     folder = bundle_of(
-        f"{path.stem}-shared", lambda: compile_model(path, sharing(buckets=buckets)).contents
+        f"{path.stem}-shared", lambda _: compile_model(path, sharing(buckets=buckets)).contents
     )
     agree(run_at, folder, inputs_for(open_bundle(folder).manifest, 10))
