@@ -26,8 +26,8 @@ Part = Callable[[Manifest], str]
 PARTS: dict[str, Part] = {
     "first shard": lambda m: m.weights.shards[0].file,
     "last shard": lambda m: m.weights.shards[-1].file,
-    "driver": lambda m: m.driver.file,
-    "plan image": lambda m: m.code[0].images[0].file,
+    "driver": lambda m: m.section("wasm").programs["driver"].file,
+    "plan image": lambda m: m.section("wasm").builds[0].plans[0].file,
 }
 
 
@@ -128,7 +128,7 @@ def test_pointer_that_is_something_else(refuse: Refuse, spoilt: Path, text: str)
     assert refuse(spoilt, BundleCorrupt).facts["path"] == POINTER
 
 
-@pytest.mark.parametrize("key", ["memory", "plans", "code", "weights"])
+@pytest.mark.parametrize("key", ["targets", "plans", "kernels", "weights"])
 def test_manifest_that_lacks_a_key(refuse: Refuse, spoilt: Path, key: str) -> None:
     edit_manifest(spoilt, lambda m: m.pop(key))
     assert refuse(spoilt, BundleCorrupt).facts["key"] == key
@@ -142,11 +142,18 @@ def test_no_bundle_at_the_address(visit: Visit, library: Library) -> None:
     assert error["facts"] == {"file": site.bundle("nothing") + POINTER, "status": 404}
 
 
+def grown(manifest: dict[str, Any]) -> None:
+    """WebAssembly's part of it says that it needs 5 GiB."""
+    section = manifest["targets"]["wasm"]
+    section.update(memory=5 << 30)
+    section["facts"]["memory"].update(bytes=5 << 30)
+
+
 @pytest.mark.parametrize("limit", [None, 1_000_000])
 def test_larger_than_memory(lab: Lab, refuse: Refuse, spoilt: Path, limit: int | None) -> None:
     """Refused with the estimate, and before anything large is downloaded."""
     if limit is None:
-        edit_manifest(spoilt, lambda m: m["memory"].update(bytes=5 << 30))
+        edit_manifest(spoilt, grown)
     needed = open_bundle(spoilt).manifest.section("wasm").memory
     files = bundles.shards(spoilt)
     before = lab.server.asked(*files)

@@ -550,10 +550,10 @@ export const TUNING = {
       .map((file) => import(new URL(`/${file}`, location.href).href)));
     const engine = await load(url);
     const specs = await openSpecs(engine);
-    const { manifest } = engine.parts;
+    const { program } = engine.parts;
     const trials = openTrials({
-      code: own ? bytesOf(own).buffer : await specs.code(), slots: manifest.slots, bytes: 2 ** 26,
-      scratchBytes: manifest.memory.scratch_bytes, ...options,
+      code: own ? bytesOf(own).buffer : await specs.code(), slots: program.slots, bytes: 2 ** 26,
+      scratchBytes: program.memory.scratch_bytes, ...options,
     });
     const found = [];
     for (const { spec, digest, tiles, module } of kernels) {

@@ -19,7 +19,7 @@ from tuning_site import SECONDS, bundle, digest
 from tuning_votes import site, space, vote, who
 
 from tilewright.bundle import open_bundle
-from tilewright.bundle.kernels import unpack
+from tilewright.bundle.kernels import unpack_slots
 from tilewright.cli.workers import makers
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.server import ledger, workshop
@@ -86,8 +86,8 @@ def test_the_winner_is_in_the_module_and_the_results_are_the_same(url: str, tmp_
             server.url, "/bundles/m/"
         )
     found = open_bundle(folder)
-    entry = unpack(found.read(found.manifest.kernels))[0]
-    assert entry.builds["x86"]["schedule"] == space().schedules[best].to_json()
+    slot = unpack_slots(found.read(found.manifest.section("wasm").kernels))[0]
+    assert slot.builds["x86"]["schedule"] == space().schedules[best].to_json()
     assert found.manifest.weights == open_bundle(bundle()).manifest.weights
     computes_as_built(folder)
 

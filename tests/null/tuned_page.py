@@ -41,9 +41,9 @@ const inUse = new Map();
 const lent = new Set();
 const plans = [{ dims: {}, address: 0, steps: [{ spec: 0, kernel: 'k', node: 'n', flops: 1, bytes: 1 }] }];
 const words = new TextEncoder().encode(JSON.stringify([{ spec: { buffers: [['f32', 1, 0]], stages: [] } }]));
-const manifest = {
-  plans, slots: 1, kernels: 'kernels', code: [{ variant: 'arm', images: ['image'] }],
-  memory: { weights: 0, scratch_bytes: 1000 }, weights: { bytes: 0 },
+const manifest = { plans, kernels: 'kernels', weights: { bytes: 0 } };
+const program = {
+  plans, slots: 1, builds: [{ variant: 'arm', code: 'code', plans: ['image'] }], memory: { weights: 0, scratch_bytes: 1000 },
 };
 const time = (spec) => given.times?.[inUse.get(spec)] ?? 1;
 const engine = {
@@ -52,7 +52,7 @@ const engine = {
     digest: 'digest', tool: 'tool', url: 'https://a.example/bundles/m/bundle.json', features: {},
     variant: { name: 'arm', features: [], registers: 31 },
   },
-  parts: { manifest, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
+  parts: { manifest, program, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
   async swap(changes) {
     log.push(changes.map(({ module, scratch }) => (module ? scratch : 0)));
     await acts.swap?.(changes);

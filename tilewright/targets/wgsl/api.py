@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedDType
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.expr import dtype_of, walk
@@ -50,6 +51,8 @@ class Wgsl(PlainTarget):
         codes: Mapping[str, Sequence[Code]],
         settings: Mapping[str, Any],
     ) -> Section:
+        for value in (v for plan in program.plans for v in plan.values):
+            _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
         ((variant, listed),) = codes.items()
         slots: dict[object, int] = {}
         numbers = tuple(slots.setdefault(code.body, len(slots)) for code in listed)
@@ -107,13 +110,17 @@ def _require_types(kernel: Kernel) -> None:
     values = (kernel.value, *(stage.value for stage in kernel.stages))
     found = {b.dtype for b in kernel.buffers} | {dtype_of(e) for v in values for e in walk(v)}
     for dtype in sorted(found, key=lambda d: d.name):
-        if dtype.name not in WORDS:
-            raise UnsupportedDType(
-                f"kernel {kernel.name} computes {dtype}, which WGSL does not have",
-                hint="Convert the model to f32, or build it with --target wasm",
-                dtype=dtype.name,
-                target="wgsl",
-            )
+        _require(dtype, f"kernel {kernel.name}")
+
+
+def _require(dtype: DType, who: str) -> None:
+    if dtype.name not in WORDS:
+        raise UnsupportedDType(
+            f"{who} has elements of {dtype}, which WGSL does not have",
+            hint="Convert the model to f32, or build it with --target wasm",
+            dtype=dtype.name,
+            target="wgsl",
+        )
 
 
 def _words(dtype: str, size: int) -> int:
