@@ -131,18 +131,19 @@ def written(step: Step, schedules: Sequence[Schedule], device: DeviceClass, path
 def check(path: Path) -> None:
     """Every candidate's result against the reference host's, on random inputs; wasmtime runs it."""
     host, reference = WasmtimeHost(path), ReferenceHost(path)
-    plans, random = host.bundle.manifest.plans, np.random.default_rng(1)
-    values = {p.name: random.standard_normal(p.shape, np.float32) for p in plans[0].inputs}
+    manifest, random = host.bundle.manifest, np.random.default_rng(1)
+    shapes = zip(manifest.inputs, manifest.plans[0].inputs, strict=True)
+    values = {i.name: random.standard_normal(shape, np.float32) for i, shape in shapes}
     want = reference.run(values).outputs["y"]
     host.run(values)
     limit = 1e-4 * float(np.abs(want).max())
     assert 0 < limit < np.inf
-    for number, plan in enumerate(plans):
-        (out,) = plan.outputs
-        host.memory.write(bytes(out.bytes), out.address)
+    for number, place in enumerate(host.places):
+        (address,) = place.outputs
+        host.memory.write(bytes(want.nbytes), address)
         host.time(1, number)
-        got = np.frombuffer(host.memory.read(out.address, out.bytes), np.float32)
-        error = float(np.abs(got.reshape(out.shape) - want).max())
+        got = np.frombuffer(host.memory.read(address, want.nbytes), np.float32)
+        error = float(np.abs(got.reshape(want.shape) - want).max())
         assert error < limit, f"candidate {number} is off by {error}, {limit} is allowed"
 
 

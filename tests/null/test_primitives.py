@@ -92,11 +92,11 @@ def test_settings_give_equal_results(tmp_path: Path) -> None:
         assert len(host.bundle.manifest.plans) == len(settings)
         for number, plan in enumerate(host.bundle.manifest.plans):
             assert plan.dims == {CANDIDATE: number}
-            (shape,), (address,) = plan.outputs, host.places[number].outputs
-            size = 4 * shape[0] * shape[1]
+            (sides,), (address,) = plan.outputs, host.places[number].outputs
+            size = 4 * sides[0] * sides[1]
             host.memory.write(bytes(size), address)
             host.time(1, number)
-            got = np.frombuffer(host.memory.read(address, size), "f4").reshape(shape)
+            got = np.frombuffer(host.memory.read(address, size), "f4").reshape(sides)
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
 
 

@@ -311,7 +311,7 @@ def test_the_preview_names_what_a_report_would() -> None:
 
 
 def test_the_preview_shows_nothing_of_a_kernel_that_was_refuted() -> None:
-    """Nor a gain: it was measured against a wrong kernel.  One that did not fit has refuted nothing."""
+    """Nor a gain, measured against a wrong kernel.  One that did not fit has refuted nothing."""
     refuting = tried(0, 1.0, "faster") | {"refuted": True}
     assert seen(refuting, swap("swap", 0, 1.0), default=9) == ({}, [0, None])
     assert seen(tried(3, 1.5), refuting, swap("swap", 0, 1.0), default=9)[0] == {}

@@ -69,7 +69,7 @@ def test_one_kernel_bundles_start_as_told(start: str, sessions: ModuleType, tmp_
     path = sessions.kernel_bundle(step, start, tmp_path / start)
     bundle = open_bundle(path)
     (kernel,) = kernels_of(bundle)
-    (listed,) = json.loads(bundle.read(bundle.manifest.kernels))
+    (listed,) = json.loads(bundle.read(bundle.manifest.section("wasm").kernels))
     for name, build in listed["builds"].items():
         machine = TARGETS[name].machine
         assert schedule_from_json(build["schedule"]) == sessions.STARTS[start](kernel, machine)
