@@ -8,6 +8,7 @@ computed inside the kernel of the stored node that uses it.
 * A reduction grows into a row kernel: everything elementwise over the same rows, and further
   reductions over the same axes (softmax, layer norm), up to the one tensor that leaves the group.
 * Elementwise producers fold into the loads of their only user.
+* A kernel stays within limits: `cut` stores what would make it too large.
 * What windows slide over lies in memory with its padding, and the operands of a stored padding or
   concatenation are stored too, so that `place` can let them lie inside it.
 """
@@ -21,6 +22,7 @@ from itertools import islice
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
 from tilewright.graph import ops
 from tilewright.graph.attention import Users, region, scored
+from tilewright.graph.cuts import cut
 from tilewright.graph.node import Graph, Node, is_constant
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import root_of
@@ -53,7 +55,8 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
             stored |= _parts(n)
     between = scored(graph, stored)
     regions = {n: region(n, between, users) for n in nodes if _is_context(n)}
-    taken: set[Node] = set().union(*regions.values())
+    inseparable = set[Node]().union(*regions.values())
+    taken = set(inseparable)
     order = {n: position for position, n in enumerate(nodes)}
     for n in nodes:
         if isinstance(n.op, (ops.Contract, ops.Reduce)) and n not in taken:
@@ -62,7 +65,9 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
             stored.add(leaving)
     # joining tensors that are stored anyway costs nothing if they are stored side by side
     stored |= {n for n in nodes if isinstance(n.op, ops.Concat) and stored.issuperset(n.inputs)}
-    _store_shared(nodes, users, stored, taken)
+    _store_shared(nodes, users, stored, taken, _costly(nodes, stored))
+    if cut(nodes, stored, inseparable):  # a group in parts may leave more than one value
+        _store_shared(nodes, users, stored, inseparable, set())
     return tuple(n for n in nodes if n in stored and not isinstance(n.op, LEAVES))
 
 
@@ -162,10 +167,15 @@ def _without_units(shape: ops.Shape) -> ops.Shape:
     return tuple(extent for extent in shape if extent > 1)
 
 
-def _store_shared(nodes: Sequence[Node], users: Users, stored: set[Node], kept: Set[Node]) -> None:
-    """Store what several kernels would compute, and what one kernel would compute many times;
-    nothing that is in `kept`."""
-    costly = _costly(nodes, stored)
+def _store_shared(
+    nodes: Sequence[Node],
+    users: Users,
+    stored: set[Node],
+    kept: Set[Node],
+    costly: Set[Node],
+) -> None:
+    """Store what several kernels would compute, and what is `costly` and computed many times by
+    one; but nothing in `kept`."""
     kernels: dict[Node, set[Node]] = {}  # two are enough to know
     repeated: dict[Node, bool] = {}
     for n in reversed(nodes):

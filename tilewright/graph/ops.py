@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,12 @@ Shape = tuple[int, ...]
 @dataclass(frozen=True, eq=False)
 class Op:
     """Base of all tensor ops; the fields of a subclass are its attributes."""
+
+
+def attributes(op: Op) -> tuple[Any, ...]:
+    """The fields of an op, to be compared: 0.0 and -0.0 are equal, but not the same."""
+    values = [getattr(op, field.name) for field in fields(op)]
+    return tuple([v.hex() if isinstance(v, float) else v for v in values])
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph import integers, ops
-from tilewright.graph.constants import attributes
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -23,6 +22,7 @@ from tilewright.graph.node import (
     contract,
     elementwise,
     is_constant,
+    literal,
     node,
     pad,
     reduce,
@@ -103,7 +103,7 @@ def _key(n: Node) -> object:
         return ("constant", value.dtype.str, value.shape, value.tobytes())
     if isinstance(n.op, ops.Weight):
         return ("weight", id(n.op))
-    return (type(n.op), attributes(n.op), tuple(id(i) for i in n.inputs))
+    return (type(n.op), ops.attributes(n.op), tuple(id(i) for i in n.inputs))
 
 
 # ---- algebra -------------------------------------------------------------------------------------
@@ -111,11 +111,8 @@ def _key(n: Node) -> object:
 
 def constant_value(n: Node) -> float | None:
     """The one number that a constant repeats, if it is a float."""
-    while isinstance(n.op, (ops.Broadcast, ops.Reshape)):
-        n = n.inputs[0]
-    if isinstance(n.op, ops.Constant) and n.size == 1 and n.dtype.is_float:
-        return float(n.op.value.reshape(()).item())
-    return None
+    number = literal(n) if n.dtype.is_float else None
+    return None if number is None else float(number)
 
 
 def simplify_identity(n: Node) -> Node | None:
