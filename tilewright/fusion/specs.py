@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.fusion.expressions import AXES, Maker
+from tilewright.fusion.fuse import fuse
+from tilewright.fusion.place import place
+from tilewright.fusion.regions import Layout, Region, region_of
+from tilewright.fusion.steps import Step, distinct, unrolled
 from tilewright.graph import ops
-from tilewright.graph.attention import scored
-from tilewright.graph.expressions import AXES, Maker
-from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph, Node
-from tilewright.graph.place import place
-from tilewright.graph.regions import Layout, Region, region_of
+from tilewright.graph.passes.attention import scored
 from tilewright.graph.scan import Scan
-from tilewright.graph.steps import Step, distinct, unrolled
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Const
 from tilewright.kernel.index import Index, Var, flatten, index

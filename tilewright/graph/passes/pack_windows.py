@@ -1,14 +1,14 @@
 """Packs what windows read: channels innermost, and the taps of a depthwise kernel by channel.
 
 Input: a node.  Output: the same value from operands that lie in memory as vectors read them, or
-None.  Rules for `graph/pack.py`, which owns every choice of layout.
+None.  Rules for `graph/passes/pack.py`, which owns every choice of layout.
 """
 
 from __future__ import annotations
 
 from tilewright.graph import ops
-from tilewright.graph.integers import NARROW
 from tilewright.graph.node import Node, broadcast, is_constant, node, pad, transpose
+from tilewright.graph.passes.integers import NARROW
 from tilewright.graph.views import through_views
 from tilewright.kernel.index import Index, Var, index
 

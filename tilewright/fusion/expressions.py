@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.base.dtypes import DType
+from tilewright.fusion.regions import Layout, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.node import Node, literal
-from tilewright.graph.regions import Layout, buffer_of
 from tilewright.graph.views import Indices, below
 from tilewright.kernel.expr import (
     Acc,

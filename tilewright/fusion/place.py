@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tilewright.fusion.fuse import LEAVES
 from tilewright.graph import ops
-from tilewright.graph.fuse import LEAVES
 from tilewright.graph.node import Graph, Node, is_constant
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import Indices, below, root_of

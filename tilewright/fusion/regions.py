@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.dtypes import I8
+from tilewright.fusion.fuse import LEAVES
+from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
-from tilewright.graph.fuse import LEAVES
 from tilewright.graph.node import Node, evaluate, fact, is_constant, literal, toposort
-from tilewright.graph.place import Places, placed
 from tilewright.graph.views import Indices
 from tilewright.kernel.index import Index
 from tilewright.kernel.layout import ROWS

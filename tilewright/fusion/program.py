@@ -13,10 +13,10 @@ from itertools import accumulate
 
 from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
+from tilewright.fusion.steps import Step as KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
 from tilewright.graph.node import Graph, Node
-from tilewright.graph.steps import Step as KernelStep
 from tilewright.kernel.expr import Load, walk
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.layout import ROWS, Layout

@@ -20,10 +20,10 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
+from tilewright.fusion.cuts import cut
 from tilewright.graph import ops
-from tilewright.graph.attention import Users, region, scored
-from tilewright.graph.cuts import cut
 from tilewright.graph.node import Graph, Node, is_constant
+from tilewright.graph.passes.attention import Users, region, scored
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import root_of
 

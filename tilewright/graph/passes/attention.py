@@ -27,7 +27,7 @@ from tilewright.graph.node import (
     toposort,
     transpose,
 )
-from tilewright.graph.rewrite import constant_value
+from tilewright.graph.passes.algebra import constant_value
 from tilewright.graph.views import below, offset
 from tilewright.kernel.index import Index, Var, index, stride
 

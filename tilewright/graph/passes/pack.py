@@ -17,9 +17,6 @@ from math import prod
 from string import ascii_letters
 
 from tilewright.graph import ops
-from tilewright.graph.attention import attention
-from tilewright.graph.fold import fold_scales
-from tilewright.graph.integers import NARROW
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -32,8 +29,9 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.ops import Shape
-from tilewright.graph.pack_dot import pack_integers
-from tilewright.graph.pack_windows import channels_innermost, taps_by_channel
+from tilewright.graph.passes.integers import NARROW
+from tilewright.graph.passes.pack_dot import pack_integers
+from tilewright.graph.passes.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import rewrite
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import by_stride, is_affine, is_packed, stored, strides, window
@@ -49,7 +47,7 @@ def pack(graph: Graph, packing: Packing) -> Graph:
         partial(pack_integers, packing=packing),
         _pack_scan,
     )
-    return rewrite(attention(fold_scales(graph)), rules)
+    return rewrite(graph, rules)
 
 
 def _pack_contraction(n: Node, packing: Packing) -> Node | None:
