@@ -484,7 +484,7 @@ export const TUNING = {
 
   /** A hidden tab tunes no more after a while; another one may, and then the first one again. */
   async tuneAway({ page }, { url, kernels }) {
-    const begin = (/** @type {any} */ tab, /** @type {any[]} */ sent) => tab.evaluate(async (url, kernels) => {
+    const begin = (/** @type {any} */ tab, /** @type {any[]} */ sent, /** @type {boolean} */ holds) => tab.evaluate(async (url, kernels, holds) => {
       const { tuning } = globalThis;
       const { engine, tune } = await tuning.open(url);
       let state = 'visible';
@@ -495,16 +495,12 @@ export const TUNING = {
       };
       const source = globalThis.source = tuning.listSource(kernels);
       const { next } = source;
-      // The first tab is hidden before its second kernel comes.
-      source.next = async () => {
-        if (source.log.results.length === 1) await globalThis.gate;
-        return next();
-      };
-      globalThis.gate = new Promise((resolve) => (globalThis.openGate = resolve));
+      // The first tab is hidden before its second kernel comes: that one waits until the source is opened again.
+      source.next = () => (holds && source.log.opened === 1 && source.log.results.length === 1 ? new Promise(() => {}) : next());
       const events = globalThis.events = [];
       globalThis.tuned = tune(engine, { source, budget: 1, device: 'test', absence: 50, onEvent: (/** @type {any} */ event) => events.push(event) });
-    }, url, sent);
-    await begin(page, kernels);
+    }, url, sent, holds);
+    await begin(page, kernels, true);
     await page.evaluate(async () => {
       await globalThis.tuning.until(globalThis.events, ({ type }) => type === 'trial');
       globalThis.show('hidden');
@@ -512,9 +508,8 @@ export const TUNING = {
     const other = await page.browserContext().newPage();
     await other.evaluateOnNewDocument(tuningSpy);
     await other.goto(page.url());
-    await begin(other, kernels.slice(0, 2));
+    await begin(other, kernels.slice(0, 2), false);
     const end = (/** @type {any} */ tab) => tab.evaluate(async () => {
-      globalThis.openGate();
       const { rounds } = await globalThis.tuned;
       const { log } = globalThis.source;
       return { rounds, types: globalThis.events.map(({ type }) => type), tried: log.hello.tried, opened: log.opened, candidates: log.results.map(({ candidate }) => candidate) };

@@ -1,11 +1,19 @@
-// Stands in for tune/sources/socket.js: a candidate every few milliseconds, or when the test says so.
+// Stands in for tune/sources/socket.js: a candidate every few milliseconds, up to as many as the test allows (`most`).
+
+const NAP = 2;
+const soon = () => new Promise((resolve) => setTimeout(resolve, NAP));
 
 /** @param {string} url @param {(header: any) => void} onSend */
-export const socketSource = (url, onSend) => ({
-  url,
-  next() {
-    onSend({ type: 'want', count: 1 });
-    return new Promise((resolve) => setTimeout(resolve, globalThis.pace ?? 2));
-  },
-  close() {},
-});
+export function socketSource(url, onSend) {
+  let given = 0;
+  return {
+    url,
+    async next() {
+      onSend({ type: 'want', count: 1 });
+      await soon();
+      while (given >= (globalThis.most ?? Infinity)) await soon();
+      given++;
+    },
+    close() {},
+  };
+}
