@@ -74,9 +74,13 @@ class PlainTarget(ABC):
         alone: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> dict[str, Code]:
-        fn = lower(kernel)
+        fn = self.lower(kernel)
         body = self.emit(kernel, fn)
         return {v: Code(kernel, s, fn, 0, frozenset(), body) for v, s in schedules.items()}
+
+    def lower(self, kernel: Kernel) -> TileFn:
+        """The loop nest of one tile."""
+        return lower(kernel)
 
     @abstractmethod
     def emit(self, kernel: Kernel, fn: TileFn) -> str:

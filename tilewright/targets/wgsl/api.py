@@ -18,10 +18,11 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Plan, Program, Value
 from tilewright.plan.arena import Life, place
+from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.plain import PlainTarget, PlainVariant
 from tilewright.targets.protocol import Code, Facts
 from tilewright.targets.simd.layouts import PACKING
-from tilewright.targets.wgsl.emit import GROUP, WORDS, module
+from tilewright.targets.wgsl.emit import GROUP, WORDS, invocations, module
 
 #: Words before everything else: the first tells of an index out of range.
 HEAD = 64
@@ -40,6 +41,9 @@ class Wgsl(PlainTarget):
         group=GROUP,
         subnormals=False,
     )
+
+    def lower(self, kernel: Kernel) -> TileFn:
+        return lower_rows(kernel, GROUP) or super().lower(kernel)
 
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
         _require_types(kernel)
@@ -78,7 +82,7 @@ class Wgsl(PlainTarget):
             calls = [
                 {
                     "slot": numbers[step.kernel],
-                    "tiles": listed[step.kernel].loops.tiles,
+                    "tiles": invocations(listed[step.kernel].loops),
                     "words": [
                         words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
                         for a in step.accesses
