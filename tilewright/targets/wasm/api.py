@@ -24,7 +24,7 @@ from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, lower, schedule_from_json
 from tilewright.targets.wasm.driver import driver
-from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
+from tilewright.targets.wasm.emit import CompiledKernel, compile_tiles, emit_text
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.memory import Map, memory_map, plan_image, with_scratch
 from tilewright.targets.wasm.passes import ALL
@@ -67,18 +67,18 @@ class Wasm:
         without: frozenset[str] = frozenset(),
     ) -> dict[str, Code]:
         """Variants with equal schedules share loops."""
-        loops = {s: lower(kernel, s) for s in schedules.values()}
-        if alone:
-            loops = {s: settled(fn) for s, fn in loops.items()}
-        made = {}
-        for variant, schedule in schedules.items():
+        made: dict[str, Code] = {}
+        for schedule in dict.fromkeys(schedules.values()):
+            loops = lower(kernel, schedule)
+            if alone:
+                loops = settled(loops)
             # under one name, so that equal kernels give equal code
-            nameless = replace(loops[schedule], name="kernel")
-            compiled = compile_tile(nameless, TARGETS[variant], ALL - without)
-            made[variant] = Code(
-                kernel, schedule, loops[schedule], compiled.scratch, compiled.needs, compiled
-            )
-        return made
+            nameless = replace(loops, name="kernel")
+            variants = [v for v in schedules if schedules[v] == schedule]
+            compiled = compile_tiles(nameless, [TARGETS[v] for v in variants], ALL - without)
+            for variant, code in zip(variants, compiled, strict=True):
+                made[variant] = Code(kernel, schedule, loops, code.scratch, code.needs, code)
+        return {variant: made[variant] for variant in schedules}
 
     def module(self, code: Code, variant: str) -> bytes:
         return link([_body(code)], TARGETS[variant], 1)
