@@ -17,6 +17,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from helpers.once import made_once, shared_root
 
 from tilewright.bundle import Bundle, open_bundle
 from tilewright.server.pyodide import core
@@ -39,12 +40,15 @@ Take = Callable[..., Any]
 @pytest.fixture(scope="session")
 def published(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with one small bundle, its candidates, and the compiler."""
-    folder = library.copied("linear", tmp_path_factory.mktemp("published") / "linear")
-    write_pages(folder)
-    write_candidates(open_bundle(folder), [find(WIDER)])
-    write_compiler(folder, core())
-    write_blank(folder)
-    return folder
+
+    def put(root: Path) -> None:
+        folder = library.copied("linear", root / "linear")
+        write_pages(folder)
+        write_candidates(open_bundle(folder), [find(WIDER)])
+        write_compiler(folder, core())
+        write_blank(folder)
+
+    return made_once(shared_root(tmp_path_factory) / "published", put) / "linear"
 
 
 def write_blank(folder: Path) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import BUILDERS, Array, Case
+from cases import BUILDERS
 from conftest import OTHERS, TARGETS, BundleOf, RunBundle
 from helpers.seeds import shared_out
+from making import Array, Case
 
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write

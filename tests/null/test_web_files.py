@@ -19,8 +19,8 @@ COMPUTED = {"/api/bundles"}
 
 
 @pytest.fixture(params=["checkout", "delivered"])
-def web(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return WEB if request.param == "checkout" else delivered(tmp_path / "web")
+def web(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return WEB if request.param == "checkout" else delivered(tmp_path_factory)
 
 
 def kept_files(web: Path) -> set[str]:
