@@ -42,7 +42,7 @@ PATIENCE = 300.0
 
 PAGE = "<!doctype html><title>compiler</title><script type=module src=/bench/page.js></script>"
 SCRIPT = """
-import { pyodideSource } from '/tune/pyodide.js';
+import { pyodideSource } from '/tune/sources/pyodide.js';
 const hello = await (await fetch('/bench/hello')).json();
 let started;
 const source = pyodideSource({ bundle: '/bundles/b/', onProgress: (value) => (started = value) });

@@ -18,7 +18,7 @@ from tilewright.benchkernel import alone, by_machine
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
-from tilewright.graph.steps import Step
+from tilewright.fusion.steps import Step
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning

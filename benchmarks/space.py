@@ -33,7 +33,7 @@ from tilewright.benchkernel import candidates, matmul_step, product_step, steps_
 from tilewright.bundle import write
 from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
 from tilewright.compiler import Options, compile_model
-from tilewright.graph.steps import Step
+from tilewright.fusion.steps import Step
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets.classes import DeviceClass, find, match

@@ -23,8 +23,8 @@ from tilewright.base.sections import Section
 from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, kernels
 from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
+from tilewright.fusion.program import Planned, States
 from tilewright.graph.node import Graph, Node, evaluate
-from tilewright.graph.program import Planned, States
 from tilewright.kernel.layout import layout_to_data
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.plan import Plan, Program, plan_to_data

@@ -20,15 +20,14 @@ from tilewright.base.sections import Section
 from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
 from tilewright.compiler import Compiled, Options, assemble
+from tilewright.fusion.fuse import fuse
+from tilewright.fusion.program import Planned
+from tilewright.fusion.specs import kernel_steps
+from tilewright.fusion.steps import Step as KernelStep
 from tilewright.graph import ops
-from tilewright.graph.fuse import fuse
 from tilewright.graph.node import Graph, Node, contract, graph_input, node, reduce
 from tilewright.graph.ops import Shape
-from tilewright.graph.pack import pack
-from tilewright.graph.program import Planned
-from tilewright.graph.rewrite import rewrite
-from tilewright.graph.specs import kernel_steps
-from tilewright.graph.steps import Step as KernelStep
+from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Access, Plan, Value, plan_to_data
 from tilewright.plan import Step as KernelRun
@@ -147,7 +146,7 @@ def steps_of(graph: Graph) -> tuple[KernelStep, ...]:
 
 
 def _planned(graph: Graph) -> Planned:
-    packed = pack(rewrite(graph), find_target(DEFAULT[0]).facts.packing)
+    packed = optimise(graph, find_target(DEFAULT[0]).facts.packing)
     return Planned({}, packed, kernel_steps(packed, fuse(packed)))
 
 

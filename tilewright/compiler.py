@@ -17,12 +17,11 @@ from tilewright.assembly import Facts, Made, contents_of
 from tilewright.base.errors import ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Model, combinations, import_model, load
-from tilewright.graph.fuse import fuse
+from tilewright.fusion.fuse import fuse
+from tilewright.fusion.program import Planned, States, program_of
+from tilewright.fusion.specs import kernel_steps
 from tilewright.graph.node import Graph
-from tilewright.graph.pack import pack
-from tilewright.graph.program import Planned, States, program_of
-from tilewright.graph.rewrite import rewrite
-from tilewright.graph.specs import kernel_steps
+from tilewright.graph.passes import optimise
 from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
@@ -97,7 +96,7 @@ def compile_model(
     choices = combinations(options.buckets)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
-            graph = pack(rewrite(_imported(model, dims, options)), packing)
+            graph = optimise(_imported(model, dims, options), packing)
         with clock.stage("kernels", number, len(choices)):
             plans.append(Planned(dims, graph, kernel_steps(graph, fuse(graph))))
     with clock.stage("graph"):

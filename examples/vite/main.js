@@ -4,8 +4,8 @@
 
 import { load } from 'tilewright-web';
 import { tune } from 'tilewright-web/tune';
-import { folderSource } from 'tilewright-web/tune/folder';
-import { pyodideSource } from 'tilewright-web/tune/pyodide';
+import { folderSource } from 'tilewright-web/tune/sources/folder';
+import { pyodideSource } from 'tilewright-web/tune/sources/pyodide';
 
 const PUBLIC = import.meta.env.BASE_URL;
 const MODEL = `${PUBLIC}model/`;

@@ -92,8 +92,8 @@ const SCENARIOS = {
   source: ({ page }, { base, kind, given, hello, count, abort = 0 }) => page.evaluate(async (base, kind, given, hello, count, abort) => {
     const plain = (/** @type {any} */ error) => (error.name === 'AbortError' ? error.name : JSON.parse(JSON.stringify(error)));
     const stop = new AbortController();
-    const { folderSource } = await import(new URL('tune/folder.js', base).href);
-    const { pyodideSource } = await import(new URL('tune/pyodide.js', base).href);
+    const { folderSource } = await import(new URL('tune/sources/folder.js', base).href);
+    const { pyodideSource } = await import(new URL('tune/sources/pyodide.js', base).href);
     /** @type {any[]} */
     const taken = [];
     /** @type {any} */
@@ -140,7 +140,7 @@ const SCENARIOS = {
 
   /** Tunes a bundle over a server's socket until nothing is left; engine and tuner are below `base`. */
   tuneByServer: ({ page }, { url, base = '/', socket = '/api/tune' }) => page.evaluate(async (url, base, socket) => {
-    const [{ load }, { tune }, { socketSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/socket.js']
+    const [{ load }, { tune }, { socketSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/sources/socket.js']
       .map((file) => import(new URL(base + file, location.href).href)));
     const engine = await load(url);
     /** @type {any[]} */

@@ -311,7 +311,7 @@ CLIENT_FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no standard library": (drop("python_stdlib.zip"), "host"),
     "no compiler": (drop("source.zip"), "host"),
     "a damaged compiler": (lambda f: (f / "compiler" / "source.zip").write_bytes(b"PK"), "host"),
-    "no worker": (lambda f: (f / "tune" / "pyodide_worker.js").unlink(), "host"),
+    "no worker": (lambda f: (f / "tune" / "sources" / "pyodide_worker.js").unlink(), "host"),
     "another version": (
         lambda f: edit_manifest(f, lambda m: m.update(tool="tilewright 9")),
         "bundle-version",

@@ -51,8 +51,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The web folder with the stand-ins."""
     web = shutil.copytree(WEB, tmp_path_factory.mktemp("web") / "web")
     (web / "tune").mkdir(exist_ok=True)
-    for file in RECORDED.glob("*.js"):
-        shutil.copy(file, web / "tune")
+    shutil.copytree(RECORDED, web / "tune", dirs_exist_ok=True)
     shutil.copy(RECORDED / "events.json", web / "page")
     (web / "page" / "unchanged.json").write_text(json.dumps(UNCHANGED))
     return web

@@ -11,8 +11,10 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.base.dtypes import F32, I64
+from tilewright.fusion.fuse import fuse
+from tilewright.fusion.specs import kernel_steps
+from tilewright.fusion.steps import Step
 from tilewright.graph import ops
-from tilewright.graph.fuse import fuse
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -29,8 +31,6 @@ from tilewright.graph.node import (
     transpose,
     unfold,
 )
-from tilewright.graph.specs import kernel_steps
-from tilewright.graph.steps import Step
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
 from tilewright.kernel.spec import Kernel

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from helpers.schedules import scheduled
 from tilewright.compiler import Options
 from tilewright.kernel.form import Contraction, classify
-from tilewright.kernel.sharing import Costs
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.sharing import Costs
 from tilewright.targets.simd.table import default_schedule
 from tilewright.targets.wasm import WasmTarget
 

@@ -11,16 +11,15 @@ from collections import Counter
 import numpy as np
 
 from helpers.graphs import results, run_steps, steps_of
+from tilewright.fusion.steps import Step
 from tilewright.graph.node import Graph, Node
-from tilewright.graph.pack import pack
-from tilewright.graph.rewrite import rewrite
-from tilewright.graph.steps import Step
+from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Call, Const, walk
 from tilewright.targets.simd.layouts import PACKING
 
 
 def compiled(graph: Graph) -> tuple[Graph, tuple[Step, ...]]:
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     return packed, steps_of(packed)
 
 

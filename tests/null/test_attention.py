@@ -26,6 +26,7 @@ from helpers.schedules import scheduled
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
+from tilewright.fusion.specs import Step
 from tilewright.graph.node import (
     Graph,
     broadcast,
@@ -35,9 +36,7 @@ from tilewright.graph.node import (
     graph_input,
     reduce,
 )
-from tilewright.graph.pack import pack
-from tilewright.graph.rewrite import rewrite
-from tilewright.graph.specs import Step
+from tilewright.graph.passes import optimise
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
@@ -52,7 +51,7 @@ def values_of(graph: Graph, seed: int = 3) -> dict[str, np.ndarray]:
 
 
 def compiled(graph: Graph) -> tuple[Graph, tuple[Step, ...]]:
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     return packed, steps_of(packed)
 
 

@@ -15,8 +15,8 @@ from tilewright.benchkernel import compile_matmul, product_kernel
 from tilewright.bundle import Step, open_bundle, write
 from tilewright.compiler import Compiled, Options
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
-from tilewright.kernel.sharing import Work, share
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.sharing import Work, share
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, objection
 from tilewright.targets.wasm import TARGETS

@@ -23,10 +23,11 @@ from helpers.random_graphs import random_graph
 from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
-from tilewright.graph import integers
 from tilewright.graph.node import Graph, render
-from tilewright.graph.pack import pack
-from tilewright.graph.rewrite import RULES, RuleFn, rewrite
+from tilewright.graph.passes import integers, optimise
+from tilewright.graph.passes.algebra import RULES, simplify
+from tilewright.graph.passes.pack import pack
+from tilewright.graph.rewrite import RuleFn, rewrite
 from tilewright.targets.simd.layouts import PACKING
 
 
@@ -47,9 +48,8 @@ def test_every_stage_keeps_quantised_values(seed: int) -> None:
 
 def check_stages(graph: Graph, inputs: Inputs, seed: int) -> None:
     want = results(graph, inputs)
-    rewritten = rewrite(graph)
-    assert_same(rewritten, inputs, want)
-    packed = pack(rewritten, PACKING)
+    assert_same(simplify(graph), inputs, want)
+    packed = optimise(graph, PACKING)
     assert_same(packed, inputs, want)
     steps = steps_of(packed)
     rng = Random(seed)
@@ -75,7 +75,7 @@ def test_each_rule_alone_keeps_the_values(rule: RuleFn) -> None:
 @pytest.mark.parametrize("seed", seeds(60))
 def test_rewriting_reaches_a_fixpoint(seed: int) -> None:
     graph, _ = random_graph(seed)
-    once = rewrite(graph)
-    assert render(rewrite(once)) == render(once)
-    packed = pack(once, PACKING)
+    once = simplify(graph)
+    assert render(simplify(once)) == render(once)
+    packed = optimise(graph, PACKING)
     assert render(pack(packed, PACKING)) == render(packed)

@@ -16,8 +16,9 @@ from tilewright.base.dtypes import F32, I32
 from tilewright.base.errors import ShapeError, UnsupportedDType
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
+from tilewright.fusion.fuse import fuse
+from tilewright.fusion.specs import kernel_steps
 from tilewright.graph import ops
-from tilewright.graph.fuse import fuse
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -32,10 +33,8 @@ from tilewright.graph.node import (
     slice_,
     transpose,
 )
-from tilewright.graph.pack import pack
-from tilewright.graph.rewrite import rewrite
+from tilewright.graph.passes import optimise
 from tilewright.graph.scan import element, scan
-from tilewright.graph.specs import kernel_steps
 from tilewright.graph.views import window
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.targets.simd.layouts import PACKING
@@ -170,7 +169,7 @@ def test_unrolled_kernels_compute_the_loop(name: str, length: int, tmp_path: Pat
     if by_hand is not None:
         for a, b in zip(want, by_hand, strict=True):
             np.testing.assert_array_equal(a, b)
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     steps = kernel_steps(packed, fuse(packed))
     for got, array in zip(run_steps(packed, steps, values), want, strict=True):
         np.testing.assert_array_equal(got, array)
@@ -184,7 +183,7 @@ def test_unrolled_kernels_compute_the_loop(name: str, length: int, tmp_path: Pat
 def test_kernels_do_not_depend_on_the_number_of_iterations() -> None:
     def kernels(length: int) -> set[object]:
         graph, _ = built("swap", length)
-        packed = pack(rewrite(graph), PACKING)
+        packed = optimise(graph, PACKING)
         steps = kernel_steps(packed, fuse(packed))
         return {s.kernel for s in steps if len(s.kernel.buffers) > 2}
 
@@ -202,7 +201,7 @@ def test_two_loops_with_other_weights_stay_two() -> None:
         return scan(body([s, now], new, new), 3, [state], [x])[1][0]
 
     graph = Graph("two", (("x", x), ("state", state)), (("y", layer(2, layer(1, x))),))
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     source = np.random.default_rng(0)
     values = {n: source.integers(-2, 3, v.shape).astype(np.float32) for n, v in graph.inputs}
     (got,) = run_steps(packed, kernel_steps(packed, fuse(packed)), values)

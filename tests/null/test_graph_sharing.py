@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tilewright.kernel.sharing import Costs, Share, Work, share
+from tilewright.targets.sharing import Costs, Share, Work, share
 
 BIG, SMALL = 1_000_000, 100
 

@@ -18,8 +18,7 @@ from tilewright.base.dtypes import F32, I8, U8
 from tilewright.benchkernel import matmul_step
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, graph_input, node, pad
-from tilewright.graph.pack import pack
-from tilewright.graph.rewrite import rewrite
+from tilewright.graph.passes import optimise
 from tilewright.kernel.form import ByteContraction, Contraction, classify, product
 from tilewright.kernel.layout import Groups, Packing, Panels, Rows, Taps
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
@@ -62,7 +61,7 @@ def made(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
 def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:
     graph, values = made(name)
     (want,) = results(graph, values)
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     rng = Random(f"{name}{seed}")
 
     def pick(kernel: Kernel) -> Schedule:
@@ -76,7 +75,7 @@ def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:
 
 
 def the_kernel(name: str) -> Kernel:
-    (step,) = steps_of(pack(rewrite(made(name)[0]), PACKING))
+    (step,) = steps_of(optimise(made(name)[0], PACKING))
     return step.kernel
 
 
@@ -117,7 +116,7 @@ def test_columns_of_bytes_in_two_axes_that_do_not_merge(shape: tuple[int, int]) 
     w = node(ops.Weight("w", weight.shape, I8, lambda: weight))
     y = pad(contract("mk,khn->mhn", x, w), (0, 0, 1), (0, 0, 2))
     graph = Graph("heads", (("x", x),), (("y", y),))
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     (got,) = run_steps(packed, steps_of(packed), values, interpreted(default_of))
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
@@ -136,7 +135,7 @@ def test_weights_are_packed_as_the_target_asks(packing: Packing, integers: bool)
     x = graph_input("x", (7, 16), a)
     w = node(ops.Weight("w", weight.shape, b, lambda: weight))
     graph = Graph("product", (("x", x),), (("y", contract("mk,kn->mn", x, w)),))
-    packed = pack(rewrite(graph), packing)
+    packed = optimise(graph, packing)
     (step,) = steps_of(packed)
     wanted = packing.integers if integers else packing.floats
     assert [b.layout for b in step.kernel.buffers] == [Rows(), Rows(), wanted]

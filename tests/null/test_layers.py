@@ -16,13 +16,24 @@ ALLOWED: dict[str, set[str]] = {
     "base": set(),
     "kernel": {"base"},
     "plan": {"base", "kernel"},
-    "graph": {"base", "kernel", "plan"},
+    "graph": {"base", "kernel"},
+    "fusion": {"base", "graph", "kernel", "plan"},
     "frontend": {"base", "graph"},
     "targets": {"base", "kernel", "plan"},
     "bundle": {"base"},
     "store": {"base"},
-    "compiler": {"base", "frontend", "graph", "kernel", "plan", "targets", "bundle", "assembly"},
-    "assembly": {"base", "graph", "kernel", "plan", "targets", "bundle"},
+    "compiler": {
+        "base",
+        "frontend",
+        "fusion",
+        "graph",
+        "kernel",
+        "plan",
+        "targets",
+        "bundle",
+        "assembly",
+    },
+    "assembly": {"base", "fusion", "graph", "kernel", "plan", "targets", "bundle"},
     "tuning": {"base", "kernel", "plan", "targets", "bundle"},
     "hosts": {"base", "bundle"},
     "hosts/plans": {"base", "bundle", "hosts", "kernel", "plan"},
@@ -80,6 +91,17 @@ def test_imports_go_one_way() -> None:
         allowed = ALLOWED[folder] | {folder.split("/")[0]}
         wrong += [f"{path}: {name}" for name in imports(path) if name not in allowed]
     assert not wrong
+
+
+def test_the_graph_knows_kernels_by_indices_and_layouts_alone() -> None:
+    named = set()
+    for path in (PACKAGE / "graph").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "tilewright.kernel"
+            ):
+                named.add(node.module)
+    assert named == {"tilewright.kernel.index", "tilewright.kernel.layout"}
 
 
 @pytest.mark.parametrize("folder", ALLOWED_WEB)

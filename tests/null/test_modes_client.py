@@ -151,7 +151,7 @@ def test_server_gives_the_compiler(bundle: Bundle, pyodide: Path) -> None:
     assert answer.headers["cross-origin-embedder-policy"] == "require-corp"
     assert page.get("/compiler/pyodide.asm.wasm").headers["content-type"] == "application/wasm"
     assert page.get("/compiler/nothing").status_code == 404
-    assert page.get("/tune/folder.js").status_code == 200
+    assert page.get("/tune/sources/folder.js").status_code == 200
     without = TestClient(create_app({"b": bundle.folder}))
     assert without.get("/compiler/source.zip").status_code == 404
 
@@ -166,8 +166,8 @@ def test_pages_and_compiler_as_files(tmp_path: Path, pyodide: Path) -> None:
         "sw.js",
         "static/static.js",
         "engine/engine.js",
-        "tune/folder.js",
-        "tune/pyodide.js",
+        "tune/sources/folder.js",
+        "tune/sources/pyodide.js",
     } <= set(found)
     assert found["compiler/source.zip"] == source.source_zip()
     assert found["compiler/pyodide.mjs"] == b"pyodide.mjs"

@@ -22,8 +22,7 @@ from primitives_factory import MACHINES, base
 from tilewright.benchkernel import CANDIDATE, candidates, matmul_step
 from tilewright.bundle import write
 from tilewright.compiler import Options
-from tilewright.graph.pack import pack
-from tilewright.graph.rewrite import rewrite
+from tilewright.graph.passes import optimise
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.form import product
@@ -117,7 +116,7 @@ def test_untuned_schedules_mean_the_same(seed: int, anchor: str) -> None:
 @pytest.mark.parametrize("seed", seeds(12))
 def test_untuned_sums_of_bytes(seed: int) -> None:
     graph, inputs = quantised_graph(seed)
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     pick = interpreted(lambda kernel: untuned(kernel, Machine()))
     (got,), (want,) = run_steps(packed, steps_of(packed), inputs, pick), results(graph, inputs)
     np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=1e-5, atol=1e-5)
@@ -128,7 +127,7 @@ def test_untuned_attention(name: str) -> None:
     graph = VARIANTS[name]()
     numbers = np.random.default_rng(3)
     inputs = {n: numbers.standard_normal(x.shape).astype("f4") for n, x in graph.inputs}
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     pick = interpreted(lambda kernel: untuned(kernel, Machine()))
     got = run_steps(packed, steps_of(packed), inputs, pick)
     for found, want in zip(got, results(graph, inputs), strict=True):

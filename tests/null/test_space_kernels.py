@@ -15,8 +15,7 @@ from helpers.loop_check import check_loops
 from helpers.seeds import seeds
 from wasm_machine import run_module
 
-from tilewright.graph.pack import pack
-from tilewright.graph.rewrite import rewrite
+from tilewright.graph.passes import optimise
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.loops import settled
 from tilewright.kernel.spec import Kernel
@@ -63,7 +62,7 @@ def pick_from_space(rng: Random) -> Callable[[Kernel], Schedule]:
 def test_candidates_of_attentions(seed: int) -> None:
     rng = Random(f"space attention{seed}")
     graph = random_attention(rng)
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     numbers = np.random.default_rng(seed)
     values = {n: numbers.standard_normal(x.shape).astype("f4") for n, x in graph.inputs}
     (want,) = results(graph, values)
@@ -76,7 +75,7 @@ def test_candidates_of_attentions(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(16))
 def test_candidates_of_integer_products_give_the_same_numbers(seed: int) -> None:
     graph, values = quantised_graph(seed)
-    packed = pack(rewrite(graph), PACKING)
+    packed = optimise(graph, PACKING)
     steps = steps_of(packed)
     (want,) = run_steps(packed, steps, values)
     rng = Random(f"space integers{seed}")

@@ -56,7 +56,8 @@ def tuner_files() -> set[str]:
     found: set[Path] = set()
     for file in (*(WEB / "page").glob("*.js"), *(WEB / "engine").glob("*.js")):
         imported(file.resolve(), found)
-    return {f"/tune/{f.name}" for f in found if f.parent.name == "tune"}
+    tuner = WEB / "tune"
+    return {f"/tune/{f.relative_to(tuner).as_posix()}" for f in found if tuner in f.parents}
 
 
 def test_service_worker_keeps_every_file(web: Path) -> None:

@@ -7,8 +7,6 @@ Names take no part: two subgraphs may give one name to different weights.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from tilewright.graph import ops
 from tilewright.graph.node import Node, toposort
 
@@ -30,10 +28,4 @@ class Constants:
         """The digest of the elements, or the computation and its operands' numbers."""
         if isinstance(n.op, (ops.Weight, ops.Constant)):
             return (n.dtype.name, n.shape, n.op.digest)
-        return (type(n.op).__name__, attributes(n.op), tuple(self._known[i] for i in n.inputs))
-
-
-def attributes(op: ops.Op) -> tuple[object, ...]:
-    """The fields of an op, to be compared: 0.0 and -0.0 are equal, but not the same."""
-    values = (getattr(op, f.name) for f in fields(op))
-    return tuple(v.hex() if isinstance(v, float) else v for v in values)
+        return (type(n.op).__name__, ops.attributes(n.op), tuple(self._known[i] for i in n.inputs))

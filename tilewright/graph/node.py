@@ -296,6 +296,15 @@ def is_constant(x: Node) -> bool:
     return x.constant
 
 
+def literal(n: Node) -> float | int | bool | None:
+    """The number that a constant repeats everywhere, if it is only one."""
+    while isinstance(n.op, (ops.Broadcast, ops.Reshape)):
+        n = n.inputs[0]
+    if isinstance(n.op, ops.Constant) and n.size == 1:
+        return n.op.value.reshape(()).item()  # type: ignore[no-any-return]
+    return None
+
+
 def evaluate(
     roots: Sequence[Node],
     inputs: dict[str, Any] | None = None,

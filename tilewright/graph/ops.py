@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,12 @@ Shape = tuple[int, ...]
 @dataclass(frozen=True, eq=False)
 class Op:
     """Base of all tensor ops; the fields of a subclass are its attributes."""
+
+
+def attributes(op: Op) -> tuple[Any, ...]:
+    """The fields of an op, to be compared: 0.0 and -0.0 are equal, but not the same."""
+    values = [getattr(op, field.name) for field in fields(op)]
+    return tuple([v.hex() if isinstance(v, float) else v for v in values])
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class Contract(Op):
     convolution are made by `Unfold` first.  Integers of 8 or 16 bits are summed in i32, exactly.
 
     `role` is "scores" or "context" for the two contractions of an attention, which share a kernel
-    (graph/attention.py); it changes no value.
+    (graph/passes/attention.py); it changes no value.
     """
 
     a: str

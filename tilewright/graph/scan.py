@@ -7,7 +7,7 @@ node: every result as [length, ...], then the last states that are no result.
     state = initial
     for i in range(length):   state, result[i] = body(state, sequence[i], fixed)
 
-The body is compiled once; graph/steps.py walks its kernels over the iterations.
+The body is compiled once; fusion/steps.py walks its kernels over the iterations.
 """
 
 from __future__ import annotations

@@ -55,8 +55,12 @@ class Expr:
     @cached_property
     def variables(self) -> frozenset[Var]:
         """Every index variable that the value depends on."""
-        below = [i.variables for i in _indices(self)] + [a.variables for a in self.args]
-        return frozenset().union(*below)
+        found: set[Var] = set()
+        for i in _indices(self):
+            found |= i.variables
+        for e in self.args:
+            found |= e.variables
+        return frozenset(found)
 
     def substitute(self, values: Mapping[Var, Index]) -> Expr:
         """The expression with index variables replaced."""
@@ -409,8 +413,13 @@ def _rewrite_field(
     if isinstance(old, Expr):
         return rewrite(old, change, values)
     if isinstance(old, tuple):
-        new = tuple([_rewrite_field(x, change, values) for x in old])
-        return new if any(a is not b for a, b in zip(new, old, strict=True)) else old
+        new: list[Any] | None = None
+        for at, part in enumerate(old):
+            fresh = _rewrite_field(part, change, values)
+            if fresh is not part:
+                new = new or list(old)
+                new[at] = fresh
+        return old if new is None else tuple(new)
     if not values:
         return old
     return old.substitute(values)

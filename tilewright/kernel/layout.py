@@ -1,8 +1,8 @@
 """Layouts of buffers as named values: how a packed operand lies in memory.
 
-Packing decides them (graph/pack.py), as a target asks for them; a kernel's buffer keeps them, so
-that nobody has to read them off an index.  Indices stay the truth about where an element lies: a
-layout says which elements are neighbours.
+Packing decides them (graph/passes/pack.py), as a target asks for them; a kernel's buffer keeps
+them, so that nobody has to read them off an index.  Indices stay the truth about where an element
+lies: a layout says which elements are neighbours.
 """
 
 from __future__ import annotations

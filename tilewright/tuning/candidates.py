@@ -19,11 +19,11 @@ from tilewright import __version__
 from tilewright.base.errors import CompilerBug, UsageError
 from tilewright.kernel.loops import TileFn, settled
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
-from tilewright.kernel.sharing import USUAL, Costs, Work, tiles_per_ticket
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.lite import RELAXATION, Objective, Tile, lite, product_of, traffic
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
 from tilewright.targets.simd.space import Candidate, candidates
 from tilewright.targets.simd.table import default_schedule, lower, objection
 from tilewright.targets.wasm import TARGETS, WasmTarget, compile_tile, link

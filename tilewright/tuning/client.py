@@ -1,4 +1,4 @@
-"""The compiler in a page: what the worker under Pyodide (web/tune/pyodide_worker.js) calls.
+"""The compiler in a page: what the worker under Pyodide (web/tune/sources/pyodide_worker.js) calls.
 
 Input: the bundle's kernel specifications as JSON text, a device class, candidates by number.
 Output: JSON text and module bytes, equal to what a server or a static build gives.  This file and

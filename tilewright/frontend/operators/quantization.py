@@ -2,7 +2,7 @@
 
 Input: operand nodes and attributes.  Output: nodes.  A quantised tensor q stands for
 (q - zero) * scale; here it becomes the i16 `q - zero` ("centred"), so that products and their i32
-sums are exact and padding is zero.  How the numbers lie in memory is for graph/integers.py.
+sums are exact and padding is zero.  How the numbers lie in memory is for graph/passes/integers.py.
 """
 
 from __future__ import annotations

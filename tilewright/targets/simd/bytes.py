@@ -1,8 +1,8 @@
 """Contractions of 8-bit and 16-bit integers: register tiles whose steps are dot products of groups.
 
-Input: a kernel whose operands are packed in groups of 4 bytes (graph/pack_dot.py), and a schedule.
-Output: a `TileFn`.  The row operand is read a group at a time and repeated, the column operand in
-vectors of whole groups.  The schedule's `dot` says how bytes meet; every way is exact:
+Input: a kernel whose operands are packed in groups of 4 bytes (graph/passes/pack_dot.py), and a
+schedule.  Output: a `TileFn`.  The row operand is read a group at a time and repeated, the column
+operand in vectors of whole groups.  The schedule's `dot` says how bytes meet; every way is exact:
 
     "pair"  4 products per lane: one instruction per 16 bytes where weights keep to 7 bits
     "wide"  2 products per lane: bytes widened to 16 bits; a column's halves are added at last

@@ -1,4 +1,4 @@
-"""What the kernels of this kind of target want weights to be packed as: data for graph/pack.py.
+"""How kernels of this kind of target want weights to be packed: data for graph/passes/pack.py.
 
 Candidates never change a layout, so it fits all register tiles: a wider tile reads several panels.
 """

@@ -1,9 +1,9 @@
 """Depthwise convolutions of bytes: a window per channel, taps of one column in one dot product.
 
 Input: a kernel that sums products of windows and their weights, packed in fours (see
-graph/pack_dot.py), and a schedule.  Output: a `TileFn`.  The walk over pixels and channels is that
-of all windows.  Bytes of four taps are zipped until those of one channel lie side by side, as the
-weights do; neighbouring pixels share what was zipped.
+graph/passes/pack_dot.py), and a schedule.  Output: a `TileFn`.  The walk over pixels and channels
+is that of all windows.  Bytes of four taps are zipped until those of one channel lie side by side,
+as the weights do; neighbouring pixels share what was zipped.
 
     3x3, stride 1:  column x of rows 0..2 is zipped once, for the pixels x - 2, x - 1 and x
 """

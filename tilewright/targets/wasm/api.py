@@ -15,11 +15,11 @@ from typing import Any
 from tilewright.base.errors import BundleVersion
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.loops import settled
-from tilewright.kernel.sharing import USUAL, Costs
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.protocol import Code, Facts
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.sharing import USUAL, Costs
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, lower, schedule_from_json
@@ -89,7 +89,7 @@ class Wasm:
         codes: Mapping[str, Sequence[Code]],
         settings: Mapping[str, Any],
     ) -> Section:
-        """Settings: "costs" (kernel/sharing.py) and "scratch": least bytes of a worker's area."""
+        """Settings: "costs" (targets/sharing.py) and "scratch": least bytes of a worker's area."""
         memory = memory_map(program, codes, settings.get("scratch", SCRATCH))
         slots = _slots(codes)
         costs = settings.get("costs", USUAL)

@@ -43,7 +43,7 @@ class Call:
 def calls_of(image: bytes, buffers: Sequence[int]) -> list[Call]:
     """The steps of an image; `buffers` says how many words of each argument block are addresses.
 
-    Of how workers share them only the grain is read; kernel/sharing.py decides it anew.
+    Of how workers share them only the grain is read; targets/sharing.py decides it anew.
     """
     words, records = _records(image)
     first = HEADER_WORDS + STEP_WORDS * (len(records) + 1)

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from tilewright.base.abi import CONTROL_BYTES, MEMORY_LIMIT, MOST_WORKERS
 from tilewright.base.alignment import align
 from tilewright.base.errors import MemoryLimit
-from tilewright.kernel.sharing import Costs, share, work_of
 from tilewright.plan import Plan, Program
 from tilewright.plan.arena import Life, place
 from tilewright.targets.protocol import Code
+from tilewright.targets.sharing import Costs, share, work_of
 from tilewright.targets.wasm.image import Call, image, image_bytes
 
 

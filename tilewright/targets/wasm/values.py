@@ -271,7 +271,12 @@ class Values:
             if shift is None:
                 return self.by_lane(e)
             return SEVERAL["nibble", "i32x4"](self.b, self.value(e.operands[0]), const(int(shift)))
-        args = [self.operand(e, x) for x in e.operands]
+        args = []
+        for x in e.operands:  # no frame of its own: expressions are deep
+            value = self.value(x)
+            if e.fn in ("and", "or", "not"):  # these take any dtype by its truth
+                value = cast(self.b, value, k.dtype_of(x), BOOL, e.lanes)
+            args.append(value)
         dtype = BOOL if e.fn in ("and", "or", "not") else k.dtype_of(e.operands[-1])
         shape = shape_of(dtype, e.lanes)
         if e.fn in ("max", "min") and dtype.is_float:
@@ -281,7 +286,7 @@ class Values:
         name = ONE.get((e.fn, shape))
         recipe = SEVERAL.get((e.fn, shape))
         if name is not None:
-            value: Expr = Op(name, tuple(args))
+            value = Op(name, tuple(args))
         elif recipe is not None:
             value = recipe(self.b, *args)
         elif e.lanes > 1:
@@ -289,13 +294,6 @@ class Values:
         else:
             raise CompilerBug(f"no Wasm for {e.fn} of {dtype}")
         return wrap(e.dtype, e.lanes, e.fn, value)
-
-    def operand(self, e: k.Call, x: k.Expr) -> Expr:
-        """An argument; `and`, `or`, `not` take any dtype by its truth."""
-        value = self.value(x)
-        if e.fn in ("and", "or", "not"):
-            return cast(self.b, value, k.dtype_of(x), BOOL, e.lanes)
-        return value
 
     def by_lane(self, e: k.Call) -> Expr:
         """A vector function without a vector instruction, lane by lane.

@@ -1,0 +1,235 @@
+"""The expression of one stored node: views become index algebra, what is unstored is computed.
+
+Input: a node and what lies in memory.  Output: a `Kernel`, not yet in normal form, the nodes whose
+buffers it loads, and the reductions that became its stages.  It decides nothing about storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from math import prod
+
+from tilewright.base.dtypes import DType
+from tilewright.fusion.regions import Layout, buffer_of
+from tilewright.graph import ops
+from tilewright.graph.node import Node, literal
+from tilewright.graph.views import Indices, below
+from tilewright.kernel.expr import (
+    Acc,
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    IndexValue,
+    Load,
+    dtype_of,
+)
+from tilewright.kernel.index import Gathered, Index, Var, flatten, index
+from tilewright.kernel.spec import Buffer, Kernel, Stage
+
+#: Asks for elements of other nodes, and gives the expression of one.
+Making = Generator[tuple[Node, Indices], Expr, Expr]
+
+
+@dataclass
+class Maker:
+    """Builds the expression of one stored node.
+
+    buffers: the nodes whose memory it loads from, with their numbers
+    anchors: the reductions that became stages, in order
+    """
+
+    output: Node
+    layout: Layout
+    buffers: dict[Node, int] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    known: dict[tuple[Node, Indices], Expr] = field(default_factory=dict)
+    reduced: tuple[int, ...] = ()
+    full: ops.Shape = ()
+    keys: Var | None = None
+    kept: tuple[Var, ...] = ()
+    anchors: list[Node] = field(default_factory=list)
+
+    @property
+    def store(self) -> tuple[Node, Indices]:
+        """The node whose buffer the kernel stores to, and where in it each element goes."""
+        out = self.output
+        axes = (index(Var(AXES[i], extent)) for i, extent in enumerate(out.shape))
+        return self.layout.spot(out, tuple(axes))
+
+    def kernel(self) -> Kernel:
+        out = self.output
+        axes = tuple(Var(f"{AXES[i]}", extent) for i, extent in enumerate(out.shape))
+        at = tuple(index(v) for v in axes)
+        value = self._compute(out, at)
+        rows, cols = self._split(axes)
+        host, where = self.store
+        store = flatten(where, host.shape)
+        sizes = [Buffer(out.dtype, host.size)] + [buffer_of(n) for n in self.buffers]
+        name = _name(out, tuple(self.stages))
+        return Kernel(name, rows + cols, tuple(self.stages), value, store, tuple(sizes), len(cols))
+
+    def _split(self, axes: tuple[Var, ...]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
+        """Columns: what an attention keeps, or the reduced axes that the output still has."""
+        if self.kept or self.output.shape != self.full:
+            return tuple(v for v in axes if v not in self.kept), self.kept
+        cols = tuple(v for i, v in enumerate(axes) if i in self.reduced and v.extent > 1)
+        return tuple(v for v in axes if v not in cols), cols
+
+    def _compute(self, n: Node, at: Indices) -> Expr:
+        """The expression of an element of `n`; what it needs comes from a stack, however deep."""
+        waiting = [((n, at), self._expand(n, at))]
+        given: Expr | None = None
+        while waiting:
+            key, making = waiting[-1]
+            try:
+                wanted = next(making) if given is None else making.send(given)
+            except StopIteration as done:
+                given = self.known[key] = done.value
+                waiting.pop()
+                continue
+            given = self._found(*wanted)
+            if given is None:
+                waiting.append((wanted, self._expand(*wanted)))
+        assert given is not None
+        return given
+
+    def _found(self, n: Node, at: Indices) -> Expr | None:
+        """The element of `n` at `at` if it is a literal, in memory, or computed already."""
+        number = literal(n)
+        if number is not None:
+            return Const(number, n.dtype)
+        return self._copy(n, at) if self.layout.holds(n) else self.known.get((n, at))
+
+    def _expand(self, n: Node, at: Indices) -> Making:
+        op = n.op
+        match op:
+            case ops.Elementwise(fn, _):
+                operands = []
+                for i in n.inputs:
+                    operands.append((yield i, at))
+                return Call(fn, tuple(operands), n.dtype)
+            case ops.Reduce(fn, axes):
+                return (yield from self._reduce(n, fn, axes, at))
+            case ops.Contract():
+                return (yield from self._contract(n, op, at))
+            case ops.Pad(before, _, value):
+                return (yield from self._pad(n, before, value, at))
+            case ops.Concat(axis):
+                return (yield from self._concat(n, axis, at))
+            case ops.Gather(axis):
+                return (yield from self._gather(n, axis, at))
+            case ops.Iota(_, axis):
+                return IndexValue(at[axis], n.dtype)
+            case ops.Realize() | ops.Input() | ops.Weight() | ops.Constant():
+                return (yield n.inputs[0], at) if n.inputs else self._copy(n, at)
+            case _:
+                return (yield n.inputs[0], below(n, at))
+
+    def _copy(self, n: Node, at: Indices) -> Expr:
+        host, where = self.layout.spot(n, at)
+        number = self.buffers.setdefault(host, len(self.buffers) + 1)
+        return Load(number, flatten(where, host.shape), n.dtype)
+
+    def _reduce(self, n: Node, fn: str, axes: tuple[int, ...], at: Indices) -> Making:
+        attention = not self.layout.scored.isdisjoint(n.inputs)
+        self.reduced, self.full = () if attention else axes, n.inputs[0].shape
+        inner = list(at)
+        loop = []
+        for axis in axes:
+            extent = n.inputs[0].shape[axis]
+            name = f"r{len(self.stages)}{AXES[axis]}"
+            var = self._keys(extent) if attention else Var(name, extent)
+            loop.append(var)
+            inner[axis] = index(var)
+        value = yield n.inputs[0], tuple(inner)
+        return self._stage(n, fn, tuple(loop), value)
+
+    def _contract(self, n: Node, op: ops.Contract, at: Indices) -> Making:
+        where = dict(zip(op.out, at, strict=True))
+        loop = []
+        for operand, letters in zip(n.inputs, (op.a, op.b), strict=True):
+            for letter, extent in zip(letters, operand.shape, strict=True):
+                if letter not in where:
+                    var = self._keys(extent) if op.role == "context" else Var(f"k{letter}", extent)
+                    loop.append(var)
+                    where[letter] = index(var)
+        keep: tuple[Var, ...] = ()
+        if op.role == "scores":
+            keep = tuple(v for v in (self.keys,) if v is not None)
+        elif op.role == "context":
+            self.kept = keep = tuple(where[op.out[-1]].variables)
+        a = yield n.inputs[0], tuple(where[c] for c in op.a)
+        b = yield n.inputs[1], tuple(where[c] for c in op.b)
+        if isinstance(a, Load) and a.index.is_affine:  # as the row operand lies in memory
+            strides = {v: abs(a.index.coefficient(v)) for v in loop}
+            loop.sort(key=lambda v: -strides[v])
+        factors = tuple(_widened(x, n.dtype) for x in (a, b))
+        return self._stage(n, "sum", tuple(loop), Call("mul", factors, n.dtype), keep)
+
+    def _keys(self, extent: int) -> Var:
+        """The axis that the scores of an attention keep, and that its later stages reduce."""
+        self.keys = self.keys or Var("j", extent)
+        return self.keys
+
+    def _stage(
+        self, n: Node, fn: str, axes: tuple[Var, ...], value: Expr, keep: tuple[Var, ...] = ()
+    ) -> Expr:
+        self.anchors.append(n)
+        self.stages.append(Stage(fn, axes, value, keep))
+        return Acc(len(self.stages) - 1, n.dtype)
+
+    def _pad(
+        self, n: Node, before: tuple[int, ...], value: float | int | bool, at: Indices
+    ) -> Making:
+        inner = tuple(i - b for i, b in zip(at, before, strict=True))
+        shape = n.inputs[0].shape
+        bounds = tuple(Bound(i, extent) for i, extent in zip(inner, shape, strict=True))
+        needed = tuple(b for b in bounds if not b.always)
+        element = yield n.inputs[0], inner
+        return Guard(needed, element, Const(value, n.dtype)) if needed else element
+
+    def _concat(self, n: Node, axis: int, at: Indices) -> Making:
+        start, parts = 0, []
+        for part in n.inputs:
+            moved = list(at)
+            moved[axis] = at[axis] - start
+            bound = Bound(moved[axis], part.shape[axis])
+            parts.append((bound, (yield part, tuple(moved))))
+            start += part.shape[axis]
+        result = parts[-1][1]
+        for bound, value in reversed(parts[:-1]):
+            result = Guard((bound,), value, result)
+        return result
+
+    def _gather(self, n: Node, axis: int, at: Indices) -> Making:
+        data, indices = n.inputs
+        where = yield indices, at[axis : axis + indices.rank]
+        extent = data.shape[axis]
+        picked = Index(((Gathered(where, extent), 1),))
+        return (yield data, (*at[:axis], picked, *at[axis + indices.rank :]))
+
+
+AXES = "abcdefghijlmnopqstuvwxyz"
+
+
+def _widened(e: Expr, dtype: DType) -> Expr:
+    return e if dtype_of(e) == dtype else Call("cast", (e,), dtype)
+
+
+def _name(out: Node, stages: tuple[Stage, ...]) -> str:
+    """A short name for people: what it does and how large it is."""
+    size = "x".join(map(str, (n for n in out.shape if n > 1))) or "1"
+    if not stages:
+        kind = out.op.fn if isinstance(out.op, ops.Elementwise) else type(out.op).__name__.lower()
+        return f"{kind}_{size}"
+    first = stages[0]
+    if first.keep:
+        return f"attention_{size}x{prod(v.extent for v in first.keep)}"
+    depth = prod(v.extent for v in first.axes)
+    is_product = first.op == "sum" and isinstance(first.value, Call) and first.value.fn == "mul"
+    if len(stages) == 1 and is_product:
+        return f"contract_{size}x{depth}"
+    return f"{'_'.join(s.op for s in stages)}_{size}x{depth}"

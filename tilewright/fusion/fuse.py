@@ -1,0 +1,210 @@
+"""Fusion: which nodes share a kernel, and so which tensors exist in memory at all.
+
+Input: a packed `Graph`.  Output: the nodes to store, in execution order; every other node is
+computed inside the kernel of the stored node that uses it.
+
+* A contraction takes the elementwise chain that follows it into its store (bias, GELU, residual).
+* An attention is one kernel: two contractions and the softmax between them.
+* A reduction grows into a row kernel: everything elementwise over the same rows, and further
+  reductions over the same axes (softmax, layer norm), up to the one tensor that leaves the group.
+* Elementwise producers fold into the loads of their only user.
+* A kernel stays within limits: `cut` stores what would make it too large.
+* What windows slide over lies in memory with its padding, and the operands of a stored padding or
+  concatenation are stored too, so that `place` can let them lie inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from heapq import heappop, heappush
+from itertools import islice
+
+from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
+from tilewright.fusion.cuts import cut
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node, is_constant
+from tilewright.graph.passes.attention import Users, region, scored
+from tilewright.graph.scan import Scan
+from tilewright.graph.views import root_of
+
+#: Functions that cost more than a load; they are not computed twice.
+EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
+
+#: Element types that targets compute many of at a time.
+CHEAP = (F32, I32, I16, I8, U8, BOOL)
+
+#: What is in memory without a kernel.
+LEAVES = (ops.Input, ops.Weight, ops.Constant)
+
+
+def fuse(graph: Graph) -> tuple[Node, ...]:
+    """The nodes that get a buffer of their own (inputs and constants not counted)."""
+    nodes, users = [n for n in graph.nodes() if not is_constant(n)], graph.users
+    outputs = {n for _, n in graph.outputs}
+    stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
+    for n in nodes:
+        if isinstance(n.op, Scan):
+            stored.add(n)
+        if isinstance(n.op, (ops.Contract, Scan)):
+            roots = map(root_of, n.inputs[_is_context(n) :])  # probabilities stay in the kernel
+            stored |= {root for root in roots if not is_constant(root)}
+        if isinstance(n.op, ops.Unfold) and isinstance(root_of(n).op, ops.Pad):
+            stored.add(root_of(n))
+    for n in nodes:
+        if n in stored and isinstance(n.op, (ops.Pad, ops.Concat)):
+            stored |= _parts(n)
+    between = scored(graph, stored)
+    regions = {n: region(n, between, users) for n in nodes if _is_context(n)}
+    inseparable = set[Node]().union(*regions.values())
+    taken = set(inseparable)
+    order = {n: position for position, n in enumerate(nodes)}
+    for n in nodes:
+        if isinstance(n.op, (ops.Contract, ops.Reduce)) and n not in taken:
+            group, leaving = _grow(n, regions.get(n, set()), users, order, stored, taken)
+            taken |= group
+            stored.add(leaving)
+    # joining tensors that are stored anyway costs nothing if they are stored side by side
+    stored |= {n for n in nodes if isinstance(n.op, ops.Concat) and stored.issuperset(n.inputs)}
+    _store_shared(nodes, users, stored, taken, _costly(nodes, stored))
+    if cut(nodes, stored, inseparable):  # a group in parts may leave more than one value
+        _store_shared(nodes, users, stored, inseparable, set())
+    return tuple(n for n in nodes if n in stored and not isinstance(n.op, LEAVES))
+
+
+def _parts(n: Node) -> set[Node]:
+    """The operands of a padding or concatenation, if kernels of their own can compute them all."""
+    computed = all(not is_constant(i) and not isinstance(i.op, LEAVES) for i in n.inputs)
+    return set(n.inputs) if computed else set()
+
+
+def _is_context(n: Node) -> bool:
+    """True for the second contraction of an attention."""
+    return isinstance(n.op, ops.Contract) and n.op.role == "context"
+
+
+def _grow(
+    anchor: Node,
+    inside: set[Node],
+    users: Users,
+    order: Mapping[Node, int],
+    stored: Set[Node],
+    taken: Set[Node],
+) -> tuple[set[Node], Node]:
+    """(nodes of the anchor's kernel, the one whose value leaves it): as large as possible.
+    The kernel holds the nodes `inside` in any case.
+
+    A group is sound if exactly one node's value is used outside it.  So a user that cannot join
+    ends the growth: what it reads is used outside for good.
+    """
+    member = _epilogue(anchor) if isinstance(anchor.op, ops.Contract) else _row(anchor)
+    group = dict.fromkeys((*inside, anchor))
+    best, leaving = len(group), anchor
+    outside = {m: sum(u not in group for u in users[m]) for m in group}
+    ends = {m for m in group if m in stored or outside[m]}
+    queued = {*group}
+    waiting: list[tuple[int, Node]] = []
+    joined: Iterable[Node] = tuple(group)
+    while True:
+        for u in (u for m in joined for u in users[m] if u not in queued):
+            queued.add(u)
+            heappush(waiting, (order[u], u))
+        if not waiting:
+            break
+        _, n = heappop(waiting)
+        if n in taken or not member(n):
+            break
+        group[n] = None
+        for i in dict.fromkeys(n.inputs):
+            if i in outside:
+                outside[i] -= 1
+                if not outside[i] and i not in stored:
+                    ends.discard(i)
+        outside[n] = sum(u not in group for u in users[n])
+        if n in stored or outside[n]:
+            ends.add(n)
+        joined = (n,)
+        if ends == {n} and not isinstance(n.op, ops.Broadcast):
+            best, leaving = len(group), n
+        elif n in stored:
+            break
+    return set(islice(group, best)), leaving
+
+
+def _epilogue(anchor: Node) -> Callable[[Node], bool]:
+    """Elementwise nodes over exactly the contraction's output (units may come and go)."""
+    shape = _without_units(anchor.shape)
+
+    def member(n: Node) -> bool:
+        if not isinstance(n.op, (ops.Elementwise, ops.Reshape)):
+            return False
+        return all(_without_units(x.shape) == shape for x in (n, *n.inputs))
+
+    return member
+
+
+def _row(anchor: Node) -> Callable[[Node], bool]:
+    """Nodes over the reduction's rows (axes of extent 1 may come and go), or over both."""
+    assert isinstance(anchor.op, ops.Reduce)
+    axes, rows, full = anchor.op.axes, anchor.shape, anchor.inputs[0].shape
+    row = _without_units(rows)
+
+    def member(n: Node) -> bool:
+        match n.op:
+            case ops.Elementwise():
+                return n.shape == full or _without_units(n.shape) == row
+            case ops.Reshape():
+                return _without_units(n.shape) == row == _without_units(n.inputs[0].shape)
+            case ops.Broadcast():
+                return n.shape == full and n.inputs[0].shape == rows
+            case ops.Reduce(_, over):
+                return over == axes and n.inputs[0].shape == full
+        return False
+
+    return member
+
+
+def _without_units(shape: ops.Shape) -> ops.Shape:
+    return tuple(extent for extent in shape if extent > 1)
+
+
+def _store_shared(
+    nodes: Sequence[Node],
+    users: Users,
+    stored: set[Node],
+    kept: Set[Node],
+    costly: Set[Node],
+) -> None:
+    """Store what several kernels would compute, and what is `costly` and computed many times by
+    one; but nothing in `kept`."""
+    kernels: dict[Node, set[Node]] = {}  # two are enough to know
+    repeated: dict[Node, bool] = {}
+    for n in reversed(nodes):
+        own: set[Node] = set()
+        for u in users[n]:
+            own |= {u} if u in stored else kernels[u]
+            if len(own) > 1:
+                break
+        kernels[n] = own
+        repeated[n] = any(_repeats(u) or (u not in stored and repeated[u]) for u in users[n])
+        if n in stored or n in kept or isinstance(n.op, (*ops.VIEWS, ops.Input)):
+            continue
+        if len(own) > 1 or (repeated[n] and n in costly):
+            stored.add(n)
+
+
+def _repeats(user: Node) -> bool:
+    """True if this user reads elements of its operand more than once."""
+    if isinstance(user.op, (ops.Broadcast, ops.Unfold, ops.Reduce)):
+        return True
+    return isinstance(user.op, ops.Gather)
+
+
+def _costly(nodes: Sequence[Node], stored: Set[Node]) -> set[Node]:
+    """What costs more to compute again, from what is stored, than to load."""
+    found: set[Node] = set()
+    for n in nodes:
+        slow = any(x.dtype not in CHEAP for x in (n, *n.inputs))
+        own = isinstance(n.op, ops.Elementwise) and (slow or n.op.fn in EXPENSIVE)
+        if own or any(i in found and i not in stored for i in n.inputs):
+            found.add(n)
+    return found

@@ -1,0 +1,283 @@
+"""From fused graphs to the neutral program: kernels once, plans with values, lives, dependencies.
+
+Input: per combination of buckets a packed graph with the steps of its kernels; which inputs and
+outputs are one state.  Output: a `Program`, and the nodes of its tensors by number.  No target is
+known here, and no weight is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from tilewright.base.alignment import align
+from tilewright.base.errors import UsageError
+from tilewright.fusion.steps import Step as KernelStep
+from tilewright.graph import ops
+from tilewright.graph.constants import Constants
+from tilewright.graph.node import Graph, Node
+from tilewright.kernel.expr import Load, walk
+from tilewright.kernel.index import Var, index
+from tilewright.kernel.layout import ROWS, Layout
+from tilewright.kernel.spec import Buffer, Kernel
+from tilewright.plan import Access, Plan, Program, State, Step, Tensor, Value
+from tilewright.plan.depends import dependencies
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One combination of buckets on its way through the stages."""
+
+    dims: Mapping[str, int]
+    graph: Graph
+    steps: tuple[KernelStep, ...]
+
+
+#: By the name of an input, the output that is its contents after a run.
+States = Mapping[str, str]
+
+
+def program_of(
+    planned: Sequence[Planned], states: States | None = None
+) -> tuple[Program, tuple[Node, ...]]:
+    """The program, and for each of its tensors the node that computes it.
+
+    `UsageError` where a state's input or output does not exist, or the two differ in dtype or
+    shape, or the shape differs between buckets.
+    """
+    shared = _Shared(states or {})
+    plans = tuple(_Maker(one, shared).plan() for one in planned)
+    nodes = tuple(n for n, _ in shared.stored)
+    sizes = [align(n.size * n.dtype.size) for n in nodes]
+    offsets = accumulate(sizes, initial=0)
+    tensors = tuple(
+        Tensor(n.dtype, n.shape, at, layout)
+        for (n, layout), at in zip(shared.stored, offsets, strict=False)
+    )
+    return Program(tuple(shared.kernels), plans, tensors, tuple(shared.states)), nodes
+
+
+class _Shared:
+    """What all plans share, numbered as it is met."""
+
+    def __init__(self, pairs: States) -> None:
+        self.pairs = pairs
+        self.kernels: dict[Kernel, int] = {}
+        self.stored: list[tuple[Node, Layout]] = []
+        self.states: list[State] = []
+        self._constants = Constants()
+        self._tensors: dict[int, int] = {}
+
+    def kernel(self, kernel: Kernel) -> int:
+        return self.kernels.setdefault(kernel, len(self.kernels))
+
+    def tensor(self, n: Node, layout: Layout) -> int:
+        key = self._constants.number(n)
+        if key not in self._tensors:
+            self._tensors[key] = len(self.stored)
+            self.stored.append((n, layout))
+        return self._tensors[key]
+
+    def state(self, state: State) -> int:
+        known = next((i for i, s in enumerate(self.states) if s.name == state.name), None)
+        if known is None:
+            self.states.append(state)
+            return len(self.states) - 1
+        if self.states[known] != state:
+            raise UsageError(
+                f"The state {state.name!r} has another shape in each bucket",
+                hint="A state is kept between runs of all buckets: give its axes fixed sizes",
+                state=state.name,
+                shapes=[self.states[known].shape, state.shape],
+            )
+        return known
+
+
+class _Maker:
+    """Makes one plan."""
+
+    def __init__(self, planned: Planned, shared: _Shared) -> None:
+        self.shared = shared
+        self.dims = dict(planned.dims)
+        self.given = planned.steps
+        self.stored = {step.output for step in planned.steps}
+        self.inputs = dict(planned.graph.inputs)
+        self.outputs = dict(planned.graph.outputs)
+        self.values: list[Value] = []
+        self.numbers: dict[Node, int] = {}
+        self.steps: list[Step] = []
+
+    def plan(self) -> Plan:
+        kept = dict(map(self._pair, self.shared.pairs))
+        free = [n for name, n in self.inputs.items() if name not in self.shared.pairs]
+        wanted = {
+            name: n for name, n in self.outputs.items() if name not in self.shared.pairs.values()
+        }
+        for name, n in self.inputs.items():
+            self._input(name, n)
+        for old, new in kept.items():
+            if self._in_place(old, new, kept, wanted.values()):
+                self.numbers[new] = self.numbers[old]
+        for name, n in wanted.items():
+            if n not in self.numbers and (n in self.stored or not n.constant):
+                self.numbers[n] = self._value(Value("output", n.dtype, n.shape, name))
+        for step in self.given:
+            self._step(step)
+        # a state that is an output as well is read before it changes
+        results = [
+            self._copied(self.numbers[n], Value("output", n.dtype, n.shape, name))
+            if n in kept
+            else self._number(n, ROWS)
+            for name, n in wanted.items()
+        ]
+        self._keep(kept)
+        inputs = tuple(self.numbers[n] for n in free)
+        return Plan(self.dims, self._lived(), self._ordered(), inputs, tuple(results))
+
+    def _pair(self, name: str) -> tuple[Node, Node]:
+        """The input and the output that are one state."""
+        result = self.shared.pairs[name]
+        if name not in self.inputs or result not in self.outputs:
+            raise UsageError(
+                f"The model has no state {name}={result}",
+                hint="A state is named by an input and the output that is its next contents",
+                inputs=list(self.inputs),
+                outputs=list(self.outputs),
+            )
+        old, new = self.inputs[name], self.outputs[result]
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise UsageError(
+                f"Input {name!r} and output {result!r} cannot be one state",
+                hint="Both must have the same dtype and shape",
+                input=f"{old.dtype}{list(old.shape)}",
+                output=f"{new.dtype}{list(new.shape)}",
+            )
+        return old, new
+
+    def _input(self, name: str, n: Node) -> None:
+        if name in self.shared.pairs:
+            number = self.shared.state(State(name, n.dtype, n.shape))
+            self.numbers[n] = self._value(Value("state", n.dtype, n.shape, name, number))
+        else:
+            self.numbers[n] = self._value(Value("input", n.dtype, n.shape, name))
+
+    def _value(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def _number(self, n: Node, layout: Layout) -> int:
+        if n not in self.numbers:
+            if n.constant and n not in self.stored:
+                number = self.shared.tensor(n, layout)
+                value = Value("weight", n.dtype, n.shape, tensor=number)
+            else:
+                value = Value("temporary", n.dtype, n.shape)
+            self.numbers[n] = self._value(value)
+        return self.numbers[n]
+
+    def _step(self, step: KernelStep) -> None:
+        nodes = (step.output, *step.inputs)
+        layouts = (buffer.layout for buffer in step.kernel.buffers)
+        numbers = map(self._number, nodes, layouts)
+        write, *reads = map(Access, numbers, step.offsets)
+        kernel = self.shared.kernel(step.kernel)
+        self.steps.append(Step(kernel, write, tuple(reads), node=step.source))
+
+    def _in_place(
+        self, old: Node, new: Node, kept: Mapping[Node, Node], wanted: Iterable[Node]
+    ) -> bool:
+        """Whether the steps that compute the next contents may store over the last ones.
+
+        Nobody may read these afterwards; a step may read what it writes, element by element.
+        """
+        others = [n for i, n in kept.items() if i is not old]
+        if new.constant or isinstance(new.op, ops.Input) or new in others:
+            return False
+        if old in wanted or old in others:
+            return False
+        writes = [i for i, step in enumerate(self.given) if step.output is new]
+        reads = [i for i, step in enumerate(self.given) if old in step.inputs]
+        last = max(reads, default=-1)
+        if last < writes[0]:
+            return True
+        return [last] == writes and _elementwise(self.given[last], old)
+
+    def _keep(self, kept: Mapping[Node, Node]) -> None:
+        """Copies that give each state its next contents, where no step has stored them there."""
+        moved = {old: self.numbers[new] for old, new in kept.items()}
+        sources = {
+            old: self._copied(at, Value("temporary", old.dtype, old.shape))
+            if kept[old] in kept and kept[old] is not old
+            else at
+            for old, at in moved.items()
+        }
+        for old, at in sources.items():
+            if at != self.numbers[old]:
+                self._copy(at, self.numbers[old])
+
+    def _copied(self, at: int, value: Value) -> int:
+        self._copy(at, number := self._value(value))
+        return number
+
+    def _copy(self, source: int, target: int) -> None:
+        value = self.values[source]
+        kernel = self.shared.kernel(_copy_of(Buffer(value.dtype, value.size)))
+        self.steps.append(Step(kernel, Access(target), (Access(source),), node=value.name))
+
+    def _lived(self) -> tuple[Value, ...]:
+        """The values with their lives.
+
+        What the host gave or keeps lives all the time, so that a run leaves it as it was; outputs
+        live to the end.
+        """
+        end = len(self.steps)
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for number, step in enumerate(self.steps):
+            for access in step.accesses:
+                first.setdefault(access.value, number)
+                last[access.value] = number
+        lived = []
+        for number, value in enumerate(self.values):
+            begin, until = first.get(number, -1), last.get(number, end)
+            if value.kind in ("input", "weight", "state"):
+                begin, until = -1, end
+            if value.kind == "output":
+                until = end
+            lived.append(replace(value, first=begin, last=until))
+        return tuple(lived)
+
+    def _ordered(self) -> tuple[Step, ...]:
+        """The steps with what each must wait for; nobody writes weights."""
+        kernels = list(self.shared.kernels)
+        fixed = {i for i, v in enumerate(self.values) if v.kind == "weight"}
+        accesses = []
+        for step in self.steps:
+            write, *reads = (
+                (a.value, a.offset, a.offset + b.size)
+                for a, b in zip(step.accesses, kernels[step.kernel].buffers, strict=True)
+            )
+            accesses.append((write, [r for r in reads if r[0] not in fixed]))
+        waits = dependencies(accesses)
+        return tuple(replace(s, after=after) for s, after in zip(self.steps, waits, strict=True))
+
+
+def _elementwise(step: KernelStep, n: Node) -> bool:
+    """Whether the step reads of `n` only the element that it stores next."""
+    kernel = step.kernel
+    numbers = {i for i, node in enumerate((step.output, *step.inputs)) if node is n}
+    inside = any(
+        isinstance(e, Load) and e.buffer in numbers for s in kernel.stages for e in walk(s.value)
+    )
+    loads = [e for e in walk(kernel.value) if isinstance(e, Load) and e.buffer in numbers]
+    plain = all(e.index == kernel.store for e in loads)
+    return not inside and plain and not any(step.offsets[i] != step.offsets[0] for i in numbers)
+
+
+def _copy_of(buffer: Buffer) -> Kernel:
+    """A kernel that copies all elements."""
+    axis = Var("a", buffer.size)
+    name = f"copy_{buffer.size}"
+    value = Load(1, index(axis), buffer.dtype)
+    return Kernel(name, (axis,), (), value, index(axis), (buffer, buffer))

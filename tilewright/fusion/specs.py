@@ -1,0 +1,117 @@
+"""Kernel specifications from a fused graph: one `Kernel` per stored node.
+
+Input: the nodes that `fuse` stores, and where `place` lets them lie.  Output: `Step`s: a kernel in
+normal form and the nodes whose buffers it reads and writes.  Equal parts of graphs share a kernel.
+A padded tensor whose inside another kernel stores needs only its border filled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.fusion.expressions import AXES, Maker
+from tilewright.fusion.fuse import fuse
+from tilewright.fusion.place import place
+from tilewright.fusion.regions import Layout, Region, region_of
+from tilewright.fusion.steps import Step, distinct, unrolled
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node
+from tilewright.graph.passes.attention import scored
+from tilewright.graph.scan import Scan
+from tilewright.kernel.collapse import collapse
+from tilewright.kernel.expr import Const
+from tilewright.kernel.index import Index, Var, flatten, index
+from tilewright.kernel.spec import Buffer, Kernel, check
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A kernel, and which nodes of its region matter to a step.
+
+    loads:   positions among the region's hosts, in the order of the kernel's buffers
+    anchors: positions among the region's nodes: those that became stages
+    """
+
+    kernel: Kernel
+    loads: tuple[int, ...]
+    anchors: tuple[int, ...]
+
+
+#: The kernels of all regions seen so far, by their keys: equal layers share one.
+Known = dict[object, _Made]
+
+
+def kernel_steps(
+    graph: Graph, stored: tuple[Node, ...], known: Known | None = None
+) -> tuple[Step, ...]:
+    """A step per stored node, in an order that respects dependencies.
+
+    Outputs that are inputs or constants need none: they lie in memory before the first step.
+    Graphs that share `known` share equal kernels.
+    """
+    kept, known = set(stored), {} if known is None else known
+    layout = Layout(kept, place(graph, stored), scored(graph, kept))
+    return tuple(step for n in stored for step in _steps(n, layout, known))
+
+
+def _steps(n: Node, layout: Layout, known: Known) -> list[Step]:
+    """The steps that store what no other step stores of `n`."""
+    if isinstance(n.op, Scan):
+        body, copies = distinct(n.op)
+        return list(unrolled(n, body, kernel_steps(body, (*fuse(body), *copies), known)))
+    places = layout.places
+    if not any(i in places and places[i].host is n for i in n.inputs):
+        return [_step(n, layout, known)]
+    if not isinstance(n.op, ops.Pad):
+        return []
+    return [_border(n, axis, layout) for axis in range(n.rank) if _margin(n.op, axis)]
+
+
+def _step(n: Node, layout: Layout, known: Known) -> Step:
+    region = region_of(n, layout)
+    if region.key not in known:
+        known[region.key] = _made(n, layout, region)
+    made = known[region.key]
+    inputs = tuple(region.hosts[i] for i in made.loads)
+    sources = (region.nodes[i].source for i in made.anchors)
+    source = next(filter(None, sources), n.source)
+    host, _ = layout.spot(n, (Index(),) * n.rank)
+    return Step(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)))
+
+
+def _made(n: Node, layout: Layout, region: Region) -> _Made:
+    maker = Maker(n, layout)
+    kernel = collapse(maker.kernel())
+    check(kernel)
+    hosts = {host: i for i, host in enumerate(region.hosts)}
+    nodes = {node: i for i, node in enumerate(region.nodes)}
+    loads = tuple(hosts[host] for host in maker.buffers)
+    return _Made(kernel, loads, tuple(nodes[anchor] for anchor in maker.anchors))
+
+
+def _margin(op: ops.Pad, axis: int) -> int:
+    return op.before[axis] + op.after[axis]
+
+
+def _border(n: Node, axis: int, layout: Layout) -> Step:
+    """Fill the padding along `axis`, all of the axes behind it and the inside of those before it.
+
+    Margin positions 0, 1, .. stand for the places before the inside, then for those after it.
+    """
+    assert isinstance(n.op, ops.Pad)
+    inside, (before, after) = n.inputs[0].shape, (n.op.before, n.op.after)
+    axes, at = [], []
+    for i, extent in enumerate(n.shape):
+        own = _margin(n.op, i) if i == axis else inside[i] if i < axis else extent
+        axes.append(Var(AXES[i], own))
+        at.append(index(axes[i]) + (before[i] if i < axis else 0))
+    longer = max(before[axis], after[axis])
+    behind = (at[axis] + (longer - before[axis])) // longer
+    at[axis] = at[axis] + behind * inside[axis]
+    host, where = layout.spot(n, tuple(at))
+    size = "x".join(str(extent) for extent in n.shape if extent > 1)
+    kernel = Kernel(
+        f"border_{size}", tuple(axes), (), Const(n.op.value, n.dtype), flatten(where, host.shape),
+        (Buffer(n.dtype, host.size),),
+    )  # fmt: skip
+    return Step(collapse(kernel), host, (), n.source, (0,))
