@@ -35,7 +35,6 @@ from tilewright.server.static import write_compiler, write_pages
 from tilewright.server.workers import Workers
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wasm import TARGETS, WasmTarget
 from tilewright.tuning import client, source
 from tilewright.tuning.candidates import Built, build, kernels_of, space_of
 from tilewright.tuning.client import Session
@@ -81,7 +80,7 @@ def test_folder_holds_every_candidate(bundle: Bundle) -> None:
         assert tuple(entry["order"]) == space.order
         assert entry["checksum"] == space.checksum
         for schedule, found in zip(space.schedules, entry["candidates"], strict=True):
-            built = build(kernel, schedule, TARGETS[device.variant])
+            built = build(kernel, schedule, device.target, device.variant)
             data = (folder / f"blobs/{found['digest']}.wasm").read_bytes()
             assert data == built.module
             assert hashlib.sha256(data).hexdigest() == found["digest"]
@@ -100,10 +99,10 @@ def test_a_candidate_that_cannot_be_made_is_left_out(
     space = space_of(kernel, device)
     bad = space.order[3]
 
-    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+    def built(kernel: Kernel, schedule: Schedule, *target: str) -> Built:
         if schedule == space.schedules[bad]:
             raise CompilerBug("this one cannot be made")
-        return build(kernel, schedule, target)
+        return build(kernel, schedule, *target)
 
     monkeypatch.setattr("tilewright.tuning.folder.build", built)
     written = write_candidates(bundle, [device])
@@ -124,10 +123,10 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]:
     released = Event()
     found: list[Schedule] = []
 
-    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+    def built(kernel: Kernel, schedule: Schedule, *target: str) -> Built:
         if schedule in found:
             released.wait(LONG)
-        return build(kernel, schedule, target)
+        return build(kernel, schedule, *target)
 
     monkeypatch.setattr("tilewright.tuning.folder.build", built)
     yield found
@@ -222,7 +221,8 @@ def test_wanted_classes() -> None:
 
 def test_source_is_what_a_page_needs_and_no_more() -> None:
     names = zipfile.ZipFile(io.BytesIO(source.source_zip())).namelist()
-    assert {"tilewright/tuning/client.py", "tilewright/tuning/data/primitives.json"} <= set(names)
+    data = "tilewright/targets/wasm/data/primitives.json"
+    assert {"tilewright/tuning/client.py", data} <= set(names)
     assert {name.split("/")[1] for name in names} <= {
         "__init__.py", "base", "kernel", "plan", "targets", "tuning",
     }  # fmt: skip
@@ -256,10 +256,10 @@ def test_the_page_leaves_out_what_cannot_be_made(
 ) -> None:
     """Only that: it is told, and the next one comes."""
 
-    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+    def built(kernel: Kernel, schedule: Schedule, *target: str) -> Built:
         if schedule == space.schedules[3]:
             raise CompilerBug("this one cannot be made")
-        return build(kernel, schedule, target)
+        return build(kernel, schedule, *target)
 
     space = space_of(kernels_of(bundle)[0], find(NARROW))
     monkeypatch.setattr("tilewright.tuning.client.build", built)
