@@ -6,11 +6,12 @@ buffers it loads, and the reductions that became its stages.  It decides nothing
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.base.dtypes import DType
+from tilewright.fusion.cuts import IN_TURN
 from tilewright.fusion.regions import Layout, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.node import Node, literal
@@ -199,10 +200,7 @@ class Maker:
             bound = Bound(moved[axis], part.shape[axis])
             parts.append((bound, (yield part, tuple(moved))))
             start += part.shape[axis]
-        result = parts[-1][1]
-        for bound, value in reversed(parts[:-1]):
-            result = Guard((bound,), value, result)
-        return result
+        return _chosen(parts)
 
     def _gather(self, n: Node, axis: int, at: Indices) -> Making:
         data, indices = n.inputs
@@ -210,6 +208,18 @@ class Maker:
         extent = data.shape[axis]
         picked = Index(((Gathered(where, extent), 1),))
         return (yield data, (*at[:axis], picked, *at[axis + indices.rank :]))
+
+
+def _chosen(parts: Sequence[tuple[Bound, Expr]]) -> Expr:
+    """The value of the part whose bound holds; they lie side by side."""
+    if len(parts) > IN_TURN:
+        half = -(-len(parts) // 2)
+        left = Bound(parts[0][0].index, sum(bound.extent for bound, _ in parts[:half]))
+        return Guard((left,), _chosen(parts[:half]), _chosen(parts[half:]))
+    result = parts[-1][1]
+    for bound, value in reversed(parts[:-1]):
+        result = Guard((bound,), value, result)
+    return result
 
 
 AXES = "abcdefghijlmnopqstuvwxyz"

@@ -17,10 +17,11 @@ from tilewright.fusion.steps import Step as KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
 from tilewright.graph.node import Graph, Node
-from tilewright.kernel.expr import Load, walk
+from tilewright.kernel.expr import Load
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Buffer, Kernel
+from tilewright.kernel.tree import walk
 from tilewright.plan import Access, Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.depends import dependencies
 

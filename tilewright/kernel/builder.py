@@ -23,7 +23,6 @@ from tilewright.kernel.expr import (
     Load,
     Reg,
     dtype_of,
-    rewrite,
 )
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.loops import (
@@ -39,6 +38,7 @@ from tilewright.kernel.loops import (
     TileFn,
 )
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite
 
 #: What index variables stand for at some point of a nest.
 Values = dict[Var, Index]

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from tilewright.kernel.expr import Expr, Guard, IndexValue, Load, walk
+from tilewright.kernel.expr import Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import walk
 
 
 def collapse(kernel: Kernel) -> Kernel:

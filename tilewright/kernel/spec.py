@@ -19,9 +19,10 @@ from functools import cached_property
 from math import prod
 
 from tilewright.base.dtypes import BOOL, I32, DType
-from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of, walk
+from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.layout import ROWS, Layout
+from tilewright.kernel.tree import walk
 
 #: Numbers up to this magnitude: two products with a byte, 2 * 64 * 255, stay within 16 bits.
 PAIR_LIMIT = 64

@@ -18,11 +18,12 @@ from typing import Any
 from tilewright.base.errors import InputError, NoSpace, UsageError
 from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, rewrite
+from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
 from tilewright.kernel.index import flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import rewrite
 from tilewright.plan import Program
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.primitives import Primitive, Setup

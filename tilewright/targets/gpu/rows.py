@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, rewrite
+from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import Barrier, For, If, LetGather, Scratch, Stmt, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import rewrite
 
 #: Steps of a reduction that a thread must have to make up for the barrier.
 LEAST = 2

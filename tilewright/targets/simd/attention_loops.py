@@ -15,11 +15,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.base.dtypes import BOOL, F32
-from tilewright.kernel.expr import Acc, Call, Const, Expr, Load, Reg, Splat, rewrite
+from tilewright.kernel.expr import Acc, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.reduction import larger
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.attention_tile import VECTORS, AttentionTile
 from tilewright.targets.simd.lanes import across_lanes, lane_sums, transposed

@@ -12,12 +12,13 @@ from math import prod
 
 from tilewright.base.dtypes import I8, U8
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of, rewrite, walk
+from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of
 from tilewright.kernel.form import Reduce, classify
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.sizes import TILE_ELEMENTS
 from tilewright.targets.simd.spans import (

@@ -16,11 +16,12 @@ from typing import ClassVar
 from tilewright.base.dtypes import F32, DType
 from tilewright.kernel.blocks import Block, Blocks
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat, rewrite, walk
+from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, flatten, index, stride
 from tilewright.kernel.loops import Set
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.vectorize import vector
 
 

@@ -15,11 +15,12 @@ from functools import partial
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, lanes_of, rewrite, walk
+from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, lanes_of
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, larger, step
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.lanes import across_lanes
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.spans import SpanRules, SumsSchedule, rows_per_tile

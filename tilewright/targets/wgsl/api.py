@@ -13,9 +13,10 @@ from typing import Any
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import NoSpace, UnsupportedDType
 from tilewright.base.sections import Build, File, Section
-from tilewright.kernel.expr import dtype_of, walk
+from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import walk
 from tilewright.plan import Plan, Program, Value
 from tilewright.plan.arena import Life, place
 from tilewright.targets.device import DeviceClass
