@@ -206,10 +206,10 @@ def test_a_candidate_that_cannot_be_made_is_left_out() -> None:
     bad = space_of(kernel, DEVICE).order[3]
     schedule = space_of(kernel, DEVICE).schedules[bad]
 
-    def built(k: Any, s: Any, variant: str) -> Any:
+    def built(k: Any, s: Any, *variant: str) -> Any:
         if s == schedule:
             raise CompilerBug("this one cannot be made")
-        return real.built(k, s, variant)
+        return real.built(k, s, *variant)
 
     made = replace(real, built=built)
     with BackgroundServer(app(makers=made)) as server, Client(server.url) as client:
