@@ -42,15 +42,25 @@ from tilewright.kernel.loops import (
     Stmt,
     Store,
     TileFn,
+    numbers_at,
 )
 
 
-def run(fn: TileFn, buffers: Sequence[list[Any]], tiles: Iterable[int] | None = None) -> None:
-    """Compute `tiles` (default: all, in order) of the kernel on `buffers`, the output first."""
+def run(
+    fn: TileFn,
+    buffers: Sequence[list[Any]],
+    tiles: Iterable[int] | None = None,
+    extents: Sequence[int] = (),
+) -> None:
+    """Compute `tiles` (default: all, in order) of the kernel on `buffers`, the output first.
+
+    extents: the run-time numbers of the plan; without them, their bounds
+    """
     machine = _Machine([*buffers, *([0] * s.size for s in fn.scratch)])
-    machine.vars.update(zip((v.name for v in fn.scalars), fn.values, strict=True))
+    count, *values = numbers_at(fn, extents)
+    machine.vars.update(zip((v.name for v in fn.scalars), values, strict=True))
     machine.block(fn.prologue)
-    for tile in range(fn.tiles) if tiles is None else tiles:
+    for tile in range(count) if tiles is None else tiles:
         machine.vars[fn.tile.name] = tile
         machine.block(fn.body)
 

@@ -19,6 +19,7 @@ from tilewright.base.errors import UsageError
 from tilewright.base.sections import Section
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, rewrite
+from tilewright.kernel.extents import limited_first, points
 from tilewright.kernel.index import flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, step
@@ -113,11 +114,19 @@ class PlainTarget(ABC):
         return str(code.body)
 
 
+def numbers_of(fn: TileFn) -> list[int | list[int]]:
+    """Tiles and run-time scalars as data: a number, or the fields of a `Count`."""
+    if not fn.counts:
+        return [fn.tiles]
+    pairs = zip(fn.counts, (fn.tiles, *fn.values), strict=True)
+    return [n if count is None else count.to_data() for count, n in pairs]
+
+
 def lower(kernel: Kernel) -> TileFn:
     """One tile per point of the leading axes.  Reductions that keep axes are staged per tile."""
-    shape = tuple(v.extent for v in kernel.rows)
-    b = Builder({}, prod(shape))
-    at: Values = dict(zip(kernel.rows, unflatten(b.tile, shape), strict=True))
+    rows = limited_first(kernel, kernel.rows)
+    b = Builder({}, points(kernel, rows), kernel)
+    at: Values = dict(zip(rows, unflatten(b.tile, tuple(v.extent for v in rows)), strict=True))
     kept = [n for n, stage in enumerate(kernel.stages) if stage.keep]
     numbers = {n: len(kernel.buffers) + i for i, n in enumerate(kept)}
     for n, stage in enumerate(kernel.stages):

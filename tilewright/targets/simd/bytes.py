@@ -30,6 +30,7 @@ from tilewright.kernel.expr import (
     rewrite,
     walk,
 )
+from tilewright.kernel.extents import reduces
 from tilewright.kernel.form import ByteContraction, form_as
 from tilewright.kernel.index import Index, Var, stride
 from tilewright.kernel.loops import Set, TileFn
@@ -55,8 +56,8 @@ class BytesSchedule(WalkSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if vectors hold the results."""
-    return storable(kernel.dtype)
+    """True if vectors hold the results, and what is summed does not end at run time."""
+    return storable(kernel.dtype) and not reduces(kernel)
 
 
 def default(kernel: Kernel, machine: Machine) -> BytesSchedule:

@@ -1,7 +1,7 @@
 """Loop nests as WGSL: one module per kernel, one invocation per tile.
 
 Input: a scalar `TileFn`.  Output: text.  A kernel's buffers are parts of one array of 32-bit words;
-the step's uniform block has the number of tiles and the first word of each buffer.
+the step's uniform block has the number of tiles, the first word of each buffer, run-time scalars.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
 """
@@ -136,6 +136,9 @@ class Wgsl(Dialect):
         # both are evaluated; reads beyond the array give any element of it
         return f"select({default}, {value}, {condition})"
 
+    def scalar(self, number: int) -> str:
+        return f"i32(word({1 + self.buffers + number}u))"
+
     def declare(self, name: str, dtype: DType) -> str:
         return f"var {name}: {TYPES[dtype.name]};"
 
@@ -166,7 +169,8 @@ _PACK = {
 
 def module(fn: TileFn) -> str:
     """The kernel: the first word of memory is set if a gathered index lies outside its table."""
-    blocks = -(-(1 + len(fn.buffers)) // 4)
+    scalars = len(fn.scalars) if fn.counts else 0
+    blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
     tile = fn.tile.name
     lines = [
         f"struct Step {{ words: array<vec4<u32>, {blocks}> }}",
