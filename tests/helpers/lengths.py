@@ -73,7 +73,7 @@ class Made:
         return made
 
 
-def transformer(fused: bool = True) -> onnx.ModelProto:
+def transformer(fused: bool = True, most: int = MOST) -> onnx.ModelProto:
     """ids [1, n] -> tokens [1, n, WIDTH], pooled [1, WIDTH], scores of each token, the largest.
 
     Not fused: the scores of attention are outputs, so that no kernel may swallow them.
@@ -82,7 +82,7 @@ def transformer(fused: bool = True) -> onnx.ModelProto:
     ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "n"])
     x = m.op("Gather", m.weight(VOCABULARY, WIDTH), "ids")
     length = m.op("Gather", m.op("Shape", "ids"), m.ints(1))
-    places = m.op("Slice", m.weight(MOST, WIDTH), m.ints(0), length, m.ints(0))
+    places = m.op("Slice", m.weight(most, WIDTH), m.ints(0), length, m.ints(0))
     x = m.op("Add", x, m.op("Unsqueeze", places, m.ints(0)))
     scores = []
     for _ in range(LAYERS):

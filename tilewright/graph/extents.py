@@ -87,14 +87,14 @@ def follow(graph: Graph, probes: Iterable[Probe]) -> Extents:
         for n in {**known.axes, **walk.axes, **known.literals, **walk.literals}:
             same = known.axes.get(n) == walk.axes.get(n)
             if not same or known.literals.get(n) != walk.literals.get(n):
-                raise _refusal(probe, n, n, "follows it neither as itself nor as a multiple")
+                raise walk.refusal(n, n, "follows it neither as itself nor as a multiple")
     axes: dict[Node, tuple[Follow | None, ...]] = {}
     literals: dict[Node, Follow] = {}
     for walk in found.values():
         for n, own in walk.axes.items():
             before = axes.get(n, (None,) * n.rank)
             if any(a and b for a, b in zip(own, before, strict=True)):
-                raise _refusal(walk.probe, n, n, "follows two of them in one axis")
+                raise walk.refusal(n, n, "follows two of them in one axis")
             axes[n] = tuple(a or b for a, b in zip(own, before, strict=True))
         if not literals.keys().isdisjoint(walk.literals):
             raise ShapeError("A number of the model follows two extents", hint=_hint(walk.probe))
@@ -109,24 +109,42 @@ class _Walk:
         self.probe = probe
         self.axes: dict[Node, tuple[Follow | None, ...]] = {}
         self.literals: dict[Node, Follow] = {}
+        self.sources: dict[Node, str] = {}
+
+    def refusal(self, n: Node, m: Node, what: str) -> ShapeError:
+        return ShapeError(
+            f"A tensor of the model {what}, so {self.probe.name!r} cannot be an extent",
+            hint=_hint(self.probe),
+            node=n.source or self.sources.get(n) or None,
+            op=type(n.op).__name__.lower(),
+            dtype=str(n.dtype),
+            shape=list(n.shape),
+            other=list(m.shape),
+            sizes=[self.probe.bound, self.probe.size],
+        )
 
     def run(self, graph: Graph, other: Graph) -> None:
         twins: dict[Node, Node] = {}
         constants: dict[tuple[Node, Node], None] = {}
-        pairs = zip(graph.outputs, other.outputs, strict=True)
-        for (_, n), (_, m) in pairs:
+        for (_, n), (_, m) in zip(graph.outputs, other.outputs, strict=True):
             self._meet(n, m, twins, constants)
         for n in reversed(graph.nodes()):
             if n not in twins:
                 continue
             m = twins[n]
-            self._shape(n, m)
-            self._op(n, m)
+            if (type(n.op), len(n.inputs)) != (type(m.op), len(m.inputs)):
+                raise self.refusal(n, m, "is another op at another size")
             for i, j in zip(n.inputs, m.inputs, strict=True):
+                # what a rewrite made has no source of its own: who reads it tells where it is
+                self.sources.setdefault(i, n.source or self.sources.get(n, ""))
                 self._meet(i, j, twins, constants)
         for n, m in constants:
             self._constant(n, m)
-        for n in twins:
+        for n in graph.nodes():  # operands first: the first that does not follow is named
+            if n not in twins:
+                continue
+            self._mark(n, twins[n])
+            self._op(n, twins[n])
             if isinstance(n.op, Scan):
                 self._scan(n, twins[n])
             elif n.inputs:
@@ -142,26 +160,21 @@ class _Walk:
         if n.constant and m.constant:
             constants[n, m] = None
         elif twins.setdefault(n, m) is not m:
-            raise _refusal(self.probe, n, m, "stands for two tensors at another size")
-
-    def _shape(self, n: Node, m: Node) -> None:
-        if (type(n.op), n.dtype, n.rank) != (type(m.op), m.dtype, m.rank):
-            raise _refusal(self.probe, n, m, "is another op at another size")
-        if len(n.inputs) != len(m.inputs):
-            raise _refusal(self.probe, n, m, "has other operands at another size")
-        self._mark(n, m)
+            raise self.refusal(n, m, "stands for two tensors at another size")
 
     def _mark(self, n: Node, m: Node) -> None:
+        if (n.dtype, n.rank) != (m.dtype, m.rank):
+            raise self.refusal(n, m, "has another dtype or rank at another size")
         own = tuple(self._axis(n, m, a, b) for a, b in zip(n.shape, m.shape, strict=True))
         if any(own) and self.axes.setdefault(n, own) != own:
-            raise _refusal(self.probe, n, m, "has two meanings")
+            raise self.refusal(n, m, "has two meanings")
 
     def _axis(self, n: Node, m: Node, here: int, there: int) -> Follow | None:
         if here == there:
             return None
         times, rest = divmod(here, self.probe.bound)
         if rest or there != times * self.probe.size:
-            raise _refusal(self.probe, n, m, "has an axis that is no multiple of it")
+            raise self.refusal(n, m, "has an axis that is no multiple of it")
         return Follow(self.probe.number, times)
 
     def _of(self, n: Node) -> tuple[Follow | None, ...]:
@@ -177,7 +190,7 @@ class _Walk:
             case _:
                 same = a == b
         if not same:
-            raise _refusal(self.probe, n, m, "has other attributes at another size")
+            raise self.refusal(n, m, "has other attributes at another size")
 
     def _views(self, n: Node, m: Node) -> None:
         """What a node reads of its operands: the same at every size."""
@@ -185,13 +198,13 @@ class _Walk:
         match n.op:
             case ops.Pad(before, after, _):
                 if any(f and (x or y) for f, x, y in zip(first, before, after, strict=True)):
-                    raise _refusal(self.probe, n, m, "pads an axis that ends at run time")
+                    raise self.refusal(n, m, "pads an axis that ends at run time")
             case ops.Concat(axis):
                 if any(self._of(i)[axis] for i in n.inputs):
-                    raise _refusal(self.probe, n, m, "joins along an axis that ends at run time")
+                    raise self.refusal(n, m, "joins along an axis that ends at run time")
             case ops.Gather(axis):
                 if first[axis]:
-                    raise _refusal(self.probe, n, m, "picks from an axis that ends at run time")
+                    raise self.refusal(n, m, "picks from an axis that ends at run time")
             case _ if isinstance(n.op, ops.VIEWS):
                 here, there = (
                     tuple(Var(f"i{axis}", extent) for axis, extent in enumerate(x.shape))
@@ -202,7 +215,7 @@ class _Walk:
                 }
                 ours = (i.substitute(shorter) for i in below(n, tuple(map(index, here))))
                 if tuple(ours) != below(m, tuple(map(index, there))):
-                    raise _refusal(self.probe, n, m, "walks its operand in another way")
+                    raise self.refusal(n, m, "walks its operand in another way")
 
     def _scan(self, n: Node, m: Node) -> None:
         a, b = n.op, m.op
@@ -215,32 +228,29 @@ class _Walk:
             b.parts,
         )
         if not same or any(i in self.axes for i in (n, *n.inputs)):
-            raise _refusal(self.probe, n, m, "repeats as often as it says")
+            raise self.refusal(n, m, "repeats as often as it says")
         inside = _Walk(self.probe)
         inside.run(a.body, b.body)
         if inside.axes or inside.literals:
-            raise _refusal(self.probe, n, m, "follows it in the body of a loop")
+            raise self.refusal(n, m, "follows it in the body of a loop")
 
     def _constant(self, n: Node, m: Node) -> None:
-        if n.rank != m.rank or n.dtype != m.dtype:
-            raise _refusal(self.probe, n, m, "is another constant at another size")
+        self._mark(n, m)
         x, y = literal(n), literal(m)
         if x is not None and y is not None:
-            self._mark(n, m)
             if x != y:
                 found = self._literal(n, m, x, y)
                 if self.literals.setdefault(_root(n), found) != found:
-                    raise _refusal(self.probe, n, m, "has two meanings")
+                    raise self.refusal(n, m, "has two meanings")
             elif _root(n) in self.literals:
-                raise _refusal(self.probe, n, m, "has two meanings")
+                raise self.refusal(n, m, "has two meanings")
             return
-        self._mark(n, m)
         if n.shape == m.shape and _same(n, m):
             return
         whole, part = evaluate([n])[0], evaluate([m])[0]
         cut = whole[tuple(slice(extent) for extent in m.shape)]
         if not np.array_equal(cut, part, equal_nan=n.dtype.is_float):
-            raise _refusal(self.probe, n, m, "is a constant with other values at another size")
+            raise self.refusal(n, m, "is a constant with other values at another size")
 
     def _literal(self, n: Node, m: Node, x: float, y: float) -> Follow:
         """`x` at the bound and `y` at the size of the probe."""
@@ -252,7 +262,7 @@ class _Walk:
         pairs = ((x, bound), (y, size))
         if n.dtype.is_float and times and all(abs(v * k * times - 1) < ROUNDING for v, k in pairs):
             return Follow(number, times, over=True)
-        raise _refusal(self.probe, n, m, f"is the number {x}, and {y} at the other size")
+        raise self.refusal(n, m, f"is the number {x}, and {y} at the other size")
 
 
 def _same(a: Node, b: Node) -> bool:
@@ -283,19 +293,6 @@ def _root(n: Node) -> Node:
     while isinstance(n.op, (ops.Broadcast, ops.Reshape)):
         n = n.inputs[0]
     return n
-
-
-def _refusal(probe: Probe, n: Node, m: Node, what: str) -> ShapeError:
-    return ShapeError(
-        f"A tensor of the model {what}, so {probe.name!r} cannot be an extent",
-        hint=_hint(probe),
-        node=n.source or None,
-        op=type(n.op).__name__.lower(),
-        dtype=str(n.dtype),
-        shape=list(n.shape),
-        other=list(m.shape),
-        sizes=[probe.bound, probe.size],
-    )
 
 
 def _hint(probe: Probe) -> str:

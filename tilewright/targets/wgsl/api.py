@@ -18,7 +18,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Plan, Program, Value
 from tilewright.plan.arena import Life, place
-from tilewright.targets.plain import PlainTarget, PlainVariant
+from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.emit import GROUP, WORDS, module
@@ -78,11 +78,12 @@ class Wgsl(PlainTarget):
             calls = [
                 {
                     "slot": numbers[step.kernel],
-                    "tiles": listed[step.kernel].loops.tiles,
+                    "tiles": numbers_of(listed[step.kernel].loops)[0],
                     "words": [
                         words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
                         for a in step.accesses
                     ],
+                    "scalars": numbers_of(listed[step.kernel].loops)[1:],
                 }
                 for step in plan.steps
             ]

@@ -27,7 +27,7 @@ export type Build = {
 /** The steps for one combination of buckets, whatever the target; shapes of inputs and outputs in the model's order. */
 export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps: Step[]; file: FileRef };
 /** The same in the memory of this target; `address`: where the image goes. */
-export type PlacedPlan = { dims: Sizes; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
+export type PlacedPlan = { dims: Sizes; extents: string[]; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
 /** With the plan driver, which WebAssembly has. */
 export type WasmProgram = Program & { driver: FileRef };
 export type State = { name: string; dtype: DType; shape: number[] };
@@ -68,6 +68,8 @@ export type Manifest = {
   tool: string;
   name: string;
   dims: Record<string, number[]>;
+  /** Dimensions whose size each run sets, up to their only bucket. */
+  extents: string[];
   inputs: TensorInfo[];
   outputs: TensorInfo[];
   states: State[];
@@ -133,6 +135,8 @@ export type Driver = {
   run: (plan: number, first: number, last: number, workers: number) => number;
   abort: (workers: number) => number;
   serve: (worker: number) => void;
+  /** Of bundles with extents. */
+  resize: (plan: number, extent: number, size: number) => void;
 };
 /** What each worker instantiates; kernels first, then the driver. */
 export type Setup = {
@@ -362,7 +366,8 @@ export interface Pool {
 }
 
 /** What is asked of a machine; `tensors` are the inputs, if they are not in memory yet. */
-export type Work = { plan: number; tensors?: Tensor[] };
+/** `sizes`: of named dimensions; extents that are not there are as long as can be. */
+export type Work = { plan: number; sizes?: Sizes; tensors?: Tensor[] };
 export interface Machine {
   /** `wanted` asks for outputs in the answer. */
   run(work: Work & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };
@@ -462,12 +467,16 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 
 export type StoredTensor = { dtype: DType; shape: number[]; layout: string; shard: number; offset: number; bytes: number; digest: string };
 /** A step as the plan's file has it: the first word of each buffer, the output first. */
-export type Dispatched = { slot: number; tiles: number; words: number[] };
+/** Tiles and scalars that follow an extent are the fields of kernel/extents.py, `Count`. */
+export type Dispatched = { slot: number; tiles: number | number[]; words: number[]; scalars: (number | number[])[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
 export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
 export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: string }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
-export type PlanOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => Dispatch[];
+export type PlanOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => { dispatches: Dispatch[]; resize: (sizes: number[]) => void };
+export type NumberAt = (number: number | number[], sizes: number[]) => number;
+/** Extents by their numbers, as long as a run says or as can be. */
+export type SizesOf = (plan: PlacedPlan, sizes?: Sizes) => number[];
 export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
 export type WordsOf = (dtype: DType, elements: number) => number;
