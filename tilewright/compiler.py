@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.assembly import Facts, Made, contents_of
+from tilewright.base.collector import paused
 from tilewright.base.errors import ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
-from tilewright.frontend import Model, combinations, import_model, load
+from tilewright.frontend import Importer, Model, combinations, load
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import Planned, States, program_of
-from tilewright.fusion.specs import kernel_steps
+from tilewright.fusion.specs import Known, kernel_steps
 from tilewright.graph.extents import Probe, follow
 from tilewright.graph.node import Graph
-from tilewright.graph.passes import optimise
+from tilewright.graph.passes import Passes
 from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
@@ -91,6 +92,7 @@ class Compiled:
         return next(iter(next(iter(self.made.values())).codes.values()))
 
 
+@paused()
 def compile_model(
     source: Path | Model, options: Options | None = None, progress: Progress | None = None
 ) -> Compiled:
@@ -99,19 +101,20 @@ def compile_model(
     clock = _Clock(progress)
     with clock.stage("read"):
         model = load(source)
-    packing = _packing(options.targets)
+    # what all combinations share is imported, rewritten, packed and fused once
+    importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()
     plans: list[Planned] = []
     _check_extents(options)
     choices = combinations(options.dims)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
-            graph = optimise(_imported(model, dims, options), packing)
-            extents = follow(graph, _sizes(model, dims, options, packing))
+            graph = passes.run(_imported(importer, dims, options))
+            extents = follow(graph, _sizes(importer, passes, dims, options))
         with clock.stage("kernels", number, len(choices)):
-            steps = kernel_steps(graph, fuse(graph), extents=extents)
+            steps = kernel_steps(graph, fuse(graph), known, extents)
             plans.append(Planned(dims, graph, steps, extents))
     with clock.stage("graph"):
-        probes = tuple(_probes(model, options))
+        probes = tuple(_probes(importer, options))
     return assemble(model.name, plans, options, clock, probes)
 
 
@@ -127,10 +130,10 @@ def _packing(names: Sequence[str]) -> Packing:
     return wanted[names[0]]
 
 
-def _imported(model: Model, dims: dict[str, int], options: Options) -> Graph:
+def _imported(importer: Importer, dims: dict[str, int], options: Options) -> Graph:
     """The model at one combination of buckets; an error says which."""
     try:
-        return import_model(model, dims, options.shapes)
+        return importer.graph(dims, options.shapes)
     except ShapeError as error:
         if not dims:
             raise
@@ -155,16 +158,16 @@ def _check_extents(options: Options) -> None:
 
 
 def _sizes(
-    model: Model, dims: dict[str, int], options: Options, packing: Packing
+    importer: Importer, passes: Passes, dims: dict[str, int], options: Options
 ) -> Iterator[Probe]:
     """The model at smaller sizes of each extent, which show what follows it."""
     for number, (name, bound) in enumerate(options.extents.items()):
         for size in sorted({bound - 1, bound // 2}):
-            graph = optimise(_imported(model, dims | {name: size}, options), packing)
+            graph = passes.run(_imported(importer, dims | {name: size}, options))
             yield Probe(name, number, bound, size, graph)
 
 
-def _probes(model: Model, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:
+def _probes(importer: Importer, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:
     """The model at further sizes of each dimension, beside the largest buckets of the others.
 
     Buckets alone do not tell n from n rounded up to a multiple of 8.
@@ -175,11 +178,12 @@ def _probes(model: Model, options: Options) -> Iterator[tuple[dict[str, int], Gr
         for size in sorted(sizes or {most + 1}):
             dims = full | {name: size}
             try:
-                yield dims, import_model(model, dims, options.shapes)
+                yield dims, importer.graph(dims, options.shapes)
             except TilewrightError:
                 continue  # the model has no such size, so no input has it
 
 
+@paused()
 def assemble(
     name: str,
     plans: Sequence[Planned],

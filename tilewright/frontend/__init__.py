@@ -3,12 +3,13 @@
 Input: a model file and values for its dynamic dimensions.  Output: `Graph`s and `Report`s.
 """
 
-from tilewright.frontend.importer import import_model
+from tilewright.frontend.importer import Importer, import_model
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.report import NodeRow, Report, check
 from tilewright.frontend.shapes import combinations, parse_buckets, parse_shapes, resolve
 
 __all__ = [
+    "Importer",
     "Model",
     "NodeRow",
     "Report",

@@ -1,7 +1,8 @@
 """ONNX nodes to graph nodes: every operator is looked up in the table and applied.
 
-Input: a model and values for its dynamic dimensions.  Output: a `Graph` with static shapes.  Errors
-name the node, operator and opset.  It reads no weights and compiles nothing.
+Input: a model and values for its dynamic dimensions.  Output: a `Graph` with static shapes; graphs
+of several sizes share what no size changes.  Errors name the node, operator and opset.  It reads no
+weights and compiles nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tilewright.frontend.subgraphs import CONTROL
 from tilewright.frontend.table import Results, find
 from tilewright.frontend.tensors import check_bytes
 from tilewright.graph.node import Graph, Node, graph_input, sourced
+from tilewright.graph.ops import Shape
 
 Values = dict[str, Node]
 
@@ -31,19 +33,48 @@ def import_model(
     shapes: Shapes | None = None,
 ) -> Graph:
     """The model as a graph; `dims` and `shapes` as in shapes.resolve."""
-    model = load(source)
-    values = initial_values(model, resolve(model, dims, shapes))
-    run(model, model.nodes, values)
-    inputs = tuple((i.name, values[i.name]) for i in model.inputs)
-    return Graph(model.name, inputs, tuple((o, value_of(values, o)) for o in model.outputs))
+    return Importer(load(source)).graph(dims, shapes)
 
 
-def initial_values(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Values:
-    """What is there before the first node: inputs and weights."""
-    values = {i.name: graph_input(i.name, shapes[i.name], i.dtype) for i in model.inputs}
-    for name, tensor in model.weights.items():
-        values[name] = model.constant(tensor)
-    return values
+class Importer:
+    """Graphs of one model at several sizes.
+
+    A node whose operands are those of an earlier graph is not imported again: it is the same node
+    of the graph, and all that is found out about it (folding, packing, digests) holds in both.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._inputs: dict[tuple[str, Shape], Node] = {}
+        self._known: dict[tuple[object, ...], Values] = {}
+
+    def graph(self, dims: Mapping[str, int] | None = None, shapes: Shapes | None = None) -> Graph:
+        """The model as a graph; `dims` and `shapes` as in shapes.resolve."""
+        model = self.model
+        values = self._initial(resolve(model, dims, shapes))
+        for position, node in enumerate(model.nodes):
+            if node.op_type in CONTROL:  # its graphs may read any value
+                step(model, node, values)
+                continue
+            key = (position, *map(values.get, node.input))
+            if key not in self._known:
+                step(model, node, values)
+                self._known[key] = {name: values[name] for name in node.output if name in values}
+            values.update(self._known[key])
+        inputs = tuple((i.name, values[i.name]) for i in model.inputs)
+        return Graph(model.name, inputs, tuple((o, value_of(values, o)) for o in model.outputs))
+
+    def _initial(self, shapes: Mapping[str, Shape]) -> Values:
+        """What is there before the first node: inputs and weights."""
+        values: Values = {}
+        for i in self.model.inputs:
+            key = i.name, shapes[i.name]
+            if key not in self._inputs:
+                self._inputs[key] = graph_input(*key, i.dtype)
+            values[i.name] = self._inputs[key]
+        for name, tensor in self.model.weights.items():
+            values[name] = self.model.constant(tensor)
+        return values
 
 
 def run(model: Model, nodes: Sequence[NodeProto], values: Values) -> None:

@@ -19,13 +19,13 @@ RuleFn = Callable[[Node], Node | None]
 
 def rewrite(graph: Graph, rules: tuple[RuleFn, ...]) -> Graph:
     """Apply the rules to every node, operands first, until none fits; equal nodes become one."""
-    normal = _Normal(rules)
-    outputs = tuple((name, normal.of(n)) for name, n in graph.outputs)
-    return Graph(graph.name, graph.inputs, outputs)
+    return Rewriter(rules).graph(graph)
 
 
-class _Normal:
-    """Normal forms of nodes.
+class Rewriter:
+    """Normal forms of nodes, in any number of graphs: what they share is rewritten once.
+
+    Graphs that have inputs of one name and shape must share the nodes of these inputs.
 
     done:   the normal form of every node seen so far
     shared: one node of all that are equal
@@ -37,7 +37,12 @@ class _Normal:
         self._shared: dict[object, Node] = {}
         self._scans: dict[Scan, Scan] = {}
 
-    def of(self, root: Node) -> Node:
+    def graph(self, graph: Graph) -> Graph:
+        """The graph with its outputs in normal form."""
+        outputs = tuple((name, self._of(n)) for name, n in graph.outputs)
+        return Graph(graph.name, graph.inputs, outputs)
+
+    def _of(self, root: Node) -> Node:
         """Depth first from a stack: a rule's result waits on top until it is in normal form."""
         done, pending = self._done, [root]
         becomes: dict[Node, tuple[Node, Node]] = {}  # (the node over normal forms, the rule's)

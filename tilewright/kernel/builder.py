@@ -57,7 +57,11 @@ class Builder:
     """One loop nest under construction.  Frame 0 runs once per call, frame 1 once per tile."""
 
     def __init__(
-        self, scalars: Mapping[Var, Number], tiles: Number, kernel: Kernel | None = None
+        self,
+        scalars: Mapping[Var, Number],
+        tiles: Number,
+        kernel: Kernel | None = None,
+        threads: int = 1,
     ) -> None:
         """`kernel` is needed if axes of it end at run time."""
         extents = kernel.extents if kernel is not None else ()
@@ -65,7 +69,8 @@ class Builder:
         self._scalars: dict[Var, Number] = {**scalars, **{v: scalar_of(v) for v in extents}}
         self._tiles = tiles
         self._tile = Var("tile", bound_of(tiles))
-        self._frames = [_Frame(set(self._scalars)), _Frame({self._tile})]
+        self._thread = Var("thread", threads)
+        self._frames = [_Frame(set(self._scalars)), _Frame({self._tile, self._thread})]
         self._count = 0
 
     @property
@@ -73,15 +78,26 @@ class Builder:
         """The number of the tile to compute."""
         return index(self._tile)
 
+    @property
+    def threads(self) -> int:
+        """How many threads compute one tile together."""
+        return self._thread.extent
+
+    @property
+    def thread(self) -> Index:
+        """The number of this one."""
+        return index(self._thread)
+
     def finish(self, kernel: Kernel, scratch: tuple[Scratch, ...] = ()) -> TileFn:
         prologue, body = (tuple(frame.stmts) for frame in self._frames)
         numbers = (self._tiles, *self._scalars.values())
         counts = tuple(n if isinstance(n, Count) else None for n in numbers)
         tiles, *values = map(bound_of, numbers)
         return TileFn(
-            kernel.name, kernel.buffers, tuple(self._scalars), scratch, self._tile, prologue, body,
-            tiles, tuple(values), counts if any(counts) else (),
-        )  # fmt: skip
+            *(kernel.name, kernel.buffers, tuple(self._scalars), scratch, self._tile),
+            *(prologue, body, tiles, tuple(values), self._thread if self.threads > 1 else None),
+            counts=counts if any(counts) else (),
+        )
 
     def limited(self, axis: Var) -> bool:
         """True if the axis ends at run time."""

@@ -5,13 +5,27 @@ a target only how it wants weights to lie (`Packing`).
 """
 
 from tilewright.graph.node import Graph
-from tilewright.graph.passes.algebra import simplify
+from tilewright.graph.passes import algebra, pack
 from tilewright.graph.passes.attention import attention
-from tilewright.graph.passes.pack import pack
 from tilewright.graph.passes.scales import fold_scales
+from tilewright.graph.rewrite import Rewriter
 from tilewright.kernel.layout import Packing
 
 
+class Passes:
+    """All passes, in order; the result goes to `fusion/`.
+
+    For graphs of one `Importer`: what several of them share is rewritten and packed once.
+    """
+
+    def __init__(self, packing: Packing) -> None:
+        self._simplify = Rewriter(algebra.RULES)
+        self._pack = Rewriter(pack.rules(packing))
+
+    def run(self, graph: Graph) -> Graph:
+        return self._pack.graph(attention(fold_scales(self._simplify.graph(graph))))
+
+
 def optimise(graph: Graph, packing: Packing) -> Graph:
-    """All passes, in order; the result goes to `fusion/`."""
-    return pack(attention(fold_scales(simplify(graph))), packing)
+    """All passes over one graph."""
+    return Passes(packing).run(graph)

@@ -1,6 +1,6 @@
 """Packs the weights of every contraction into panels of fixed width.
 
-Input: a rewritten `Graph`, and the layouts that a target asks for.  Output: a `Graph` in which each
+Input: the layouts that a target asks for.  Output: rules for a rewritten `Graph`, after which each
 contraction reads both operands from memory: a weight in panel order, whatever the schedule
 (candidates never change a buffer's layout), packed when the bundle is written.  An activation stays
 as it lies; a kernel that reads its columns often copies them itself, tile by tile.
@@ -18,7 +18,6 @@ from string import ascii_letters
 
 from tilewright.graph import ops
 from tilewright.graph.node import (
-    Graph,
     Node,
     contract,
     is_constant,
@@ -32,22 +31,21 @@ from tilewright.graph.ops import Shape
 from tilewright.graph.passes.integers import NARROW
 from tilewright.graph.passes.pack_dot import pack_integers
 from tilewright.graph.passes.pack_windows import channels_innermost, taps_by_channel
-from tilewright.graph.rewrite import rewrite
+from tilewright.graph.rewrite import RuleFn
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import by_stride, is_affine, is_packed, stored, strides, window
 from tilewright.kernel.layout import Packing, Panels
 
 
-def pack(graph: Graph, packing: Packing) -> Graph:
+def rules(packing: Packing) -> tuple[RuleFn, ...]:
     """Give every contraction weights as `packing` says, and operands that lie in memory."""
-    rules = (
+    return (
         channels_innermost,
         taps_by_channel,
         partial(_pack_contraction, packing=packing),
         partial(pack_integers, packing=packing),
         _pack_scan,
     )
-    return rewrite(graph, rules)
 
 
 def _pack_contraction(n: Node, packing: Packing) -> Node | None:

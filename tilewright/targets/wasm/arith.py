@@ -124,14 +124,14 @@ def _div(shape: str) -> Recipe:
 
 def madd(b: Builder, x: Expr, y: Expr, z: Expr) -> Expr:
     """x * y + z on f32x4: one instruction where the target has it."""
-    if b.target.fma:
+    if b.has("fma"):
         return op("f32x4.relaxed_madd", x, y, z)
     return op("f32x4.add", op("f32x4.mul", x, y), z)
 
 
 def nmadd(b: Builder, x: Expr, y: Expr, z: Expr) -> Expr:
     """z - x * y on f32x4."""
-    if b.target.fma:
+    if b.has("fma"):
         return op("f32x4.relaxed_nmadd", x, y, z)
     return op("f32x4.sub", z, op("f32x4.mul", x, y))
 
@@ -139,7 +139,7 @@ def nmadd(b: Builder, x: Expr, y: Expr, z: Expr) -> Expr:
 def choose(b: Builder, mask: Expr, x: Expr, y: Expr) -> Expr:
     """x where the mask is set, else y, lane by lane; the mask is all ones or zeros per lane."""
     # x86 has a blend for masks, but no instruction for v128.bitselect
-    name = "i32x4.relaxed_laneselect" if b.target.fma else "v128.bitselect"
+    name = "i32x4.relaxed_laneselect" if b.has("fma") else "v128.bitselect"
     return op(name, x, y, mask)
 
 
@@ -167,7 +167,7 @@ def _extreme(fn: str) -> Recipe:
     """
 
     def recipe(b: Builder, x: Expr, y: Expr) -> Expr:
-        if b.target.registers > 16:  # Arm: one instruction
+        if b.has("extremes"):
             return op(f"f32x4.{fn}", x, y)
         y = b.vec(y)
         return op("v128.or", op(f"f32x4.p{fn}", x, y), op("f32x4.ne", y, y))

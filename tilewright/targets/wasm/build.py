@@ -83,7 +83,13 @@ class Builder:
         self.params: dict[str, Local] = {}
         self.registers: dict[str, Local] = {}
         self.helpers: set[str] = set()
+        self.asked: set[str] = set()
         self.count = 0
+
+    def has(self, what: str) -> bool:
+        """A property of the target; targets that agree in all that is asked get the same code."""
+        self.asked.add(what)
+        return bool(getattr(self.target, what))
 
     # ---- scopes and names ------------------------------------------------------------------------
 

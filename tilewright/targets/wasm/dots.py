@@ -43,7 +43,7 @@ def dot(v: Values, e: k.Dot) -> Expr:
         wide = op(f"i16x8.extend_low_i8x16_{sign}", row)
         return _sum(acc, wide, op("i16x8.extend_low_i8x16_s", raw))
     col = v.value(e.col)
-    if e.small and v.b.target.dot_u8 and sign == "u":
+    if e.small and sign == "u" and v.b.has("dot_u8"):
         halves = op("i16x8.relaxed_dot_i8x16_i7x16_s", col, row)
         return _sum(acc, halves, v.b.i32x4(_ONES))
     row, col = v.b.vec(row), v.b.vec(col)
@@ -124,7 +124,7 @@ def _whole(v: Values, part: k.Expr) -> Expr:
     if not (from_float and isinstance(part, k.Call) and part.fn == "cast"):
         return v.value(part)
     x = v.value(part.args[0])
-    if v.b.target.fma and k.dtype_of(part) == U8:
+    if k.dtype_of(part) == U8 and v.b.has("fma"):
         # what is too small, or no number, may become any negative number or 0: both narrow to 0
         return op("i32x4.relaxed_trunc_f32x4_s", op("f32x4.pmin", x, v.b.f32x4(_LARGE)))
     return op("i32x4.trunc_sat_f32x4_s", x)

@@ -7,7 +7,7 @@ the order of its tree, because the order of instructions is the schedule that an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,12 +207,39 @@ def _functions(lowered: Lowered, enabled: frozenset[str]) -> tuple[Function, ...
 
 def compile_tile(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> CompiledKernel:
     """A kernel from loops to checked code; `enabled` names the passes to run."""
-    lowered = lower(fn, target)
-    functions = _functions(lowered, enabled)
-    code = assemble(functions, target)
-    used = {str(i[0]) for f in functions for i in f.body}
-    needs = frozenset(ISA[name].feature for name in used)
-    return CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, needs)
+    return compile_tiles(fn, (target,), enabled)[0]
+
+
+def compile_tiles(
+    fn: TileFn, targets: Sequence[WasmTarget], enabled: frozenset[str] = ALL
+) -> tuple[CompiledKernel, ...]:
+    """The kernel's code for each target.
+
+    It is made once for targets that differ in nothing that its lowering asks of them.
+    """
+    made: list[tuple[WasmTarget, frozenset[str], CompiledKernel]] = []
+    for target in targets:
+        if _shared(made, target) is not None:
+            continue
+        lowered = lower(fn, target)
+        functions = _functions(lowered, enabled)
+        code = assemble(functions, target)
+        used = {str(i[0]) for f in functions for i in f.body}
+        needs = frozenset(ISA[name].feature for name in used)
+        kernel = CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, needs)
+        made.append((target, lowered.asked, kernel))
+    found = (_shared(made, target) for target in targets)
+    return tuple(kernel for kernel in found if kernel is not None)
+
+
+def _shared(
+    made: Iterable[tuple[WasmTarget, frozenset[str], CompiledKernel]], target: WasmTarget
+) -> CompiledKernel | None:
+    """The code of a target that answers all that was asked of it as this one does."""
+    for other, asked, kernel in made:
+        if all(getattr(other, what) == getattr(target, what) for what in asked):
+            return kernel
+    return None
 
 
 def emit_text(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> str:

@@ -196,12 +196,16 @@ _RULES: dict[type, Callable[[Lowering, Any], None]] = {
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel in Wasm IR: its tile and slot functions and the helpers they need."""
+    """A kernel in Wasm IR: its tile and slot functions and the helpers they need.
+
+    asked: the properties of the target that it depends on
+    """
 
     tile: Func
     slot: Func
     helpers: frozenset[str]
     scratch: int
+    asked: frozenset[str]
 
 
 def scratch_offsets(fn: l.TileFn) -> tuple[tuple[int, ...], int]:
@@ -270,4 +274,7 @@ def lower(fn: l.TileFn, target: WasmTarget) -> Lowered:
     call: tuple[Stmt, ...] = (ir.Run(tile.name, (current, *passed)),)
     slot.emit(ir.for_loop(current, first, last, 1, call, False))
     kernel = Func(fn.name, (args, first, last), tuple(slot.scopes[0].stmts))
-    return Lowered(tile, kernel, frozenset(slot.helpers | inner.helpers), scratch)
+    helpers, asked = (
+        frozenset(s) for s in (slot.helpers | inner.helpers, slot.asked | inner.asked)
+    )
+    return Lowered(tile, kernel, helpers, scratch, asked)

@@ -41,6 +41,11 @@ class WasmTarget:
         return tuple(sorted(self.features - (SPECIAL - needs)))
 
     @property
+    def extremes(self) -> bool:
+        """Whether `max` and `min` of floats are one instruction each, as on Arm."""
+        return self.machine.registers > 16
+
+    @property
     def registers(self) -> int:
         return self.machine.registers
 
