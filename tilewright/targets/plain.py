@@ -19,6 +19,7 @@ from tilewright.base.errors import InputError, NoSpace, UsageError
 from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
+from tilewright.kernel.extents import limited_first, points, scaled
 from tilewright.kernel.index import flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, step
@@ -154,11 +155,24 @@ class PlainTarget(ABC):
         return str(code.body)
 
 
+def numbers_of(fn: TileFn) -> list[int | list[int]]:
+    """Invocations (one per tile and thread) and run-time scalars as data: a number, or the fields
+    of a `Count`."""
+    if not fn.counts:
+        return [fn.tiles * fn.threads]
+    tiles, *scalars = (
+        n if count is None else count
+        for count, n in zip(fn.counts, (fn.tiles, *fn.values), strict=True)
+    )
+    numbers = (scaled(tiles, fn.threads), *scalars)
+    return [n if isinstance(n, int) else n.to_data() for n in numbers]
+
+
 def lower(kernel: Kernel) -> TileFn:
     """One tile per point of the leading axes.  Reductions that keep axes are staged per tile."""
-    shape = tuple(v.extent for v in kernel.rows)
-    b = Builder({}, prod(shape))
-    at: Values = dict(zip(kernel.rows, unflatten(b.tile, shape), strict=True))
+    rows = limited_first(kernel, kernel.rows)
+    b = Builder({}, points(kernel, rows), kernel)
+    at: Values = dict(zip(rows, unflatten(b.tile, tuple(v.extent for v in rows)), strict=True))
     kept = [n for n, stage in enumerate(kernel.stages) if stage.keep]
     numbers = {n: len(kernel.buffers) + i for i, n in enumerate(kept)}
     for n, stage in enumerate(kernel.stages):

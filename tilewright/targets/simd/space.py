@@ -48,6 +48,8 @@ def candidates(
             found[normal] = Candidate(kept, mark, cost, scratch, words)
 
     take([default], "default")
+    if kernel.extents:  # times at one length say little about another (docs/decisions/0013)
+        return list(found.values())
     take((c for s in rules.lite(core, relaxation) for c in choices(s)), "lite")
     take((s for s in rules.extended() if rules.balanced(s)), "extended")
     return list(found.values())

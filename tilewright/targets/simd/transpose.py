@@ -38,8 +38,9 @@ class TransposeSchedule(SpanSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if there are squares to turn, of values that vectors hold."""
-    return storable(kernel.dtype) and kernel.axes[-1].extent >= LANES and bool(_axes(kernel))
+    """True if there are squares to turn, of values that vectors hold, up to no run-time end."""
+    fits = storable(kernel.dtype) and kernel.axes[-1].extent >= LANES and not kernel.extents
+    return fits and bool(_axes(kernel))
 
 
 def default(kernel: Kernel, machine: Machine) -> TransposeSchedule:

@@ -140,7 +140,10 @@ class Wasm:
             builds=builds,
             slots=count,
             memory=memory.bytes,
-            programs={"driver": File(driver(count), "wasm"), "map": _map_file(memory)},
+            programs={
+                "driver": File(driver(count, extents=bool(program.extents)), "wasm"),
+                "map": _map_file(memory),
+            },
             plans=tuple(
                 {
                     "address": image,

@@ -22,11 +22,11 @@ from tilewright.plan.arena import Life, place
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.lite import Tile, lite, product_of, traffic
-from tilewright.targets.plain import PlainTarget, PlainVariant
+from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
 from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.classes import CLASSES
-from tilewright.targets.wgsl.emit import GROUP, WORDS, invocations, module
+from tilewright.targets.wgsl.emit import GROUP, WORDS, module
 
 #: Words before everything else: the first tells of an index out of range.
 HEAD = 64
@@ -116,11 +116,12 @@ class Wgsl(PlainTarget):
             calls = [
                 {
                     "slot": numbers[step.kernel],
-                    "tiles": invocations(listed[step.kernel].loops),
+                    "tiles": numbers_of(listed[step.kernel].loops)[0],
                     "words": [
                         words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
                         for a in step.accesses
                     ],
+                    "scalars": numbers_of(listed[step.kernel].loops)[1:],
                 }
                 for step in plan.steps
             ]
