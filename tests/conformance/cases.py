@@ -11,6 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from convolutions import CONVOLUTIONS, joined
 from helpers.attention import VARIANTS
+from helpers.blocks import CASES as BLOCKS
+from helpers.blocks import made as blocks
 from making import Array, Case, case, given, rng, weight
 
 from tilewright.base.dtypes import BOOL, F32, I32, I64, U8
@@ -258,6 +260,7 @@ BUILDERS: dict[str, Callable[[], Case]] = {
         f"product-{e}-{'x'.join(map(str, a))}": lambda e=e, a=a, b=b: product(e, a, b)
         for e, a, b in PRODUCTS
     },
+    **{f"blocks-{n.replace(' ', '-')}": lambda n=n: Case(*blocks(n)) for n in BLOCKS},
     "matmul-bias-gelu-residual": epilogue,
     "attention-10": lambda: attention(10),
     "attention-16": lambda: attention(16),

@@ -2,8 +2,8 @@
 
 Input: small models, quantised by onnxruntime's own tools in every format that they write.  Output:
 results beside those of helpers/quantised.py; onnxruntime's depend on the processor.  QLinear and
-integer operators agree exactly; QDQ, whose meaning is float, to one quantum of the result; 4-bit
-weights to the rounding of f32 sums.
+integer operators agree exactly; QDQ, whose meaning is float, to one quantum of the result; weights
+of 4 and 8 bits to the rounding of f32 sums.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from helpers.quantised import evaluate
 from onnx import TensorProto, helper, numpy_helper
@@ -188,24 +189,29 @@ def test_dynamic(tmp_path: Path, build: Any, kind: Any) -> None:
     np.testing.assert_allclose(ours[1], ours[2], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("rows", [1, 3, 128])
 @pytest.mark.parametrize("zeros", ["none", "packed"])
-@pytest.mark.parametrize(("block", "depth"), [(32, 96), (32, 80), (128, 256), (16, 48)])
-def test_four_bits(tmp_path: Path, block: int, depth: int, zeros: str, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("bits", "block", "depth"),
+    [(4, 32, 96), (4, 32, 80), (4, 128, 256), (4, 16, 48), (8, 32, 80), (8, 64, 64)],
+)
+def test_few_bits(tmp_path: Path, bits: int, block: int, depth: int, zeros: str, rows: int) -> None:
     source = np.random.default_rng(depth + block)
     columns, blocks = 22, -(-depth // block)
     weights = {
-        "b": source.integers(0, 256, (columns, blocks, block // 2)).astype(np.uint8),
+        "b": source.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8),
         "s": source.random(columns * blocks).astype(np.float32) + 0.1,
     }
     if zeros == "packed":
-        shape = columns * -(-blocks // 2)
+        shape = columns * -(-blocks * bits // 8)
         weights["z"] = source.integers(0, 256, shape).astype(np.uint8)
     node = helper.make_node(
         "MatMulNBits", ["x", *weights], ["y"], domain="com.microsoft",
-        K=depth, N=columns, bits=4, block_size=block,
+        K=depth, N=columns, bits=bits, block_size=block,
     )  # fmt: skip
     path = saved(tmp_path / "m.onnx", [node], {"x": (rows, depth)}, weights)
     wanted, ours = outputs(path, tmp_path)
-    for found in ours:
+    x = {"x": normal(20, rows, depth)}
+    (theirs,) = onnxruntime.InferenceSession(path).run(None, x)
+    for found in (theirs, *ours):
         assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)

@@ -135,17 +135,18 @@ def _matmul_nbits(
     a: Array, b: Array, scales: Array, zeros: Array | None = None, *,
     K: int, N: int, bits: int, block_size: int,
 ) -> Array:  # fmt: skip
-    """b: u8 [N, blocks, block_size / 2], the low nibble first; so are the zero points."""
-    assert bits == 4
+    """b: u8 [N, blocks, bytes of a block], the low nibble first; so are the zero points."""
     blocks = b.shape[1]
-    zero = np.full((N, blocks), 8) if zeros is None else _nibbles(zeros, N)[:, :blocks]
+    whole, zero = (x if x is None else _integers(x, N, bits) for x in (b, zeros))
+    zero = np.full((N, blocks), 1 << bits - 1) if zero is None else zero[:, :blocks]
     factors = scales.astype(np.float64).reshape(N, blocks, 1)
-    weights = (_nibbles(b, N).reshape(N, blocks, block_size) - zero[..., None]) * factors
+    weights = (whole.reshape(N, blocks, block_size) - zero[..., None]) * factors
     return np.asarray(a @ weights.reshape(N, -1)[:, :K].T)
 
 
-def _nibbles(packed: Array, rows: int) -> Array:
-    return np.stack((packed & 15, packed >> 4), -1).astype(np.int64).reshape(rows, -1)
+def _integers(packed: Array, rows: int, bits: int) -> Array:
+    parts = (packed & 15, packed >> 4) if bits == 4 else (packed,)
+    return np.stack(parts, -1).astype(np.int64).reshape(rows, -1)
 
 
 # ---- the rest ------------------------------------------------------------------------------------

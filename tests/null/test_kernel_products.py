@@ -20,7 +20,7 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, graph_input, node, pad
 from tilewright.graph.passes import optimise
 from tilewright.kernel.form import ByteContraction, Contraction, classify, product
-from tilewright.kernel.layout import Groups, Packing, Panels, Rows, Taps
+from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, Rows, Taps
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
@@ -121,7 +121,7 @@ def test_columns_of_bytes_in_two_axes_that_do_not_merge(shape: tuple[int, int]) 
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
-OTHERS = Packing(floats=Panels(16), integers=Groups(4, 16), taps=Taps(4), few=2)
+OTHERS = Packing(floats=Panels(16), integers=Groups(4, 16), taps=Taps(4), blocks=Blocks(16), few=2)
 
 
 @pytest.mark.parametrize("packing", [PACKING, OTHERS], ids=["usual", "wide"])

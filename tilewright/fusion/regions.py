@@ -17,6 +17,7 @@ from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Node, evaluate, fact, is_constant, literal, toposort
+from tilewright.graph.passes.pack_blocks import from_blocks
 from tilewright.graph.views import Indices
 from tilewright.kernel.index import Index
 from tilewright.kernel.layout import ROWS
@@ -38,7 +39,7 @@ class Layout:
         if isinstance(n.op, LEAVES) or n in self.stored:
             return True
         folded = is_constant(n) and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
-        return folded and not _is_position(n) and not _packed(n)
+        return folded and not (_is_position(n) or _packed(n) or from_blocks(n))
 
     def spot(self, n: Node, at: Indices) -> tuple[Node, Indices]:
         """The node in whose buffer `n` lies, and the indices of its element `at` there."""

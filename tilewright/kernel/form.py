@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from tilewright.kernel.expr import Expr, Guard, Load
 from tilewright.kernel.index import Var, stride
+from tilewright.kernel.quantised import Quantised, of_blocks
 from tilewright.kernel.roles import Operands, narrow, of_floats, of_groups, of_taps
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
@@ -28,6 +29,17 @@ class Contraction(Form):
     """Sums of products of f32: matmul, batched matmul, convolution."""
 
     operands: Operands
+
+
+@dataclass(frozen=True)
+class BlockContraction(Form):
+    """Sums of products of f32 with weights that lie in memory as integers with scales."""
+
+    weights: Quantised
+
+    @property
+    def operands(self) -> Operands:
+        return self.weights.operands
 
 
 @dataclass(frozen=True)
@@ -147,6 +159,9 @@ def classify(kernel: Kernel) -> Form:
     floats = of_floats(kernel)
     if floats is not None:
         return Contraction(floats)
+    quantised = of_blocks(kernel)
+    if quantised is not None:
+        return BlockContraction(quantised)
     groups = of_groups(kernel)
     if groups is not None:
         size = kernel.stages[0].axes[-1].extent
@@ -165,9 +180,10 @@ def form_as(kernel: Kernel, kind: type[F]) -> F:
 
 
 def product(kernel: Kernel) -> Operands | None:
-    """The operands of a matrix product, of numbers or of packed bytes; None for other forms."""
+    """The operands of a matrix product, of numbers or of packed integers; None for other forms."""
     form = classify(kernel)
-    return form.operands if isinstance(form, (Contraction, ByteContraction)) else None
+    products = (Contraction, BlockContraction, ByteContraction)
+    return form.operands if isinstance(form, products) else None
 
 
 def turned(kernel: Kernel, axis: Var) -> list[Load]:

@@ -46,6 +46,23 @@ class Taps(Layout):
     bytes: int
 
 
+@dataclass(frozen=True)
+class Blocks(Layout):
+    """Integers whose blocks along the summed axis share a scale, in panels of `width` columns.
+
+    4 bits: eight of a column in an i32, the first in its lowest bits
+            q[k, n] in word [n // width, k // size, k % size // 8, n % width]
+    8 bits: one in each byte, at [n // width, k // size, k % size, n % width]
+
+    Every block is padded to whole words, and the last panel to all its columns.
+    bits, size: of an integer, and integers of a block; 0 in a `Packing`: as the model has them
+    """
+
+    width: int
+    bits: int = 0
+    size: int = 0
+
+
 ROWS = Rows()
 
 
@@ -56,6 +73,7 @@ class Packing:
     floats:   the columns of f32
     integers: columns of 8-bit and 16-bit integers
     taps:     weights of depthwise convolutions of such integers
+    blocks:   integer weights of f32 products, with a scale per block
     few:      fewer columns than this are stored along the summed axis instead, if the other operand
               lies so
     """
@@ -63,6 +81,7 @@ class Packing:
     floats: Panels
     integers: Groups
     taps: Taps
+    blocks: Blocks
     few: int
 
 
@@ -71,6 +90,7 @@ _KINDS: dict[str, type[Layout]] = {
     "panels": Panels,
     "groups": Groups,
     "taps": Taps,
+    "blocks": Blocks,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

@@ -83,7 +83,7 @@ def of_floats(kernel: Kernel) -> Operands | None:
     depth = kernel.stages[0].axes
     if any(stride(i.index, v) is None for i in (a, b) for v in depth):
         return None
-    rows = _rows(kernel, a, b)
+    rows = row_axes(kernel, a, b)
     outer = tuple(v for v in kernel.axes[:-1] if v not in rows)
     layout = kernel.buffers[b.buffer].layout
     panel = layout.width if isinstance(layout, Panels) and n.extent > layout.width else 1
@@ -114,7 +114,7 @@ def of_groups(kernel: Kernel) -> Operands | None:
     steady = all(stride(i.index, v) is not None for i in (a, b) for v in depth)
     if not steady or not _in_panels(b, n, layout.width, size):
         return None
-    rows = _rows(kernel, a, b)
+    rows = row_axes(kernel, a, b)
     outer = tuple(v for v in kernel.axes[:-1] if v not in rows)
     return Operands(a, b, rows, n, outer, depth)
 
@@ -145,7 +145,7 @@ def narrow(kernel: Kernel, roles: Operands) -> bool:
     return roles.col.dtype == I8 and 0 < limit <= PAIR_LIMIT
 
 
-def _rows(kernel: Kernel, a: Load, b: Load) -> tuple[Var, ...]:
+def row_axes(kernel: Kernel, a: Load, b: Load) -> tuple[Var, ...]:
     """The output axes that only the row operand follows, by constant steps."""
     alone = a.index.variables - b.index.variables
     return tuple(v for v in kernel.axes[:-1] if v in alone and stride(a.index, v) is not None)

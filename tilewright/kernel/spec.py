@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var
-from tilewright.kernel.layout import ROWS, Layout
+from tilewright.kernel.layout import ROWS, Blocks, Layout
 from tilewright.kernel.tree import walk
 
 #: Numbers up to this magnitude: two products with a byte, 2 * 64 * 255, stay within 16 bits.
@@ -137,7 +137,7 @@ class Kernel:
             return "map"
         if any(s.keep for s in self.stages):
             return "attention"
-        if self.product is not None:
+        if self.product is not None or any(isinstance(b.layout, Blocks) for b in self.buffers):
             return "contract"
         return "rowwise" if self.cols or len(self.stages) > 1 else "reduce"
 

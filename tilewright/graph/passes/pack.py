@@ -6,6 +6,7 @@ contraction reads both operands from memory: a weight in panel order, whatever t
 as it lies; a kernel that reads its columns often copies them itself, tile by tile.
 
     b[k, n]  ->  panels[n // 8, k, n % 8], columns padded with zeros to whole panels
+    (q[k, n] - zero) * scale  ->  the integers, and a scale per block (pack_blocks.py)
     b[k, n]  ->  b[n, k] where n < 4 and the other operand is contiguous along k: vectors then run
                  along k
 """
@@ -29,6 +30,7 @@ from tilewright.graph.node import (
 )
 from tilewright.graph.ops import Shape
 from tilewright.graph.passes.integers import NARROW
+from tilewright.graph.passes.pack_blocks import from_blocks, pack_blocks
 from tilewright.graph.passes.pack_dot import pack_integers
 from tilewright.graph.passes.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import RuleFn
@@ -42,6 +44,7 @@ def rules(packing: Packing) -> tuple[RuleFn, ...]:
     return (
         channels_innermost,
         taps_by_channel,
+        partial(pack_blocks, packing=packing),
         partial(_pack_contraction, packing=packing),
         partial(pack_integers, packing=packing),
         _pack_scan,
@@ -51,6 +54,8 @@ def rules(packing: Packing) -> tuple[RuleFn, ...]:
 def _pack_contraction(n: Node, packing: Packing) -> Node | None:
     """contract(a, b) -> contract(stored(a), view(panels(b))); attention packs nothing"""
     if not isinstance(n.op, ops.Contract) or n.op.role or n.inputs[0].dtype in NARROW:
+        return None
+    if any(map(from_blocks, n.inputs)):
         return None
     (a, la), (b, lb) = (n.inputs[0], n.op.a), (n.inputs[1], n.op.b)
     last = n.op.out[-1] if n.op.out else ""

@@ -5,7 +5,8 @@ Input: a rewritten `Graph`.  Output: a `Graph` with the same outputs up to round
     contract(x, w) * s          ->  contract(x, w * s)
     (contract(x, w) + b) * s    ->  contract(x, w * s) + b * s
 
-for constant w, b and s with one s per column, where nothing else reads the unscaled product.
+for constant w, b and s with one s per column, where nothing else reads the unscaled product and w
+is not quantised.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tilewright.graph.node import (
     reshape,
     transpose,
 )
+from tilewright.graph.passes.pack_blocks import weights
 
 
 def fold_scales(graph: Graph) -> Graph:
@@ -73,6 +75,8 @@ def _scaled(n: Node, scale: Node, done: Mapping[Node, Node]) -> Node | None:
     for position, letters in enumerate((n.op.a, n.op.b)):
         weight = n.inputs[position]
         if not extents or not is_constant(weight) or not extents.keys() <= set(letters):
+            continue
+        if weights(weight) is not None:  # integers with scales stay what they are
             continue
         # the scale's axes in the order of the weight's, all others with extent 1
         order = [[*extents].index(c) for c in letters if c in extents]

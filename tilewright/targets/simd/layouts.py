@@ -5,7 +5,7 @@ Candidates never change a layout, so it fits all register tiles: a wider tile re
 
 from __future__ import annotations
 
-from tilewright.kernel.layout import Groups, Packing, Panels, Taps
+from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, Taps
 
 #: Panels of two vectors; groups as one dot product takes them; fewer than 4 columns fill no vector.
-PACKING = Packing(floats=Panels(8), integers=Groups(4, 8), taps=Taps(4), few=4)
+PACKING = Packing(floats=Panels(8), integers=Groups(4, 8), taps=Taps(4), blocks=Blocks(8), few=4)

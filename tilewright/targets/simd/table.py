@@ -23,6 +23,7 @@ from tilewright.targets.simd import (
     depth,
     elementwise,
     products,
+    quantised,
     rows,
     taps,
     transpose,
@@ -82,12 +83,14 @@ CONTRACTION = Way(
     contraction.default,
     products.rules,
 )
+BLOCKS = Way({quantised.BlocksSchedule: quantised.lower}, quantised.default, quantised.rules)
 ATTENTION = Way(
     {attention.AttentionSchedule: attention_loops.lower}, attention.default, attention.rules
 )
 
 TABLE: Mapping[type[form.Form], Way] = {
     form.Contraction: CONTRACTION,
+    form.BlockContraction: BLOCKS,
     form.ByteContraction: BYTES,
     form.Attention: ATTENTION,
     form.Windows: WINDOWS,

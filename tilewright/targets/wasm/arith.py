@@ -148,8 +148,9 @@ def _nibble(b: Builder, x: Expr, shift: Expr) -> Expr:
 
 
 def _nibbles(b: Builder, x: Expr, shift: Expr) -> Expr:
-    """The shift is a scalar (see `Values.call`)."""
-    return op("v128.and", op("i32x4.shr_u", x, shift), b.i32x4(15))
+    """The shift is a scalar (see `Values.call`); the lowest and the highest bits need one step."""
+    moved = x if shift == const(0) else op("i32x4.shr_u", x, shift)
+    return moved if shift == const(28) else op("v128.and", moved, b.i32x4(15))
 
 
 def _multiply_add(shape: str) -> Recipe:
