@@ -48,7 +48,7 @@ async function minify() {
     comments: { annotation: true },
     sourcemap: true,
     plugins: [quoted],
-    sourcemapPathTransform: (source, map) => `../src/${relative(from, resolve(dirname(map), source))}`,
+    sourcemapPathTransform: (source, map) => relative(dirname(map), join(into, 'src', relative(from, resolve(dirname(map), source)))),
   });
   await bundle.close();
   return output.flatMap((file) => (file.type === 'chunk' ? [[file.fileName, file.imports]] : []));

@@ -53,10 +53,13 @@ def declare(into: Path) -> None:
         cwd=ROOT, check=True,
     )  # fmt: skip
     for folder in FOLDERS:
-        for path in sorted((made / WEB.relative_to(ROOT) / folder).glob("*.d.ts")):
-            text = path.read_text() + _left_out(into / folder / path.name.replace(".d.ts", ".js"))
-            needed = "".join(f'/// <reference path="{p}" />\n' for p in _globals(text))
-            (into / folder / path.name).write_text(needed + text)
+        root = made / WEB.relative_to(ROOT)
+        for path in sorted((root / folder).rglob("*.d.ts")):
+            place = into / path.relative_to(root)
+            text = path.read_text() + _left_out(place.with_name(path.name.replace(".d.ts", ".js")))
+            up = "../" * (len(path.relative_to(root).parts) - 1)
+            needed = "".join(f'/// <reference path="{up}{p}" />\n' for p in _globals(text))
+            place.write_text(needed + text)
     shutil.rmtree(made)
 
 
@@ -74,12 +77,12 @@ _NAMED_TYPE = r"@type \{([\w.]+)\} \*/\s*export (?:async )?function (\w+)"
 
 
 def _globals(text: str) -> Iterator[str]:
-    """The files that declare the namespaces which these declarations use."""
+    """The files, below web/, that declare the namespaces which these declarations use."""
     for folder in FOLDERS:
-        for types in sorted((WEB / folder).glob("*.d.ts")):
+        for types in sorted((WEB / folder).rglob("*.d.ts")):
             for name in re.findall(r"^export as namespace (\w+);", types.read_text(), re.MULTILINE):
                 if re.search(rf"\b{name}\.", text):
-                    yield f"../{folder}/{types.name}"
+                    yield types.relative_to(WEB).as_posix()
 
 
 def main() -> None:

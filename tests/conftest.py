@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -13,6 +14,10 @@ settings.register_profile(
     "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("patient")
+
+#: Folders with tests that drive browsers, and those browsers, as parameters name them.
+PAGES = ("tests/browser", "tests/conformance")
+BROWSERS = ("chromium-webgpu", "chromium", "firefox")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,14 +35,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Shared(LoadFileScheduling):
-    """`pytest -n`: a file's tests stay in one worker, and so do all tests of pages.
+    """`pytest -n`: one worker takes a file's tests, or all of a folder that drive one browser.
 
-    Those are the longest part: they start first, the files after them in their order.
+    So each browser starts once for them.  They are the longest part and start first, the files
+    after them in their order.  Parts of a sweep, with ids `part0`, `part1`, …, go by themselves.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        pages = "tests/browser/"
-        return pages if nodeid.startswith(pages) else super()._split_scope(nodeid)
+        file, _, test = nodeid.partition("::")
+        parameters = f"-{test.partition('[')[2].rstrip(']')}-"
+        folder = str(PurePosixPath(file).parent)
+        browser = next((name for name in BROWSERS if f"-{name}-" in parameters), None)
+        if browser and folder in PAGES:
+            return f"{folder} {browser}"
+        return nodeid if "-part" in parameters else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Shared:

@@ -1,11 +1,11 @@
-// Runs a bundle on one thread and on two, tunes it for a second, runs it again, and shows what came of it.
+// Runs a bundle on one thread and on two, tunes it for a few rounds, runs it again, and shows what came of it.
 // Input: the bundle in public/model.  Output: JSON in the page.  Where kernels come from: ?tune=folder, from
 // what `tilewright build --static` wrote beside the bundle; ?tune=client, from the compiler in the page.
 
 import { load } from 'tilewright-web';
 import { tune } from 'tilewright-web/tune';
-import { folderSource } from 'tilewright-web/tune/folder';
-import { pyodideSource } from 'tilewright-web/tune/pyodide';
+import { folderSource } from 'tilewright-web/tune/sources/folder';
+import { pyodideSource } from 'tilewright-web/tune/sources/pyodide';
 
 const PUBLIC = import.meta.env.BASE_URL;
 const MODEL = `${PUBLIC}model/`;
@@ -36,7 +36,7 @@ async function work() {
   }
   const engine = await load(MODEL);
   const source = SOURCES[new URLSearchParams(location.search).get('tune') ?? 'folder']();
-  const { rounds } = await tune(engine, { source, budget: 1, seconds: 1 });
+  const { rounds } = await tune(engine, { source, budget: 1, rounds: 3 });
   runs.push(await run(engine));
   return { runs, rounds };
 }

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 from helpers import outputs
+from helpers.once import made_once
 from helpers.schedules import scheduled
 
 from tilewright.base.dtypes import BOOL, F32, I32, I64
-from tilewright.benchkernel import by_machine, compile_graph, compile_matmul
+from tilewright.benchkernel import compile_graph, compile_matmul
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.frontend import load
@@ -36,7 +37,7 @@ from tilewright.graph.node import (
 )
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import Machine, by_machine
 
 from . import search_model
 
@@ -134,24 +135,27 @@ MAKERS: dict[str, Callable[[Path], Compiled]] = {
 
 
 class Library:
-    """Bundles on demand, each made once."""
+    """Bundles on demand, each made once for all workers of the run.
 
-    def __init__(self, root: Path) -> None:
+    root: of what they share; own: a folder of this process, for files that a bundle is made of.
+    """
+
+    def __init__(self, root: Path, own: Path) -> None:
         self.root = root
-        self.compiled: dict[str, Compiled] = {}
+        self.own = own
+        self._compiled: dict[str, Compiled] = {}
 
     def path(self, name: str) -> Path:
-        path = self.root / name / "bundle"
-        if name not in self.compiled:
-            made = MAKERS[name](self.root / name)
-            write(made.contents, path)
-            self.compiled[name] = made
-        return path
+        return made_once(self.root / name, lambda to: write(self._made(name).contents, to))
 
     def graph(self, name: str) -> Graph:
         """What the bundle computes, for the graph interpreter."""
-        self.path(name)
-        return self.compiled[name].plans[0].graph
+        return self._made(name).plans[0].graph
+
+    def _made(self, name: str) -> Compiled:
+        if name not in self._compiled:
+            self._compiled[name] = MAKERS[name](self.own / name)
+        return self._compiled[name]
 
     def copied(self, name: str, to: Path) -> Path:
         """A copy that a test may damage."""

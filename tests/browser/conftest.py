@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.once import shared_root
 
 from tilewright.base.errors import HostError
 from tilewright.hosts import browser as browser_module
@@ -50,7 +51,8 @@ def browser(request: pytest.FixtureRequest) -> Browser:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    return Library(tmp_path_factory.mktemp("library"))
+    root = shared_root(tmp_path_factory) / "library"
+    return Library(root, tmp_path_factory.mktemp("library"))
 
 
 @pytest.fixture(scope="session")

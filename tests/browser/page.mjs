@@ -92,8 +92,8 @@ const SCENARIOS = {
   source: ({ page }, { base, kind, given, hello, count, abort = 0 }) => page.evaluate(async (base, kind, given, hello, count, abort) => {
     const plain = (/** @type {any} */ error) => (error.name === 'AbortError' ? error.name : JSON.parse(JSON.stringify(error)));
     const stop = new AbortController();
-    const { folderSource } = await import(new URL('tune/folder.js', base).href);
-    const { pyodideSource } = await import(new URL('tune/pyodide.js', base).href);
+    const { folderSource } = await import(new URL('tune/sources/folder.js', base).href);
+    const { pyodideSource } = await import(new URL('tune/sources/pyodide.js', base).href);
     /** @type {any[]} */
     const taken = [];
     /** @type {any} */
@@ -140,7 +140,7 @@ const SCENARIOS = {
 
   /** Tunes a bundle over a server's socket until nothing is left; engine and tuner are below `base`. */
   tuneByServer: ({ page }, { url, base = '/', socket = '/api/tune' }) => page.evaluate(async (url, base, socket) => {
-    const [{ load }, { tune }, { socketSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/socket.js']
+    const [{ load }, { tune }, { socketSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/sources/socket.js']
       .map((file) => import(new URL(base + file, location.href).href)));
     const engine = await load(url);
     /** @type {any[]} */
@@ -565,26 +565,30 @@ const SCENARIOS = {
     return globalThis[name] ?? null;
   }, values, name),
 
-  /** What the tuning panel shows, once it is in one of these states and has so many rounds. */
+  /** What the tuning panel shows at the moment when it is in one of these states and has so many rounds. */
   async tuning({ page }, { states, rounds = 0 }) {
-    await page.waitForFunction((states, rounds) => {
-      const { state, rounds: now = 0 } = document.getElementById('tuning').dataset;
-      return states.includes(state) && Number(now) >= rounds;
-    }, { timeout: PATIENCE }, states, rounds);
-    return page.evaluate(() => {
+    const found = await page.waitForFunction((states, rounds) => {
+      const { dataset } = document.getElementById('tuning');
+      if (!states.includes(dataset.state) || Number(dataset.rounds ?? 0) < rounds) return null;
       const shown = (/** @type {string} */ id) => document.getElementById(id).checkVisibility();
       const canvas = document.querySelector('#tuning-chart canvas');
       const pixels = canvas ? new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer) : [];
-      return {
-        ...document.getElementById('tuning').dataset,
+      return JSON.stringify({
+        ...dataset,
         text: document.getElementById('tuning-text').textContent,
         buttons: ['tune', 'tune-pause', 'tune-stop', 'tune-measure', 'tune-forget'].filter(shown),
         chart: { ...document.getElementById('tuning-chart').dataset, label: document.getElementById('tuning-chart').getAttribute('aria-label') },
         colours: new Set(pixels).size,
         rows: Array.from(document.querySelectorAll('#tuning-rows > tr'), (row) => ({ ...row.dataset, cells: Array.from(row.cells, (cell) => cell.innerText) })),
-      };
-    });
+      });
+    }, { timeout: PATIENCE, polling: 20 }, states, rounds);
+    return JSON.parse(await found.jsonValue());
   },
+
+  /** From now on the page gets no frame to draw in, as in a tab that is hidden. */
+  noFrames: ({ page }) => page.evaluate(() => {
+    globalThis.requestAnimationFrame = () => 1;
+  }),
 
   /** The page of device classes, once it has something to say. */
   async classes({ page }, { states = ['ready', 'empty', 'error'] }) {

@@ -29,7 +29,7 @@ CORE = "/engine/core.js"
 
 @pytest.fixture(scope="session")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return delivered(tmp_path_factory.mktemp("delivered") / "web")
+    return delivered(tmp_path_factory)
 
 
 @pytest.fixture

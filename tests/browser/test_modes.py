@@ -17,12 +17,12 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from helpers.once import made_once, shared_root
 
 from tilewright.bundle import Bundle, open_bundle
 from tilewright.server.pyodide import core
 from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import CLASSES, find
-from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, kernels_of, space_of
 from tilewright.tuning.folder import write_candidates
 
@@ -39,12 +39,15 @@ Take = Callable[..., Any]
 @pytest.fixture(scope="session")
 def published(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with one small bundle, its candidates, and the compiler."""
-    folder = library.copied("linear", tmp_path_factory.mktemp("published") / "linear")
-    write_pages(folder)
-    write_candidates(open_bundle(folder), [find(WIDER)])
-    write_compiler(folder, core())
-    write_blank(folder)
-    return folder
+
+    def put(root: Path) -> None:
+        folder = library.copied("linear", root / "linear")
+        write_pages(folder)
+        write_candidates(open_bundle(folder), [find(WIDER)])
+        write_compiler(folder, core())
+        write_blank(folder)
+
+    return made_once(shared_root(tmp_path_factory) / "published", put) / "linear"
 
 
 def write_blank(folder: Path) -> None:
@@ -94,9 +97,11 @@ def take(visit: Visit, site: tuple[Path, str]) -> Take:
 
 def expected(bundle: Bundle, device: str) -> Callable[[int, int], str]:
     """The digest of any candidate, as the compiler makes it here."""
-    kernels, target = kernels_of(bundle), TARGETS[find(device).variant]
+    kernels, variant = kernels_of(bundle), find(device).variant
     schedules = cache(lambda spec: space_of(kernels[spec], find(device)).schedules)
-    return lambda spec, number: build(kernels[spec], schedules(spec)[number], target).digest
+    return lambda spec, number: (
+        build(kernels[spec], schedules(spec)[number], "wasm", variant).digest
+    )
 
 
 def check_same(taken: list[Any], known: Callable[[int, int], str]) -> None:
@@ -276,10 +281,10 @@ def test_client_goes_on_after_a_candidate_that_cannot_be_made(
     faulty = f"""
 from tilewright.base.errors import CompilerBug
 build_any = build
-def build(kernel, schedule, target):
+def build(kernel, schedule, *variant):
     if str(schedule) == {str(space.schedules[bad])!r}:
         raise CompilerBug("this one cannot be made")
-    return build_any(kernel, schedule, target)
+    return build_any(kernel, schedule, *variant)
 """
     archive = site[0] / "compiler" / "source.zip"
     with ZipFile(archive) as old:
@@ -307,7 +312,7 @@ CLIENT_FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no standard library": (drop("python_stdlib.zip"), "host"),
     "no compiler": (drop("source.zip"), "host"),
     "a damaged compiler": (lambda f: (f / "compiler" / "source.zip").write_bytes(b"PK"), "host"),
-    "no worker": (lambda f: (f / "tune" / "pyodide_worker.js").unlink(), "host"),
+    "no worker": (lambda f: (f / "tune" / "sources" / "pyodide_worker.js").unlink(), "host"),
     "another version": (
         lambda f: edit_manifest(f, lambda m: m.update(tool="tilewright 9")),
         "bundle-version",

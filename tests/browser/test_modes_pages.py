@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers.once import made_once, shared_root
 
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.cli.workers import makers
@@ -33,28 +34,37 @@ VERDICTS = {"faster", "same", "slower"}
 @pytest.fixture(scope="session")
 def whole(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `build --static --client` writes, of one kernel with few candidates."""
-    return publish(library.copied("difference", tmp_path_factory.mktemp("whole") / "site"))
+    return (
+        made_once(
+            shared_root(tmp_path_factory) / "whole",
+            lambda root: publish(library.copied("difference", root / "site")),
+        )
+        / "site"
+    )
 
 
-def publish(folder: Path) -> Path:
+def publish(folder: Path) -> None:
     write_pages(folder)
     write_candidates(open_bundle(folder), wanted(()))
     write_compiler(folder, core())
-    return folder
 
 
 @pytest.fixture(scope="session")
 def relinked(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same of a bundle that starts with candidate 1, in whatever variant."""
-    root = tmp_path_factory.mktemp("relinked")
-    bundle = open_bundle(library.path("difference"))
-    (kernel,) = kernels_of(bundle)
-    for build in bundle.manifest.section("wasm").builds:
-        device = next(c for c in CLASSES.values() if c.variant == build.variant)
-        winners = {0: space_of(kernel, device).schedules[1]}
-        write(relink(bundle, device, winners), root / build.variant)
-        bundle = open_bundle(root / build.variant)
-    return publish(bundle.folder)
+
+    def put(root: Path) -> None:
+        bundle = open_bundle(library.path("difference"))
+        (kernel,) = kernels_of(bundle)
+        for number, build in enumerate(bundle.manifest.section("wasm").builds):
+            device = next(c for c in CLASSES.values() if c.variant == build.variant)
+            winners = {0: space_of(kernel, device).schedules[1]}
+            write(relink(bundle, device, winners), root / f"{number}")
+            bundle = open_bundle(root / f"{number}")
+        publish(bundle.folder)
+        bundle.folder.rename(root / "site")
+
+    return made_once(shared_root(tmp_path_factory) / "relinked", put) / "site"
 
 
 def all_of(bundle: Bundle) -> set[tuple[int, int]]:

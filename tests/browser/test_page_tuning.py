@@ -29,6 +29,8 @@ EVENTS = json.loads((RECORDED / "events.json").read_text())
 TRIALS = [e for e in EVENTS if e["type"] == "trial"]
 OPEN = ["running", "paused"]
 ENDED = ["done", "error"]
+#: Milliseconds after which the test is long over.
+FOREVER = 10**9
 GAIN = EVENTS[-1]["summary"]["gain"]
 #: The same session, if every kernel had stayed: clocks say that it became faster all the same.
 UNCHANGED = [
@@ -49,8 +51,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The web folder with the stand-ins."""
     web = shutil.copytree(WEB, tmp_path_factory.mktemp("web") / "web")
     (web / "tune").mkdir(exist_ok=True)
-    for file in RECORDED.glob("*.js"):
-        shutil.copy(file, web / "tune")
+    shutil.copytree(RECORDED, web / "tune", dirs_exist_ok=True)
     shutil.copy(RECORDED / "events.json", web / "page")
     (web / "page" / "unchanged.json").write_text(json.dumps(UNCHANGED))
     return web
@@ -116,6 +117,16 @@ def test_table(visit: Visit, site: Site) -> None:
         assert int(tried) == sum(t["spec"] == spec for t in TRIALS)
 
 
+def test_the_end_is_shown_with_what_was_found(visit: Visit, site: Site) -> None:
+    """At once, though the page draws what happens on the way in its next frame."""
+    page = opened(visit, site)
+    page.do("noFrames")
+    found = tuned(page)
+    assert found["gain"] == "faster"
+    tried = [int(row["cells"][-1]) for row in found["rows"]]
+    assert sum(tried) == len(TRIALS)
+
+
 def test_without_an_exchange_no_gain_is_shown(visit: Visit, site: Site) -> None:
     page = opened(visit, site)
     page.do("globals", values={"session": "/unchanged.json"})
@@ -134,10 +145,10 @@ def test_without_an_exchange_no_gain_is_shown(visit: Visit, site: Site) -> None:
 def test_the_gain_is_measured_on_request(visit: Visit, site: Site) -> None:
     """And the session, while it goes on, tells latencies alone."""
     page = opened(visit, site)
-    page.do("globals", values={"pace": 15})
-    page.do("click", selector="#tune")
     swaps = next(n for n, e in enumerate(EVENTS) if e["type"] == "swap")
     first = EVENTS[swaps + 2]["round"] + 1
+    page.do("globals", values={"most": first})
+    page.do("click", selector="#tune")
     found = page.do("tuning", states=["running"], rounds=first)
     assert " ms so far · " in found["text"]
     assert "×" not in found["text"]
@@ -145,7 +156,7 @@ def test_the_gain_is_measured_on_request(visit: Visit, site: Site) -> None:
     page.do("click", selector="#tune-stop")
     found = page.do("tuning", states=ENDED)
     assert found["buttons"] == ["tune", "tune-measure", "tune-forget"]
-    page.do("globals", values={"pace": 10_000})
+    page.do("globals", values={"pace": FOREVER})
     page.do("click", selector="#tune-measure")
     assert page.do("tuning", states=["measuring"])["buttons"][0] == "tune-stop"
     page.do("click", selector="#tune-stop")
@@ -158,18 +169,20 @@ def test_the_gain_is_measured_on_request(visit: Visit, site: Site) -> None:
 
 def test_pause_and_stop(visit: Visit, site: Site) -> None:
     page = opened(visit, site)
-    page.do("globals", values={"pace": 15})
+    page.do("globals", values={"most": 2})
     page.do("click", selector="#tune")
     found = page.do("tuning", states=["running"], rounds=2)
     assert found["buttons"] == ["tune-pause", "tune-stop"]
     page.do("click", selector="#tune-pause")
     first = page.do("tuning", states=["paused"])
     assert first["text"].startswith("Paused")
+    page.do("globals", values={"most": len(TRIALS)})
     page.ask("moon")  # the model works while tuning pauses
     page.ask("bread")
     later = page.do("tuning", states=["paused"])
     # the trial that was under way may have ended
     assert int(later["rounds"]) <= int(first["rounds"]) + 1
+    page.do("globals", values={"most": int(later["rounds"]) + 2})
     page.do("click", selector="#tune-pause")
     page.do("tuning", states=["running"], rounds=int(later["rounds"]) + 2)
     page.do("click", selector="#tune-stop")
@@ -177,13 +190,13 @@ def test_pause_and_stop(visit: Visit, site: Site) -> None:
     assert ended["text"].startswith("Stopped")
     assert int(ended["rounds"]) < TRIALS[-1]["round"]
     assert "tune" in ended["buttons"]
-    page.do("globals", values={"pace": 1})
+    page.do("globals", values={"most": len(TRIALS)})
     assert int(tuned(page)["rounds"]) == TRIALS[-1]["round"]
 
 
 def test_stop_while_it_pauses(visit: Visit, site: Site) -> None:
     page = opened(visit, site)
-    page.do("globals", values={"pace": 15})
+    page.do("globals", values={"most": 1})
     page.do("click", selector="#tune")
     page.do("tuning", states=["running"], rounds=1)
     page.do("click", selector="#tune-pause")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,12 @@ from .bundles import Library
 from .conftest import Visit
 from .search_model import LENGTHS
 from .serving import serving
+
+#: Seconds in which the code is optimised and kept on any machine, and runs between two looks.
+PATIENCE = 120.0
+RUNS = 50
+#: Bytes of an entry that has more than its name.
+MORE_THAN_A_HEAD = 1000
 
 
 @pytest.fixture(autouse=True)
@@ -86,8 +94,19 @@ def test_chromium_can_keep_the_optimised_code(
     if browser.name != "chromium":
         pytest.skip("the folder is one of Chromium's profiles")
     flags = (f"--user-data-dir={tmp_path}", "--js-flags=--wasm-caching-timeout-ms=0")
+    folder = tmp_path / "Default" / "Code Cache" / "wasm"
+    end = time.monotonic() + PATIENCE
     with BrowserHost(replace(browser, flags=flags)) as host:
         model = host.load(library.path("bert"), threads=1)
-        model.time(500)
-    kept = (tmp_path / "Default" / "Code Cache" / "wasm").glob("*_0")
-    assert max((entry.stat().st_size for entry in kept), default=0) > 1000
+        while largest(folder) <= MORE_THAN_A_HEAD:
+            assert time.monotonic() < end, "no optimised code was kept"
+            model.time(RUNS)
+
+
+def largest(folder: Path) -> int:
+    """Bytes of the largest entry of a cache, which its browser may exchange meanwhile."""
+    sizes = [0]
+    for entry in folder.glob("*_0"):
+        with suppress(FileNotFoundError):
+            sizes.append(entry.stat().st_size)
+    return max(sizes)

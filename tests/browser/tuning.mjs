@@ -10,7 +10,7 @@ export function tuningSpy() {
 
     /** Engine and tuner of this page; a bundle as it is used. @param {string} url @param {object} [options] */
     async open(url, options) {
-      const [{ load, EngineError }, { tune }, persist] = await Promise.all(['/engine/engine.js', '/tune/tuner.js', '/tune/persist.js']
+      const [{ load, EngineError }, { tune }, persist] = await Promise.all(['/engine/engine.js', '/tune/tuner.js', '/tune/records/persist.js']
         .map((file) => import(new URL(file, location.href).href)));
       scope.tuning.EngineError = EngineError;
       return { load, tune, persist, engine: await load(url, options) };
@@ -403,7 +403,7 @@ export const TUNING = {
   tuneForGain: ({ page }, { url, kernels, inputs, slow = 0 }) => page.evaluate(async (url, kernels, given, slow) => {
     const { tuning, spied } = globalThis;
     const { engine, tune } = await tuning.open(url);
-    const { measureGain } = await import(new URL('/tune/gain.js', location.href).href);
+    const { measureGain } = await import(new URL('/tune/exchange/gain.js', location.href).href);
     await engine.run(spied.filled(given));
     const { swap, time } = engine;
     const looks = [];
@@ -431,7 +431,7 @@ export const TUNING = {
   keptWinner: ({ page }, { url, inputs, header, how }) => page.evaluate(async (url, given, header, how) => {
     const { tuning, spied } = globalThis;
     const { engine: first, load, persist } = await tuning.open(url);
-    const { keep, recall } = await import(new URL('/tune/record.js', location.href).href);
+    const { keep, recall } = await import(new URL('/tune/records/record.js', location.href).href);
     const inputs = spied.filled(given);
     const run = async (/** @type {any} */ engine) => {
       try {
@@ -484,7 +484,7 @@ export const TUNING = {
 
   /** A hidden tab tunes no more after a while; another one may, and then the first one again. */
   async tuneAway({ page }, { url, kernels }) {
-    const begin = (/** @type {any} */ tab, /** @type {any[]} */ sent) => tab.evaluate(async (url, kernels) => {
+    const begin = (/** @type {any} */ tab, /** @type {any[]} */ sent, /** @type {boolean} */ holds) => tab.evaluate(async (url, kernels, holds) => {
       const { tuning } = globalThis;
       const { engine, tune } = await tuning.open(url);
       let state = 'visible';
@@ -495,16 +495,12 @@ export const TUNING = {
       };
       const source = globalThis.source = tuning.listSource(kernels);
       const { next } = source;
-      // The first tab is hidden before its second kernel comes.
-      source.next = async () => {
-        if (source.log.results.length === 1) await globalThis.gate;
-        return next();
-      };
-      globalThis.gate = new Promise((resolve) => (globalThis.openGate = resolve));
+      // The first tab is hidden before its second kernel comes: that one waits until the source is opened again.
+      source.next = () => (holds && source.log.opened === 1 && source.log.results.length === 1 ? new Promise(() => {}) : next());
       const events = globalThis.events = [];
       globalThis.tuned = tune(engine, { source, budget: 1, device: 'test', absence: 50, onEvent: (/** @type {any} */ event) => events.push(event) });
-    }, url, sent);
-    await begin(page, kernels);
+    }, url, sent, holds);
+    await begin(page, kernels, true);
     await page.evaluate(async () => {
       await globalThis.tuning.until(globalThis.events, ({ type }) => type === 'trial');
       globalThis.show('hidden');
@@ -512,9 +508,8 @@ export const TUNING = {
     const other = await page.browserContext().newPage();
     await other.evaluateOnNewDocument(tuningSpy);
     await other.goto(page.url());
-    await begin(other, kernels.slice(0, 2));
+    await begin(other, kernels.slice(0, 2), false);
     const end = (/** @type {any} */ tab) => tab.evaluate(async () => {
-      globalThis.openGate();
       const { rounds } = await globalThis.tuned;
       const { log } = globalThis.source;
       return { rounds, types: globalThis.events.map(({ type }) => type), tried: log.hello.tried, opened: log.opened, candidates: log.results.map(({ candidate }) => candidate) };
@@ -527,7 +522,7 @@ export const TUNING = {
 
   /** Tunes from the folder of a static build; once a trial was made the network is away for some requests. */
   tuneOffline: ({ page }, { base, failures }) => page.evaluate(async (base, failures) => {
-    const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/folder.js'].map((file) => import(new URL(file, base).href)));
+    const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/sources/folder.js'].map((file) => import(new URL(file, base).href)));
     const engine = await load(base);
     const events = [];
     const { fetch } = globalThis;
@@ -546,7 +541,7 @@ export const TUNING = {
    */
   trials: ({ page }, { url, kernels, every = 0, own = '', options = {} }) => page.evaluate(async (url, kernels, every, own, options) => {
     const { bytesOf } = globalThis.tuning;
-    const [{ load }, { openSpecs }, { openTrials }] = await Promise.all(['engine/engine.js', 'tune/specs.js', 'tune/trials.js']
+    const [{ load }, { openSpecs }, { openTrials }] = await Promise.all(['engine/engine.js', 'tune/trial/specs.js', 'tune/trial/trials.js']
       .map((file) => import(new URL(`/${file}`, location.href).href)));
     const engine = await load(url);
     const specs = await openSpecs(engine);
@@ -749,7 +744,7 @@ export const TUNING = {
       }
     };
     const { engine, tune } = await tuning.open(url, limits);
-    const { socketSource } = await import(new URL('/tune/socket.js', location.href).href);
+    const { socketSource } = await import(new URL('/tune/sources/socket.js', location.href).href);
     const inputs = spied.filled(given);
     const events = [];
     const run = async () => tuning.plain((await engine.run(inputs)).outputs);

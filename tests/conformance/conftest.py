@@ -14,18 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.once import made_once, shared_root
 
 from tilewright.base.errors import HostError, UnsupportedDType
 from tilewright.bundle import Contents, write
+from tilewright.compiler import Options
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_find import require
 from tilewright.hosts.native import NativeHost, compiler
 from tilewright.hosts.reference import ReferenceHost
-from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
+from tilewright.hosts.wasmtime import FEATURES, REGISTERS, WasmtimeHost
+from tilewright.targets import wasm
 
 Outputs = dict[str, np.ndarray[Any, Any]]
 RunBundle = Callable[[Path, Mapping[str, Any]], Outputs]
-BundleOf = Callable[[str, Callable[[tuple[str, ...]], Contents]], Path]
+BundleOf = Callable[[str, Callable[[Options], Contents]], Path]
 
 #: Loads a bundle into the page of a browser and gives what a function makes of it.
 InBrowser = Callable[..., Any]
@@ -44,6 +47,10 @@ TARGETS = {
     "chromium-webgpu": "wgsl",
 }
 BROWSERS = ("chromium", "firefox", "chromium-webgpu")
+
+#: The WebAssembly that hosts of this machine take, and the rest.  Compiling is the longest part.
+VARIANTS = tuple(t.name for t in wasm.TARGETS.values() if t.registers == REGISTERS)
+OTHERS = tuple(t.name for t in wasm.TARGETS.values() if t.registers != REGISTERS)
 
 
 @pytest.fixture(
@@ -133,7 +140,12 @@ def run_bundle(host_name: str, open_host: Callable[[Path], Any]) -> RunBundle:
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bundles")
+    return shared_root(tmp_path_factory) / "bundles"
+
+
+def options_for(target: str) -> Options:
+    """Of a bundle that the hosts of this machine run."""
+    return Options(targets=(target,), variants=VARIANTS if target == "wasm" else ())
 
 
 @pytest.fixture
@@ -144,14 +156,13 @@ def bundle_of(root: Path, host_name: str) -> BundleOf:
     """
     target = TARGETS[host_name]
 
-    def written(name: str, make: Callable[[tuple[str, ...]], Contents]) -> Path:
-        path = root / target / name
-        if not path.exists():
-            try:
-                contents = make((target,))
-            except UnsupportedDType as error:
-                pytest.skip(f"{host_name}: {error}")
-            write(contents, path)
-        return path
+    def written(name: str, make: Callable[[Options], Contents]) -> Path:
+        def put(folder: Path) -> None:
+            write(make(options_for(target)), folder)
+
+        try:
+            return made_once(root / target / name, put)
+        except UnsupportedDType as error:
+            pytest.skip(f"{host_name}: {error}")
 
     return written

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TARGETS, RunBundle
+from conftest import TARGETS, RunBundle, options_for
 from helpers.node_cases import attempt, cases, inputs_of, operator, wrong_outputs
+from helpers.once import made_once
 
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle, write
@@ -35,18 +37,16 @@ BEST = next(
 )
 
 
-def bundle(case: Any, folder: Path, variants: tuple[str, ...] = (), target: str = "wasm") -> Path:
-    """The folder, with the case in it; TilewrightError if it is refused."""
-    write(
-        attempt(
-            case,
-            lambda proto, shapes: compile_model(
-                load(proto), Options(shapes=shapes, variants=variants, targets=(target,))
-            ),
-        ).contents,
-        folder / case.name,
-    )
-    return folder / case.name
+def bundle(case: Any, folder: Path, options: Options) -> Path:
+    """The case below this folder; TilewrightError if it is refused."""
+
+    def put(to: Path) -> None:
+        made = attempt(
+            case, lambda m, shapes: compile_model(load(m), replace(options, shapes=shapes))
+        )
+        write(made.contents, to)
+
+    return made_once(folder / case.name, put)
 
 
 def is_wrong(case: Any, path: Path, run: RunBundle) -> bool:
@@ -54,13 +54,13 @@ def is_wrong(case: Any, path: Path, run: RunBundle) -> bool:
     return bool(wrong_outputs(case, run(path, {n: v for n, v in given.items() if n in left})))
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(PARTS), ids="part{}".format)
 def test_no_case_is_wrong_on_wasmtime(part: int, tmp_path: Path) -> None:
     wrong: list[str] = []
     refused: Counter[tuple[str, str]] = Counter()
     for case in cases()[part::PARTS]:
         try:
-            path = bundle(case, tmp_path, (BEST,))
+            path = bundle(case, tmp_path, Options(variants=(BEST,)))
         except TilewrightError as error:
             refused[error.code, error.message] += 1
             continue
@@ -89,7 +89,7 @@ def sample_for(target: str, folder: Path) -> list[tuple[Any, Path]]:
 def first_that_compiles(found: Iterable[Any], folder: Path, target: str) -> list[tuple[Any, Path]]:
     for case in found:
         try:
-            return [(case, bundle(case, folder, target=target))]
+            return [(case, bundle(case, folder, options_for(target)))]
         except TilewrightError:
             continue
     return []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import BundleOf, RunBundle
@@ -9,7 +11,7 @@ from helpers.outputs import BUCKETS, given, model, wanted
 
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import open_bundle
-from tilewright.compiler import Options, compile_model
+from tilewright.compiler import compile_model
 from tilewright.frontend import load
 from tilewright.graph.node import Graph, constant
 
@@ -21,7 +23,7 @@ def test_every_output_is_given(
     buckets = {"n": BUCKETS}
     path = bundle_of(
         "outputs",
-        lambda t: compile_model(load(model()), Options(buckets=buckets, targets=t)).contents,
+        lambda options: compile_model(load(model()), replace(options, buckets=buckets)).contents,
     )
     found, want = run_bundle(path, {"x": given(length)}), wanted(length, bucket)
     assert list(found) == [info.name for info in open_bundle(path).manifest.outputs]
@@ -37,7 +39,7 @@ def test_a_model_of_constants_alone(run_bundle: RunBundle, bundle_of: BundleOf) 
     nodes = {"a": constant(np.arange(6)), "b": constant(np.zeros((2, 0), np.float32))}
     outputs = (*nodes.items(), ("c", nodes["a"]))
     graph = Graph("g", (), outputs)
-    path = bundle_of("constants", lambda t: compile_graph(graph, Options(targets=t)).contents)
+    path = bundle_of("constants", lambda options: compile_graph(graph, options).contents)
     found = run_bundle(path, {})
     for name, n in outputs:
         np.testing.assert_array_equal(found[name], n.value)

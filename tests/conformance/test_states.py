@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from conftest import TARGETS
+from conftest import TARGETS, options_for
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import TilewrightError, UsageError
@@ -74,7 +75,7 @@ def stateful(
     listed, states = CASES[case]
     nodes = [helper.make_node(op, ins, [out]) for op, ins, out in listed]
     path = model(folder, nodes, len(states), ["y", *states.values()])
-    return compile_model(path, Options(states=states, targets=(target,))), path, states
+    return compile_model(path, replace(options_for(target), states=states)), path, states
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -130,7 +131,7 @@ def test_buckets_share_a_state(
     graph = helper.make_graph(nodes, "g", [x, info("h", 1, 1)], [y, info("hn", 1, 1)])
     path = saved(tmp_path, graph)
     compiled = compile_model(
-        path, Options(buckets={"n": (2, 4)}, states={"h": "hn"}, targets=(TARGETS[host_name],))
+        path, replace(options_for(TARGETS[host_name]), buckets={"n": (2, 4)}, states={"h": "hn"})
     )
     write(compiled.contents, tmp_path / "bundle")
     opened, total = open_host(tmp_path / "bundle"), 0.0

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import BUILDERS
-from conftest import BundleOf, InBrowser
+from conftest import BundleOf, InBrowser, options_for
+from helpers.once import made_once
 from helpers.sharing import sharing
 from test_models import MODELS, inputs_for
 
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import Contents, open_bundle, write
-from tilewright.compiler import compile_model
+from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 from tilewright.hosts.browser import BrowserModel
 from tilewright.hosts.wasmtime import WasmtimeHost
@@ -58,11 +59,8 @@ def run_at(request: pytest.FixtureRequest, in_browser: InBrowser) -> RunAt:
 def bundle_of(root: Path) -> BundleOf:
     """Of WebAssembly alone, whose workers share a run."""
 
-    def written(name: str, make: Callable[[tuple[str, ...]], Contents]) -> Path:
-        path = root / "shared" / name
-        if not path.exists():
-            write(make(("wasm",)), path)
-        return path
+    def written(name: str, make: Callable[[Options], Contents]) -> Path:
+        return made_once(root / "shared" / name, lambda to: write(make(options_for("wasm")), to))
 
     return written
 

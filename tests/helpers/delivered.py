@@ -1,6 +1,7 @@
 """The web part as wheels have it: engine and tuner minified.
 
-Input: the checkout, with its node_modules.  Output: a folder for `create_app(web=…)`.
+Input: the checkout, with its node_modules.  Output: a folder for
+`create_app(web=…)`, which nobody may change.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.once import made_once, shared_root
 from tilewright.server.app import WEB
 
 ROOT = Path(__file__).parents[2]
@@ -22,9 +24,12 @@ def need_bundler() -> None:
         pytest.skip("the JavaScript tools are not installed: npm ci")
 
 
-def delivered(folder: Path) -> Path:
+def delivered(factory: pytest.TempPathFactory) -> Path:
     need_bundler()
-    web = shutil.copytree(WEB, folder)
-    command = ["node", ROOT / "scripts" / "minify.mjs", WEB, web]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return web
+
+    def put(root: Path) -> None:
+        web = shutil.copytree(WEB, root / "web")
+        command = ["node", ROOT / "scripts" / "minify.mjs", WEB, web]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    return made_once(shared_root(factory) / "delivered", put) / "web"

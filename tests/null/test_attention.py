@@ -96,7 +96,7 @@ def test_each_variant_by_interpreted_loops(name: str, keys: int, cache: str) -> 
     assert_same(got, want)
 
 
-@pytest.mark.parametrize("seed", seeds(25))
+@pytest.mark.parametrize("seed", seeds(25, nightly=75))
 def test_random_attention_under_random_schedules(seed: int) -> None:
     rng = Random(f"attention{seed}")
     graph = random_attention(rng)

@@ -36,7 +36,7 @@ def assert_same(graph: Graph, inputs: Inputs, want: list[np.ndarray]) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("seed", seeds(120))
+@pytest.mark.parametrize("seed", seeds(120, nightly=380))
 def test_every_stage_keeps_the_values(seed: int) -> None:
     check_stages(*random_graph(seed), seed)
 

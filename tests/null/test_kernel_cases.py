@@ -10,7 +10,8 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from helpers.kernels import Case, assert_close, expected, interpret
+from helpers.kernel_parts import Case
+from helpers.kernels import assert_close, expected, interpret
 from helpers.loop_check import check_loops
 from helpers.schedules import scheduled
 

@@ -31,7 +31,7 @@ every_anchor = pytest.mark.parametrize("anchor", ANCHORS)
 
 
 @every_anchor
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", seeds(40, nightly=160))
 def test_loops_compute_what_the_specification_means(seed: int, anchor: str) -> None:
     case = random_case(seed, anchor)
     rng = Random(f"schedule {anchor}{seed}")

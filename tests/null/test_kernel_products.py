@@ -57,7 +57,7 @@ def made(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-@pytest.mark.parametrize("seed", seeds(12))
+@pytest.mark.parametrize("seed", seeds(12, nightly=48))
 def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:
     graph, values = made(name)
     (want,) = results(graph, values)

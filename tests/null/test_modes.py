@@ -1,66 +1,39 @@
-"""Tuning without a server: candidates in a folder, and the compiler's source for a page.
+"""Tuning without a server: candidates in a folder, by Python and by the command line.
 
-Input: a small bundle.  Output: what pages get.  No browser runs here: tests/browser/test_modes.py.
+Input: a small bundle.  Output: what pages get.  The compiler for a page: test_modes_client.py;
+pages: tests/browser/test_modes.py.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import json
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 from cli_call import Called
 from helpers.hasty import LONG, Hasty
-from starlette.testclient import TestClient
+from modes_factory import NARROW, WIDE, files_below, given, read_json, small
 from test_cli_models import save_model
 
-from tilewright.base.errors import CompilerBug, HostError, UsageError
-from tilewright.benchkernel import compile_matmul
+from tilewright.base.errors import CompilerBug, UsageError
 from tilewright.bundle import Bundle, open_bundle, write
-from tilewright.bundle.written import RECORD
 from tilewright.cli.workers import makers
 from tilewright.kernel.spec import Kernel
-from tilewright.server import create_app
-from tilewright.server.pyodide import FILES, core
-from tilewright.server.static import write_compiler, write_pages
 from tilewright.server.workers import Workers
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wasm import TARGETS, WasmTarget
-from tilewright.tuning import client, source
 from tilewright.tuning.candidates import Built, build, kernels_of, space_of
 from tilewright.tuning.client import Session
 from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink
 
-NARROW, WIDE = "wasm-x86-relaxed-32k", "wasm-x86-relaxed"
-
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
-    write(compile_matmul(16, 64, 48).contents, tmp_path / "bundle")
-    return open_bundle(tmp_path / "bundle")
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_bytes())
-
-
-def files_below(folder: Path) -> dict[str, bytes]:
-    found = (p for p in folder.rglob("*") if p.is_file())
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
-
-
-# ---- the folder ----------------------------------------------------------------------------------
+    return small(tmp_path / "bundle")
 
 
 def test_folder_holds_every_candidate(bundle: Bundle) -> None:
@@ -81,7 +54,7 @@ def test_folder_holds_every_candidate(bundle: Bundle) -> None:
         assert tuple(entry["order"]) == space.order
         assert entry["checksum"] == space.checksum
         for schedule, found in zip(space.schedules, entry["candidates"], strict=True):
-            built = build(kernel, schedule, TARGETS[device.variant])
+            built = build(kernel, schedule, device.target, device.variant)
             data = (folder / f"blobs/{found['digest']}.wasm").read_bytes()
             assert data == built.module
             assert hashlib.sha256(data).hexdigest() == found["digest"]
@@ -100,10 +73,10 @@ def test_a_candidate_that_cannot_be_made_is_left_out(
     space = space_of(kernel, device)
     bad = space.order[3]
 
-    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+    def built(kernel: Kernel, schedule: Schedule, *target: str) -> Built:
         if schedule == space.schedules[bad]:
             raise CompilerBug("this one cannot be made")
-        return build(kernel, schedule, target)
+        return build(kernel, schedule, *target)
 
     monkeypatch.setattr("tilewright.tuning.folder.build", built)
     written = write_candidates(bundle, [device])
@@ -124,10 +97,10 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]:
     released = Event()
     found: list[Schedule] = []
 
-    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+    def built(kernel: Kernel, schedule: Schedule, *target: str) -> Built:
         if schedule in found:
             released.wait(LONG)
-        return build(kernel, schedule, target)
+        return build(kernel, schedule, *target)
 
     monkeypatch.setattr("tilewright.tuning.folder.build", built)
     yield found
@@ -215,182 +188,6 @@ def test_wanted_classes() -> None:
         wanted(["wasm-vax"])
     with pytest.raises(UsageError, match="webgpu"):
         wanted(["webgpu"])
-
-
-# ---- the compiler for a page ---------------------------------------------------------------------
-
-
-def test_source_is_what_a_page_needs_and_no_more() -> None:
-    names = zipfile.ZipFile(io.BytesIO(source.source_zip())).namelist()
-    assert {"tilewright/tuning/client.py", "tilewright/tuning/data/primitives.json"} <= set(names)
-    assert {name.split("/")[1] for name in names} <= {
-        "__init__.py", "base", "kernel", "plan", "targets", "tuning",
-    }  # fmt: skip
-    assert not {"tilewright/base/numpy_scalars.py", "tilewright/tuning/folder.py"} & set(names)
-    assert names == sorted(names)
-
-
-def test_source_has_the_same_bytes_again() -> None:
-    again = source.source_zip.__wrapped__
-    assert again((source.ENTRY,)) == source.source_zip()
-
-
-def test_source_refuses_other_packages() -> None:
-    with pytest.raises(CompilerBug, match="numpy"):
-        source.source_zip(("tilewright.base.numpy_scalars",))
-
-
-def given(bundle: Bundle, **more: Any) -> dict[str, Any]:
-    """What a page tells its compiler."""
-    manifest = bundle.manifest
-    return {
-        "kernels": bundle.read(manifest.kernels).decode(),
-        "slots": bundle.read(manifest.section("wasm").kernels).decode(),
-        "plans": [[s.spec for s in p.steps] for p in manifest.plans],
-        "device": NARROW,
-    } | more
-
-
-def test_the_page_leaves_out_what_cannot_be_made(
-    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Only that: it is told, and the next one comes."""
-
-    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
-        if schedule == space.schedules[3]:
-            raise CompilerBug("this one cannot be made")
-        return build(kernel, schedule, target)
-
-    space = space_of(kernels_of(bundle)[0], find(NARROW))
-    monkeypatch.setattr("tilewright.tuning.client.build", built)
-    client.answer("open", json.dumps(given(bundle, specs=[0])))
-    assert client.answer("make", 0, 3) == ["", "null"]
-    assert "A candidate is left out: " in caplog.text
-    assert "this one cannot be made" in caplog.text
-    error, header, module = client.answer("make", 0, 4)
-    assert not error
-    assert json.loads(header)["digest"] == hashlib.sha256(module).hexdigest()  # type: ignore[arg-type]
-
-
-def test_source_alone_makes_the_same_candidates(bundle: Bundle, tmp_path: Path) -> None:
-    """From the zip, in a Python that has nothing else installed."""
-    unpacked = tmp_path / "source"
-    zipfile.ZipFile(io.BytesIO(source.source_zip())).extractall(unpacked)
-    code = """
-import hashlib, json, sys
-sys.path.insert(0, sys.argv[1])
-from tilewright.tuning import client
-error, offers = client.answer("open", sys.stdin.read())
-assert not error, error
-made = []
-for candidate in [0, *json.loads(offers)[0]["order"]]:
-    error, header, module = client.answer("make", 0, candidate)
-    assert json.loads(header)["digest"] == hashlib.sha256(module).hexdigest()
-    made.append(json.loads(header))
-error, = client.answer("open", json.dumps({"device": "nothing"}))
-print(json.dumps({"offers": json.loads(offers), "made": made, "error": json.loads(error)}))
-"""
-    result = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, str(unpacked)],
-        input=json.dumps(given(bundle, specs=[0])), capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    write_candidates(bundle, [find(NARROW)])
-    folder = bundle.folder / "tuning"
-    index = read_json(folder / "index.json")
-    (listed,) = read_json(folder / index["spaces"][NARROW]["file"])["kernels"]
-    made = {header["candidate"]: header for header in found["made"]}
-    assert made.keys() == set(range(listed["count"]))
-    for number, candidate in enumerate(listed["candidates"]):
-        assert candidate.items() <= made[number].items()
-    (offer,) = found["offers"]
-    assert offer.items() <= listed.items()
-    assert found["error"]["code"] == "usage"
-    assert found["error"]["hint"]
-
-
-@pytest.fixture
-def pyodide(tmp_path: Path) -> Path:
-    """A folder that looks like Pyodide's."""
-    folder = tmp_path / "node_modules" / "pyodide"
-    folder.mkdir(parents=True)
-    for name in FILES:
-        (folder / name).write_text(name)
-    return folder
-
-
-def test_core_is_found_as_node_finds_it(pyodide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    below = pyodide.parents[1] / "some" / "where"
-    below.mkdir(parents=True)
-    monkeypatch.chdir(below)
-    assert core() == pyodide
-
-
-def test_core_that_is_none(pyodide: Path) -> None:
-    assert core(pyodide) == pyodide
-    (pyodide / "pyodide.asm.wasm").unlink()
-    with pytest.raises(HostError, match=r"lacks pyodide\.asm\.wasm") as caught:
-        core(pyodide)
-    assert "npm install" in caught.value.hint
-
-
-def test_server_gives_the_compiler(bundle: Bundle, pyodide: Path) -> None:
-    page = TestClient(create_app({"b": bundle.folder}, pyodide=pyodide))
-    answer = page.get("/compiler/source.zip")
-    assert answer.content == source.source_zip()
-    assert answer.headers["content-type"] == "application/zip"
-    assert answer.headers["cross-origin-embedder-policy"] == "require-corp"
-    assert page.get("/compiler/pyodide.asm.wasm").headers["content-type"] == "application/wasm"
-    assert page.get("/compiler/nothing").status_code == 404
-    assert page.get("/tune/folder.js").status_code == 200
-    without = TestClient(create_app({"b": bundle.folder}))
-    assert without.get("/compiler/source.zip").status_code == 404
-
-
-def test_pages_and_compiler_as_files(tmp_path: Path, pyodide: Path) -> None:
-    into = tmp_path / "site"
-    size = write_pages(into) + write_compiler(into, pyodide)
-    found = files_below(into)
-    assert size == sum(map(len, found.values())) - len(found[RECORD])
-    assert {
-        "index.html",
-        "sw.js",
-        "static/static.js",
-        "engine/engine.js",
-        "tune/folder.js",
-        "tune/pyodide.js",
-    } <= set(found)
-    assert found["compiler/source.zip"] == source.source_zip()
-    assert found["compiler/pyodide.mjs"] == b"pyodide.mjs"
-
-
-# ---- the command line ----------------------------------------------------------------------------
-
-
-def test_build_static(tmp_path: Path, capsys: pytest.CaptureFixture[str], pyodide: Path) -> None:
-    model = save_model(tmp_path / "model.onnx")
-    options = [
-        "--buckets",
-        "n=4",
-        "--static",
-        "--classes",
-        NARROW,
-        "--client",
-        "--pyodide",
-        pyodide,
-        "--json",
-    ]
-    called = Called(capsys, "build", model, "-o", tmp_path / "b", *options)
-    assert called.code == 0, called.err
-    data = called.json
-    assert (data["classes"], data["objective"]) == ([NARROW], "latency")
-    assert data["candidates"] >= data["candidate_modules"] > 0
-    folder = tmp_path / "b"
-    assert data["tuning_bytes"] == sum(map(len, files_below(folder / "tuning").values()))
-    assert data["compiler_bytes"] == sum(map(len, files_below(folder / "compiler").values()))
-    assert (folder / "index.html").is_file()
-    assert data["left_out"] == []
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -28,8 +28,8 @@ TSC = ROOT / "node_modules" / ".bin" / "tsc"
 USER = """
 import { EngineError, load, type Engine } from 'tilewright-web';
 import { tune } from 'tilewright-web/tune';
-import { folderSource } from 'tilewright-web/tune/folder';
-import { pyodideSource } from 'tilewright-web/tune/pyodide';
+import { folderSource } from 'tilewright-web/tune/sources/folder';
+import { pyodideSource } from 'tilewright-web/tune/sources/pyodide';
 
 const engine: Engine = await load('/bundle/', { threads: 2 });
 const { outputs, milliseconds } = await engine.run({ x: new Float32Array(4) });
@@ -50,7 +50,7 @@ export { milliseconds, rounds, shape, threads, tiles };
 MISTAKES = (
     "import { load } from 'tilewright-web'; (await load('/b/')).runn;",
     "import { load } from 'tilewright-web'; (await load('/b/')).info.features.thread;",
-    "import { folderSource } from 'tilewright-web/tune/folder'; folderSource('/t/').nextt;",
+    "import { folderSource } from 'tilewright-web/tune/sources/folder'; folderSource('/t/').nextt;",
     "import { tune } from 'tilewright-web/tune'; tune(1, 2);",
 )
 
@@ -90,8 +90,8 @@ def names(folder: Path) -> set[str]:
 def test_source_is_inside_unchanged(package: Path) -> None:
     inside = names(package)
     for folder in ("engine", "tune"):
-        for path in (WEB / folder).iterdir():
-            name = f"src/{folder}/{path.name}"
+        for path in (p for p in (WEB / folder).rglob("*") if p.is_file()):
+            name = f"src/{path.relative_to(WEB).as_posix()}"
             assert name in inside
             assert (package / name).read_bytes() == path.read_bytes()
             assert path.suffix != ".js" or name.replace(".js", ".d.ts") in inside
@@ -100,13 +100,11 @@ def test_source_is_inside_unchanged(package: Path) -> None:
 def test_each_script_is_inside_without_comments(package: Path) -> None:
     """With a map that leads to its source."""
     for folder in ("engine", "tune"):
-        scripts = {path.name for path in (WEB / folder).glob("*.js")}
-        added = {path.name for path in (package / folder).glob("*.js")} - scripts
-        assert added == ({"core.js"} if folder == "engine" else set())
-        for path in (package / folder).glob("*.js"):
-            assert path.name in scripts | added
-            assert "@type" not in path.read_text()
-    for path in package.glob("*/*.js.map"):
+        scripts = {path.relative_to(WEB) for path in (WEB / folder).rglob("*.js")}
+        inside = {path.relative_to(package) for path in (package / folder).rglob("*.js")}
+        assert inside - scripts == ({Path("engine/core.js")} if folder == "engine" else set())
+        assert all("@type" not in (package / path).read_text() for path in inside)
+    for path in package.rglob("*.js.map"):
         for source in json.loads(path.read_text())["sources"]:
             assert (path.parent / source).is_file(), source
 

@@ -1,27 +1,16 @@
-"""The store, on SQLite and PostgreSQL alike: reports, standings, upkeep, many writers at once."""
+"""The store, on SQLite and PostgreSQL alike: reports, standings, upkeep."""
 
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from helpers.reports import key, report
 
-from tilewright.base.errors import InvalidReport, StoreClock, StoreVersion, UsageError
+from tilewright.base.errors import InvalidReport, StoreClock
 from tilewright.store import Gold, Limits, Receipt, Report, Standing, Store, Vote
-from tilewright.store.database import Database
-from tilewright.store.migrate import MIGRATIONS, upgrade
-from tilewright.store.schema import HEAD, REVISIONS, metadata, reports
+from tilewright.store.schema import HEAD, reports
 
 GOOD = {3: 1.5, 4: 1.4, 7: 1.2}
 DAY = 86_400
@@ -296,139 +285,3 @@ def test_malformed_reports_are_refused_and_leave_nothing(url: str, bad: Report) 
             store.submit(bad, "s")
         assert raised.value.hint
         assert store.stats().keys == store.stats().reports == 0
-
-
-# ---- schema --------------------------------------------------------------------------------------
-
-
-def test_migrations_make_what_the_tables_say(url: str) -> None:
-    database = Database(url)
-    assert upgrade(database) == (None, HEAD)
-    assert upgrade(database) == (HEAD, HEAD)
-    with database.read() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-    database.close()
-
-
-def test_revisions_are_those_of_the_migrations() -> None:
-    script = ScriptDirectory(str(MIGRATIONS))
-    assert [r.revision for r in reversed(list(script.walk_revisions()))] == list(REVISIONS)
-
-
-@pytest.mark.parametrize(("revision", "said"), [("9999", "newer"), ("0000", "newer")])
-def test_a_newer_schema_is_left_alone(url: str, revision: str, said: str) -> None:
-    Store.open(url).close()
-    database = Database(url)
-    with database.write() as connection:
-        connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
-    for act in (lambda: Store.open(url), lambda: upgrade(database)):
-        with pytest.raises(StoreVersion, match=said) as raised:
-            act()
-        assert "Upgrade" in raised.value.hint
-    database.close()
-
-
-def test_other_peoples_tables_are_left_alone(url: str) -> None:
-    database = Database(url)
-    with database.write() as connection:
-        connection.execute(sa.text("CREATE TABLE theirs (x INTEGER)"))
-    with pytest.raises(Exception, match="other tables"):
-        Store.open(url)
-    database.close()
-
-
-@pytest.mark.parametrize("bad", ["", "nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:"])
-def test_addresses_that_are_none(bad: str) -> None:
-    with pytest.raises(UsageError):
-        Store.open(bad)
-
-
-# ---- many at once --------------------------------------------------------------------------------
-
-KEYS = [key(f"{i:064x}") for i in range(3)]
-
-
-def batch(worker: int, size: int) -> list[tuple[Report, str]]:
-    """Reports of which all workers send the first half, each with its own second half."""
-    found = []
-    for i in range(size):
-        mine = worker if i >= size // 2 else 99
-        sent = report(GOOD, KEYS[i % 3], nonce=f"nonce-{mine:02d}-{i:04d}")
-        found.append((sent, f"source {mine} {i}"))
-    return found
-
-
-def send(url: str, worker: int, size: int) -> list[Receipt]:
-    with Store.open(url) as store:
-        return [store.submit(sent, source) for sent, source in batch(worker, size)]
-
-
-def exact(store: Store, workers: int, size: int) -> None:
-    expected = {r.nonce for w in range(workers) for r, _ in batch(w, size)}
-    with store.database.read() as connection:
-        nonces = list(connection.execute(sa.select(reports.c.nonce)).scalars())
-    assert sorted(nonces) == sorted(expected)
-    assert counted(store) == (len(expected), len(expected))
-    assert [store.standing(k).default for k in KEYS] == [3, 3, 3]
-
-
-def test_threads_lose_and_double_nothing(url: str) -> None:
-    with Store.open(url) as store, ThreadPoolExecutor(6) as pool:
-
-        def work(worker: int) -> list[Receipt]:
-            return [store.submit(sent, source) for sent, source in batch(worker, 24)]
-
-        for receipts in pool.map(work, range(6)):
-            assert receipts == [Receipt(True)] * 24
-        exact(store, 6, 24)
-
-
-def test_processes_lose_and_double_nothing(url: str) -> None:
-    context: Any = multiprocessing.get_context("spawn")
-    with context.Pool(3) as pool:
-        # They also race for making the tables.
-        for receipts in pool.starmap(send, [(url, worker, 20) for worker in range(3)]):
-            assert receipts == [Receipt(True)] * 20
-    with Store.open(url) as store:
-        exact(store, 3, 20)
-
-
-KILLED = """
-import sys
-sys.path.insert(0, "tests"); sys.path.insert(0, "tests/null")
-import test_store
-from tilewright.store import Store
-store = Store.open(sys.argv[1])
-for sent, source in test_store.batch(0, 400):
-    store.submit(sent, source)
-    print(sent.nonce, flush=True)
-"""
-
-
-def test_a_killed_writer_loses_and_doubles_nothing(url: str) -> None:
-    Store.open(url).close()
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, url], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    confirmed = [process.stdout.readline().strip() for _ in range(25)]
-    process.kill()
-    confirmed += process.stdout.read().split()
-    process.communicate()
-    with Store.open(url) as store:
-        with store.database.read() as connection:
-            stored = list(connection.execute(sa.select(reports.c.nonce)).scalars())
-        assert set(confirmed) <= set(stored)
-        assert len(stored) - len(confirmed) <= 1  # the last one: committed, but not yet said
-        for sent, source in batch(0, 400)[:40]:
-            assert store.submit(sent, source) == Receipt(True)
-        assert store.stats().reports == max(40, len(stored))
-
-
-def test_threads_make_their_databases_at_once(tmp_path: Path) -> None:
-    """Each has its own tables in its own file."""
-    with ThreadPoolExecutor(4) as pool:
-        urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(12)]
-        for store in pool.map(Store.open, urls):
-            with store:
-                assert store.submit(report(GOOD), "s").accepted

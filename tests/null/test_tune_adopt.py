@@ -1,4 +1,4 @@
-"""Adopting and undoing (web/tune/adopt.js, confirm.js), in an engine whose times the tests make."""
+"""Adopting and undoing (tune/exchange/), in an engine whose times the tests make."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from node import run
 
 #: An engine whose time has a factor for each exchanged kernel, and some noise.
 WORLD = """
-const { adopt } = await import('TUNE/adopt.js');
-const { confirm } = await import('TUNE/confirm.js');
-const { openLedger } = await import('TUNE/ledger.js');
+const { adopt } = await import('TUNE/exchange/adopt.js');
+const { confirm } = await import('TUNE/exchange/confirm.js');
+const { openLedger } = await import('TUNE/records/ledger.js');
 const given = <given>;
 const log = [];
 const inUse = new Map();

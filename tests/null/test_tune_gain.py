@@ -1,4 +1,4 @@
-"""What a session gained (web/tune/gain.js, turns.js), in an engine whose times the tests make.
+"""What a session gained (tune/exchange/), in an engine whose times the tests make.
 
 Each kernel is slow at first there, as in browsers, which optimise what was used a lot.  In real
 browsers: tests/browser/test_tuning_gain.py.
@@ -19,7 +19,7 @@ COLD = 250
 COLD_PAGE = (
     PAGE
     + """
-const { measureGain } = await import('TUNE/gain.js');
+const { measureGain } = await import('TUNE/exchange/gain.js');
 const runs = [];
 const seen = new Map();
 engine.time = async ({ runs: count }) => ({ milliseconds: Array.from({ length: count }, () => {
@@ -215,7 +215,7 @@ def test_a_plan_that_may_not_run_has_no_figure() -> None:
 
 
 SETTLED = """
-const { settled } = await import('TUNE/runs.js');
+const { settled } = await import('TUNE/exchange/runs.js');
 console.log(JSON.stringify(<times>.map(settled)));
 """
 
@@ -227,7 +227,7 @@ def test_times_that_fall_are_not_settled() -> None:
 
 
 TURNS = """
-const { byTurns } = await import('TUNE/turns.js');
+const { byTurns } = await import('TUNE/exchange/turns.js');
 const module = Uint8Array.from([0, 97, 115, 109, 1, 0, 0, 0]);
 let state = 1;
 /** Numbers from 0 to 1 that are the same each time (Park and Miller). */

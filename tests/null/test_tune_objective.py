@@ -1,4 +1,4 @@
-"""Objectives other than latency: what a device adopts (web/tune/objective.js), what it is told.
+"""Objectives other than latency: what a device adopts (tune/loop/objective.js), what it is told.
 
 In real browsers: tests/browser/test_tuning_objective.py.
 """
@@ -21,7 +21,7 @@ X86 = CLASSES["wasm-x86-relaxed-32k"]
 OBJECTIVES = get_args(Objective)
 
 BARS = """
-const { barOf, OBJECTIVES } = await import('TUNE/objective.js');
+const { barOf, OBJECTIVES } = await import('TUNE/loop/objective.js');
 const bars = <asked>.map((asked) => barOf(...asked));
 const told = bars.map(({ margin, grant }) => [margin === Infinity ? 'never' : margin, grant]);
 console.log(JSON.stringify({ told, objectives: OBJECTIVES }));
@@ -49,7 +49,7 @@ def test_what_each_objective_asks() -> None:
 
 
 SERVING = """
-const { serving } = await import('TUNE/order.js');
+const { serving } = await import('TUNE/loop/order.js');
 console.log(JSON.stringify(<objectives>.map((objective) => serving(<listed>, objective))));
 """
 

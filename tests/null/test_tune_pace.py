@@ -1,4 +1,4 @@
-"""When tuning goes on (web/tune/pace.js), on a clock of the tests."""
+"""When tuning goes on (web/tune/loop/pace.js), on a clock of the tests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ const trials = {
     since = on ? null : (since ?? time);
   },
 };
-const { makePace } = await import('TUNE/pace.js');
+const { makePace } = await import('TUNE/loop/pace.js');
 const stop = new AbortController();
 const events = [];
 const make = (more) => makePace({

@@ -1,4 +1,4 @@
-"""What a page reports (web/tune/reports.js, ledger.js), and a source that is lost (line.js)."""
+"""What a page reports (tune/records/reports.js, ledger.js), and a source that is lost (line.js)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from node import run
 
 TELL = """
-const { openReports, topOf } = await import('TUNE/reports.js');
-const { openLedger } = await import('TUNE/ledger.js');
+const { openReports, topOf } = await import('TUNE/records/reports.js');
+const { openLedger } = await import('TUNE/records/ledger.js');
 const given = <given>;
 const told = [];
 const source = { report: async (report) => told.push(report) };
@@ -106,7 +106,7 @@ globalThis.setTimeout = (work, wait) => {
   setImmediate(work);
 };
 globalThis.clearTimeout = () => {};
-const { openLine } = await import('TUNE/line.js');
+const { openLine } = await import('TUNE/sources/line.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const given = <given>;
 const calls = [];
@@ -169,7 +169,7 @@ def test_other_errors_are_not_asked_twice() -> None:
 SOCKET = """
 globalThis.location = { href: 'https://a.example/' };
 globalThis.fetch = async () => <answer>;
-const { socketSource } = await import('TUNE/socket.js');
+const { socketSource } = await import('TUNE/sources/socket.js');
 const failed = ({ name, code, hint }) => ({ name, code, hint });
 const answer = await socketSource().classes().then(() => ({ code: '' }), failed);
 console.log(JSON.stringify(answer));
@@ -203,7 +203,7 @@ globalThis.WebSocket = class {
   }
   close() {}
 };
-const { socketSource } = await import('TUNE/socket.js');
+const { socketSource } = await import('TUNE/sources/socket.js');
 const source = socketSource(...<given>);
 await source.classes();
 await source.open({ specs: [0], shares: [1], tried: {} }).catch(() => {});
@@ -227,7 +227,7 @@ def test_classes_come_from_where_the_socket_is(given: list[str], place: str) -> 
 
 REFUSED = """
 globalThis.location = { href: 'https://a.example/' };
-const { encode } = await import('TUNE/frames.js');
+const { encode } = await import('TUNE/sources/frames.js');
 globalThis.WebSocket = class {
   static OPEN = 1;
   readyState = 1;
@@ -240,7 +240,7 @@ globalThis.WebSocket = class {
   }
   close() {}
 };
-const { socketSource } = await import('TUNE/socket.js');
+const { socketSource } = await import('TUNE/sources/socket.js');
 const hello = { specs: [0], shares: [1], tried: {} };
 const found = await socketSource().open(hello).catch(({ code }) => code);
 console.log(JSON.stringify(found));

@@ -5,7 +5,7 @@ from __future__ import annotations
 from node import run
 
 REPORTS = """
-import { openReports } from 'TUNE/reports.js';
+import { openReports } from 'TUNE/records/reports.js';
 
 const sent = [];
 let answers = false;
@@ -76,7 +76,7 @@ def test_reports_are_kept_until_they_are_answered() -> None:
 
 
 INPUTS = """
-import { allowed, difference, filled } from 'TUNE/inputs.js';
+import { allowed, difference, filled } from 'TUNE/trial/inputs.js';
 
 let beats = 0;
 globalThis.self = { postMessage: () => beats++ };
@@ -138,7 +138,7 @@ def test_inputs_and_comparison() -> None:
 
 
 FRAMES = """
-import { decode, encode } from 'TUNE/frames.js';
+import { decode, encode } from 'TUNE/sources/frames.js';
 
 const frame = encode({ type: 'kernel', text: 'ü' }, Uint8Array.of(1, 2), Uint8Array.of(3));
 const { header, payload } = decode(frame.buffer);

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 from cli_call import Called
-from starlette.datastructures import Headers
 from starlette.testclient import TestClient
 from tuning_client import Client, hello, report
 from tuning_site import app, bundle, digest, stats, until
 from tuning_votes import counted, site, who
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from websockets.exceptions import InvalidStatus
 
 from tilewright.server import BackgroundServer, tune
-from tilewright.server.proxies import Proxies
 from tilewright.server.session import Limits
-from tilewright.server.sources import Bucket, Buckets, Sources, network
+from tilewright.server.sources import Bucket, Buckets, Sources, network, trusted
 from tilewright.store import Store
 from tilewright.targets.classes import CLASSES
 
@@ -217,44 +218,8 @@ HOPS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
     "port": ("10.0.0.1", [("x-forwarded-for", "1.1.1.1:4711")], "1.1.1.1"),
     "IPv6": ("fd00::1", [("x-forwarded-for", "[2001:db8::1]:80")], "2001:db8::1"),
     "mapped": ("::ffff:10.0.0.1", [("x-forwarded-for", "::ffff:1.1.1.1")], "1.1.1.1"),
-    "no address": ("10.0.0.1", [("x-forwarded-for", "1.1.1.1, unknown")], "10.0.0.1"),
-    "nothing between commas": ("10.0.0.1", [("x-forwarded-for", "1.1.1.1,")], "10.0.0.1"),
-    "standard": ("10.0.0.1", [("forwarded", "for=1.1.1.1;proto=https;by=10.0.0.1")], "1.1.1.1"),
-    "standard, forged": ("10.0.0.1", [("forwarded", "for=9.9.9.9, For=1.1.1.1")], "1.1.1.1"),
-    "standard, IPv6": ("10.0.0.1", [("forwarded", 'for="[2001:db8::1]:80"')], "2001:db8::1"),
-    "standard, by two": (
-        "10.0.0.1",
-        [("forwarded", 'for="_a,b;c"'), ("forwarded", 'for=1.1.1.1, for="10.1.0.1:8"')],
-        "1.1.1.1",
-    ),
-    "standard, hidden": ("10.0.0.1", [("forwarded", "for=1.1.1.1, for=_hidden")], "10.0.0.1"),
-    "standard, without for": ("10.0.0.1", [("forwarded", "for=1.1.1.1, by=8.8.8.8")], "10.0.0.1"),
-    "an open quote": ("10.0.0.1", [("forwarded", 'for=9.9.9.9, for=", for=1.1.1.1')], "10.0.0.1"),
-    "an open quote before ours": (
-        "10.0.0.1",
-        [("forwarded", 'for=9.9.9.9;x="'), ("forwarded", "for=1.1.1.1")],
-        "10.0.0.1",
-    ),
-    "an open quote before ours, IPv6": (
-        "10.0.0.1",
-        [("forwarded", 'for=9.9.9.9;x="'), ("forwarded", 'for="[2001:db8::1]:80"')],
-        "10.0.0.1",
-    ),
-    "an escaped quote": (
-        "10.0.0.1",
-        [("forwarded", 'for=9.9.9.9;x="\\",'), ("forwarded", 'for="[2001:db8::1]:80"')],
-        "10.0.0.1",
-    ),
-    "longer than anybody writes": (
-        "10.0.0.1",
-        [("forwarded", 'for="\\"";' * 9999), ("forwarded", "for=1.1.1.1")],
-        "10.0.0.1",
-    ),
-    "both": (
-        "10.0.0.1",
-        [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=9.9.9.9")],
-        "10.0.0.1",
-    ),
+    "no address": ("10.0.0.1", [("x-forwarded-for", "1.1.1.1, unknown")], ""),
+    "another header": ("10.0.0.1", [("forwarded", "for=1.1.1.1")], "10.0.0.1"),
     "no address at all": ("", [("x-forwarded-for", "1.1.1.1")], ""),
 }
 
@@ -263,20 +228,28 @@ HOPS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
 def test_only_proxies_of_ours_are_believed(what: str) -> None:
     peer, headers, visitor = HOPS[what]
     raw = [(name.encode(), value.encode()) for name, value in headers]
-    assert Proxies(OURS).visitor(peer, Headers(raw=raw)) == visitor
+    scope: dict[str, Any] = {"type": "websocket", "headers": raw, "client": (peer, 1)}
+    seen: list[dict[str, Any]] = []
+
+    async def inner(given: Any, _receive: Any, _send: Any) -> None:
+        seen.append(given)
+
+    anything: Any = None
+    asyncio.run(ProxyHeadersMiddleware(inner, trusted(OURS))(scope, anything, anything))  # type: ignore[arg-type]
+    assert network(seen[0]["client"][0]) == network(visitor)
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-def test_visitors_behind_a_proxy_are_told_apart_if_it_is_named(trusted: bool) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_visitors_behind_a_proxy_are_told_apart_if_it_is_named(named: bool) -> None:
     """Who is not named may write what it likes: it is one visitor, and has one's sessions."""
-    proxies = ("127.0.0.1",) if trusted else ()
+    proxies = ("127.0.0.1",) if named else ()
     with (
         BackgroundServer(app(limits=Limits(each=1), proxies=proxies)) as server,
         Client(server.url, address="192.0.2.1") as one,
     ):
         one.start(hello("m", digest()))
         with Client(server.url, address="198.51.100.1") as other:
-            if trusted:
+            if named:
                 other.start(hello("m", digest()))
             else:
                 assert other.refusal()[1] == 4503

@@ -1,4 +1,4 @@
-"""The verdict on pairs of times (web/tune/statistics.js, pairs.js), on clocks whose truth is known.
+"""The verdict on pairs of times (tune/trial/), on clocks whose truth is known.
 
 Node runs it; the noise is made up, so nothing here depends on a machine.
 """
@@ -12,7 +12,7 @@ import pytest
 from node import run
 
 CLOCK = """
-import { contest } from 'TUNE/pairs.js';
+import { contest } from 'TUNE/trial/pairs.js';
 
 let state = 12345;
 const uniform = () => {
@@ -159,7 +159,7 @@ def test_what_is_a_little_slower_is_given_up_early() -> None:
     assert found["middle"] < 2 * 2 * 40 * 1.6
 
 
-#: As web/tune/objective.js grants it to who needs less.
+#: As web/tune/loop/objective.js grants it to who needs less.
 GRANT = 1.04
 
 
@@ -189,8 +189,8 @@ def test_without_a_grant_who_is_faster_wins() -> None:
 INTERVALS = (
     CLOCK
     + """
-import { compare } from 'TUNE/pairs.js';
-import { interval, judged } from 'TUNE/statistics.js';
+import { compare } from 'TUNE/trial/pairs.js';
+import { interval, judged } from 'TUNE/trial/statistics.js';
 
 const never = () => false;
 const orders = async (parts) => {

@@ -1,4 +1,4 @@
-"""What is worth tuning (web/tune/targets.js), from the profiles of an engine that is made up."""
+"""What is worth tuning (tune/loop/targets.js), from the profiles of an engine that is made up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from node import run
 
 SCRIPT = """
-import { findTargets } from 'TUNE/targets.js';
+import { findTargets } from 'TUNE/loop/targets.js';
 
 const { gathers, all } = <plan>;
 const plans = all.map(({ kernels }, dims) => (

@@ -1,4 +1,4 @@
-"""What a page tells a server (web/tune/told.js, socket.js), and which reports it sends again."""
+"""What a page tells a server (tune/sources/), and which reports it sends again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HELLO: dict[str, Any] = {
 }  # fmt: skip
 
 TOLD = """
-const { toldOf } = await import('TUNE/told.js');
-const { encode } = await import('TUNE/frames.js');
+const { toldOf } = await import('TUNE/sources/told.js');
+const { encode } = await import('TUNE/sources/frames.js');
 const given = <given>;
 const came = new Map(Object.entries(given.came).map(([spec, found]) => [Number(spec), new Set(found)]));
 const frame = encode({ type: 'hello', ...toldOf(given.hello, came) });
@@ -79,7 +79,7 @@ def test_the_largest_hello_of_a_page_is_taken() -> None:
 
 SOCKET = """
 globalThis.location = { href: 'https://a.example/' };
-const { decode, encode } = await import('TUNE/frames.js');
+const { decode, encode } = await import('TUNE/sources/frames.js');
 const given = <given>;
 const sent = [];
 let sockets = 0;
@@ -109,7 +109,7 @@ globalThis.WebSocket = class {
   }
   close() {}
 };
-const { socketSource } = await import('TUNE/socket.js');
+const { socketSource } = await import('TUNE/sources/socket.js');
 const heard = [];
 const source = socketSource('/api/tune', (header) => heard.push(header));
 const came = [];
@@ -171,7 +171,7 @@ def test_a_report_comes_back_with_a_lost_connection() -> None:
 
 
 AGAIN = """
-const { openReports } = await import('TUNE/reports.js');
+const { openReports } = await import('TUNE/records/reports.js');
 const given = <given>;
 const told = [];
 const source = { report: async (report) => told.push(report) };

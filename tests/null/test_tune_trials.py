@@ -1,4 +1,4 @@
-"""The page's side of the trial worker (web/tune/trials.js), beside a worker that is made up.
+"""The page's side of the trial worker (web/tune/trial/trials.js), beside a worker that is made up.
 
 The worker's own side runs in real browsers: tests/browser/test_tuning_trials.py.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from node import run
 
 SCRIPT = """
-import { openTrials } from 'TUNE/trials.js';
+import { openTrials } from 'TUNE/trial/trials.js';
 
 // Looks are counted, not time: here they come ten times as often.
 const { setInterval: often } = globalThis;
@@ -209,7 +209,7 @@ globalThis.self = {
   addEventListener: (name, listener) => (hear = listener),
   postMessage: (data) => said.push(data),
 };
-await import('TUNE/trial_worker.js');
+await import('TUNE/trial/worker.js');
 // k0 of three numbers, which does nothing; the bundle's code has none.
 const module = Uint8Array.from([
   0, 97, 115, 109, 1, 0, 0, 0, 1, 7, 1, 96, 3, 127, 127, 127, 0, 3, 2, 1, 0,

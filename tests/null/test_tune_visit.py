@@ -1,4 +1,4 @@
-"""The class that a device remembers between visits (web/tune/visit.js)."""
+"""The class that a device remembers between visits (web/tune/device/visit.js)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ globalThis.fetch = async () => {
   asked = true;
   return new Response('', { status: 404 });
 };
-const { knownClass, rememberClass } = await import('TUNE/visit.js');
+const { knownClass, rememberClass } = await import('TUNE/device/visit.js');
 const found = await knownClass();
 const askedFirst = asked;
 rememberClass('another');

@@ -23,7 +23,7 @@ SUBSETS = [frozenset(c) for n in range(4) for c in combinations(sorted(ALL), n)]
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)
-@pytest.mark.parametrize("seed", seeds(30))
+@pytest.mark.parametrize("seed", seeds(30, nightly=170))
 def test_wasm_computes_what_the_specification_means(seed: int, anchor: str) -> None:
     case = random_case(seed, anchor)
     rng = Random(f"wasm {anchor}{seed}")

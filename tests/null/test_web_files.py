@@ -19,8 +19,8 @@ COMPUTED = {"/api/bundles"}
 
 
 @pytest.fixture(params=["checkout", "delivered"])
-def web(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return WEB if request.param == "checkout" else delivered(tmp_path / "web")
+def web(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return WEB if request.param == "checkout" else delivered(tmp_path_factory)
 
 
 def kept_files(web: Path) -> set[str]:
@@ -56,7 +56,8 @@ def tuner_files() -> set[str]:
     found: set[Path] = set()
     for file in (*(WEB / "page").glob("*.js"), *(WEB / "engine").glob("*.js")):
         imported(file.resolve(), found)
-    return {f"/tune/{f.name}" for f in found if f.parent.name == "tune"}
+    tuner = WEB / "tune"
+    return {f"/tune/{f.relative_to(tuner).as_posix()}" for f in found if tuner in f.parents}
 
 
 def test_service_worker_keeps_every_file(web: Path) -> None:

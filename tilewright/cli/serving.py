@@ -63,7 +63,7 @@ def serve(
         typer.Option(
             metavar="ADDRESS",
             help="A reverse proxy, or a network of them such as 10.0.0.0/8, that tells visitors' "
-            "addresses (X-Forwarded-For or Forwarded); without it, all who come through it count "
+            "addresses (X-Forwarded-For); without it, all who come through it count "
             "as one; repeatable.",
         ),
     ] = None,

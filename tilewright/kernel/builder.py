@@ -55,10 +55,11 @@ class _Frame:
 class Builder:
     """One loop nest under construction.  Frame 0 runs once per call, frame 1 once per tile."""
 
-    def __init__(self, scalars: dict[Var, int], tiles: int) -> None:
+    def __init__(self, scalars: dict[Var, int], tiles: int, threads: int = 1) -> None:
         self._scalars = scalars
         self._tile = Var("tile", tiles)
-        self._frames = [_Frame(set(scalars)), _Frame({self._tile})]
+        self._thread = Var("thread", threads)
+        self._frames = [_Frame(set(scalars)), _Frame({self._tile, self._thread})]
         self._count = 0
 
     @property
@@ -66,12 +67,23 @@ class Builder:
         """The number of the tile to compute."""
         return index(self._tile)
 
+    @property
+    def threads(self) -> int:
+        """How many threads compute one tile together."""
+        return self._thread.extent
+
+    @property
+    def thread(self) -> Index:
+        """The number of this one."""
+        return index(self._thread)
+
     def finish(self, kernel: Kernel, scratch: tuple[Scratch, ...] = ()) -> TileFn:
         prologue, body = (tuple(frame.stmts) for frame in self._frames)
         scalars, values = tuple(self._scalars), tuple(self._scalars.values())
-        tile = self._tile
+        tile, thread = self._tile, self._thread if self.threads > 1 else None
         return TileFn(
-            kernel.name, kernel.buffers, scalars, scratch, tile, prologue, body, tile.extent, values
+            *(kernel.name, kernel.buffers, scalars, scratch, tile),
+            *(prologue, body, tile.extent, values, thread),
         )
 
     def fresh(self, stem: str, extent: int) -> Var:

@@ -2,12 +2,13 @@
 
 Input: a `TileFn`, buffers as lists of Python numbers, tile numbers.  Output: the buffers, changed.
 Slow and exact: every f32 result is rounded to f32, every access is checked against its buffer.
+The threads of a tile run in turn from barrier to barrier, and races between them are errors.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -47,12 +48,34 @@ from tilewright.kernel.loops import (
 
 def run(fn: TileFn, buffers: Sequence[list[Any]], tiles: Iterable[int] | None = None) -> None:
     """Compute `tiles` (default: all, in order) of the kernel on `buffers`, the output first."""
-    machine = _Machine([*buffers, *([0] * s.size for s in fn.scratch)])
-    machine.vars.update(zip((v.name for v in fn.scalars), fn.values, strict=True))
-    machine.block(fn.prologue)
-    for tile in range(fn.tiles) if tiles is None else tiles:
-        machine.vars[fn.tile.name] = tile
-        machine.block(fn.body)
+    memory = [*buffers, *([0] * s.size for s in fn.scratch)]
+    known = dict(zip((v.name for v in fn.scalars), fn.values, strict=True))
+    chosen = range(fn.tiles) if tiles is None else tiles
+    if fn.thread is None:
+        machine = _Machine(memory, known)
+        machine.block(fn.prologue)
+        for tile in chosen:
+            machine.vars[fn.tile.name] = tile
+            machine.block(fn.body)
+        return
+    touched: _Touched = {}
+    threads = [_Thread(memory, known, touched, fn.thread, n) for n in range(fn.threads)]
+    for thread in threads:
+        thread.block(fn.prologue)
+    for tile in chosen:
+        _together(threads, fn, tile)
+
+
+def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
+    """All threads compute one tile: each runs to the next barrier, then the next one does."""
+    for thread in threads:
+        thread.vars[fn.tile.name] = tile
+    running = [thread.phases(fn.body) for thread in threads]
+    arrived: list[Barrier | None] = []
+    while not arrived or arrived[0] is not None:
+        threads[0].touched.clear()
+        arrived = [next(thread, None) for thread in running]
+        assert len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier"
 
 
 def convert(value: Any, dtype: DType) -> Any:
@@ -77,14 +100,21 @@ def convert(value: Any, dtype: DType) -> Any:
 
 
 class _Machine:
-    def __init__(self, buffers: list[list[Any]]) -> None:
+    """One thread: its variables and registers, and the memory that it works on."""
+
+    def __init__(self, buffers: list[list[Any]], known: Mapping[str, int]) -> None:
         self.buffers = buffers
-        self.vars: dict[str, int] = {}
+        self.vars = dict(known)
         self.regs: dict[str, list[Any]] = {}
 
     def block(self, stmts: tuple[Stmt, ...]) -> None:
         for s in stmts:
             self.stmt(s)
+
+    def span(self, s: For) -> range:
+        span = range(self.at(s.begin), self.at(s.end), s.step)
+        assert span or not s.at_least_once, f"loop {s.var} promised to run"
+        return span
 
     def stmt(self, s: Stmt) -> None:
         match s:
@@ -100,11 +130,9 @@ class _Machine:
             case Set(name, value):
                 self.regs[name] = self.value(value)
             case Store(buffer, at, value, valid):
-                self.store(self.buffers[buffer], self.at(at), self.value(value), valid)
-            case For(var, begin, end, step, body, at_least_once):
-                span = range(self.at(begin), self.at(end), step)
-                assert span or not at_least_once, f"loop {var} promised to run"
-                for i in span:
+                self.store(buffer, self.at(at), self.value(value), valid)
+            case For(var, _, _, _, body, _):
+                for i in self.span(s):
                     self.vars[var.name] = i
                     self.block(body)
             case If(bounds, then, orelse):
@@ -114,11 +142,15 @@ class _Machine:
             case _:
                 raise AssertionError(f"unknown statement {s}")
 
-    @staticmethod
-    def store(buffer: list[Any], at: int, lanes: list[Any], valid: int) -> None:
-        kept = lanes[: valid or len(lanes)]
-        assert 0 <= at <= len(buffer) - len(kept), f"store at {at} of {len(buffer)}"
-        buffer[at : at + len(kept)] = kept
+    def store(self, buffer: int, at: int, lanes: list[Any], valid: int) -> None:
+        kept, target = lanes[: valid or len(lanes)], self.buffers[buffer]
+        assert 0 <= at <= len(target) - len(kept), f"store at {at} of {len(target)}"
+        target[at : at + len(kept)] = kept
+
+    def load(self, buffer: int, at: int, count: int) -> list[Any]:
+        source = self.buffers[buffer]
+        assert 0 <= at <= len(source) - count, f"load b{buffer}[{at}] of {len(source)}"
+        return source[at : at + count]
 
     def at(self, i: Index) -> int:
         total = i.const
@@ -141,10 +173,9 @@ class _Machine:
             case Const(value, dtype, lanes):
                 return [convert(value, dtype)] * lanes
             case Load(buffer, index, dtype, lanes, valid):
-                source, at, count = self.buffers[buffer], self.at(index), valid or lanes
-                assert 0 <= at <= len(source) - count, f"load b{buffer}[{at}] of {len(source)}"
-                empty = convert(0, dtype)
-                return source[at : at + count] + [empty] * (lanes - count)
+                count = valid or lanes
+                missing = [convert(0, dtype)] * (lanes - count)
+                return self.load(buffer, self.at(index), count) + missing
             case Call(fn, operands, dtype, _):
                 args = zip(*(self.value(a) for a in operands), strict=True)
                 return [convert(SCALARS[fn].meaning(*lane), dtype) for lane in args]
@@ -176,3 +207,64 @@ class _Machine:
                 return [both[i] for i in picks]
             case _:
                 raise AssertionError(f"unknown expression {e}")
+
+
+#: By element of a buffer, since the last barrier: who touched it, and whether anyone wrote it.
+_Touched = dict[tuple[int, int], tuple[frozenset[int], bool]]
+
+
+class _Thread(_Machine):
+    """One of several threads: what it writes nobody else may touch before the next barrier."""
+
+    def __init__(
+        self,
+        buffers: list[list[Any]],
+        known: Mapping[str, int],
+        touched: _Touched,
+        name: Var,
+        number: int,
+    ) -> None:
+        super().__init__(buffers, {**known, name.name: number})
+        self.number = number
+        self.touched = touched
+
+    def phases(self, stmts: tuple[Stmt, ...]) -> Iterator[Barrier]:
+        """Runs on to the next barrier and gives it, until none is left."""
+        for s in stmts:
+            if isinstance(s, Barrier):
+                yield s
+            elif isinstance(s, For) and _waits(s.body):
+                for i in self.span(s):
+                    self.vars[s.var.name] = i
+                    yield from self.phases(s.body)
+            elif isinstance(s, If) and _waits((*s.then, *s.orelse)):
+                yield from self.phases(s.then if self.holds(s.bounds) else s.orelse)
+            else:
+                self.stmt(s)
+
+    def store(self, buffer: int, at: int, lanes: list[Any], valid: int) -> None:
+        self._touch(buffer, at, valid or len(lanes), wrote=True)
+        super().store(buffer, at, lanes, valid)
+
+    def load(self, buffer: int, at: int, count: int) -> list[Any]:
+        self._touch(buffer, at, count, wrote=False)
+        return super().load(buffer, at, count)
+
+    def _touch(self, buffer: int, at: int, count: int, wrote: bool) -> None:
+        for element in range(at, at + count):
+            who, written = self.touched.get((buffer, element), (frozenset[int](), False))
+            others = who - {self.number}
+            assert not others or not (wrote or written), (
+                f"thread {self.number} races with {min(others)} for b{buffer}[{element}]"
+            )
+            self.touched[buffer, element] = who | {self.number}, wrote or written
+
+
+def _waits(stmts: tuple[Stmt, ...]) -> bool:
+    """Whether there is a barrier among these statements, at any depth."""
+    return any(
+        isinstance(s, Barrier)
+        or (isinstance(s, For) and _waits(s.body))
+        or (isinstance(s, If) and _waits((*s.then, *s.orelse)))
+        for s in stmts
+    )

@@ -6,6 +6,8 @@ Vectors are explicit (lanes on expressions); addresses are element indices, neve
 
 A `TileFn` stands for  kernel(args, first, last):  for tile in [first, last): body.
 `args` is a block of i32: the address of each buffer, then the value of each scalar.
+Several threads may compute one tile together: each runs the body with its own number and its own
+registers, and all of them share the tile's scratch.
 """
 
 from __future__ import annotations
@@ -95,7 +97,11 @@ class If(Stmt):
 
 @dataclass(frozen=True)
 class Barrier(Stmt):
-    """All threads of the tile's group arrive before one goes on; nothing if one does all."""
+    """All threads of the tile arrive here before one goes on; nothing where one does it all.
+
+    Every thread passes the same barriers in the same order.  Between two of them no thread touches
+    what another one writes.
+    """
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,7 @@ class TileFn:
     scalars:  run-time numbers of the argument block, after the buffer addresses; shape facts only
     scratch:  staging buffers, numbered from len(buffers)
     tile:     the tile's number, in [0, tiles)
+    thread:   the number of a thread of the tile, in [0, extent); None where one computes it alone
     prologue: statements that depend on no tile; run once per call
     body:     statements that compute one tile
     tiles:    how many tiles the kernel's shape has
@@ -133,6 +140,12 @@ class TileFn:
     body: tuple[Stmt, ...]
     tiles: int
     values: tuple[int, ...]
+    thread: Var | None = None
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute one tile together."""
+        return 1 if self.thread is None else self.thread.extent
 
 
 def settled(fn: TileFn) -> TileFn:
@@ -146,7 +159,8 @@ def settled(fn: TileFn) -> TileFn:
 
 def render(fn: TileFn) -> str:
     """The loop nest as readable text."""
-    lines = [f"tile {fn.name}({fn.tile}) of {fn.tiles}"]
+    together = f" by {fn.threads} threads {fn.thread}" if fn.thread else ""
+    lines = [f"tile {fn.name}({fn.tile}) of {fn.tiles}{together}"]
     lines += [f"  b{i}: {b.dtype}[{b.size}]" for i, b in enumerate(fn.buffers)]
     lines += [f"  {s} = {v}" for s, v in zip(fn.scalars, fn.values, strict=True)]
     for i, s in enumerate(fn.scratch):

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import tilewright
 from tilewright.base.errors import TilewrightError
@@ -27,6 +28,7 @@ from tilewright.bundle import open_bundle
 from tilewright.server.files import Folder, send_path
 from tilewright.server.headers import COMMON, ISOLATION, REVALIDATE, WithHeaders
 from tilewright.server.pyodide import compiler_routes
+from tilewright.server.sources import trusted
 from tilewright.server.tune import Tuner, Tuning
 
 WEB = Path(tilewright.__file__).parent / "web"
@@ -80,10 +82,15 @@ def create_app(
     if pyodide is not None:
         routes[-1:-1] = compiler_routes(pyodide)
     headers = COMMON | ISOLATION if isolation else COMMON
+    layers = [Middleware(WithHeaders, headers=headers)]
+    if tuning is not None and tuning.proxies:
+        # the visitor is who asked the proxies that the site names; nobody else's word is taken
+        named = trusted(tuning.proxies)
+        layers.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=named))
     return Starlette(
         routes=routes,
         lifespan=life,
-        middleware=[Middleware(WithHeaders, headers=headers)],
+        middleware=layers,
         exception_handlers={HTTPException: _http_error, TilewrightError: _own_error},
     )
 

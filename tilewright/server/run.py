@@ -121,7 +121,7 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 lifespan="auto",
-                # whose word is taken on addresses is the app's to know (proxies.py)
+                # whose word is taken on addresses is the app's to know (app.py)
                 proxy_headers=False,
                 ws_max_size=max_message,
                 # A page that computes cannot answer a ping, and the data does not compress.

@@ -16,7 +16,9 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from tilewright.base.errors import UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -65,6 +67,22 @@ def address_of(text: str) -> Address | None:
     except ValueError:
         return None
     return getattr(found, "ipv4_mapped", None) or found
+
+
+def trusted(proxies: Iterable[str]) -> list[str]:
+    """Addresses or networks of proxies, as uvicorn takes them; `UsageError` for anything else.
+
+    A socket of both families tells an IPv4 address as a mapped one: `::ffff:10.0.0.1`.
+    """
+    try:
+        networks = [ipaddress.ip_network(name) for name in proxies]
+    except ValueError as error:
+        raise UsageError(
+            f"No address of a proxy: {error}", hint="Write it as 10.0.0.1 or 10.0.0.0/8"
+        ) from error
+    old = [n for n in networks if n.version == 4]
+    mapped = [f"::ffff:{n.network_address}/{96 + n.prefixlen}" for n in old]
+    return [*map(str, networks), *mapped]
 
 
 def network(address: str) -> str:

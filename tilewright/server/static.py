@@ -24,8 +24,8 @@ COMPILER = "compiler"
 def page_files(web: Path = WEB) -> dict[str, Path]:
     """Engine, tuner and page: where each lies below the folder, and where it comes from."""
     top = {name: web / "static" / name for name in TOP}
-    scripts = (path for name in SCRIPTS for path in sorted((web / name).glob("*.js")))
-    return top | {f"{p.parent.name}/{p.name}": p for p in scripts if p.name not in TOP}
+    scripts = (path for name in SCRIPTS for path in sorted((web / name).rglob("*.js")))
+    return top | {p.relative_to(web).as_posix(): p for p in scripts if p.name not in TOP}
 
 
 def compiler_files() -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from starlette.websockets import WebSocket
 
 from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
-from tilewright.server.proxies import Proxies
 from tilewright.server.session import Counts, Limits, Session
 from tilewright.server.sources import Buckets, Sources, network
 from tilewright.server.tuned import Tuned
@@ -65,7 +64,6 @@ class Tuner:
     def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
         self._tuning = tuning
         self._sources = Sources(tuning.secret)
-        self._proxies = Proxies(tuning.proxies)
         self._workshop = Workshop(bundles, tuning.makers, tuning.cache)
         self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
@@ -90,8 +88,7 @@ class Tuner:
         if not self._welcome(origin, socket.headers.get("host", "")):
             await socket.close(1008)
             return
-        peer = socket.client.host if socket.client else ""
-        address = self._proxies.visitor(peer, socket.headers)
+        address = socket.client.host if socket.client else ""
         listed = self._tuning.origins - {"*"}
         of = origin if origin in listed else ""
         # names change at midnight: the address is kept while the connection lasts, in memory only

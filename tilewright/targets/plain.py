@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewright.base.errors import UsageError
-from tilewright.base.sections import Section
+from tilewright.base.errors import InputError, NoSpace, UsageError
+from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
 from tilewright.kernel.index import flatten, index, unflatten
@@ -25,18 +25,23 @@ from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite
 from tilewright.plan import Program
-from tilewright.targets.protocol import Code
+from tilewright.targets.device import DeviceClass
+from tilewright.targets.primitives import Primitive, Setup
+from tilewright.targets.protocol import Candidate, Code
+from tilewright.targets.schedule import Schedule
+
+#: What to do where only a target with schedules can measure.
+MEASURABLE = "Use --target wasm"
 
 
 @dataclass(frozen=True)
-class Plain:
-    """The only schedule there is."""
+class Plain(Schedule):
+    """The only schedule there is; its JSON is {}."""
+
+    form = "plain"
 
     def to_json(self) -> dict[str, Any]:
         return {}
-
-    def __str__(self) -> str:
-        return "plain"
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class PlainTarget(ABC):
 
     name: str
     variant: PlainVariant
+    classes: tuple[DeviceClass, ...] = ()
+    primitives: tuple[Primitive, ...] = ()
 
     @property
     def variants(self) -> Mapping[str, PlainVariant]:
@@ -65,7 +72,29 @@ class PlainTarget(ABC):
         return Plain()
 
     def schedule(self, data: Mapping[str, Any]) -> Plain:
+        if data:
+            raise InputError(
+                f"Schedules of the target {self.name} have no choices",
+                hint="Write {}, or name a schedule of the target that it was made for",
+                schedule=dict(data),
+            )
         return Plain()
+
+    def objection(self, kernel: Kernel, schedule: Any) -> str:
+        return "" if schedule == Plain() else f"the target {self.name} has one schedule, {Plain()}"
+
+    def candidates(
+        self, kernel: Kernel, device: DeviceClass, relaxation: float
+    ) -> Sequence[Candidate]:
+        raise NoSpace(
+            f"Kernels of the target {self.name} have one schedule: nothing can be tried",
+            hint="Choose a class that has a variant in `tilewright space --classes`",
+            kernel=kernel.name,
+            device=device.id,
+        )
+
+    def slow(self, kernel: Kernel, default: Any) -> None:
+        return None
 
     def codes(
         self,
@@ -75,9 +104,13 @@ class PlainTarget(ABC):
         alone: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> dict[str, Code]:
-        fn = lower(kernel)
+        fn = self.lower(kernel)
         body = self.emit(kernel, fn)
         return {v: Code(kernel, s, fn, 0, frozenset(), body) for v, s in schedules.items()}
+
+    def lower(self, kernel: Kernel) -> TileFn:
+        """The loop nest of one tile."""
+        return lower(kernel)
 
     @abstractmethod
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
@@ -102,13 +135,20 @@ class PlainTarget(ABC):
     ) -> Section:
         return self.encode(program, {variant: codes}, settings)
 
-    def module(self, code: Code, variant: str) -> bytes:
-        return str(code.body).encode()
+    def module(self, code: Code, variant: str) -> File:
+        return File(str(code.body).encode(), self.name)
+
+    def grain(self, kernel: Kernel, tiles: int) -> int:
+        """Tiles are not shared out: a step is one call."""
+        return max(1, tiles)
+
+    def setup(self, primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
+        raise UsageError(
+            f"The target {self.name} has no primitives", hint=MEASURABLE, primitive=primitive.name
+        )
 
     def probe(self, kind: str, **sizes: int) -> tuple[Section, int]:
-        raise UsageError(
-            f"The target {self.name} measures no host", hint="Use --target wasm", kind=kind
-        )
+        raise UsageError(f"The target {self.name} measures no host", hint=MEASURABLE, kind=kind)
 
     def text(self, code: Code, variant: str, stage: str) -> str:
         return str(code.body)

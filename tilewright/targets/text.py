@@ -63,6 +63,10 @@ class Dialect(ABC):
         """The head of a loop, up to its brace."""
 
     @abstractmethod
+    def barrier(self) -> str:
+        """All threads of the tile wait for each other; nothing where one does it all."""
+
+    @abstractmethod
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
         """Names an integer that was read; ends the run if it is not in [0, extent)."""
 
@@ -115,7 +119,7 @@ def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str) -> Iterator[str]:
                 yield from _block(orelse, d, pad + "  ")
                 yield pad + "}"
             case l.Barrier():
-                pass
+                yield pad + d.barrier()
             case _:
                 raise CompilerBug(f"no text for the statement {type(s).__name__}")
 

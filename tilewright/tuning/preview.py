@@ -16,7 +16,8 @@ import msgspec
 
 from tilewright import TOOL
 from tilewright.base.errors import InputError, UsageError
-from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.device import DeviceClass
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.messages import (
     MOST_SPECS,
@@ -39,9 +40,9 @@ from tilewright.tuning.queue import Opened
 #: Of an example: the family of the browser, and ratios that nobody measured.
 BROWSER: Browser = "chromium"
 INVENTED = (1.25, 1.1, 1.02, 0.95, 0.8)
-#: Kernels that a page wants at first (web/tune/socket.js).
+#: Kernels that a page wants at first (web/tune/sources/socket.js).
 AHEAD = 2
-#: Shares are powers of this, down to the last (web/tune/told.js).
+#: Shares are powers of this, down to the last (web/tune/sources/told.js).
 STEP, LAST = 4.0, -5
 #: What is sent only if results are shared; all else by every page that tunes with a server.
 SHARED = ("result", "report")
@@ -109,7 +110,7 @@ class _Tuned(msgspec.Struct):
 class Trial(msgspec.Struct, tag_field="type", tag="trial"):
     """A candidate that was tried; ratio: to the kernel that was in use then, if it was measured.
 
-    refuted: the one in use was wrong, which nobody is told (web/tune/candidate.js).
+    refuted: the one in use was wrong, which nobody is told (web/tune/loop/candidate.js).
     """
 
     spec: int
@@ -207,11 +208,11 @@ def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Prev
 
     `UsageError` for a class that a server refuses.
     """
-    if device.variant not in opened.variants:
+    if not opened.runs(device, device.variant):
         raise UsageError(
             f"The bundle has no code for devices of class {device.id}: none of them tunes it",
             hint="Name one of the known classes with --device",
-            known=[c.id for c in CLASSES.values() if c.variant in opened.variants],
+            known=[c.id for c in CLASSES.values() if opened.runs(c, c.variant)],
         )
     shares = _coarse(run.shares if run else _shares(opened))
     spaces = _spaces(opened, device, shares)
@@ -249,7 +250,7 @@ def _shares(opened: Opened) -> dict[int, float]:
 
 
 def _coarse(shares: Mapping[int, float]) -> dict[int, float]:
-    """As web/tune/told.js: what devices of one class have in common; hottest first."""
+    """As web/tune/sources/told.js: what devices of one class have in common; hottest first."""
     most = sorted(shares, key=lambda spec: -shares[spec])[:MOST_SPECS]
     steps = {spec: math.log(max(shares[spec], STEP**LAST), STEP) for spec in most}
     rounded = {spec: STEP ** min(0, math.floor(step + 0.5)) for spec, step in steps.items()}
@@ -301,7 +302,7 @@ def _ratios(told: Iterable[_Told], spaces: Mapping[int, Space]) -> dict[int, dic
         if isinstance(event, Swap):
             gain[event.spec] = event.ratio
         elif isinstance(event, Rollback):
-            # nothing was faster than what came back (web/tune/ledger.js, humble)
+            # nothing was faster than what came back (web/tune/records/ledger.js, humble)
             most = gain[event.spec] = gain[event.spec] * event.ratio
             found[event.spec] = {c: min(r, most) for c, r in found[event.spec].items()}
         elif event.refuted:
@@ -320,7 +321,7 @@ def _result(event: Trial | Rollback) -> Result:
 
 
 def _report(space: Space, spec: int, ratios: Mapping[int, float], own: int | None) -> Report:
-    """As web/tune/reports.js makes it.  own: the candidate that the bundle itself has."""
+    """As web/tune/records/reports.js makes it.  own: the candidate that the bundle itself has."""
     base = () if own == 0 else (0,)
     ranked = sorted(ratios, key=lambda candidate: -ratios[candidate])
     best = {*[c for c in ranked if c not in base][: TOP - len(base)], *base}

@@ -25,7 +25,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program, State, plan_from_data
 from tilewright.targets import Code, Target
 from tilewright.targets import target as find_target
-from tilewright.targets.classes import DeviceClass
+from tilewright.targets.device import DeviceClass
 from tilewright.tuning.candidates import making
 
 
@@ -114,5 +114,5 @@ def _section(manifest: Manifest, device: DeviceClass) -> Section:
 
 
 def _code(target: Target, variant: str, kernel: Kernel, schedule: Any, alone: bool) -> Code:
-    with making(kernel, schedule, variant):
+    with making(target, kernel, schedule, variant):
         return target.codes(kernel, {variant: schedule}, alone=alone)[variant]

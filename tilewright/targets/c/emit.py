@@ -137,6 +137,9 @@ class C(Dialect):
     def loop(self, name: str, begin: str, end: str, step: int) -> str:
         return f"for (long {name} = {begin}; {name} < {end}; {name} += {step})"
 
+    def barrier(self) -> str:
+        return ";"
+
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
         return f"const long {name} = {value}; if ({name} < 0 || {name} >= {extent}) return 1;"
 

@@ -1,7 +1,7 @@
-"""Loop nests as WGSL: one module per kernel, one invocation per tile.
+"""Loop nests as WGSL: one module per kernel; per tile one invocation, or a workgroup.
 
 Input: a scalar `TileFn`.  Output: text.  A kernel's buffers are parts of one array of 32-bit words;
-the step's uniform block has the number of tiles and the first word of each buffer.
+the step's uniform block has the number of invocations and the first word of each buffer.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
 """
@@ -145,6 +145,9 @@ class Wgsl(Dialect):
     def loop(self, name: str, begin: str, end: str, step: int) -> str:
         return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step})"
 
+    def barrier(self) -> str:
+        return "workgroupBarrier();"
+
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
         number = f"i32({value})"
         wrong = ""
@@ -164,11 +167,22 @@ _PACK = {
 }  # fmt: skip
 
 
+def invocations(fn: TileFn) -> int:
+    """How many invocations a step takes: one per tile, or a workgroup."""
+    return fn.tiles * fn.threads
+
+
 def module(fn: TileFn) -> str:
     """The kernel: the first word of memory is set if a gathered index lies outside its table."""
+    assert fn.threads in (1, GROUP), f"{fn.threads} threads are no workgroup"
     blocks = -(-(1 + len(fn.buffers)) // 4)
-    tile = fn.tile.name
+    areas = [
+        f"var{{}} b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;"
+        for n, area in enumerate(fn.scratch, len(fn.buffers))
+    ]
+    shared = [area.format("<workgroup>") for area in areas] if fn.thread else []
     lines = [
+        *shared,
         f"struct Step {{ words: array<vec4<u32>, {blocks}> }}",
         "@group(0) @binding(0) var<storage, read_write> memory: array<u32>;",
         "@group(0) @binding(1) var<uniform> step: Step;",
@@ -177,11 +191,21 @@ def module(fn: TileFn) -> str:
         f"@compute @workgroup_size({GROUP})",
         "fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) "
         "groups: vec3<u32>, @builtin(local_invocation_index) local: u32) {",
-        f"  let number = (group.y * groups.x + group.x) * {GROUP}u + local;",
-        "  if (number >= word(0u)) { return; }",
-        f"  let {tile} = i32(number);",
+        "  let workgroup = group.y * groups.x + group.x;",
+        # the whole workgroup returns or none of it: who is left would wait at a barrier
+        f"  if (workgroup * {GROUP}u >= word(0u)) {{ return; }}",
     ]
-    for n, area in enumerate(fn.scratch, len(fn.buffers)):
-        lines.append(f"  var b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;")
+    if fn.thread:
+        lines += [
+            f"  let {fn.tile.name} = i32(workgroup);",
+            f"  let {fn.thread.name} = i32(local);",
+        ]
+    else:
+        lines += [
+            f"  let number = workgroup * {GROUP}u + local;",
+            "  if (number >= word(0u)) { return; }",
+            f"  let {fn.tile.name} = i32(number);",
+            *("  " + area.format("") for area in areas),
+        ]
     lines += body(fn, Wgsl(len(fn.buffers)))
     return "\n".join([prelude(), *lines, "}", ""])

@@ -113,7 +113,7 @@ export class Methods {
    */
   async #tune(id, { handle, source: { kind, url }, options = {} }, signal) {
     if (kind !== 'socket') throw new Error(`There is no source of the kind '${kind}'`);
-    const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/socket.js')]);
+    const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/sources/socket.js')]);
     const onEvent = (/** @type {object} */ event) => this.#onProgress({ id, event });
     return tune(this.#engine({ handle }), { ...options, source: socketSource(url), signal, onEvent });
   }

@@ -3,7 +3,7 @@
 // It reads manifests only; nothing large is downloaded.
 
 import { EngineError, inspect } from '../engine/engine.js';
-import { addressFor } from '../tune/visit.js';
+import { addressFor } from '../tune/device/visit.js';
 import { countText } from './words.js';
 
 const LIST = '/api/bundles';

@@ -2,7 +2,7 @@
 // Input: requests of the page.  Output: the server's answer, or the kept one when there is none.
 // Bundles are none of its business: the engine verifies and keeps those itself.
 
-const CACHE = 'tilewright-page-v1';
+const CACHE = 'tilewright-page-v2';
 
 const FILES = [
   '/', '/classes', '/style.css', '/icon.svg', '/sentences.json', '/api/bundles',
@@ -10,8 +10,19 @@ const FILES = [
     .map((name) => `/${name}.js`),
   ...['abi', 'bundle', 'changes', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'gpu_worker', 'link', 'loader', 'machine', 'measure', 'pool', 'requests', 'serve', 'states', 'store', 'tensors', 'wasm', 'webgpu', 'worker']
     .map((name) => `/engine/${name}.js`),
-  ...['adopt', 'alone', 'candidate', 'clock', 'confirm', 'device', 'frames', 'gain', 'guard', 'inputs', 'latency', 'ledger', 'line', 'objective', 'pace', 'pairs', 'persist', 'record', 'reports', 'runs', 'socket', 'specs', 'statistics', 'summary', 'targets', 'told', 'trial_breath', 'trial_memory', 'trial_timing', 'trial_worker', 'trials', 'tuner', 'turns', 'visit']
-    .map((name) => `/tune/${name}.js`),
+  '/tune/tuner.js',
+  ...['alone', 'candidate', 'latency', 'objective', 'pace', 'summary', 'targets']
+    .map((name) => `/tune/loop/${name}.js`),
+  ...['breath', 'clock', 'inputs', 'memory', 'pairs', 'specs', 'statistics', 'timing', 'trials', 'worker']
+    .map((name) => `/tune/trial/${name}.js`),
+  ...['adopt', 'confirm', 'gain', 'guard', 'runs', 'turns']
+    .map((name) => `/tune/exchange/${name}.js`),
+  ...['frames', 'line', 'socket', 'told']
+    .map((name) => `/tune/sources/${name}.js`),
+  ...['ledger', 'persist', 'record', 'reports']
+    .map((name) => `/tune/records/${name}.js`),
+  ...['device', 'visit']
+    .map((name) => `/tune/device/${name}.js`),
   '/vendor/tokenizers/tokenizers.min.mjs', '/vendor/uplot/uPlot.esm.js', '/vendor/uplot/uPlot.min.css',
 ];
 

@@ -1,10 +1,10 @@
 // The tuning panel: starts, pauses and ends tuning of the loaded model, measures and forgets what was found.
-// Input: clicks, an engine.  Output: calls of tune/tuner.js and tune/gain.js, events for log and view.
+// Input: clicks, an engine.  Output: calls of tune/tuner.js and tune/exchange/gain.js, events for log and view.
 // How a kernel is tried is the tuner's business; its files are loaded on demand.
 
-import { forget, restore } from '../tune/persist.js';
-import { browserFamily } from '../tune/device.js';
-import { rememberClass } from '../tune/visit.js';
+import { forget, restore } from '../tune/records/persist.js';
+import { browserFamily } from '../tune/device/device.js';
+import { rememberClass } from '../tune/device/visit.js';
 import { element } from './elements.js';
 import { TuningLog } from './tuning_log.js';
 import { showPreview, TuningView } from './tuning_view.js';
@@ -56,7 +56,7 @@ export class TuningPanel {
     this.#view.state('running', 'Starting');
     try {
       await this.#view.begin();
-      const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/socket.js')]);
+      const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/sources/socket.js')]);
       await tune(engine, {
         source: gated(socketSource(SOCKET, (header) => this.#sent.push(header)), this.#gate),
         budget: Number(element('tune-budget').value),
@@ -109,7 +109,7 @@ export class TuningPanel {
     this.#stop = new AbortController();
     this.#view.state('measuring', MEASURING);
     try {
-      const { measureGain } = await import('../tune/gain.js');
+      const { measureGain } = await import('../tune/exchange/gain.js');
       const onEvent = (/** @type {Record<string, any>} */ { type, pairs }) => {
         if (type === 'turns') this.#view.state('measuring', `${MEASURING}: ${countText(pairs, 'pair')}`);
       };

@@ -2,7 +2,7 @@
 // Input: events of tune/tuner.js, one by one.  Output: points for the chart, a row per kernel, a sentence.
 // It touches no element of the page.
 
-import { topOf } from '../tune/reports.js';
+import { topOf } from '../tune/records/reports.js';
 import { countText, timeText } from './words.js';
 
 /**

@@ -1,5 +1,5 @@
 // Shows a tuning session: chart, table of kernels, a line of words, and which buttons make sense.
-// Input: a tuning log and a state.  Output: elements of #tuning.  It redraws once per frame at most.
+// Input: a tuning log and a state.  Output: elements of #tuning.  On the way it redraws once per frame at most.
 // The chart's library is loaded with the first session, not with the page.
 
 import { element, make } from './elements.js';
@@ -24,6 +24,8 @@ export class TuningView {
    * @param {string} text
    */
   state(state, text) {
+    // A pause or an end is shown together with all that was found until then.
+    if (state !== 'running') this.#flush();
     const section = element('tuning');
     const open = state === 'running' || state === 'paused';
     const busy = open || state === 'measuring';
@@ -62,10 +64,15 @@ export class TuningView {
   /** @param {TuningLog} log */
   show(log) {
     this.#log = log;
-    this.#frame ||= requestAnimationFrame(() => {
-      this.#frame = 0;
-      if (this.#log) this.#draw(this.#log);
-    });
+    this.#frame ||= requestAnimationFrame(() => this.#flush());
+  }
+
+  /** Draws what still waits for a frame. */
+  #flush() {
+    if (!this.#frame) return;
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    if (this.#log) this.#draw(this.#log);
   }
 
   /** @param {TuningLog} log */

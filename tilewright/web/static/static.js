@@ -4,8 +4,8 @@
 // Output: what happens, as text.  The finished engine is `globalThis.engine`.
 
 import { load } from '../engine/engine.js';
-import { folderSource } from '../tune/folder.js';
-import { pyodideSource } from '../tune/pyodide.js';
+import { folderSource } from '../tune/sources/folder.js';
+import { pyodideSource } from '../tune/sources/pyodide.js';
 
 const BUNDLE = new URL('.', location.href);
 /** Milliseconds to wait for the service worker that isolates the page. */

@@ -4,23 +4,23 @@
 // memory of its own, and then in the engine; or else the kernel of before stays.
 
 import { EngineError } from '../engine/errors.js';
-import { alone } from './alone.js';
-import { handle } from './candidate.js';
-import { confirm } from './confirm.js';
-import { browserFamily, classify, factsOf, MONTH } from './device.js';
-import { sessionGain } from './gain.js';
-import { openLatency } from './latency.js';
-import { COMPILERS, openLedger } from './ledger.js';
-import { openLine } from './line.js';
-import { LATENCY, OBJECTIVES } from './objective.js';
-import { hear, makePace, shown } from './pace.js';
-import { restore } from './persist.js';
-import { aboutKernels, bundleName, keep, recall } from './record.js';
-import { openReports } from './reports.js';
-import { MOST_BYTES, openSpecs } from './specs.js';
-import { startOf, summaryOf } from './summary.js';
-import { findTargets } from './targets.js';
-import { openTrials } from './trials.js';
+import { alone } from './loop/alone.js';
+import { handle } from './loop/candidate.js';
+import { confirm } from './exchange/confirm.js';
+import { browserFamily, classify, factsOf, MONTH } from './device/device.js';
+import { sessionGain } from './exchange/gain.js';
+import { openLatency } from './loop/latency.js';
+import { COMPILERS, openLedger } from './records/ledger.js';
+import { openLine } from './sources/line.js';
+import { LATENCY, OBJECTIVES } from './loop/objective.js';
+import { hear, makePace, shown } from './loop/pace.js';
+import { restore } from './records/persist.js';
+import { aboutKernels, bundleName, keep, recall } from './records/record.js';
+import { openReports } from './records/reports.js';
+import { MOST_BYTES, openSpecs } from './trial/specs.js';
+import { startOf, summaryOf } from './loop/summary.js';
+import { findTargets } from './loop/targets.js';
+import { openTrials } from './trial/trials.js';
 
 /** Trials after which what is known is kept, even if nothing was won. */
 const KEEP_EVERY = 8;

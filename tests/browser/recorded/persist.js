@@ -1,7 +1,0 @@
-// Stands in for tune/persist.js: remembers how often it was asked.
-
-export const restore = async () => Number(localStorage.getItem('kept') ?? 0);
-
-export async function forget() {
-  localStorage.removeItem('kept');
-}

@@ -1,0 +1,85 @@
+"""Several threads compute one tile: their result, and what the interpreter does not let pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from helpers.kernels import assert_close, expected, interpret, random_case
+from helpers.seeds import seeds
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel import interp
+from tilewright.kernel.collapse import collapse
+from tilewright.kernel.expr import Bound, Load
+from tilewright.kernel.index import Var, index
+from tilewright.kernel.loops import Barrier, If, Scratch, Stmt, Store, TileFn
+from tilewright.kernel.spec import Buffer
+from tilewright.targets.gpu.rows import lower_rows
+
+THREADS = 4
+THREAD = Var("thread", THREADS)
+
+
+@pytest.mark.parametrize("anchor", ["reduce", "rows", "contract"])
+def test_threads_of_a_row_compute_what_the_specification_means(anchor: str) -> None:
+    shared = 0
+    for seed in seeds(60):
+        case = random_case(seed, anchor)
+        fn = lower_rows(collapse(case.kernel), Random(seed).choice((2, 3, 4)))
+        if fn is None:
+            continue
+        shared += 1
+        out = interpret(fn, case.data, [list(range(fn.tiles))])
+        assert_close(out, expected(case), case.exact, case.relative)
+        again = interpret(fn, case.data, [list(reversed(range(fn.tiles)))])
+        assert list(map(repr, again)) == list(map(repr, out)), "tile order changes bits"
+        if any(isinstance(s, Barrier) for s in fn.body):
+            with pytest.raises(AssertionError, match="races"):
+                interpret(without_barriers(fn), case.data, [list(range(fn.tiles))])
+    assert shared > 5
+
+
+def without_barriers(fn: TileFn) -> TileFn:
+    return replace(fn, body=tuple(s for s in fn.body if not isinstance(s, Barrier)))
+
+
+def together(*body: Stmt) -> TileFn:
+    """b0: what comes out, b1: what goes in, b2: scratch, of an element per thread each."""
+    each = Buffer(F32, THREADS)
+    area = (Scratch(F32, THREADS),)
+    return TileFn("k", (each, each), (), area, Var("tile", 1), (), body, 1, (), THREAD)
+
+
+def turned(barrier: Stmt) -> TileFn:
+    """Each thread stores what another one read."""
+    other = index(THREAD) * -1 + (THREADS - 1)
+    return together(
+        Store(2, index(THREAD), Load(1, index(THREAD), F32)),
+        barrier,
+        Store(0, index(THREAD), Load(2, other, F32)),
+    )
+
+
+def test_scratch_is_shared_by_the_threads_of_a_tile() -> None:
+    out = [0.0] * THREADS
+    interp.run(turned(Barrier()), [out, [1.0, 2.0, 3.0, 4.0]])
+    assert out == [4.0, 3.0, 2.0, 1.0]
+
+
+def test_a_barrier_that_some_threads_miss_is_an_error() -> None:
+    some = If((Bound(index(THREAD), 2),), (Barrier(),))
+    with pytest.raises(AssertionError, match="barrier"):
+        interp.run(together(some), [[0.0] * THREADS, [1.0] * THREADS])
+
+
+def test_two_barriers_are_not_one() -> None:
+    some = If((Bound(index(THREAD), 2),), (Barrier(),), (Barrier(),))
+    with pytest.raises(AssertionError, match="barrier"):
+        interp.run(together(some), [[0.0] * THREADS, [1.0] * THREADS])
+
+
+def test_threads_that_write_one_element_race() -> None:
+    with pytest.raises(AssertionError, match="races"):
+        interp.run(together(Store(0, index(0), Load(1, index(0), F32))), [[0.0] * 4, [1.0] * 4])

@@ -1,0 +1,57 @@
+"""The store's tables, on SQLite and PostgreSQL alike: migrations, newer ones, those of others."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from tilewright.base.errors import StoreVersion, UsageError
+from tilewright.store import Store
+from tilewright.store.database import Database
+from tilewright.store.migrate import MIGRATIONS, upgrade
+from tilewright.store.schema import HEAD, REVISIONS, metadata
+
+
+def test_migrations_make_what_the_tables_say(url: str) -> None:
+    database = Database(url)
+    assert upgrade(database) == (None, HEAD)
+    assert upgrade(database) == (HEAD, HEAD)
+    with database.read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    database.close()
+
+
+def test_revisions_are_those_of_the_migrations() -> None:
+    script = ScriptDirectory(str(MIGRATIONS))
+    assert [r.revision for r in reversed(list(script.walk_revisions()))] == list(REVISIONS)
+
+
+@pytest.mark.parametrize(("revision", "said"), [("9999", "newer"), ("0000", "newer")])
+def test_a_newer_schema_is_left_alone(url: str, revision: str, said: str) -> None:
+    Store.open(url).close()
+    database = Database(url)
+    with database.write() as connection:
+        connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
+    for act in (lambda: Store.open(url), lambda: upgrade(database)):
+        with pytest.raises(StoreVersion, match=said) as raised:
+            act()
+        assert "Upgrade" in raised.value.hint
+    database.close()
+
+
+def test_other_peoples_tables_are_left_alone(url: str) -> None:
+    database = Database(url)
+    with database.write() as connection:
+        connection.execute(sa.text("CREATE TABLE theirs (x INTEGER)"))
+    with pytest.raises(Exception, match="other tables"):
+        Store.open(url)
+    database.close()
+
+
+@pytest.mark.parametrize("bad", ["", "nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:"])
+def test_addresses_that_are_none(bad: str) -> None:
+    with pytest.raises(UsageError):
+        Store.open(bad)

@@ -1,0 +1,82 @@
+"""Reductions by several threads: each takes a part of the sum, then all of them add up the parts.
+
+Input: a kernel whose reductions are long, a number of threads.  Output: the loop nest of one tile,
+or None where one thread per tile does as well.  The order of a sum is the same in every run.
+
+    softmax:  r0 := max over columns t, t + 64, …;  b3[t] := r0;  barrier
+              r0 := max over b3[0..63];  the same for the sum;  store columns t, t + 64, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
+from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.loops import Barrier, For, If, LetGather, Scratch, Stmt, TileFn
+from tilewright.kernel.reduction import identity, step
+from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import rewrite
+
+#: Steps of a reduction that a thread must have to make up for the barrier.
+LEAST = 2
+#: With more tiles than this a thread for each fills the device.
+MOST_TILES = 4096
+
+
+def lower_rows(kernel: Kernel, threads: int) -> TileFn | None:
+    """One tile per point of the leading axes, computed by `threads` threads."""
+    sizes = [prod(v.extent for v in stage.axes) for stage in kernel.stages]
+    tiles = prod(v.extent for v in kernel.rows)
+    kept = any(stage.keep for stage in kernel.stages)
+    if not sizes or kept or min(sizes) < LEAST * threads or tiles > MOST_TILES:
+        return None
+    b = Builder({}, tiles, threads)
+    shape = tuple(v.extent for v in kernel.rows)
+    rows: Values = dict(zip(kernel.rows, unflatten(b.tile, shape), strict=True))
+    for n, stage in enumerate(kernel.stages):
+        _reduce(b, stage, Reg(f"r{n}", dtype_of(stage.value)), len(kernel.buffers) + n, rows)
+    with _dealt(b, kernel.axes[len(kernel.rows) :], rows) as at:
+        b.store(0, kernel.store.substitute(at), _value(kernel.value, at))
+    areas = tuple(Scratch(dtype_of(stage.value), threads) for stage in kernel.stages)
+    fn = b.finish(kernel, areas)
+    # A trap ends one thread, and the others would wait for it.
+    return None if _may_trap(fn.body) else fn
+
+
+def _reduce(b: Builder, stage: Stage, reg: Reg, area: int, rows: Values) -> None:
+    """reg := the part of this thread;  area[thread] := reg;  barrier;  reg := over the area"""
+    b.set(reg.name, identity(stage.op, reg.dtype, 1))
+    with _dealt(b, stage.axes, rows) as at:
+        b.set(reg.name, step(stage.op, reg, _value(stage.value, at)))
+    b.store(area, b.thread, reg)
+    b.add(Barrier())
+    b.set(reg.name, identity(stage.op, reg.dtype, 1))
+    with b.loop("part", Index(), index(b.threads)) as part:
+        b.set(reg.name, step(stage.op, reg, Load(area, part, reg.dtype)))
+
+
+@contextmanager
+def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[Values]:
+    """A loop over this thread's points of the axes: every `threads`-th one."""
+    shape = tuple(v.extent for v in axes)
+    size = prod(shape)
+    with b.loop("point", b.thread, index(size), b.threads, size) as point:
+        yield rows | dict(zip(axes, unflatten(point, shape), strict=True))
+
+
+def _value(e: Expr, at: Values) -> Expr:
+    """The expression at a point: variables replaced, results of stages in registers."""
+    return rewrite(e, lambda n: Reg(f"r{n.stage}", n.dtype) if isinstance(n, Acc) else n, at)
+
+
+def _may_trap(stmts: tuple[Stmt, ...]) -> bool:
+    return any(
+        isinstance(s, LetGather)
+        or (isinstance(s, For) and _may_trap(s.body))
+        or (isinstance(s, If) and _may_trap((*s.then, *s.orelse)))
+        for s in stmts
+    )

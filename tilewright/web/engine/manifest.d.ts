@@ -1,0 +1,74 @@
+// The shapes of a bundle's files (docs/bundle.md); no browser fetches this file.
+
+export type DType = 'f32' | 'f64' | 'i8' | 'u8' | 'i16' | 'i32' | 'i64' | 'bool';
+export type FileRef = { file: string; digest: string; bytes: number };
+export type Asset = FileRef & { name: string; type: string };
+/** Sizes of named dimensions. */
+export type Sizes = Record<string, number>;
+export type TensorInfo = { name: string; dtype: DType; shape: (number | string)[] };
+export type Placed = { name: string; dtype: DType; shape: number[]; address: number; bytes: number };
+export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number };
+export type Pointer = { format: number; tool: string; manifest: FileRef };
+
+/** A variant: its code, every plan as this target's hosts read it, and what a host is asked to choose it. */
+export type Build = {
+  variant: string;
+  features: string[];
+  code: FileRef;
+  plans: FileRef[];
+  facts: { registers: number };
+};
+
+/** The steps for one combination of buckets, whatever the target; shapes of inputs and outputs in the model's order. */
+export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps: Step[]; file: FileRef };
+/** The same in the memory of this target; `address`: where the image goes. */
+export type PlacedPlan = { dims: Sizes; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
+/** With the plan driver, which WebAssembly has. */
+export type WasmProgram = Program & { driver: FileRef };
+export type State = { name: string; dtype: DType; shape: number[] };
+
+/** A target's part of the manifest. */
+export type Section = {
+  builds: Build[];
+  slots: number;
+  memory: number;
+  programs: Record<string, FileRef>;
+  plans: { address: number; arena_bytes: number; inputs: number[]; outputs: number[] }[];
+  kernels: FileRef;
+  facts: { memory: MemoryMap; states: number[] };
+};
+
+/** A target's part of a bundle as the engine uses it. */
+export type Program = {
+  builds: Build[];
+  driver?: FileRef;
+  slots: number;
+  memory: MemoryMap;
+  plans: PlacedPlan[];
+  states: Placed[];
+};
+
+export type MemoryMap = {
+  bytes: number;
+  control: number;
+  weights: number;
+  arena: number;
+  arena_bytes: number;
+  scratch: number;
+  scratch_bytes: number;
+};
+
+export type Manifest = {
+  format: number;
+  tool: string;
+  name: string;
+  dims: Record<string, number[]>;
+  inputs: TensorInfo[];
+  outputs: TensorInfo[];
+  states: State[];
+  weights: { bytes: number; shards: FileRef[]; tensors: FileRef };
+  kernels: FileRef;
+  plans: Plan[];
+  targets: Record<string, Section>;
+  assets: Asset[];
+};

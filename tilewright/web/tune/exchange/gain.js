@@ -1,0 +1,76 @@
+// What the kernels in use gain over the bundle's own: of a whole run, warm, by turns; or why there is no such figure.
+// Input: a session, or an engine that uses kernels of an earlier visit.  Output: the one figure, also in words, that page,
+// command line and records show.  Without an exchange there is no gain, whatever clocks say.
+
+import { alone } from '../loop/alone.js';
+import { undisturbed } from './guard.js';
+import { makePace } from '../loop/pace.js';
+import { restore } from '../records/persist.js';
+import { recall } from '../records/record.js';
+import { plansInOrder } from '../loop/targets.js';
+import { byTurns } from './turns.js';
+
+/** @type {Gains.Gain} */
+export const NONE = { verdict: 'none', text: 'no kernel changed, so no gain' };
+
+/** @param {string} why @returns {Gains.Gain} */
+export const unknown = (why) => ({ verdict: 'unknown', text: `gain not measured: ${why}` });
+
+/** Kernels that a session exchanged, and that are still in use. @type {Gains.Exchanges} */
+export const exchanges = ({ won, ledger }) => [...won].flatMap(([spec, candidate]) => (ledger.winner(spec)?.candidate === candidate ? [spec] : []));
+
+/** At a session's end: of all kernels in use, if the session exchanged any. @type {Gains.SessionGain} */
+export async function sessionGain(tools) {
+  const specs = exchanges(tools);
+  return specs.length ? gainOf(tools, tools.ledger.record.winners, specs) : NONE;
+}
+
+/**
+ * On request: of the kernels that are kept for this device, whoever found them.  It waits for the end of a session.
+ * @type {Gains.MeasureGain}
+ */
+export function measureGain(engine, { signal = new AbortController().signal, onEvent = () => {} } = {}) {
+  const work = async (/** @type {boolean} */ waited) => {
+    await restore(engine, waited);
+    const { winners } = await recall(engine);
+    const pace = makePace({ engine, budget: 1, signal, onEvent });
+    try {
+      return winners.length ? await gainOf({ engine, pace, onEvent, compared: new Map() }, winners, winners.map(({ spec }) => spec)) : NONE;
+    } finally {
+      pace.end();
+    }
+  };
+  return alone(engine, signal, onEvent, work).catch((error) => {
+    if (!signal.aborted) throw error;
+    return unknown('it was cancelled');
+  });
+}
+
+/** Of the plan that runs one of these kernels, the page's latest first. @type {Gains.GainOf} */
+async function gainOf(parts, winners, specs) {
+  const { engine, pace } = parts;
+  const { plans } = engine.parts.manifest;
+  const runs = (/** @type {number} */ plan, /** @type {number} */ spec) => plans[plan].steps.some((step) => step.spec === spec);
+  const plan = plansInOrder(engine, pace.latest).find((number) => specs.some((spec) => runs(number, spec)));
+  if (plan === undefined) return unknown('the page holds the inputs of another plan');
+  const kernels = winners.filter(({ spec }) => runs(plan, spec)).map((winner) => ({ winner, back: undefined }));
+  const { dims: bucket } = plans[plan];
+  const found = await undisturbed(engine, kernels.map(({ winner: { spec } }) => spec), async (trapped) => {
+    const turns = await byTurns(parts, { plan, bucket }, kernels);
+    return trapped() ? { ...turns, why: 'a run of the page trapped meanwhile' } : turns;
+  });
+  const { why, ...figures } = found;
+  if (why) return unknown(why);
+  const verdict = figures.low > 1 ? 'faster' : figures.high < 1 ? 'slower' : 'same';
+  const told = { plan, bucket, kernels: kernels.length, ...figures };
+  return { verdict, ...told, text: worded(verdict, told, plans.length > 1) };
+}
+
+/** @type {Gains.Worded} */
+function worded(verdict, { bucket, ratio, low, high, pairs, own, tuned }, several) {
+  const sizes = Object.entries(bucket).map(([name, size]) => `${name} = ${size}`).join(', ');
+  const found = verdict === 'same' ? "no measurable difference from the bundle's own kernels" : `${ratio.toFixed(2)}× as fast as with the bundle's own kernels`;
+  const interval = `95 % interval ${low.toFixed(2)}–${high.toFixed(2)}, ${pairs} pairs by turns, warm`;
+  const times = verdict === 'same' ? '' : `: ${own.toFixed(2)} → ${tuned.toFixed(2)} ms`;
+  return `${found}${several ? ` at ${sizes}` : ''} (${interval})${times}`;
+}

@@ -1,0 +1,111 @@
+// From a candidate to what became of it: checked, tried, adopted or not, noted, told.
+// Input: a candidate, the tools of a session.  Output: events, a ledger and an engine that know of it.  A fault of
+// the host is thrown: it says nothing of the candidate, which a later visit tries.
+
+import { asEngineError, EngineError } from '../../engine/errors.js';
+import { sha256 } from '../../engine/files.js';
+import { adopt } from '../exchange/adopt.js';
+import { undisturbed } from '../exchange/guard.js';
+import { COMPILERS, RIGHT } from '../records/ledger.js';
+import { barOf } from './objective.js';
+import { changeOf } from '../records/record.js';
+
+/** What it means for a candidate that the engine fails in such a way with it in use. @type {Record<string, Tune.Verdict>} */
+const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
+
+/** Gives the verdict and whether it was adopted; null if there was nothing to try. @type {Tune.Handle} */
+export async function handle(tools, sent, round) {
+  const { ledger, objective, onEvent, source, targets } = tools;
+  const { spec, candidate, mark, schedule, needs } = sent.header;
+  const judge = candidate === COMPILERS && ledger.inQuestion(spec);
+  if (ledger.refuted(spec) || (ledger.tried(spec).includes(candidate) && !judge)) return null;
+  const old = ledger.winner(spec);
+  const before = ledger.gain(spec);
+  const bar = barOf(objective, needs, (old ?? ledger.offers.get(spec))?.needs);
+  if (bar.margin === Infinity && !judge) return null;
+  const outcome = await tryOne(tools, sent, judge, bar);
+  // It trapped in a run of the page: what the candidate was compared with is in use no more.
+  if (ledger.winner(spec) !== old) return null;
+  const { milliseconds, refuted } = outcome;
+  const put = outcome.module ? await takeIn(tools, sent, outcome, old) : null;
+  const { verdict, why = '' } = put ?? outcome;
+  const swapped = put?.stays ?? false;
+  const undone = put !== null && verdict === 'slower';
+  // What the engine itself found slower is no better than what it would have replaced.
+  const { ratio = NaN, low = NaN, high = NaN } = undone ? { ratio: put.before / put.after } : refuted ? { ratio: 1 } : outcome;
+  const over = before * ratio;
+  const own = ledger.unknown(spec) || refuted ? NaN : before * (outcome.times?.[0] ?? NaN);
+  if (judge && RIGHT.includes(verdict)) ledger.agrees(spec);
+  ledger.note(spec, candidate, verdict, over);
+  const target = targets.get(spec);
+  if (target && own > 0) target.own = own;
+  if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
+  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, refuted: Boolean(refuted), ratio, low, high, own, milliseconds, why });
+  if (!refuted) source.result({ spec, candidate, verdict });
+  if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
+  if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
+  return { verdict, swapped };
+}
+
+/** A winner, and what was in use before this session. @type {Tune.NoteWinner} */
+function note({ ledger, changed, won }, { header, module }, { over, old, better, refuted }) {
+  const { spec, candidate, schedule, tiles, grains, scratch, needs, digest } = header;
+  ledger.use(spec, { spec, candidate, schedule, digest, module, tiles, grains, scratch, needs, ratio: over, ...(old?.moved && { moved: true }) });
+  won.set(spec, candidate);
+  if (refuted) {
+    // Right is right, whatever the time: this is never undone.
+    ledger.refute(spec);
+    changed.delete(spec);
+    return;
+  }
+  const known = changed.get(spec);
+  changed.set(spec, { before: known ? known.before : old, better: better && (known?.better ?? true) });
+}
+
+/** @type {Tune.TryOne} */
+async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, { header, module }, judge, bar) {
+  const { spec, digest, tiles, scratch } = header;
+  const { scratch_bytes: most } = engine.parts.program.memory;
+  const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
+  if (!targets.has(spec)) return refused('nobody asked for this kernel');
+  // That is the line's doing, not the candidate's.
+  if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate came damaged: its digest is not the announced one', 'A later visit asks for it again; look at what lies between page and source', { spec, digest });
+  if (!(scratch <= most)) return refused(`it needs ${scratch} bytes of scratch memory, and ${most} are reserved`);
+  if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
+  const best = ledger.winner(spec);
+  const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
+  const work = { judge, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, bar };
+  try {
+    const outcome = await pace.trial(() => trials.attempt(work));
+    return outcome.refuted ? { ...outcome, why: `the kernel in use is wrong: ${outcome.refuted}` } : outcome;
+  } catch (error) {
+    signal.throwIfAborted();
+    throw asEngineError(error);
+  }
+}
+
+/** Into the engine, where it may still turn out to be slower, or not to fit. @type {Tune.TakeIn} */
+async function takeIn({ engine, pace, signal, targets }, { header }, { verdict, module, refuted, why }, old) {
+  const { spec, tiles, grains, scratch } = header;
+  const change = { spec, module: /** @type {WebAssembly.Module} */ (module), tiles, grains, scratch };
+  try {
+    return await undisturbed(engine, [spec], async (trapped) => {
+      if (refuted) {
+        await pace.job(() => engine.swap([change]));
+        return { verdict, stays: true, better: false, before: NaN, after: NaN, why };
+      }
+      const target = /** @type {Tune.Target} */ (targets.get(spec));
+      const back = old ? await changeOf(old) : { spec, module: null };
+      const { stays, ...times } = await adopt(engine, pace, target, change, back);
+      if (!trapped()) return { ...times, stays, verdict: stays ? verdict : 'slower', why: stays ? '' : 'the engine was slower with it' };
+      if (stays) await engine.swap([back]);
+      return { ...times, stays: false, verdict: 'trapped', why: 'a run of the page trapped in this kernel meanwhile' };
+    });
+  } catch (error) {
+    signal.throwIfAborted();
+    const typed = asEngineError(error);
+    const found = MEANING[typed.code];
+    if (!found) throw typed;
+    return { verdict: found, stays: false, better: false, before: NaN, after: NaN, why: String(typed) };
+  }
+}

@@ -1,0 +1,114 @@
+// What this device keeps of tuning a bundle: winners, and what was tried.
+// Input: an engine, a record.  Output: the same record after a reload, checked by digest.  One per name of
+// a bundle, wherever it lies: as built or relinked.  Another compiler or code variant drops it; of another
+// build those kernels stay that compute the same in the same plans.  It changes no engine.
+
+import { sha256 } from '../../engine/files.js';
+import { decode, encode } from '../sources/frames.js';
+import { LATENCY } from '../loop/objective.js';
+
+const CACHE = 'tilewright-tuned-1';
+
+/** Of each engine, the one record that all in this page share. @type {WeakMap<T.Engine, Tune.Record_>} */
+const known = new WeakMap();
+/** Engines whose record could not be kept: what is known of them is all there is. @type {WeakSet<T.Engine>} */
+const unkept = new WeakSet();
+
+/** @param {T.Engine} engine */
+const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${new URLSearchParams({ bundle: bundleName(info.url) })}`;
+
+/** The last folder of a bundle's address: the name that the server knows it by. @param {string} url */
+export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
+
+/** @param {T.Engine} engine @returns {Tune.Record_} */
+const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
+
+/** What is kept for the engine's bundle, if it still fits; `anew` looks again, for another tab may have found more. @type {Tune.Recall} */
+export async function recall(engine, anew = false) {
+  const held = known.get(engine);
+  if (held && (!anew || unkept.has(engine))) return held;
+  const record = await read(engine).catch(() => null);
+  // No storage, or a damaged record: the device starts anew.
+  if (!record) await erase(engine);
+  // Two may have asked at once.
+  const found = (!anew && known.get(engine)) || record || empty(engine);
+  known.set(engine, found);
+  return found;
+}
+
+/** Null if it does not fit. @param {T.Engine} engine */
+async function read(engine) {
+  const cache = await storage();
+  const found = await cache.match(keyOf(engine));
+  if (!found) return empty(engine);
+  const { header, payload } = decode(await found.arrayBuffer());
+  const { digest, variant, tool } = empty(engine);
+  const winners = [];
+  let at = 0;
+  for (const { bytes, ...winner } of header.winners) {
+    winners.push({ ...winner, module: payload.slice(at, at += bytes) });
+  }
+  const whole = await Promise.all(winners.map(async ({ module, digest: wanted }) => await sha256(module) === wanted));
+  if (header.variant !== variant || header.tool !== tool || !whole.every(Boolean)) return null;
+  const record = { ...empty(engine), ...header, winners };
+  return header.digest === digest ? record : moved(engine, record);
+}
+
+/**
+ * The record of another build.  What compiles to the same kernel in the same plans stays, but by how much it is
+ * faster than this build's own is not known: nothing is reported of it.
+ * @type {Tune.Moved}
+ */
+async function moved(engine, record) {
+  const about = await aboutKernels(engine);
+  const same = (/** @type {number | string} */ spec) => about[Number(spec)] !== undefined && about[Number(spec)] === record.about[Number(spec)];
+  const only = (/** @type {Record<string, any>} */ map) => Object.fromEntries(Object.entries(map).filter(([spec]) => same(spec)));
+  const { scratch_bytes: most } = engine.parts.program.memory;
+  return {
+    ...record, digest: engine.info.digest, about, tried: only(record.tried), bad: only(record.bad), checksums: only(record.checksums),
+    sound: only(record.sound), refuted: only(record.refuted),
+    winners: record.winners.filter(({ spec, scratch }) => same(spec) && scratch <= most).map((winner) => ({ ...winner, ratio: 1, moved: true })),
+  };
+}
+
+/** By number of each kernel specification, a digest of what it computes and where: not of how. @type {Tune.AboutKernels} */
+export async function aboutKernels({ parts: { manifest, file } }) {
+  const listed = JSON.parse(new TextDecoder().decode(await file(manifest.kernels)));
+  return Promise.all(listed.map(async (/** @type {any} */ { spec }, /** @type {number} */ number) => {
+    const steps = manifest.plans.map(({ dims, steps }) => [dims, steps.flatMap((step, at) => (step.spec === number ? [at] : []))]);
+    return sha256(new TextEncoder().encode(JSON.stringify([spec, steps])));
+  }));
+}
+
+/** Keeps the record; a device that keeps nothing is no error. @type {Tune.Keep} */
+export async function keep(engine, record) {
+  known.set(engine, record);
+  try {
+    const winners = record.winners.map(({ module, ...winner }) => ({ ...winner, bytes: module.length }));
+    const frame = encode({ ...record, winners }, ...record.winners.map(({ module }) => module));
+    await (await storage()).put(keyOf(engine), new Response(frame));
+    unkept.delete(engine);
+  } catch {
+    // Private mode, or no space left.
+    unkept.add(engine);
+  }
+}
+
+/** Fails where pages may keep nothing: without https the browser has no `caches`. */
+const storage = async () => caches.open(CACHE);
+
+/** Nothing is kept any more. @param {T.Engine} engine */
+export async function erase(engine) {
+  known.delete(engine);
+  await storage().then((cache) => cache.delete(keyOf(engine)), () => {});
+}
+
+/** By the bytes of a winner: code that is compiled anew is slow again. @type {WeakMap<Tune.Bytes, Promise<WebAssembly.Module>>} */
+const compiled = new WeakMap();
+
+/** What the engine is told of a winner. @type {Tune.ChangeOf} */
+export async function changeOf({ spec, module: bytes, tiles, grains, scratch }) {
+  const module = compiled.get(bytes) ?? WebAssembly.compile(bytes);
+  compiled.set(bytes, module);
+  return { spec, module: await module, tiles, grains, scratch };
+}

@@ -1,0 +1,77 @@
+// The shapes of what a device keeps and what it reports; no browser fetches this file.
+
+import type * as Engine from '../../engine/types.js';
+import type { Bytes, Hello, Needs, Offer, Report, Source, Told, Verdict } from '../types.js';
+
+export type Encode = (header: object, ...payloads: Uint8Array[]) => Bytes;
+export type Decode = (frame: ArrayBuffer) => { header: any; payload: Bytes };
+export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; needs?: Needs | null; ratio: number;
+  /** It won in another build: `ratio` says nothing. */
+  moved?: boolean;
+};
+export type Record_ = {
+  digest: string; variant: string; tool: string;
+  /** Of the session before: what was tried, it judged. */
+  objective: string;
+  /** Class of the device as it was found out, and when. */
+  device: string; deviceAt: number;
+  /** By number of a kernel, what it computes and where (a digest). */
+  about: string[];
+  /** By kernel, checksum of the space that the numbers of its candidates are of. */
+  checksums: Record<string, string>;
+  winners: Winner[];
+  /** By kernel, all that were tried; and those that must never run again. */
+  tried: Record<string, number[]>;
+  bad: Record<string, number[]>;
+  /** By kernel, digest of the bundle whose own kernel agrees with the compiler's. */
+  sound: Record<string, string>;
+  /** The same of bundles whose own disagrees: the compiler's is in use, and nothing else is tried. */
+  refuted: Record<string, string>;
+  /** Reports without an answer. */
+  unsent: Unsent[];
+};
+export type Recall = (engine: Engine.Engine, anew?: boolean) => Promise<Record_>;
+export type Moved = (engine: Engine.Engine, record: Record_) => Promise<Record_>;
+export type AboutKernels = (engine: Engine.Engine) => Promise<string[]>;
+export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
+export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
+export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
+
+export type OpenLedger = (record: Record_, digest: string, objective: string) => Ledger;
+export interface Ledger {
+  record: Record_;
+  offers: Map<number, Offer>;
+  winner(spec: number): Winner | undefined;
+  gain(spec: number): number;
+  unknown(spec: number): boolean;
+  own(spec: number): number | null;
+  current(spec: number): number | null;
+  use(spec: number, winner?: Winner): void;
+  inQuestion(spec: number): boolean;
+  refuted(spec: number): boolean;
+  tried(spec: number): number[];
+  done(spec: number): number[];
+  note(spec: number, candidate: number, verdict: Verdict, ratio: number): void;
+  agrees(spec: number): void;
+  refute(spec: number): void;
+  humble(spec: number, most: number): void;
+  findings(spec: number): Map<number, number> | null;
+  told(spec: number): void;
+  untold(): number[];
+  take(kernels: Offer[]): number[];
+}
+
+/** `digest`: of the bundle whose default the ratios are over; `at`: when it was made. */
+export type Unsent = { at: number; digest: string; report: Report };
+export type Reports = {
+  tell(offer: Offer | undefined, found: Map<number, number> | null): boolean;
+  again(offers: Map<number, Offer>): void;
+  farewell(): Promise<void>;
+};
+export type OpenReports = (parts: { source: Source; record: Record_; digest: string; on: boolean; save: () => Promise<void> }) => Reports;
+/** By kernel, the candidates that came in this visit. */
+export type ToldOf = (hello: Hello, came: Map<number, Set<number>>) => Told;
+export type Whole = (offer: Offer, tried: Record<string, number[]>) => boolean;
+export type Fitting = (report: Report, offer: Offer, answer: Report['gold'] | undefined) => Report | null;
+/** `own`: the number of the bundle's own kernel; null if it has none. */
+export type TopOf = (found: Map<number, number>, own: number | null) => { candidate: number; ratio: number }[];

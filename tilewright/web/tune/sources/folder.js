@@ -1,0 +1,147 @@
+// Candidates from the folder of a static build: every one was made beforehand, no server takes part.
+// Input: the URL of `tuning/` (docs/modes.md).  Output: a source of candidates, each one verified.
+
+import { bundleFiles, makeMeter } from '../../engine/files.js';
+import { EngineError } from '../../engine/errors.js';
+import { LATENCY } from '../loop/objective.js';
+import { inOrder, serving, unheard } from '../loop/order.js';
+
+const FORMAT = 1;
+const INDEX = 'index.json';
+const REBUILD = 'Build the bundle again with --static, and copy all of its folder to the server';
+
+/** The browser's own cache is enough for files that are wanted once. @type {T.Store} */
+const NO_STORE = {
+  on: false,
+  problem: '',
+  has: async () => false,
+  drop: async () => {},
+  read: async () => false,
+  keep: async () => {},
+  find: async () => null,
+  reach: async () => new Set(),
+  tidy: async () => {},
+};
+
+/** Files below a URL, checked against their digests. @type {S.FilesOf} */
+export const filesOf = (url, signal) => bundleFiles({ base: new URL(url), store: NO_STORE, meter: makeMeter(() => {}), signal });
+
+/**
+ * @param {string | URL} url of the folder `tuning/`
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Tune.Source}
+ */
+export function folderSource(url, { signal } = {}) {
+  const stop = new AbortController();
+  const base = new URL(String(url).replace(/\/?$/, '/'), globalThis.document?.baseURI);
+  const files = filesOf(base, signal ? AbortSignal.any([signal, stop.signal]) : stop.signal);
+  /** @type {Promise<S.Index> | null} */
+  let reading = null;
+  /** @type {Map<number, S.ListedKernel>} */
+  let listed = new Map();
+  /** @type {S.Trial[]} */
+  let left = [];
+
+  /** Asked again if it failed. */
+  const index = () => (reading ??= files.pointer(INDEX, readIndex).catch((error) => {
+    reading = null;
+    throw error;
+  }));
+
+  return {
+    async classes() {
+      return (await index()).classes;
+    },
+
+    async objective() {
+      return (await index()).objective;
+    },
+
+    async open(hello) {
+      const { tool, bundle, objective, classes, spaces } = await index();
+      if (bundle !== hello.digest) {
+        throw new EngineError('bundle-version', `The candidates are of another build of the bundle, by ${tool}`, REBUILD,
+          { path: base.href, tool, found: bundle, expected: hello.digest });
+      }
+      // Those of latency are all that there are; the page itself puts them in another objective's order.
+      if (objective !== LATENCY && objective !== hello.objective) {
+        throw new EngineError('input', `The candidates are those for ${objective}, and the page tunes for ${hello.objective}`,
+          `Tune with the option objective: '${objective}', or build the bundle again with --static and without --objective`,
+          { path: base.href, found: objective, expected: hello.objective });
+      }
+      const ref = spaces[nearest(hello.device, classes, spaces)];
+      const { kernels } = readJson(await files.bytes(checked(ref)), ref.file);
+      listed = new Map(kernels.map((/** @type {S.ListedKernel} */ kernel) => [kernel.spec, kernel]));
+      left = inOrder([...listed.values()].map((kernel) => ({ ...kernel, order: serving(kernel, hello.objective) })), hello);
+      const offers = hello.specs.flatMap((spec) => listed.get(spec) ?? []);
+      return { compiler: tool, kernels: offers.map(({ candidates, order, ...offer }) => offer) };
+    },
+
+    async next() {
+      const trial = left.shift();
+      const kernel = trial && listed.get(trial.spec);
+      if (!kernel) return null;
+      const { spec, candidate } = trial;
+      const found = /** @type {S.Listed} */ (kernel.candidates[candidate]);
+      const module = await files.bytes(checked(blob(found)));
+      return { header: { spec, candidate, checksum: kernel.checksum, ...found }, module };
+    },
+
+    ...unheard,
+
+    close() {
+      left = [];
+      stop.abort();
+    },
+  };
+}
+
+/** @type {S.FileOf} */
+const blob = ({ digest, bytes }) => ({ file: `blobs/${digest}.wasm`, digest, bytes });
+
+/** The device's own class, or the first wider one that was built. @type {S.Nearest} */
+function nearest(device, classes, spaces) {
+  const table = new Map(classes.map((row) => [row.id, row]));
+  const seen = new Set();
+  let id = device;
+  while (!Object.hasOwn(spaces, id) && table.has(id) && !seen.has(id)) {
+    seen.add(id);
+    id = /** @type {S.Row} */ (table.get(id)).fallback;
+  }
+  if (Object.hasOwn(spaces, id)) return id;
+  throw new EngineError('unsupported-host', `There are no candidates for devices of class ${device}`,
+    'Build the bundle with --static and without --classes, or with this class among them', { device, built: Object.keys(spaces) });
+}
+
+/** @param {string} message @param {T.Facts} facts */
+const corrupt = (message, facts) => new EngineError('bundle-corrupt', message, REBUILD, facts);
+
+/** @type {S.ReadJson} */
+function readJson(bytes, place) {
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+  } catch (error) {
+    throw corrupt(`${place} is no JSON: ${error instanceof Error ? error.message : error}`, { path: place });
+  }
+}
+
+/** @type {(bytes: Uint8Array, place: string) => S.Index} */
+function readIndex(bytes, place) {
+  const value = readJson(bytes, place);
+  const found = value?.format;
+  if (!Number.isInteger(found)) throw corrupt(`${place} has no format version`, { path: place });
+  if (found !== FORMAT) {
+    throw new EngineError('bundle-version', `${place} is ${found < FORMAT ? 'older' : 'newer'} than this page: it has format ${found}, the page reads ${FORMAT}`,
+      REBUILD, { path: place, found, expected: FORMAT, tool: value.tool });
+  }
+  const sound = typeof value.tool === 'string' && typeof value.bundle === 'string' && typeof value.objective === 'string' && Array.isArray(value.classes) && value.spaces instanceof Object;
+  if (!sound) throw corrupt(`${place} lacks tool, bundle, objective, classes or spaces`, { path: place });
+  return value;
+}
+
+/** What the index says is not covered by any digest: no absurd length may be asked of memory. @param {T.FileRef} ref */
+function checked(ref) {
+  const sound = /^blobs\/[0-9a-f]{64}\.(wasm|json)$/.test(ref?.file) && Number.isInteger(ref.bytes) && ref.bytes >= 0 && ref.bytes < 1 << 28;
+  if (!sound) throw corrupt('The list of candidates names a file that is none', { file: ref?.file, bytes: ref?.bytes });
+  return ref;
+}

@@ -1,0 +1,130 @@
+// Candidates made on the client: the compiler runs under Pyodide in a worker of the page.
+// Input: a bundle's URL and where the compiler lies (docs/modes.md).  Output: a source of candidates.
+// Each one has the digest of the kernel that a server would have sent.
+
+import { inspect } from '../../engine/engine.js';
+import { abortError, EngineError } from '../../engine/errors.js';
+import { TARGET } from '../../engine/wasm.js';
+import { filesOf } from './folder.js';
+import { inOrder, unheard } from '../loop/order.js';
+
+/** Milliseconds: megabytes may have to be fetched and compiled; a kernel takes less than one second. */
+const START_LIMIT = 120_000;
+const LIMIT = 60_000;
+
+/** Bundlers find the file by this very form. */
+const SOURCE = new URL('../../compiler/source.zip', import.meta.url);
+
+/** @param {S.PyodideOptions} options @returns {Tune.Source} */
+export function pyodideSource({ bundle, compiler, pyodide = compiler ?? new URL('.', SOURCE), signal, onProgress = () => {} }) {
+  const stop = new AbortController();
+  const ended = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
+  /** @type {S.Trial[]} */
+  let left = [];
+  /** @type {ReturnType<typeof startWorker> | null} */
+  let worker = null;
+
+  /** Starts once; after a failure it may be tried anew. */
+  async function start() {
+    ended.throwIfAborted();
+    if (worker) return worker;
+    const starting = startWorker(ended);
+    try {
+      const { href: source } = compiler ? new URL('source.zip', folder(compiler)) : SOURCE;
+      onProgress(starting.started = await starting.ask('start', { source, pyodide: folder(pyodide) }, START_LIMIT));
+      worker = starting;
+      return starting;
+    } catch (error) {
+      starting.end();
+      throw error;
+    }
+  }
+
+  return {
+    classes: async () => (await (await start()).ask('classes', {}, LIMIT)),
+
+    async open(hello) {
+      const [manifest, compiling] = await Promise.all([inspect(bundle), start()]);
+      const { tool } = compiling.started;
+      if (tool !== manifest.tool) {
+        throw new EngineError('bundle-version', `The compiler in the page is ${tool}, the bundle is by ${manifest.tool}`,
+          'Build the bundle again with --client, so that both are of one version', { found: tool, expected: manifest.tool });
+      }
+      const files = filesOf(folder(bundle), ended);
+      const [kernels, slots] = await Promise.all([manifest.kernels, manifest.targets[TARGET].kernels].map(async (ref) => new TextDecoder().decode(await files.bytes(ref))));
+      const plans = manifest.plans.map(({ steps }) => steps.map(({ spec }) => spec));
+      /** @type {S.Ordered[]} */
+      const offered = await compiling.ask('open', { ...hello, kernels, slots, plans }, START_LIMIT);
+      left = inOrder(offered, hello);
+      return { compiler: tool, kernels: offered.map(({ order, ...offer }) => offer) };
+    },
+
+    async next() {
+      let milliseconds = 0;
+      for (let trial; worker && (trial = left.shift());) {
+        const made = await worker.ask('make', trial, LIMIT);
+        milliseconds += made.milliseconds;
+        if (made.header) return { ...made, milliseconds };
+      }
+      return null;
+    },
+
+    ...unheard,
+
+    close() {
+      left = [];
+      worker?.end();
+      stop.abort();
+    },
+  };
+}
+
+/** The folder of a URL, be it of the folder or of its bundle.json. @param {string | URL} url */
+const folder = (url) => new URL('.', new URL(String(url).replace(/(\/bundle\.json)?\/?$/, '/'), globalThis.document?.baseURI)).href;
+
+/** A worker that answers requests, each within a time limit. @param {AbortSignal} signal */
+function startWorker(signal) {
+  const worker = new Worker(new URL('./pyodide_worker.js', import.meta.url), { type: 'module', name: 'tilewright-compiler' });
+  /** @type {Map<number, PromiseWithResolvers<any>>} */
+  const open = new Map();
+  let count = 0;
+  /** @type {unknown} */
+  let reason = null;
+
+  /** @param {unknown} why */
+  function end(why = new EngineError('disposed', 'The compiler was ended', 'Open the source again')) {
+    reason ??= why;
+    worker.terminate();
+    signal.removeEventListener('abort', aborted);
+    for (const { reject } of open.values()) reject(reason);
+    open.clear();
+  }
+  const aborted = () => end(abortError());
+  signal.addEventListener('abort', aborted);
+  worker.addEventListener('error', ({ message }) => end(new EngineError('host', `The compiler's worker does not run: ${message || 'its script could not be loaded'}`,
+    'Check that tune/sources/pyodide_worker.js is on the server, and what its content security policy allows to workers')));
+  worker.addEventListener('message', ({ data: { id, value, error } }) => {
+    const answer = open.get(id);
+    open.delete(id);
+    if (error) answer?.reject(EngineError.from(error));
+    else answer?.resolve(value);
+  });
+
+  return {
+    /** @type {S.Started} */
+    started: { tool: '', python: 0, compiler: 0 },
+    end,
+
+    /** @param {string} kind @param {object} params @param {number} limit @returns {Promise<any>} */
+    async ask(kind, params, limit) {
+      if (reason) throw reason;
+      const id = count++;
+      const answer = Promise.withResolvers();
+      open.set(id, answer);
+      const timer = setTimeout(() => end(new EngineError('host', `The compiler did not answer for ${limit / 1000} s`,
+        'Close other tabs, or tune with a server or a static build instead', { kind, limit })), limit);
+      worker.postMessage({ id, kind, params });
+      return answer.promise.finally(() => clearTimeout(timer));
+    },
+  };
+}

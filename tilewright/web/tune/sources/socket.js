@@ -1,0 +1,202 @@
+// A source of candidates: the server's tuning socket (docs/tuning-protocol.md).
+// Input: its URL.  Output: the interface `Source`.  A lost connection rejects `next` with a `network` error;
+// `open` again goes on where it was, for the server knows only what hello says; it says no more than told.js lets it.
+
+import { EngineError } from '../../engine/errors.js';
+import { decode, encode } from './frames.js';
+import { toldOf, whole } from './told.js';
+
+/** Kernels on their way while one is tried. */
+const AHEAD = 2;
+/** Milliseconds to wait for the welcome, and until a report is sent again that came too early. */
+const PATIENCE = 15_000;
+const AGAIN = 20_000;
+/** Milliseconds that the server has to close. */
+const GOODBYE = 2000;
+/** Answers after which the same report may be sent once more. */
+const LATER = ['later', 'rate'];
+/** Errors after which another attempt may go well. */
+const PASSING = ['busy', 'error', 'too-slow', 'too-many'];
+
+const cut = () => new EngineError('network', 'The connection to the tuning server is lost', 'It is tried again');
+
+/** `onSend` hears all that is sent. @param {string | URL} [url] @param {(header: any) => void} [onSend] @returns {Tune.Source} */
+export function socketSource(url = '/api/tune', onSend = () => {}) {
+  /** @type {WebSocket | null} */
+  let socket = null;
+  /** @type {({header: any, module: Uint8Array<ArrayBuffer>} | {done: number})[]} */
+  let inbox = [];
+  let left = new Set();
+  let share = false;
+  /** By kernel, what earlier visits tried. @type {Record<number, number[]>} */
+  let known = {};
+  /** Candidates that the spaces still have: who sends more would never end. */
+  let due = 0;
+  /** By kernel, what came in this visit. @type {Map<number, Set<number>>} */
+  const came = new Map();
+  /** Why nothing more comes. @type {unknown} */
+  let lost = null;
+  let wake = () => {};
+  /** @type {((header: any) => void) | null} */
+  let welcomed = null;
+  /** Reports that the server has not stored yet, by nonce. @type {Map<string, {report: any, resolve: (ack: any) => void, reject: (why: unknown) => void}>} */
+  const unanswered = new Map();
+
+  /** Of the server that has the socket, be it another than the page's; `scheme` is http or ws. @param {string} scheme */
+  function address(scheme) {
+    const found = new URL(url, globalThis.location.href);
+    found.protocol = found.protocol.replace(/^(http|ws)/, scheme);
+    return found;
+  }
+
+  /** @param {object} header */
+  function send(header) {
+    if (socket?.readyState !== WebSocket.OPEN) return false;
+    socket.send(encode(header));
+    onSend(header);
+    return true;
+  }
+
+  /** @param {any} header @param {Uint8Array<ArrayBuffer>} payload */
+  function take(header, payload) {
+    switch (header.type) {
+      case 'welcome': return welcomed?.(header);
+      case 'kernel': return arrived(header, payload);
+      case 'done': return void (left.delete(header.spec) && inbox.push({ done: header.spec }));
+      case 'ack': return acknowledged(header);
+      case 'error': return fail(refusal(header));
+      default: return undefined; // a newer server may say more
+    }
+  }
+
+  /** @param {any} header @param {Uint8Array<ArrayBuffer>} module */
+  function arrived(header, module) {
+    const { spec, candidate } = header;
+    if (--due < 0) return fail(new EngineError('input', 'The tuning server sends more candidates than there are', 'Update the server', { spec, candidate }));
+    came.set(spec, (came.get(spec) ?? new Set()).add(candidate));
+    // Not for its place in the line: there it would wait for a gap between two runs.
+    if (known[spec]?.includes(candidate)) send({ type: 'want', count: 1 });
+    else inbox.push({ header, module });
+  }
+
+  /** @param {any} ack */
+  function acknowledged(ack) {
+    const waiting = unanswered.get(ack.nonce);
+    if (!waiting) return;
+    if (LATER.includes(ack.reason)) {
+      setTimeout(() => unanswered.has(ack.nonce) && send(waiting.report), AGAIN);
+      return;
+    }
+    unanswered.delete(ack.nonce);
+    waiting.resolve(ack);
+  }
+
+  /** @param {unknown} error */
+  function fail(error) {
+    lost ??= error;
+    socket?.close();
+    giveBack();
+    wake();
+  }
+
+  /** The next session may be asked another gold question: who made the reports sends them again (reports.js). */
+  function giveBack() {
+    for (const { reject } of unanswered.values()) reject(cut());
+    unanswered.clear();
+  }
+
+  return {
+    async classes() {
+      const away = (/** @type {unknown} */ cause) => new EngineError('network', `The server's device classes cannot be had: ${cause}`, 'It is tried again; look at the server and the network');
+      const response = await fetch(new URL('classes', address('http'))).catch((error) => {
+        throw away(error);
+      });
+      const { ok, status } = response;
+      if (!ok && status < 500 && status !== 429) {
+        throw new EngineError('input', `The server has no device classes: it answered ${status}`, "Serve with tuning, or name the device's class: option `device`", { status });
+      }
+      if (!ok) throw away(status);
+      return response.json().catch((error) => {
+        throw away(error);
+      });
+    },
+
+    async open(hello) {
+      socket?.close();
+      giveBack();
+      const told = toldOf(hello, came);
+      ({ share, tried: known } = hello);
+      [inbox, left, lost] = [[], new Set(told.specs), null];
+      const own = new WebSocket(address('ws'));
+      socket = own;
+      own.binaryType = 'arraybuffer';
+      const gone = () => own === socket && fail(cut());
+      own.onclose = gone;
+      own.onmessage = ({ data }) => {
+        if (own !== socket) return;
+        try {
+          const { header, payload } = decode(data);
+          take(header, payload);
+        } catch (error) {
+          fail(error);
+        }
+        wake();
+      };
+      own.onopen = () => send({ type: 'hello', ...told });
+      const timer = setTimeout(gone, PATIENCE);
+      try {
+        const welcome = await new Promise((resolve, reject) => {
+          welcomed = resolve;
+          wake = () => lost && reject(lost);
+        });
+        due = welcome.kernels.reduce((/** @type {number} */ sum, /** @type {Tune.Offer} */ { count }) => sum + count + 1, 0);
+        if (welcome.kernels.every((/** @type {Tune.Offer} */ offer) => whole(offer, hello.tried))) left.clear();
+        if (left.size) send({ type: 'want', count: AHEAD });
+        return welcome;
+      } finally {
+        clearTimeout(timer);
+        welcomed = null;
+      }
+    },
+
+    async next() {
+      for (;;) {
+        const kernel = inbox.shift();
+        if (kernel) {
+          if ('header' in kernel) send({ type: 'want', count: 1 });
+          return kernel;
+        }
+        if (lost) throw lost;
+        if (!left.size) return null;
+        await new Promise((resolve) => (wake = () => resolve(null)));
+      }
+    },
+
+    result(result) {
+      // It would tell which candidates an earlier visit had tried: those of which none comes.
+      if (share) send({ type: 'result', ...result });
+    },
+
+    report: (report) => new Promise((resolve, reject) => {
+      const message = { type: 'report', ...report };
+      unanswered.set(report.nonce, { report: message, resolve, reject });
+      if (!send(message)) giveBack();
+    }),
+
+    close() {
+      send({ type: 'bye' });
+      const own = socket;
+      socket = null;
+      lost ??= new EngineError('disposed', 'The source was closed', 'Open another one');
+      // The server closes after bye; one that is gone does not.
+      setTimeout(() => own?.close(), GOODBYE);
+      wake();
+    },
+  };
+}
+
+/** @param {any} header */
+function refusal({ code, message, hint, facts }) {
+  const kind = PASSING.includes(code) ? 'network' : code === 'other-version' ? 'bundle-version' : 'input';
+  return new EngineError(kind, message, hint, { ...facts, code });
+}

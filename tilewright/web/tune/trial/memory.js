@@ -1,0 +1,225 @@
+// The memory of a trial: never the model's.  It runs kernels there, and says what one did wrong.
+// Input: facts of a specification, kernels.  Output: results; what is wrong with a kernel, or ''.
+//
+// Argument block, scratch, then the kernel's buffers; before and behind each of them a canary, which no
+// kernel may touch.  It grows to what the largest kernel so far needs.
+
+import { allowed, arrayOf, difference, filled, isFloat, shake, spread } from './inputs.js';
+import { BREATH, breathe, inPieces } from './breath.js';
+
+const PAGE = 65536;
+const ARGS = 1024;
+const CANARY = 256;
+const MARK = 0xa5;
+/** Bytes of what nobody has written: floats are NaN then, integers no usual number. */
+const UNWRITTEN = { float: 0xff, integer: 0xa6 };
+/** Words behind the scalars of the argument block: no number of rows, and no address. */
+const BEYOND = 0x7ffffff0;
+/** Results may be apart by so many times what the last bits of inputs do to them; but by no more than so many times what is allowed
+ * without (1 % of the largest): a step, as of `round`, that one element is at excuses no others. */
+const DOUBTS = 4;
+const MOST_DOUBT = 500;
+/** Bytes that are copied or compared at a time. */
+const PIECE = 1 << 19;
+
+/** The kernel cannot be built here. */
+export class Refused extends Error {}
+/** The kernel ended in another way than by returning. */
+export class Trapped extends Error {}
+
+/** @type {WebAssembly.Memory} */
+let memory;
+let scratch = { address: 0, bytes: 0 };
+/** Where buffers begin. */
+let base = 0;
+/** The kernel that is tried now. @type {Tune.Loaded | null} */
+export let loaded = null;
+
+/** A memory for buffers of at most so many bytes. @param {number} bytes @param {number} scratchBytes */
+export function openMemory(bytes, scratchBytes) {
+  const from = ARGS + 4096;
+  scratch = { address: from, bytes: scratchBytes };
+  base = Math.ceil((from + scratchBytes + CANARY) / 64) * 64;
+  memory = new WebAssembly.Memory({ initial: Math.ceil(base / PAGE) + 1, maximum: Math.ceil((base + bytes) / PAGE) + 1, shared: true });
+}
+
+/** What is laid out is of this kernel. @param {Tune.Loaded | null} next */
+export const use = (next) => (loaded = next);
+
+/** @param {number} address @param {number} length */
+const bytesAt = (address, length) => new Uint8Array(memory.buffer, address, length);
+
+/** @param {BufferSource} bytes */
+export async function compiled(bytes) {
+  try {
+    return await WebAssembly.compile(bytes);
+  } catch (error) {
+    // Anything else is the browser's trouble.
+    throw error instanceof WebAssembly.CompileError ? new Refused(String(error)) : error;
+  }
+}
+
+/** @type {Tune.MakeRunner} */
+export async function makeRunner(module, name, entries, tiles) {
+  const table = new WebAssembly.Table({ element: 'anyfunc', initial: entries });
+  const own = new WebAssembly.Global({ value: 'i32', mutable: false }, scratch.address | 0);
+  const made = await WebAssembly.instantiate(module, { env: { memory, table, scratch: own } }).catch((error) => {
+    const { LinkError, RuntimeError } = WebAssembly;
+    throw [LinkError, RuntimeError, TypeError].some((kind) => error instanceof kind) ? new Refused(String(error)) : error;
+  });
+  const kernel = /** @type {any} */ (made.exports)[name];
+  if (typeof kernel !== 'function') throw new Refused(`it exports no function '${name}'`);
+  return {
+    tiles,
+    run(first, last) {
+      try {
+        kernel(ARGS, first, last);
+      } catch (error) {
+        // Not only traps: what calls itself for ever is an error of another class in each browser.
+        throw new Trapped(error instanceof Error ? error.message : String(error));
+      }
+    },
+  };
+}
+
+/** The argument block, the canaries, and the buffers of a specification. @type {Tune.Lay} */
+export function lay(facts) {
+  let at = base;
+  const addresses = facts.buffers.map(({ bytes }) => {
+    const address = at + CANARY;
+    at = Math.ceil((address + bytes + CANARY) / 64) * 64;
+    return address;
+  });
+  const missing = Math.ceil(at / PAGE) - memory.buffer.byteLength / PAGE;
+  if (missing > 0) memory.grow(missing);
+  const words = [...addresses, ...facts.scalars];
+  const block = new Uint32Array(memory.buffer, ARGS, (scratch.address - CANARY - ARGS) >> 2).fill(BEYOND);
+  block.set(words);
+  const borders = [scratch.address - CANARY, scratch.address + scratch.bytes, ...addresses.flatMap((address, number) => [address - CANARY, address + facts.buffers[number].bytes])];
+  const canaries = borders.map((from) => bytesAt(from, CANARY).fill(MARK));
+  return { addresses, words, block, canaries };
+}
+
+/** Everything outside of buffers and scratch is as it was. */
+function untouched() {
+  const { words, block, canaries } = /** @type {Tune.Loaded} */ (loaded);
+  return block.every((word, at) => word === (at < words.length ? words[at] >>> 0 : BEYOND)) && canaries.every((bytes) => bytes.every((byte) => byte === MARK));
+}
+
+/** Contents of all inputs. @type {Tune.InputsOf} */
+export async function inputsOf({ buffers, spec }, set) {
+  const inputs = [];
+  for (const [number, buffer] of buffers.entries()) inputs.push(number ? await filled(buffer, set, 1 + number + 31 * spec) : null);
+  return inputs;
+}
+
+/** Inputs as the set has them; an output and scratch memory that nobody has written. @param {string} set */
+export async function begin(set) {
+  const { addresses, facts, sets } = /** @type {Tune.Loaded} */ (loaded);
+  // What the last kernel left there may be what this one forgot to make.
+  const own = bytesAt(scratch.address, scratch.bytes);
+  await inPieces(scratch.bytes, PIECE, (from, to) => own.fill(UNWRITTEN.float, from, to));
+  for (const [number, { bytes, dtype }] of facts.buffers.entries()) {
+    const place = bytesAt(addresses[number], bytes);
+    const given = sets[set].inputs[number];
+    const mark = isFloat(dtype) ? UNWRITTEN.float : UNWRITTEN.integer;
+    await inPieces(bytes, PIECE, (from, to) => (given ? place.set(given.subarray(from, to), from) : place.fill(mark, from, to)));
+  }
+}
+
+/** The output of the set, as it lies in memory now. */
+export function output() {
+  const { addresses, facts: { buffers: [{ dtype, size }] } } = /** @type {Tune.Loaded} */ (loaded);
+  return new (arrayOf(dtype))(memory.buffer, addresses[0], size);
+}
+
+/** The output becomes what is right for this set. @type {Tune.Accept} */
+export async function accept(set) {
+  const { facts: { rounds, buffers: [{ dtype }] } } = /** @type {Tune.Loaded} */ (loaded);
+  const wanted = output().slice();
+  return Object.assign(set, { wanted, allowed: await allowed(wanted, dtype, rounds) });
+}
+
+/** How far from what is right the set's inputs bring a kernel that is right, if they are a bit otherwise. @type {Tune.Doubt} */
+export async function doubt(set, runner) {
+  const { addresses, facts: { buffers } } = /** @type {Tune.Loaded} */ (loaded);
+  if (!isFloat(buffers[0].dtype)) return;
+  for (const [number, buffer] of buffers.entries()) if (number) await shake(bytesAt(addresses[number], buffer.bytes), buffer, number);
+  await runAll(runner, false);
+  set.allowed += Math.min(DOUBTS * await spread(output(), set.wanted), MOST_DOUBT * set.allowed);
+}
+
+/** Tiles in pieces of about a breath, in an order that is never the same; may be paused. @type {Tune.RunAll} */
+export async function runAll(runner, shuffled) {
+  const { tiles, run } = runner;
+  let step = 1;
+  const starts = Uint32Array.from({ length: tiles }, (_, at) => at);
+  if (shuffled) for (let at = tiles - 1; at > 0; at--) {
+    const other = Math.floor(Math.random() * (at + 1));
+    [starts[at], starts[other]] = [starts[other], starts[at]];
+  }
+  for (let at = 0; at < tiles;) {
+    const before = performance.now();
+    const end = Math.min(tiles, at + step);
+    // Neighbours go as one piece, as the tickets of a run do.
+    for (let from = at; from < end;) {
+      let to = from + 1;
+      while (to < end && starts[to] === starts[to - 1] + 1) to++;
+      run(starts[from], starts[to - 1] + 1);
+      from = to;
+    }
+    at = end;
+    const spent = performance.now() - before;
+    if (spent < BREATH / 2) step *= 2;
+    if (spent > BREATH) step = Math.max(1, step >> 1);
+    await breathe();
+  }
+}
+
+/** The first input that is not what the set has, or 0. @param {(Uint8Array | null)[]} inputs */
+async function changedInput(inputs) {
+  const { addresses } = /** @type {Tune.Loaded} */ (loaded);
+  let changed = 0;
+  for (const [number, input] of inputs.entries()) {
+    if (!input || changed) continue;
+    const found = bytesAt(addresses[number], input.length);
+    await inPieces(input.length, PIECE, (from, to) => {
+      if (!same(found.subarray(from, to), input.subarray(from, to))) changed = number;
+    });
+  }
+  return changed;
+}
+
+/** Equal bytes, compared as words where they can be. @type {Tune.Same} */
+function same(a, b) {
+  const words = (a.byteOffset | b.byteOffset) % 4 ? 0 : a.length >> 2;
+  const [x, y] = [a, b].map(({ buffer, byteOffset }) => new Uint32Array(buffer, words && byteOffset, words));
+  for (let at = 0; at < words; at++) if (x[at] !== y[at]) return false;
+  for (let at = words * 4; at < a.length; at++) if (a[at] !== b[at]) return false;
+  return true;
+}
+
+/** What is wrong with a candidate, or ''. @type {Tune.Check} */
+export async function check(runner) {
+  const { sets } = /** @type {Tune.Loaded} */ (loaded);
+  for (const [name, { inputs, wanted, allowed: most }] of Object.entries(sets)) {
+    await begin(name);
+    await runAll(runner, name === 'random');
+    const wrong = await difference(output(), wanted, most);
+    if (wrong) return `on ${name} inputs ${wrong}`;
+    if (!untouched()) return `on ${name} inputs it wrote outside of its output`;
+    const changed = await changedInput(inputs);
+    if (changed) return `on ${name} inputs it changed input ${changed}`;
+  }
+  return '';
+}
+
+/** What is wrong with a kernel that is in use, by the results of another one. @type {Tune.Check} */
+export async function refutation(runner) {
+  try {
+    return await check(runner);
+  } catch (error) {
+    if (!(error instanceof Trapped)) throw error;
+    return error.message;
+  }
+}

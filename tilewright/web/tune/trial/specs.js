@@ -1,0 +1,66 @@
+// What a trial must know of a kernel specification, read from the bundle's own files.
+// Input: the list of kernels, plan images, the model's memory where it is shared.  Output: `Facts`: buffers and how
+// to fill them, scalars, slot and tiles of the bundle's own kernel.  It knows nothing of schedules.
+
+import { ARGS, HEADER, RECORD, SLOT, TILES } from '../../engine/abi.js';
+import { EngineError } from '../../engine/errors.js';
+
+const BYTES = /** @type {Record<string, number>} */ ({ f32: 4, f64: 8, i8: 1, u8: 1, i16: 2, i32: 4, i64: 8, bool: 1 });
+/** A kernel with more bytes of buffers than this is not tried: the device may lack memory for a copy. */
+export const MOST_BYTES = 512 * 2 ** 20;
+/** Reductions whose results show a NaN wherever it came in, whatever their order. */
+const CLEAR = ['sum', 'prod'];
+
+/** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
+export async function openSpecs(engine) {
+  const { manifest, program, memory, file } = engine.parts;
+  const build = program.builds.find(({ variant }) => variant === engine.info.variant.name);
+  if (!build) throw new EngineError('host', 'The manifest has no code of the variant in use', 'Load the bundle again');
+  const [kernels, ...images] = await Promise.all([manifest.kernels, ...build.plans].map(file));
+  const listed = JSON.parse(new TextDecoder().decode(kernels));
+  const words = images.map((image) => new Uint32Array(image));
+
+  /** @type {Tune.OpenedSpecs['facts']} */
+  function facts(spec) {
+    const plan = program.plans.findIndex(({ steps }) => steps.some((step) => step.spec === spec));
+    const { spec: data } = listed[spec];
+    const { address, steps } = program.plans[plan];
+    const number = steps.findIndex((step) => step.spec === spec);
+    const record = (/** @type {number} */ step) => words[plan].subarray(HEADER + RECORD * step);
+    const at = (/** @type {number} */ step) => (step < steps.length ? (record(step)[ARGS] - address) / 4 : words[plan].length);
+    const block = [...words[plan].subarray(at(number), at(number + 1))];
+    const extents = gathered(data);
+    const weights = [program.memory.weights, program.memory.weights + manifest.weights.bytes];
+    const buffers = data.buffers.map((/** @type {[string, number, number]} */ [dtype, size, limit], /** @type {number} */ place) => {
+      const bytes = size * BYTES[dtype];
+      const constant = place > 0 && block[place] >= weights[0] && block[place] + bytes <= weights[1];
+      return { dtype, size, bytes, limit, extent: extents.get(place) ?? 0, real: memory && constant ? new Uint8Array(memory.buffer, block[place], bytes) : null };
+    });
+    const floats = buffers.some((/** @type {Tune.Buffer} */ { dtype }) => dtype === 'f32' || dtype === 'f64');
+    const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols;
+    return {
+      spec, buffers, scalars: block.slice(buffers.length),
+      slot: record(number)[SLOT], tiles: record(number)[TILES],
+      rounds: floats, special: floats && clear && !extents.size,
+      flops: steps[number].flops,
+    };
+  }
+
+  return {
+    facts,
+    bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[string, number]} */ [dtype, size]) => sum + size * BYTES[dtype] + 1024, 0),
+    gathers: (spec) => gathered(listed[spec].spec).size > 0,
+    code: () => file(build.code),
+  };
+}
+
+/** By number of a buffer that holds indices, how many there may be: the smallest table that it reads. @type {Tune.Gathered} */
+function gathered(data, extent = 0, found = new Map()) {
+  if (Array.isArray(data)) {
+    // an index's term is [coefficient, 'gather', value, extent], a load ['load', dtype, buffer, index]
+    if (data[1] === 'gather') return gathered(data[2], data[3], found);
+    if (data[0] === 'load' && extent) found.set(data[2], Math.min(extent, found.get(data[2]) ?? Infinity));
+  }
+  if (data && typeof data === 'object') Object.values(data).forEach((part) => gathered(part, extent, found));
+  return found;
+}

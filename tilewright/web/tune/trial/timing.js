@@ -1,0 +1,113 @@
+// Timing in the trial worker: until a kernel is warm, roughly, and two of them in turn.
+// Input: kernels, warm ones for pairs.  Output: milliseconds of all tiles; pairs of times.
+
+import { batchMilliseconds, resolution, timed } from './clock.js';
+import { median } from './statistics.js';
+import { BREATH, breathe, breatheIfDue } from './breath.js';
+
+/** Warming up, milliseconds: the length of one look, when to stop at the latest (a few long looks may
+ * take longer, up to a limit), and before which time no look counts; a kernel that is still so much slower than the other one may not be optimised yet. */
+const LOOK = 3;
+const WARM_MOST = 160;
+const WARM_LIMIT = 480;
+const WARM_LEAST = 20;
+const WARM_SLOW = 1.6;
+/** So many looks without a new best end it. */
+const FLAT = 4;
+
+/** Calls by which a kernel is measured roughly, and milliseconds that they may take. */
+const QUICK_LEAST = 7;
+const QUICK_MOST = 50;
+/** A batch that takes so many times what it should is no measurement. */
+const ABSURD = 200;
+
+/** The smallest step of the clock, and milliseconds of a batch. */
+export let finest = 1;
+let batch = 1;
+
+export function readClock() {
+  finest = resolution();
+  batch = batchMilliseconds(finest);
+}
+
+/** Runs until the time per tile falls no more; `other` is that of a kernel known to be warm. @type {Tune.Warm} */
+export async function warm(runner, other) {
+  const { tiles, run } = runner;
+  let [at, step, spent, flat] = [0, 1, 0, 0];
+  let best = Infinity;
+  for (let looks = 0; spent < WARM_MOST || (looks <= FLAT && spent < WARM_LIMIT); looks++) {
+    let looked = 0;
+    let count = 0;
+    while (looked < LOOK) {
+      const end = Math.min(tiles, at + step);
+      const time = Math.max(timed(() => run(at, end), WARM_MOST * ABSURD) || 0, 1e-3);
+      count += end - at;
+      at = end % tiles;
+      looked += time;
+      if (time < LOOK / 8 && step < tiles) step = Math.min(tiles, step * 2);
+      await breatheIfDue();
+    }
+    spent += looked;
+    const now = looked / count * tiles;
+    flat = now < 0.97 * best ? 0 : flat + 1;
+    best = Math.min(best, now);
+    if (flat >= FLAT && spent > WARM_LEAST && (other ? best < WARM_SLOW * other : spent > 3 * WARM_LEAST)) break;
+  }
+  return best;
+}
+
+/**
+ * Measures one kernel, then the other, on the same part of their tiles.  Gives null after a pause, as
+ * caches are cold then, and for a time that cannot be true.
+ * @type {Tune.PairsOf}
+ */
+export function pairsOf(first, second, times) {
+  const parts = Math.max(1, Math.min(first.tiles, second.tiles, Math.ceil(Math.max(...times) / Math.max(BREATH, batch))));
+  const repeats = times.map((time) => Math.max(1, Math.round(batch / (time / parts))));
+  let cold = true;
+  const side = (/** @type {number} */ which, /** @type {number} */ part) => {
+    const { tiles, run } = which ? second : first;
+    const [from, to] = [Math.floor(tiles * part / parts), Math.floor(tiles * (part + 1) / parts)];
+    const expected = times[which] / parts * repeats[which];
+    const time = timed(() => {
+      for (let n = 0; n < repeats[which]; n++) run(from, to);
+    }, ABSURD * Math.max(expected, batch));
+    return time / repeats[which];
+  };
+  return {
+    parts,
+    long: times[0] + times[1] > 2 * BREATH,
+    async measure(part, order) {
+      if (cold) {
+        side(1 - order, part);
+        if (await breathe()) return null;
+      }
+      const early = side(order, part);
+      cold = await breathe();
+      if (cold) return null;
+      const late = side(1 - order, part);
+      cold = await breathe();
+      if (!(early > 0 && late > 0)) return null;
+      return order ? { first: late, second: early } : { first: early, second: late };
+    },
+  };
+}
+
+/** Milliseconds of all tiles of a warm kernel, roughly. @type {Tune.Quick} */
+export async function quick({ tiles, run }) {
+  const parts = [];
+  let [at, step, total, count] = [0, 1, 0, 0];
+  while ((total < LOOK || parts.length < QUICK_LEAST) && total < QUICK_MOST) {
+    const end = Math.min(tiles, at + step);
+    const spent = timed(() => run(at, end), Infinity);
+    if (spent > 0) {
+      total += spent;
+      count += end - at;
+      parts.push(spent / (end - at));
+    } else total += 0.05;
+    at = end % tiles;
+    if (!(spent > LOOK / 8)) step = Math.min(tiles, step * 2);
+    await breatheIfDue();
+  }
+  return (parts.length ? Math.min(median(parts), total / Math.max(count, 1)) : total) * tiles;
+}

@@ -1,0 +1,205 @@
+// The worker in which candidates are tried, with a memory of its own: never the model's.
+// Input: requests of trials.js.  Output: a verdict on each candidate.  A kernel that hangs is the
+// page's business: it ends this worker.  What fails before the candidate runs is an error, no verdict.
+
+import { l1Bytes } from '../device/device.js';
+import { contest } from './pairs.js';
+import { beating, beginWork, breathe, rest, workedUntilNow } from './breath.js';
+import { accept, begin, check, compiled, doubt, inputsOf, lay, loaded, makeRunner, openMemory, Refused, refutation, runAll, Trapped, use } from './memory.js';
+import { finest, pairsOf, quick, readClock, warm } from './timing.js';
+
+/** Milliseconds of a trial after which no further pair is measured: of the first verdict, and of all. */
+const LIMITS = [400, 650];
+/** Milliseconds of the first two sets without which there is a third. */
+const LONG = 250;
+/** So many times slower is slower without a test. */
+const FAR = 1.5;
+
+/** @type {WebAssembly.Module} */
+let bundled;
+let slots = 0;
+/** All kernels that were tried. @type {Map<number, Tune.Loaded>} */
+const states = new Map();
+/** @type {Map<number, Tune.Facts>} */
+const told = new Map();
+/** Whether the candidate is to blame for what happens. */
+let trying = false;
+
+/** @param {boolean} on */
+function blame(on) {
+  if (on !== trying) self.postMessage({ trying: on });
+  trying = on;
+}
+
+/** What a kernel makes of the inputs: the bundle's own, or the one that is to judge it. @type {Tune.Prepare} */
+async function prepare(facts, reference) {
+  /** @type {Tune.Loaded} */
+  const next = { facts, ...lay(facts), sets: {}, known: new Map() };
+  states.delete(facts.spec);
+  use(next);
+  const start = workedUntilNow();
+  const blamed = trying;
+  blame(false);
+  const standard = await makeRunner(bundled, `k${facts.slot}`, slots, facts.tiles);
+  blame(blamed);
+  next.known.set('', standard);
+  for (const set of ['random', 'edge', 'special']) {
+    // Long kernels are not run for each rare number.
+    if (set === 'special' && (!facts.special || workedUntilNow() - start > LONG)) continue;
+    next.sets[set] = { inputs: await inputsOf(facts, set), wanted: null, allowed: 0 };
+    await begin(set);
+    try {
+      await runAll(reference ?? standard, false);
+      await accept(next.sets[set]);
+      // With NaN among them they are as exact as without.
+      if (set === 'special') next.sets[set].allowed = next.sets.random.allowed;
+      else await doubt(next.sets[set], reference ?? standard);
+    } catch (error) {
+      // Numbers that the kernel refuses, as it may, compare nothing.
+      if (set === 'random' || !(error instanceof Trapped)) throw error;
+      delete next.sets[set];
+    }
+  }
+  if (!reference) {
+    await begin('random');
+    await warm(standard, NaN);
+  }
+  states.set(facts.spec, next);
+}
+
+/** The kernel that candidates must beat: the bundle's own, or a winner of before. @type {Tune.RunnerOf} */
+async function runnerOf(known) {
+  const { known: runners } = /** @type {Tune.Loaded} */ (loaded);
+  const key = known?.digest ?? '';
+  const found = runners.get(key);
+  if (found || !known) return /** @type {Tune.Runner} */ (found);
+  const made = await makeRunner(await compiled(known.module), 'k0', 1, known.tiles);
+  await begin('random');
+  await warm(made, NaN);
+  runners.set(key, made);
+  return made;
+}
+
+/**
+ * Whether the compiler's own kernel and those in use agree: they are what is in question.  A winner of
+ * before may be right where the bundle's own, to which all later ones are compared, is not.
+ * @type {Tune.Question}
+ */
+async function question(facts, runner, incumbent) {
+  await prepare(facts, runner);
+  // Whether its tiles can go in any order, and stay where they may write.
+  const wrong = await refutation(runner);
+  if (wrong) {
+    states.delete(facts.spec);
+    return { wrong };
+  }
+  blame(false);
+  const { known } = /** @type {Tune.Loaded} */ (loaded);
+  const refuted = await refutation(/** @type {Tune.Runner} */ (known.get(''))) || (incumbent && await refutation(await runnerOf(incumbent))) || '';
+  lay(facts);
+  await begin('random');
+  await warm(await runnerOf(incumbent), NaN);
+  return { refuted };
+}
+
+/** A candidate that has not run yet, against the kernel in use. @type {Tune.Against} */
+async function against(runner, other, bar, overs) {
+  await begin('random');
+  const least = await quick(other);
+  const time = await warm(runner, least);
+  // Far behind: not worth to know by how much.
+  if (time > FAR * least) {
+    const times = [await quick(other), await quick(runner)];
+    const ratio = times[0] / times[1];
+    if (ratio < 1 / FAR) return { verdict: 'slower', ratio, times };
+  }
+  const wrong = await check(runner);
+  if (wrong) return { verdict: 'wrong', why: wrong };
+  await begin('random');
+  const pairs = pairsOf(other, runner, [least, time]);
+  const { first, second, undecided, ...found } = await contest(pairs, bar, overs);
+  const why = undecided ? 'undecided: it was interrupted too often' : '';
+  return { ...found, times: [first, second], parts: pairs.parts, ...(why && { why }) };
+}
+
+/** @type {Tune.Attempt} */
+async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, judge }) {
+  const start = beginWork();
+  const spent = () => workedUntilNow() - start;
+  let prepared = 0;
+  const outcome = (/** @type {Tune.Found} */ found) => ({ milliseconds: spent(), prepared, resolution: finest, ...found });
+  // Not even the first piece of work, while a run waits.
+  await breathe();
+  for (const old of forget) [states, told].forEach((map) => map.delete(old));
+  if (given) told.set(spec, given);
+  const facts = /** @type {Tune.Facts} */ (told.get(spec));
+  const build = async () => makeRunner(module, 'k0', 1, candidate.tiles);
+  /** @type {WebAssembly.Module} */
+  let module;
+  try {
+    blame(true);
+    module = await compiled(candidate.module);
+    let runner;
+    if (judge) {
+      runner = await build();
+      const { wrong, refuted } = await question(facts, runner, incumbent);
+      if (wrong) return outcome({ verdict: 'wrong', why: wrong });
+      if (refuted) {
+        loaded?.known.set(candidate.digest, runner);
+        return outcome({ verdict: 'faster', module, refuted });
+      }
+    }
+    blame(false);
+    const known = states.get(spec);
+    if (known) use(known);
+    else await prepare(facts, null);
+    // Whatever the last candidate left there.
+    lay(facts);
+    const other = await runnerOf(incumbent);
+    prepared = spent();
+    blame(true);
+    if (!runner) {
+      runner = await build();
+      // It may have written something as it was made.
+      lay(facts);
+    }
+    const { wins, ...found } = await against(runner, other, bar, LIMITS.map((limit) => (times) => spent() - prepared > times * limit));
+    if (!wins) return outcome(found);
+    loaded?.known.set(candidate.digest, runner);
+    return outcome({ ...found, module });
+  } catch (error) {
+    if (trying && error instanceof Refused) return outcome({ verdict: 'refused', why: error.message });
+    if (trying && error instanceof Trapped) return outcome({ verdict: 'trapped', why: error.message });
+    throw error;
+  } finally {
+    blame(false);
+  }
+}
+
+/** @type {Record<string, (params: any) => unknown>} */
+const HANDLERS = {
+  async open({ code, entries, bytes, scratchBytes }) {
+    openMemory(bytes, scratchBytes);
+    bundled = await WebAssembly.compile(code);
+    slots = entries;
+    readClock();
+    return { resolution: finest };
+  },
+  attempt,
+  async l1() {
+    await breathe();
+    return l1Bytes();
+  },
+};
+
+self.addEventListener('message', async ({ data: { id, kind, params, pause } }) => {
+  if (pause !== undefined) return rest(pause);
+  const end = beating();
+  try {
+    self.postMessage({ id, value: await HANDLERS[kind](params) });
+  } catch (error) {
+    self.postMessage({ id, error: String(error) });
+  } finally {
+    end();
+  }
+});
