@@ -104,6 +104,37 @@ def grouped(
     return _svg(y + 4, title, parts)
 
 
+def curve(title: str, points: Sequence[tuple[float, float]], units: tuple[str, str]) -> str:
+    """Values over a quantity, both from 0, beside the straight line to the last point."""
+    x0, x1, y0, y1 = 60.0, WIDTH - 60.0, 60.0, 320.0
+    wide, tall = (max(p[axis] for p in points) for axis in (0, 1))
+
+    def at(point: tuple[float, float]) -> tuple[float, float]:
+        return x0 + point[0] / wide * (x1 - x0), y1 - point[1] / tall * (y1 - y0)
+
+    placed = [at(p) for p in points]
+    line = " L".join(f"{x:.1f} {y:.1f}" for x, y in placed)
+    parts = [
+        f'<path d="M{x0} {y0 - 12} V{y1} H{x1 + 12}" fill="none" stroke="{INK}"/>',
+        f'<path d="M{x0} {y1} L{placed[-1][0]:.1f} {placed[-1][1]:.1f}" stroke="{PALE}" '
+        'stroke-width="6"/>',
+        f'<path d="M{line}" fill="none" stroke="{OURS}" stroke-width="2"/>',
+    ]
+    for (amount, value), (x, y) in zip(points, placed, strict=True):
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{OURS}"/>')
+        if amount >= wide / 8:
+            parts.append(
+                f'<text x="{x:.1f}" y="{y - 10:.1f}" text-anchor="end" font-size="11">'
+                f"{figure(value)} {units[1]}</text>"
+            )
+            parts.append(
+                f'<text x="{x:.1f}" y="{y1 + 18:.0f}" text-anchor="middle" font-size="11">'
+                f"{amount:,.0f}</text>"
+            )
+    parts.append(f'<text x="{x1 + 12:.0f}" y="{y1 + 36:.0f}" text-anchor="end">{units[0]}</text>')
+    return _svg(y1 + 48, title, parts)
+
+
 #: A ratio and its interval.
 Mark = tuple[float, float, float]
 

@@ -21,7 +21,7 @@ import report_peers
 import report_space
 import report_targets
 import report_tuning
-from charts import bars, figure, table
+from charts import bars, cell, curve, figure, table
 
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parents[1] / "README.md"
@@ -86,11 +86,21 @@ def passes(record: Record) -> str:
     return table(head, rows)
 
 
-def compile_speed(record: Record) -> str:
-    rows = [
-        [r["what"], f"{r['median_ms']:,}", f"{r['max_ms']:,}", str(r["n"])] for r in record["rows"]
-    ]
-    return table(["what", "median ms", "slowest ms", "n"], rows)
+def compile_curve(record: Record) -> str:
+    """Seconds per model, milliseconds per kernel, and the share of the processor in them."""
+    head = ["what", "nodes", "kernels", "steps", "time", "of the processor", "must be"]
+    rows = []
+    for r in record["rows"]:
+        unit = "ms" if r["kind"] == "kernel" else "s"
+        took, own = (
+            (r["median_ms"], r["processor_ms"])
+            if unit == "ms"
+            else (r["seconds"], r["processor_s"])
+        )
+        sizes = [cell(r.get(name)) for name in ("nodes", "kernels", "steps")]
+        limit = "–" if r["limit"] is None else f"≤ {r['limit']:g} {unit}"
+        rows.append([r["what"], *sizes, f"{took:.3g} {unit}", f"{own:.3g} {unit}", limit])
+    return table(head, rows)
 
 
 def agreement(record: Record) -> str:
@@ -209,7 +219,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "threads": threads,
     "conv": conv,
     "passes": passes,
-    "compile": compile_speed,
+    "compile_curve": compile_curve,
     "agreement": agreement,
     "sizes": sizes,
     "crowd": crowd,
@@ -237,6 +247,10 @@ DETAILS: dict[str, Callable[[Record], str]] = {
 
 
 def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
+    if "compile_curve" in records:
+        rows = [r for r in records["compile_curve"]["rows"] if r["kind"] == "nodes"]
+        points = [(r["nodes"], r["seconds"]) for r in rows]
+        yield "compile_curve.svg", curve("Compiling: seconds over nodes", points, ("nodes", "s"))
     if "kernels" in records:
         rows = [
             (f"{r['kernel']} {r['host']}", r["gflops"], r["peak_gflops"])

@@ -24,9 +24,8 @@ from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.graph.node import Graph, render
-from tilewright.graph.passes import integers, optimise
+from tilewright.graph.passes import integers, optimise, pack
 from tilewright.graph.passes.algebra import RULES, simplify
-from tilewright.graph.passes.pack import pack
 from tilewright.graph.rewrite import RuleFn, rewrite
 from tilewright.targets.simd.layouts import PACKING
 
@@ -78,4 +77,4 @@ def test_rewriting_reaches_a_fixpoint(seed: int) -> None:
     once = simplify(graph)
     assert render(simplify(once)) == render(once)
     packed = optimise(graph, PACKING)
-    assert render(pack(packed, PACKING)) == render(packed)
+    assert render(rewrite(packed, pack.rules(PACKING))) == render(packed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 import onnx
@@ -222,7 +223,9 @@ def _skeleton(proto: ModelProto) -> ModelProto:
 
 def _informs(tensor: TensorProto) -> bool:
     """Worth keeping for shape inference: small and inside of the file."""
-    return not is_external(tensor) and tensor.ByteSize() <= 1024
+    # counted first: protobuf walks a whole weight to tell its size
+    few = prod(tensor.dims) <= 8192
+    return not is_external(tensor) and few and tensor.ByteSize() <= 1024
 
 
 def _inlined(light: ModelProto) -> ModelProto:

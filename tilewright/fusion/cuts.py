@@ -1,7 +1,7 @@
 """Cuts: what would make a kernel too large is stored on the way and loaded again.
 
 Input: the nodes that fusion wants to store.  Output: more of them, so that every kernel stays
-within limits: a chain of a hundred thousand additions becomes some hundreds of kernels.  It leaves
+within limits: a chain of a hundred thousand additions becomes some thousand steps.  It leaves
 kernels that fit as they are, and looks for no cheapest cut.
 """
 
@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 
 from tilewright.graph import ops
 from tilewright.graph.node import Node, literal
+from tilewright.graph.views import REPEATS, repeats
 
 #: Limits of one kernel.  Its expressions are trees, which the compiler walks by recursion (up to
 #: nine calls for a level) and the bundle holds in full.  Each buffer is a parameter, and engines
 #: allow 1,000 of them.
 DEPTH, SIZE, BUFFERS, STAGES = 64, 4096, 900, 64
 
-#: How often an index may repeat what it is made of, one reshape below the other.
-REPEATS = 1024
+#: Levels that an index in memory counts for: an index, an atom and a load below each other.
+GATHERED = 4
 
 #: So many parts of a concatenation are told apart one after the other, more of them by halves.
 IN_TURN = 16
@@ -70,35 +71,29 @@ def cut(nodes: Sequence[Node], stored: set[Node], whole: Set[Node]) -> bool:
 
 def _extent(n: Node, known: Extents) -> _Extent:
     parts = [known.get(i) or _leaf(i) for i in n.inputs]
-    repeats = _repeats(n) * max((p.repeats for p in parts), default=1)
+    repeated = repeats(n) * max((p.repeats for p in parts), default=1)
     if len(parts) == 1:
         (p,) = parts
-        return replace(p, depth=p.depth + 1, size=p.size + 1, repeats=repeats)
-    levels = _levels(len(parts)) if isinstance(n.op, ops.Concat) else 1
+        return replace(p, depth=p.depth + 1, size=p.size + 1, repeats=repeated)
     return _Extent(
-        levels + max((p.depth for p in parts), default=0),
+        _levels(n) + max((p.depth for p in parts), default=0),
         1 + sum(p.size for p in parts),
-        repeats,
+        repeated,
         frozenset().union(*(p.buffers for p in parts)),
         frozenset().union(*(p.stages for p in parts)),
     )
 
 
-def _repeats(n: Node) -> int:
-    """How often an index of a reshape's operand may hold each index of its result.
-
-    An axis of the operand is the offset, all of these indices, divided and with a remainder.
-    """
-    if not isinstance(n.op, ops.Reshape):
-        return 1
-    new, old = ([e for e in x.shape if e > 1] for x in (n, n.inputs[0]))
-    shared = next((i for i, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), len(new))
-    return max(1, len(old) - shared)
+def _levels(n: Node) -> int:
+    """How many levels of an expression the node adds: a gathered index counts for several."""
+    if isinstance(n.op, ops.Gather):
+        return GATHERED
+    return _choices(len(n.inputs)) if isinstance(n.op, ops.Concat) else 1
 
 
-def _levels(parts: int) -> int:
+def _choices(parts: int) -> int:
     """How deep the choice between the parts of a concatenation is."""
-    return parts if parts <= IN_TURN else 1 + _levels(-(-parts // 2))
+    return parts if parts <= IN_TURN else 1 + _choices(-(-parts // 2))
 
 
 def _leaf(n: Node) -> _Extent:

@@ -9,10 +9,14 @@ there.  No view ever costs memory or time unless something asks for a copy (`Rea
 from __future__ import annotations
 
 from tilewright.graph import ops
-from tilewright.graph.node import Node, node
+from tilewright.graph.node import Node, fact, node
 from tilewright.kernel.index import Index, Var, flatten, index, unflatten
 
 Indices = tuple[Index, ...]
+
+#: Most repetitions of an index in those of what a kernel reads: with every reshape that ranges
+#: cannot simplify, indices grow by a factor.
+REPEATS = 1024
 
 
 def through_views(x: Node, at: Indices) -> tuple[Node, Indices]:
@@ -92,6 +96,24 @@ def _reshape(at: Indices, new: ops.Shape, old: ops.Shape) -> Indices:
         shared += 1
     flat = flatten(at[shared:], new[shared:])
     return (*at[:shared], *unflatten(flat, old[shared:]))
+
+
+def repeats(n: Node) -> int:
+    """How often an index of a reshape's operand may hold each index of its result.
+
+    An axis of the operand is the offset, all of these indices, divided and with a remainder.
+    """
+    if not isinstance(n.op, ops.Reshape):
+        return 1
+    new, old = ([e for e in x.shape if e > 1] for x in (n, n.inputs[0]))
+    shared = next((i for i, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), len(new))
+    return max(1, len(old) - shared)
+
+
+@fact(lambda n: n.inputs if isinstance(n.op, ops.VIEWS) else ())
+def all_repeats(n: Node, below: list[int]) -> int:
+    """The same for the first node below `n` that is no view."""
+    return repeats(n) * below[0] if below else 1
 
 
 def is_affine(x: Node) -> bool:

@@ -19,7 +19,7 @@ class Passes:
     """
 
     def __init__(self, packing: Packing) -> None:
-        self._simplify = Rewriter(algebra.RULES)
+        self._simplify = Rewriter((*algebra.RULES, algebra.end_views))
         self._pack = Rewriter(pack.rules(packing))
 
     def run(self, graph: Graph) -> Graph:

@@ -31,6 +31,7 @@ from tilewright.graph.node import (
 from tilewright.graph.ops import Shape
 from tilewright.graph.passes import integers
 from tilewright.graph.rewrite import RuleFn, rewrite
+from tilewright.graph.views import REPEATS, all_repeats
 
 
 def simplify(graph: Graph) -> Graph:
@@ -94,6 +95,13 @@ def merge_reshapes(n: Node) -> Node | None:
     if x.shape == n.shape:
         return x
     return reshape(x.inputs[0], n.shape) if isinstance(x.op, ops.Reshape) else None
+
+
+def end_views(n: Node) -> Node | None:
+    """reshape(views of x) -> reshape of a copy, where so many reshapes make indices too large"""
+    if not isinstance(n.op, ops.Reshape) or is_constant(n) or all_repeats(n) <= REPEATS:
+        return None
+    return reshape(node(ops.Realize(), n.inputs[0]), n.shape)
 
 
 def merge_transposes(n: Node) -> Node | None:
