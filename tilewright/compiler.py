@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.assembly import Facts, Made, contents_of
+from tilewright.assembly import Made, ModelFacts, contents_of
 from tilewright.base.errors import ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Model, combinations, import_model, load
@@ -157,7 +157,9 @@ def assemble(
         program, tensors = program_of(plans, options.states)
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
-        facts = Facts(options.name or name, options.buckets, options.assets, probes, options.states)
+        facts = ModelFacts(
+            options.name or name, options.buckets, options.assets, probes, options.states
+        )
         contents = contents_of(facts, plans, program, tensors, made)
     return Compiled(contents, tuple(plans), program, made, clock.seconds)
 

@@ -25,9 +25,9 @@ from tilewright.kernel.form import (
     Contraction,
     Form,
     Map,
-    Reduce,
+    Reduction,
     RowWise,
-    Transpose,
+    Transposition,
     Windows,
     classify,
     form_as,
@@ -52,7 +52,7 @@ def depthwise() -> Node:
 
 MADE: dict[str, tuple[Node, type[Form]]] = {
     "elementwise": (elementwise("exp", x(5, 7)), Map),
-    "turned": (elementwise("exp", transpose(x(5, 7), (1, 0))), Transpose),
+    "turned": (elementwise("exp", transpose(x(5, 7), (1, 0))), Transposition),
     "rows": (reduce("sum", x(5, 7), [1]), RowWise),
     "pool": (reduce("max", unfold(x(5, 4), 0, 3, 2), [2]), Windows),
     "depthwise": (depthwise(), Windows),
@@ -119,4 +119,4 @@ def test_rows_in_the_middle_are_reduced_across_memory() -> None:
     stage = Stage("max", (k,), Load(1, index(a) * 20 + index(k) * 5 + index(n), F32))
     buffers = (Buffer(F32, 60), Buffer(F32, 60))
     kernel = Kernel("top", (a, n, j), (stage,), Acc(0, F32), at, buffers, cols=1)
-    assert classify(kernel) == Reduce(n)
+    assert classify(kernel) == Reduction(n)

@@ -18,7 +18,15 @@ from alembic.script import ScriptDirectory
 from helpers.reports import key, report
 
 from tilewright.base.errors import InvalidReport, StoreClock, StoreVersion, UsageError
-from tilewright.store import Gold, Limits, Receipt, Report, Standing, Store, Vote
+from tilewright.store import (
+    KernelStore,
+    Receipt,
+    Standing,
+    StoredGold,
+    StoredReport,
+    StoredVote,
+    Thresholds,
+)
 from tilewright.store.database import Database
 from tilewright.store.migrate import MIGRATIONS, upgrade
 from tilewright.store.schema import HEAD, REVISIONS, metadata, reports
@@ -27,18 +35,18 @@ GOOD = {3: 1.5, 4: 1.4, 7: 1.2}
 DAY = 86_400
 
 
-def agree(store: Store, count: int, top: dict[int, float] = GOOD, source: str = "s") -> None:
+def agree(store: KernelStore, count: int, top: dict[int, float] = GOOD, source: str = "s") -> None:
     for i in range(count):
         assert store.submit(report(top), f"{source}{i}") == Receipt(True)
 
 
-def counted(store: Store) -> tuple[int, int]:
+def counted(store: KernelStore) -> tuple[int, int]:
     stats = store.stats()
     return stats.reports, stats.counted
 
 
 def test_the_crowds_winner_goes_through_the_stages(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert store.standing(key()) == Standing(None, None, (), 0)
         agree(store, 4)
         assert (store.standing(key()).default, store.standing(key()).shadow) == (None, None)
@@ -54,7 +62,7 @@ def test_the_crowds_winner_goes_through_the_stages(url: str) -> None:
 
 
 def test_a_default_that_later_reports_contradict_is_rolled_back(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         agree(store, 12, {3: 1.5, 4: 1.4}, "early")
         assert store.standing(key()).default == 3
         agree(store, 14, {4: 1.4, 3: 0.7}, "later")
@@ -64,9 +72,9 @@ def test_a_default_that_later_reports_contradict_is_rolled_back(url: str) -> Non
 
 
 def test_standings_survive_reopening_and_belong_to_their_key_alone(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         agree(store, 10)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert store.standing(key()).default == 3
         others = {
             "space": "f" * 16,
@@ -81,18 +89,18 @@ def test_standings_survive_reopening_and_belong_to_their_key_alone(url: str) -> 
 
 def test_a_report_that_comes_again_counts_once(url: str) -> None:
     sent = report(GOOD)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert [store.submit(sent, "s") for _ in range(3)] == [Receipt(True)] * 3
         assert store.submit(sent, "from elsewhere") == Receipt(True)
         assert counted(store) == (1, 1)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert store.submit(sent, "s") == Receipt(True)
         assert counted(store) == (1, 1)
 
 
 def test_a_source_has_one_voice_per_key_and_day(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         assert store.submit(report(GOOD), "s").accepted
         assert store.submit(report(GOOD), "s") == Receipt(False, "repeated")
         assert store.submit(report(GOOD, key("b" * 64)), "s").accepted
@@ -104,7 +112,7 @@ def test_a_source_has_one_voice_per_key_and_day(url: str) -> None:
 
 def test_sources_of_different_days_make_no_quorum_alone(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         for _ in range(30):
             store.submit(report({9: 3.0}), "always the same address")
             now[0] += DAY
@@ -115,7 +123,7 @@ def test_sources_of_different_days_make_no_quorum_alone(url: str) -> None:
 def test_a_source_that_sends_too_much_is_not_heard(url: str) -> None:
     kernels = [key(f"{i:064x}") for i in range(4)]
     sent = [report(GOOD, k) for k in kernels]
-    with Store.open(url, Limits(rate=3)) as store:
+    with KernelStore.open(url, Thresholds(rate=3)) as store:
         receipts = [store.submit(r, "s") for r in sent]
         assert receipts == [Receipt(True)] * 3 + [Receipt(False, "rate")]
         assert store.submit(sent[0], "s") == Receipt(True)  # it is there already
@@ -124,19 +132,19 @@ def test_a_source_that_sends_too_much_is_not_heard(url: str) -> None:
 
 
 def test_a_source_with_a_wrong_gold_answer_is_not_counted_and_not_told(url: str) -> None:
-    lie = Gold(a=0, b=5, ratio=0.5)
-    with Store.open(url) as store:
+    lie = StoredGold(a=0, b=5, ratio=0.5)
+    with KernelStore.open(url) as store:
         assert store.submit(report(GOOD, key("b" * 64)), "liar").accepted
         assert store.submit(report(GOOD, None, lie), "liar") == Receipt(True)
         assert store.submit(report(GOOD, key("c" * 64)), "liar") == Receipt(True)
-        assert store.submit(report(GOOD, None, Gold(0, 5, 1.8)), "honest") == Receipt(True)
+        assert store.submit(report(GOOD, None, StoredGold(0, 5, 1.8)), "honest") == Receipt(True)
         assert counted(store) == (4, 1)
         assert store.submit(report(GOOD, None, lie), "honest") == Receipt(False, "repeated")
         assert counted(store) == (4, 0)
 
 
 def test_nothing_beats_the_default(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         agree(store, 20, {})
         standing = store.standing(key())
         assert (standing.default, standing.shadow) == (None, None)
@@ -144,7 +152,7 @@ def test_nothing_beats_the_default(url: str) -> None:
 
 
 def test_similar_hardware(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         for device, best, browser in (
             ("x", 3, "firefox"),
             ("y", 4, "chromium"),
@@ -170,7 +178,7 @@ def test_similar_hardware(url: str) -> None:
 
 
 def test_overview_and_stats(url: str) -> None:
-    with Store.open(url, clock=lambda: 20_000.0 * DAY) as store:
+    with KernelStore.open(url, clock=lambda: 20_000.0 * DAY) as store:
         assert store.overview() == ()
         assert store.stats().reports == 0
         agree(store, 10)
@@ -188,14 +196,14 @@ def test_overview_and_stats(url: str) -> None:
         assert (stats.devices, stats.schema, stats.first_day) == (2, HEAD, "2024-10-04")
 
 
-def sources(store: Store) -> list[str | None]:
+def sources(store: KernelStore) -> list[str | None]:
     with store.database.read() as connection:
         return list(connection.execute(sa.select(reports.c.source)).scalars())
 
 
 def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         agree(store, 10)
         now[0] += 2 * DAY
         assert store.submit(report({}, key("b" * 64)), "next").accepted  # no gc by hand
@@ -210,7 +218,7 @@ def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
 
 def test_a_clock_that_goes_backwards_harms_nothing(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         agree(store, 6)
         now[0] -= 400 * DAY
         agree(store, 6, source="t")
@@ -223,8 +231,8 @@ def test_a_clock_that_is_ahead_once_deletes_nothing(url: str, days: int) -> None
     """Also by other processes that see the first one's reports; and it forgets sources as ever."""
     now = [1000.0 * DAY]
     with (
-        Store.open(url, clock=lambda: now[0]) as one,
-        Store.open(url, clock=lambda: now[0]) as two,
+        KernelStore.open(url, clock=lambda: now[0]) as one,
+        KernelStore.open(url, clock=lambda: now[0]) as two,
     ):
         agree(one, 10)
         now[0] += days * DAY
@@ -244,7 +252,7 @@ def test_a_clock_that_is_ahead_once_deletes_nothing(url: str, days: int) -> None
 @pytest.mark.parametrize("every", [1, 7])
 def test_reports_go_by_themselves_where_somebody_reports_now_and_then(url: str, every: int) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         for _ in range(100):
             now[0] += every * DAY
             agree(store, 1)
@@ -254,7 +262,7 @@ def test_reports_go_by_themselves_where_somebody_reports_now_and_then(url: str, 
 
 def test_gc_asks_before_it_believes_that_nobody_reported(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         agree(store, 2)
         now[0] += 50 * DAY
         assert store.gc() == {"sources": 2, "reports": 0, "keys": 0}
@@ -267,22 +275,22 @@ def test_gc_asks_before_it_believes_that_nobody_reported(url: str) -> None:
         assert store.gc(force=True) == {"sources": 0, "reports": 2, "keys": 1}
 
 
-BAD: dict[str, Report] = {
+BAD: dict[str, StoredReport] = {
     "short nonce": report(GOOD, nonce="x"),
     "strange nonce": report(GOOD, nonce="nonce with spaces"),
     "six": report(dict.fromkeys(range(1, 7), 1.5)),
-    "twice": Report("nonce-twice", key(), (Vote(1, 1.5), Vote(1, 1.5))),
-    "order": Report("nonce-order", key(), (Vote(1, 1.1), Vote(2, 1.5))),
+    "twice": StoredReport("nonce-twice", key(), (StoredVote(1, 1.5), StoredVote(1, 1.5))),
+    "order": StoredReport("nonce-order", key(), (StoredVote(1, 1.1), StoredVote(2, 1.5))),
     "negative": report({-1: 1.5}),
     "huge number": report({1 << 40: 1.5}),
-    "no number": Report("nonce-words", key(), (Vote("1", 1.5),)),  # type: ignore[arg-type]
-    "boolean": Report("nonce-booly", key(), (Vote(True, 1.5),)),
+    "no number": StoredReport("nonce-words", key(), (StoredVote("1", 1.5),)),  # type: ignore[arg-type]
+    "boolean": StoredReport("nonce-booly", key(), (StoredVote(True, 1.5),)),
     "zero": report({1: 0.0}),
     "infinite": report({1: float("inf")}),
     "not a number": report({1: float("nan")}),
-    "text": Report("nonce-text0", key(), (Vote(1, "fast"),)),  # type: ignore[arg-type]
-    "gold": report(GOOD, None, Gold(0, 1, float("nan"))),
-    "gold candidate": report(GOOD, None, Gold(-1, 1, 1.0)),
+    "text": StoredReport("nonce-text0", key(), (StoredVote(1, "fast"),)),  # type: ignore[arg-type]
+    "gold": report(GOOD, None, StoredGold(0, 1, float("nan"))),
+    "gold candidate": report(GOOD, None, StoredGold(-1, 1, 1.0)),
     "long key": report(GOOD, key(browser="x" * 201)),
     "empty key": report(GOOD, key(browser="")),
     "unprintable key": report(GOOD, key(browser="a\x00b")),
@@ -290,8 +298,8 @@ BAD: dict[str, Report] = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-def test_malformed_reports_are_refused_and_leave_nothing(url: str, bad: Report) -> None:
-    with Store.open(url) as store:
+def test_malformed_reports_are_refused_and_leave_nothing(url: str, bad: StoredReport) -> None:
+    with KernelStore.open(url) as store:
         with pytest.raises(InvalidReport) as raised:
             store.submit(bad, "s")
         assert raised.value.hint
@@ -317,11 +325,11 @@ def test_revisions_are_those_of_the_migrations() -> None:
 
 @pytest.mark.parametrize(("revision", "said"), [("9999", "newer"), ("0000", "newer")])
 def test_a_newer_schema_is_left_alone(url: str, revision: str, said: str) -> None:
-    Store.open(url).close()
+    KernelStore.open(url).close()
     database = Database(url)
     with database.write() as connection:
         connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
-    for act in (lambda: Store.open(url), lambda: upgrade(database)):
+    for act in (lambda: KernelStore.open(url), lambda: upgrade(database)):
         with pytest.raises(StoreVersion, match=said) as raised:
             act()
         assert "Upgrade" in raised.value.hint
@@ -333,14 +341,14 @@ def test_other_peoples_tables_are_left_alone(url: str) -> None:
     with database.write() as connection:
         connection.execute(sa.text("CREATE TABLE theirs (x INTEGER)"))
     with pytest.raises(Exception, match="other tables"):
-        Store.open(url)
+        KernelStore.open(url)
     database.close()
 
 
 @pytest.mark.parametrize("bad", ["", "nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:"])
 def test_addresses_that_are_none(bad: str) -> None:
     with pytest.raises(UsageError):
-        Store.open(bad)
+        KernelStore.open(bad)
 
 
 # ---- many at once --------------------------------------------------------------------------------
@@ -348,7 +356,7 @@ def test_addresses_that_are_none(bad: str) -> None:
 KEYS = [key(f"{i:064x}") for i in range(3)]
 
 
-def batch(worker: int, size: int) -> list[tuple[Report, str]]:
+def batch(worker: int, size: int) -> list[tuple[StoredReport, str]]:
     """Reports of which all workers send the first half, each with its own second half."""
     found = []
     for i in range(size):
@@ -359,11 +367,11 @@ def batch(worker: int, size: int) -> list[tuple[Report, str]]:
 
 
 def send(url: str, worker: int, size: int) -> list[Receipt]:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         return [store.submit(sent, source) for sent, source in batch(worker, size)]
 
 
-def exact(store: Store, workers: int, size: int) -> None:
+def exact(store: KernelStore, workers: int, size: int) -> None:
     expected = {r.nonce for w in range(workers) for r, _ in batch(w, size)}
     with store.database.read() as connection:
         nonces = list(connection.execute(sa.select(reports.c.nonce)).scalars())
@@ -373,7 +381,7 @@ def exact(store: Store, workers: int, size: int) -> None:
 
 
 def test_threads_lose_and_double_nothing(url: str) -> None:
-    with Store.open(url) as store, ThreadPoolExecutor(6) as pool:
+    with KernelStore.open(url) as store, ThreadPoolExecutor(6) as pool:
 
         def work(worker: int) -> list[Receipt]:
             return [store.submit(sent, source) for sent, source in batch(worker, 24)]
@@ -389,7 +397,7 @@ def test_processes_lose_and_double_nothing(url: str) -> None:
         # They also race for making the tables.
         for receipts in pool.starmap(send, [(url, worker, 20) for worker in range(3)]):
             assert receipts == [Receipt(True)] * 20
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         exact(store, 3, 20)
 
 
@@ -397,8 +405,8 @@ KILLED = """
 import sys
 sys.path.insert(0, "tests"); sys.path.insert(0, "tests/null")
 import test_store
-from tilewright.store import Store
-store = Store.open(sys.argv[1])
+from tilewright.store import KernelStore
+store = KernelStore.open(sys.argv[1])
 for sent, source in test_store.batch(0, 400):
     store.submit(sent, source)
     print(sent.nonce, flush=True)
@@ -406,7 +414,7 @@ for sent, source in test_store.batch(0, 400):
 
 
 def test_a_killed_writer_loses_and_doubles_nothing(url: str) -> None:
-    Store.open(url).close()
+    KernelStore.open(url).close()
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, url], stdout=subprocess.PIPE, text=True
     )
@@ -415,7 +423,7 @@ def test_a_killed_writer_loses_and_doubles_nothing(url: str) -> None:
     process.kill()
     confirmed += process.stdout.read().split()
     process.communicate()
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         with store.database.read() as connection:
             stored = list(connection.execute(sa.select(reports.c.nonce)).scalars())
         assert set(confirmed) <= set(stored)
@@ -429,6 +437,6 @@ def test_threads_make_their_databases_at_once(tmp_path: Path) -> None:
     """Each has its own tables in its own file."""
     with ThreadPoolExecutor(4) as pool:
         urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(12)]
-        for store in pool.map(Store.open, urls):
+        for store in pool.map(KernelStore.open, urls):
             with store:
                 assert store.submit(report(GOOD), "s").accepted

@@ -17,12 +17,10 @@ from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
 from tilewright.frontend.opsets import RULES, current, is_old
 from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
-from tilewright.frontend.subgraphs import CONTROL
+from tilewright.frontend.subgraphs import CONTROL, Visible
 from tilewright.frontend.table import Results, find
 from tilewright.frontend.tensors import check_bytes
 from tilewright.graph.node import Graph, Node, graph_input, sourced
-
-Values = dict[str, Node]
 
 
 def import_model(
@@ -38,7 +36,7 @@ def import_model(
     return Graph(model.name, inputs, tuple((o, value_of(values, o)) for o in model.outputs))
 
 
-def initial_values(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Values:
+def initial_values(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Visible:
     """What is there before the first node: inputs and weights."""
     values = {i.name: graph_input(i.name, shapes[i.name], i.dtype) for i in model.inputs}
     for name, tensor in model.weights.items():
@@ -46,13 +44,13 @@ def initial_values(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Value
     return values
 
 
-def run(model: Model, nodes: Sequence[NodeProto], values: Values) -> None:
+def run(model: Model, nodes: Sequence[NodeProto], values: Visible) -> None:
     """Apply every node in order and name its results."""
     for node in nodes:
         step(model, node, values)
 
 
-def step(model: Model, node: NodeProto, values: Values) -> None:
+def step(model: Model, node: NodeProto, values: Visible) -> None:
     """Apply one node; any error tells where it happened."""
     operands = []
     try:
@@ -66,7 +64,7 @@ def step(model: Model, node: NodeProto, values: Values) -> None:
             values[name] = result
 
 
-def value_of(values: Values, name: str) -> Node:
+def value_of(values: Visible, name: str) -> Node:
     if name not in values:
         raise InvalidModel(f"tensor {name!r} is read and nothing before makes it")
     return values[name]
@@ -77,7 +75,9 @@ def describe(node: NodeProto) -> str:
     return node.name or next((o for o in node.output if o), node.op_type)
 
 
-def _results(model: Model, node: NodeProto, operands: list[Node | None], values: Values) -> Results:
+def _results(
+    model: Model, node: NodeProto, operands: list[Node | None], values: Visible
+) -> Results:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in model.opsets:
         raise InvalidModel(f"the model uses domain {domain!r} and imports no opset of it")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.base.dtypes import DType
-from tilewright.fusion.regions import Layout, buffer_of
+from tilewright.fusion.regions import StoredNodes, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.node import Node, literal
 from tilewright.graph.views import Indices, below
@@ -42,7 +42,7 @@ class Maker:
     """
 
     output: Node
-    layout: Layout
+    layout: StoredNodes
     buffers: dict[Node, int] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     known: dict[tuple[Node, Indices], Expr] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from tilewright.kernel.spec import PAIR_LIMIT, Buffer
 
 
 @dataclass(frozen=True)
-class Layout:
+class StoredNodes:
     """What lies in memory, where; and which nodes depend on the scores of their kernel."""
 
     stored: Set[Node]
@@ -81,7 +81,7 @@ class Region:
     key: object
 
 
-def region_of(root: Node, layout: Layout) -> Region:
+def region_of(root: Node, layout: StoredNodes) -> Region:
     """The region of a stored node."""
 
     def computed(n: Node) -> bool:
@@ -106,7 +106,7 @@ def region_of(root: Node, layout: Layout) -> Region:
     return Region(nodes, tuple(hosts), tuple(key))
 
 
-def _spot(n: Node, layout: Layout) -> tuple[Node, object, object, object]:
+def _spot(n: Node, layout: StoredNodes) -> tuple[Node, object, object, object]:
     """(host, its shape, where in it `n` begins, the shape of `n`)"""
     host, at = layout.spot(n, (Index(),) * n.rank)
     return host, host.shape, tuple([i.const for i in at]), n.shape

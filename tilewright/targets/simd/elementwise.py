@@ -13,7 +13,7 @@ from math import prod
 from tilewright.base.dtypes import I8, U8
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of, rewrite, walk
-from tilewright.kernel.form import Reduce, classify
+from tilewright.kernel.form import Reduction, classify
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.reduction import identity, step
@@ -56,7 +56,7 @@ def vectors_fit(kernel: Kernel) -> bool:
     if not kernel.cols:
         return storable(kernel.dtype)
     form = classify(kernel)
-    return isinstance(form, Reduce) and form.axis.extent >= SHORTEST
+    return isinstance(form, Reduction) and form.axis.extent >= SHORTEST
 
 
 def default_map(kernel: Kernel, machine: Machine) -> MapSchedule:
@@ -93,7 +93,7 @@ def _walked(kernel: Kernel) -> Kernel:
     if not kernel.axes:
         return replace(kernel, axes=(Var("one", 1),))
     form = classify(kernel)
-    if not isinstance(form, Reduce):
+    if not isinstance(form, Reduction):
         return kernel
     rows = (*(r for r in kernel.rows if r != form.axis), form.axis)
     return replace(kernel, axes=rows + kernel.axes[len(rows) :])

@@ -13,7 +13,7 @@ from math import prod
 
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, rewrite
-from tilewright.kernel.form import Transpose, classify, turned
+from tilewright.kernel.form import Transposition, classify, turned
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
@@ -57,7 +57,7 @@ def rules(
 def _axes(kernel: Kernel) -> list[Var]:
     """The axes along which squares may be turned."""
     form = classify(kernel)
-    axes = form.axes if isinstance(form, Transpose) else ()
+    axes = form.axes if isinstance(form, Transposition) else ()
     return [c for c in axes if c.extent >= LANES and _turned(kernel, c)]
 
 

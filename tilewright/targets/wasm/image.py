@@ -1,6 +1,6 @@
 """Plan images: the bytes that a host copies into memory for each plan, made from plain numbers.
 
-Input: steps as `Call`s.  Output: image bytes, laid out as docs/bundle.md says; and back.  It
+Input: steps as `StepCall`s.  Output: image bytes, laid out as docs/bundle.md says; and back.  It
 decides no offset inside the arena, and not which steps share their work.
 """
 
@@ -17,7 +17,7 @@ HEADER_WORDS, STEP_WORDS = HEADER // 4, RECORD // 4
 
 
 @dataclass(frozen=True)
-class Call:
+class StepCall:
     """One step: the table slot, buffer addresses (output first), run-time scalars, tile count.
 
     grain:   tiles per ticket; 0 is all of them: a serial step, which one worker runs
@@ -40,7 +40,7 @@ class Call:
         return -(-self.tiles // self.grain) if self.grain else 1
 
 
-def calls_of(image: bytes, buffers: Sequence[int]) -> list[Call]:
+def calls_of(image: bytes, buffers: Sequence[int]) -> list[StepCall]:
     """The steps of an image; `buffers` says how many words of each argument block are addresses.
 
     Of how workers share them only the grain is read; targets/sharing.py decides it anew.
@@ -50,7 +50,7 @@ def calls_of(image: bytes, buffers: Sequence[int]) -> list[Call]:
     starts = [first + (record[1] - records[0][1]) // 4 for record in records]
     blocks = [words[a:b] for a, b in pairwise([*starts, len(words)])]
     return [
-        Call(record[0], block[:count], block[count:], record[2], 0 if alone else record[3])
+        StepCall(record[0], block[:count], block[count:], record[2], 0 if alone else record[3])
         for record, block, count, alone in zip(records, blocks, buffers, serial(image), strict=True)
     ]
 
@@ -69,13 +69,13 @@ def _records(image: bytes) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     return words, [words[at : at + STEP_WORDS] for at in starts]
 
 
-def image_bytes(calls: Sequence[Call]) -> int:
+def image_bytes(calls: Sequence[StepCall]) -> int:
     """How long the image of these steps is."""
     blocks = sum(len(c.addresses) + len(c.scalars) for c in calls)
     return 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1) + blocks)
 
 
-def image(calls: Sequence[Call], address: int) -> bytes:
+def image(calls: Sequence[StepCall], address: int) -> bytes:
     """The plan image for `address`: header, a record per step, one of the end, arguments."""
     words = [len(calls), max((c.tickets for c in calls), default=0), 0, 0]
     block = address + 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1))
@@ -92,7 +92,7 @@ def image(calls: Sequence[Call], address: int) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def _together(calls: Sequence[Call]) -> list[int]:
+def _together(calls: Sequence[StepCall]) -> list[int]:
     """How many steps one ticket of each step runs: it and the chain behind it."""
     counts = [1] * len(calls)
     for number, call in reversed([*enumerate(calls)][1:]):

@@ -58,7 +58,7 @@ _CUT = {
 }
 
 
-class Wgsl(Dialect):
+class WgslDialect(Dialect):
     """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function."""
 
     def __init__(self, buffers: int) -> None:
@@ -183,5 +183,5 @@ def module(fn: TileFn) -> str:
     ]
     for n, area in enumerate(fn.scratch, len(fn.buffers)):
         lines.append(f"  var b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;")
-    lines += body(fn, Wgsl(len(fn.buffers)))
+    lines += body(fn, WgslDialect(len(fn.buffers)))
     return "\n".join([prelude(), *lines, "}", ""])
