@@ -114,9 +114,9 @@ export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; 
 export type ErrorCode =
   | 'bundle-corrupt' | 'bundle-version' | 'memory-limit' | 'input' | 'kernel-trap' | 'host'
   | 'disposed' | 'network' | 'unsupported-host';
-export type Facts = Record<string, unknown>;
+export type ErrorFacts = Record<string, unknown>;
 /** An EngineError on its way between workers. */
-export type PlainError = { code: ErrorCode; message: string; hint: string; facts: Facts };
+export type PlainError = { code: ErrorCode; message: string; hint: string; facts: ErrorFacts };
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 export type TensorData =
@@ -138,7 +138,7 @@ export type Driver = {
 export type Setup = {
   modules: WebAssembly.Module[];
   /** Kernels with table entries of their own, from `slots` on. */
-  tuned: Kernel[];
+  tuned: TunedKernel[];
   /** Of the pool: helpers say to which one they answer. */
   version?: number;
   memory: WebAssembly.Memory;
@@ -207,7 +207,7 @@ export type Change = {
   /** Bytes of staging memory that a worker needs. */
   scratch?: number;
 };
-export type Kernel = Required<Change> & { module: WebAssembly.Module };
+export type TunedKernel = Required<Change> & { module: WebAssembly.Module };
 /** A bundle on a device: what the engine's worker asks of a backend. */
 export interface BackendLoaded {
   /** Plans and states as they lie in this backend's memory. */
@@ -219,19 +219,19 @@ export interface BackendLoaded {
   variant: Info['variant'];
   /** What the host lacks, in sentences. */
   lost(cacheProblem: string): string[];
-  run(work: Work & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
+  run(work: RunWork & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
   /** Times whole runs, or the steps named by `only`. */
   measure(work: MeasureWork): MaybePromise<Times | { steps: StepTime[] }>;
   /** Reads a state, or writes `data` to it. */
   state(work: { place: Placed; data?: any }): any;
   /** Exchanges kernels between two runs. */
-  swap(kernels: Kernel[]): Promise<void>;
+  swap(kernels: TunedKernel[]): Promise<void>;
 }
 export type MaybePromise<Value> = Value | Promise<Value>;
-export type MeasureWork = Work & { runs: number; warmup?: number; only?: number[] | 'all' };
+export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all' };
 /** `images`: its plans as the compiler made them, once kernels were exchanged. */
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine; images?: Uint32Array[] };
-export type Loaded = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
+export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
 /** A backend: how bundles run on a kind of device.  Rejects before weights are downloaded if the device cannot. */
@@ -240,7 +240,7 @@ export type Device = 'wasm' | 'webgpu';
 /** Answers the page's requests by a backend, for as long as the worker lives. */
 export type Answer = (load: LoadBackend) => void;
 export type Starters = Record<Device, (name: string) => Worker>;
-export type LoadBundle = (load: LoadBackend, url: string, limits: Limits, crew: Crew, report: Report) => Promise<Loaded>;
+export type LoadBundle = (load: LoadBackend, url: string, limits: Limits, crew: Crew, report: OnProgress) => Promise<LoadedBundle>;
 
 /** A loaded bundle, as `load` of engine.js gives it. */
 export interface Engine {
@@ -362,15 +362,15 @@ export interface Pool {
 }
 
 /** What is asked of a machine; `tensors` are the inputs, if they are not in memory yet. */
-export type Work = { plan: number; tensors?: Tensor[] };
+export type RunWork = { plan: number; tensors?: Tensor[] };
 export interface Machine {
   /** `wanted` asks for outputs in the answer. */
-  run(work: Work & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };
+  run(work: RunWork & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };
   /** Puts the inputs into memory, if there are any. */
-  take(work: Work): void;
+  take(work: RunWork): void;
   call: Call;
 }
-export type Report = (progress: Progress) => void;
+export type OnProgress = (progress: Progress) => void;
 export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null> };
 
 /** The files of one bundle, verified. */
@@ -467,7 +467,7 @@ export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; o
 export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
 export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: string }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
-export type PlanOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => Dispatch[];
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => Dispatch[];
 export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
 export type WordsOf = (dtype: DType, elements: number) => number;
@@ -496,7 +496,7 @@ export type Fits = (value: unknown, dtype: DType, range?: [number, number]) => b
 export type InferShape = (info: TensorInfo, elements: number) => number[];
 /** Completes the sizes of named dimensions. */
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
-export type InputError = (info: TensorInfo, problem: string, hint: string, facts: Facts) => Error;
+export type InputError = (info: TensorInfo, problem: string, hint: string, facts: ErrorFacts) => Error;
 /** Pointer and manifest: enough to say what a bundle is. */
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
 /** The map's memory, and scratch for each further thread. */
@@ -509,11 +509,11 @@ export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kep
 /** A reader for any body: one that takes the buffer to fill, or else one that brings its own. */
 export type ReaderOf = (response: any) => { read(chunk: Bytes): Promise<{ done: boolean; value: Bytes }> };
 export type Digest = (bytes: any) => Promise<string>;
-export type Corrupt = (message: string, hint: string, facts: Facts) => Error;
+export type Corrupt = (message: string, hint: string, facts: ErrorFacts) => Error;
 export type NetworkError = (file: string, cause: unknown) => Error;
 /** `start` gets the worker's name. */
 export type StartWorker = (start: (name: string) => Worker, fail: Fail) => Lodged;
-export type Fail = (message: string, hint: string, facts?: Facts) => void;
+export type Fail = (message: string, hint: string, facts?: ErrorFacts) => void;
 /** A worker, and the lock that it holds while it lives. */
 export type Lodged = { worker: Worker; lock: string };
 /** Starts the job at once if no other is open. */
@@ -530,7 +530,7 @@ export type Within = (limit: number, ...promises: (Promise<string> | undefined)[
 /** `limit`: milliseconds until its first word. */
 export type Help = (number: number, limit?: number) => Promise<void>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
-export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: Kernel[]) => Machine;
+export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: TunedKernel[]) => Machine;
 /** Milliseconds of steps of a plan, by default of all. */
 export type Call = (plan: number, first?: number, last?: number) => number;
 export type Stopped = (plan: number, code: number, trap: string) => Error;
@@ -547,13 +547,13 @@ export type PlaceAll = (manifest: Manifest, places: Section['plans'], states: nu
 export type PlaceEach = (infos: { name: string; dtype: DType }[], shapes: number[][], addresses: number[]) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
-export type Exchanged = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
+export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
 /** The exports of a module; modules fill the table that they are given. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Ends the run that is under way because this worker will not go on with it. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
-export type Nearby = (tuned: Kernel[]) => Promise<Machine | null>;
+export type Nearby = (tuned: TunedKernel[]) => Promise<Machine | null>;
 /** `near` runs short plans in the page, if memory is shared; `nearby` makes another one. */
 export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program }, nearby: Nearby, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
@@ -567,12 +567,12 @@ export type OpenAccess = (file: any, options?: object) => Promise<any>;
 export type MeasureLoaded = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[] };
 export type IsCount = (value: any, least?: number) => boolean;
 /** The kernels in use after these changes; throws a typed error if one of them cannot be. */
-export type Merged = (program: Program, kernels: Kernel[], changes: Change[]) => Kernel[];
-export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: Kernel[]) => Uint32Array;
+export type Merged = (program: Program, kernels: TunedKernel[], changes: Change[]) => TunedKernel[];
+export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: TunedKernel[]) => Uint32Array;
 /** What is in use after the changes: kernels, and the machine for the page's own runs. */
-export type Swapped = (link: Link, program: Program, nearby: Nearby, kernels: Kernel[], changes: Change[]) => Promise<[Kernel[], Machine | null]>;
+export type Swapped = (link: Link, program: Program, nearby: Nearby, kernels: TunedKernel[], changes: Change[]) => Promise<[TunedKernel[], Machine | null]>;
 export type HandOver = (pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
 export type Resume = (pool: Pool, words: Int32Array) => void;
-export type Exchange = (bundle: WasmLoaded, pool: Pool, kernels: Kernel[]) => Promise<void>;
+export type Exchange = (bundle: WasmLoaded, pool: Pool, kernels: TunedKernel[]) => Promise<void>;
 /** Large results move to the main thread instead of being copied. */
 export type LargeParts = (value: any) => Transferable[];

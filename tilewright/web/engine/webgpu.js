@@ -80,7 +80,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     device.queue.submit([encoder.finish()]);
   }
 
-  /** @type {(work: T.Work) => void} */
+  /** @type {(work: T.RunWork) => void} */
   function take({ plan, tensors: given }) {
     if (!given) return;
     const { inputs } = program.plans[plan];
@@ -178,7 +178,7 @@ async function pipelineOf(device, layout, code) {
   });
 }
 
-/** Every dispatch of a plan with its bindings, made once. @type {T.PlanOf} */
+/** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
 function planOf(device, layout, memory, pipelines, group, calls) {
   const stride = Math.max(...calls.map(({ words }) => aligned((1 + words.length) * WORD)), ALIGNMENT);
   const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
