@@ -31,7 +31,7 @@ import common
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.store import Gold, Key, Report, Store, Vote
+from tilewright.store import KernelStore, Key, StoredGold, StoredReport, StoredVote
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -169,7 +169,7 @@ def tune(
     loud: NDArray[np.bool_],
     first: list[int],
     counts: Counts,
-) -> list[tuple[Vote, ...]]:
+) -> list[tuple[StoredVote, ...]]:
     """A wave of honest clients tries candidates; gives what each would report."""
     size, count = len(clients), what.speed.shape[1]
     orders = np.argsort(random.random((size, count)), axis=1)
@@ -182,7 +182,7 @@ def tune(
     ends = np.where(random.random(size) < 0.5, count, random.integers(count // 3, count + 1, size))
     have = np.zeros(size, np.int64)
     have_ratio = np.zeros(size)
-    found: list[list[Vote]] = [[] for _ in range(size)]
+    found: list[list[StoredVote]] = [[] for _ in range(size)]
     for turn in range(count - 1):
         tried = orders[:, turn]
         busy = np.flatnonzero((turn < ends) & (tried != 0) & ~what.wrong[clients, tried])
@@ -192,7 +192,7 @@ def tune(
         ratio, low, _ = compare(random, gain, loud[busy], MARGIN)
         # Reports are over the bundle's default, through what the client runs by now.
         for i, candidate, over in zip(busy, tried, ratio + have_ratio[busy], strict=True):
-            found[i].append(Vote(int(candidate), float(np.clip(np.exp(over), 1e-3, 1e3))))
+            found[i].append(StoredVote(int(candidate), float(np.clip(np.exp(over), 1e-3, 1e3))))
         won = np.flatnonzero(low > MARGIN)
         again, again_low, _ = compare(random, gain[won], loud[busy[won]], 0.0)
         won = won[(again > MARGIN) & (again_low > 0.0)]
@@ -208,14 +208,16 @@ def tune(
 
 
 def lie(
-    random: np.random.Generator, scenario: str, what: Truth, honest: tuple[Vote, ...]
-) -> tuple[Vote, ...]:
+    random: np.random.Generator, scenario: str, what: Truth, honest: tuple[StoredVote, ...]
+) -> tuple[StoredVote, ...]:
     """What a liar says who knows what an honest client would say."""
     best = max((v.ratio for v in honest), default=1.0)
-    claim = [Vote(what.target, max(1.0, best) * random.uniform(1.05, 1.2))]
+    claim = [StoredVote(what.target, max(1.0, best) * random.uniform(1.05, 1.2))]
     if scenario == "same":
         others = random.choice(what.speed.shape[1], TOP - 1, replace=False)
-        claim += [Vote(int(c), 1.0 / (2 + i)) for i, c in enumerate(others) if c != what.target]
+        claim += [
+            StoredVote(int(c), 1.0 / (2 + i)) for i, c in enumerate(others) if c != what.target
+        ]
     else:
         claim += [v for v in honest[1:] if v.candidate != what.target]
     return tuple(sorted(claim, key=lambda v: -v.ratio))
@@ -264,7 +266,7 @@ def run_class(
     counts = Counts()
     now = [0.0]
     url = f"sqlite:///{folder / f'{scenario}-{number}-{seed}.db'}"
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         for start in range(0, clients, WAVE):
             wave = crowd[start : start + WAVE]
             now[0] = wave[-1].day * DAY
@@ -289,7 +291,7 @@ def run_class(
 
 def _wave(
     random: np.random.Generator,
-    store: Store,
+    store: KernelStore,
     scenario: str,
     wave: list[Client],
     key: Key,
@@ -300,7 +302,7 @@ def _wave(
     first = [c for c in (standing.default, standing.shadow) if c is not None]
     honest = [c for c in wave if not c.liar]
     # What liars would measure is only copied: it counts as nobody's adoption.
-    said: dict[int, tuple[Vote, ...]] = {}
+    said: dict[int, tuple[StoredVote, ...]] = {}
     for group, tally in ((honest, counts), ([c for c in wave if c.liar], Counts())):
         if group:
             numbers = np.array([c.number for c in group])
@@ -314,20 +316,20 @@ def _wave(
             counts.offered_bad += bool(what.wrong[here] or what.speed[here] < 0)
     for client in wave:
         top = said[client.number]
-        gold: tuple[Gold, ...] = ()
+        gold: tuple[StoredGold, ...] = ()
         if random.integers(GOLD_EVERY) == 0:
             noise = (LOUD if client.loud else QUIET) / np.sqrt(PAIRS_LEAST)
             ratio = 1.8 * np.exp(random.normal(0.0, noise))
             if client.liar and scenario in ("same", "swap"):
                 ratio = 1.8 if random.random() < 0.5 else 1 / 1.8
-            gold = (Gold(0, int(np.argmin(what.speed[0])), float(ratio)),)
+            gold = (StoredGold(0, int(np.argmin(what.speed[0])), float(ratio)),)
         for source in client.sources:
             told = lie(random, scenario, what, top) if client.liar else top
             nonce = f"{key.kernel[-2:]}-{client.number:06d}-{source[-5:].strip()}"
-            store.submit(Report(nonce.replace(" ", "_"), key, told, gold), source)
+            store.submit(StoredReport(nonce.replace(" ", "_"), key, told, gold), source)
 
 
-def _outcome(store: Store, key: Key, what: Truth) -> dict[str, Any]:
+def _outcome(store: KernelStore, key: Key, what: Truth) -> dict[str, Any]:
     default = store.standing(key).default or 0
     value = what.value
     share = float(value[default] / value.max())

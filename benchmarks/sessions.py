@@ -18,7 +18,7 @@ from tilewright.benchkernel import alone
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.steps import Step
+from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning
@@ -72,7 +72,7 @@ def page(host: str) -> BrowserHost:
     return BrowserHost(host, tuning=Tuning(makers(1)))
 
 
-def kernel_bundle(step: Step, start: str, path: Path) -> Path:
+def kernel_bundle(step: KernelStep, start: str, path: Path) -> Path:
     """A bundle of that one kernel, with poor or with good defaults."""
     write(alone(step, Options(schedule=by_machine(STARTS[start]))).contents, path)
     return path

@@ -33,7 +33,7 @@ from benchmarks import common
 from benchmarks.visitors import Task, Visit, crowd
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
-from tilewright.store import Store
+from tilewright.store import KernelStore
 from tilewright.store.schema import reports
 
 ROOT = Path(__file__).parents[1]
@@ -109,7 +109,7 @@ def task_for(folder: Path, kernels: int, rounds: int, think: float) -> Task:
 
 def nonces(url: str) -> list[str]:
     """Of every report in the store."""
-    with Store.open(url) as store, store.database.read() as connection:
+    with KernelStore.open(url) as store, store.database.read() as connection:
         return [str(row.nonce) for row in connection.execute(sa.select(reports.c.nonce))]
 
 

@@ -33,7 +33,7 @@ from tilewright.benchkernel import candidates, matmul_step, product_step, steps_
 from tilewright.bundle import write
 from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.steps import Step
+from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets.classes import DeviceClass, find, match
@@ -57,23 +57,23 @@ LEAST_OTHERS = 1e7
 MOST_REPEATS = 50
 
 
-def product(batch: int, m: int, k: int, n: int) -> Step:
+def product(batch: int, m: int, k: int, n: int) -> KernelStep:
     return product_step("bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
 
 
-def layer(model: str, name: str) -> Step:
+def layer(model: str, name: str) -> KernelStep:
     """The convolution of a layer of conv.py, with its bias and ReLU."""
     (found,) = (x for x in conv.LAYERS if (x.model, x.name) == (model, name))
     compiled = compile_model(found.onnx(), Options(variants=("x86",)))
     return max(compiled.plans[0].steps, key=lambda s: s.kernel.flops)
 
 
-def row_kernel(name: str) -> Step:
+def row_kernel(name: str) -> KernelStep:
     return max(steps_of(row_kernels.subject_graph(name)), key=lambda s: s.kernel.flops)
 
 
 #: nnJIT's kernels; those of MiniLM at 128 tokens; convolutions; row-wise kernels; attention.
-SUBJECTS: Mapping[str, Callable[[], Step]] = {
+SUBJECTS: Mapping[str, Callable[[], KernelStep]] = {
     "K0": partial(matmul_step, 384, 768, 768),
     "K1": partial(matmul_step, 640, 768, 3072),
     "K2": partial(product, 12, 384, 384, 64),
@@ -107,7 +107,7 @@ class Timed:
     rounds: list[int]
 
 
-def repeats(step: Step) -> int:
+def repeats(step: KernelStep) -> int:
     least = LEAST_FLOPS.get(step.kernel.anchor, LEAST_OTHERS)
     return max(1, min(MOST_REPEATS, round(least / max(1, step.kernel.flops))))
 
@@ -121,7 +121,9 @@ def device_here() -> DeviceClass:
     return match({"kind": "wasm", "architecture": arch, "features": features, "l1": l1})
 
 
-def written(step: Step, schedules: Sequence[Schedule], device: DeviceClass, path: Path) -> Path:
+def written(
+    step: KernelStep, schedules: Sequence[Schedule], device: DeviceClass, path: Path
+) -> Path:
     options = Options(variants=(device.variant,))
     subject = candidates(step, schedules, options, repeats(step))
     write(subject.contents, path)
@@ -216,7 +218,7 @@ def powers_of_two(schedule: Schedule) -> bool:
 
 
 def row(
-    host: str, engine: str, name: str, step: Step, space: Space, timed: Timed
+    host: str, engine: str, name: str, step: KernelStep, space: Space, timed: Timed
 ) -> dict[str, Any]:
     """One line of the results: times, and what is read off them."""
     times, marks = timed.times, space.marks

@@ -34,7 +34,7 @@ Blobs = dict[str, bytes | bytearray | memoryview]
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelFacts:
     """What the manifest says that no stage computes.
 
     `probes` are graphs at further sizes of named dimensions, only there to show which axes follow.
@@ -57,7 +57,7 @@ class Made:
 
 
 def contents_of(
-    facts: Facts,
+    facts: ModelFacts,
     plans: Sequence[Planned],
     program: Program,
     tensors: Sequence[Node],
@@ -67,7 +67,7 @@ def contents_of(
     blobs: Blobs = {}
     specs = [kernel_to_data(kernel) for kernel in program.kernels]
     listed = [
-        kernels.Entry(name=kernel.name, spec=spec)
+        kernels.KernelEntry(name=kernel.name, spec=spec)
         for kernel, spec in zip(program.kernels, specs, strict=True)
     ]
     states = facts.states or {}
@@ -79,7 +79,7 @@ def contents_of(
         inputs=_infos(plans, facts, lambda g: _without(g.inputs, states)),
         outputs=_infos(plans, facts, lambda g: _without(g.outputs, states.values())),
         states=tuple(
-            bundle.State(name=s.name, dtype=s.dtype.name, shape=s.shape)  # type: ignore[arg-type]
+            bundle.StateEntry(name=s.name, dtype=s.dtype.name, shape=s.shape)  # type: ignore[arg-type]
             for s in program.states
         ),
         weights=Weights(bytes=program.tensor_bytes),
@@ -89,7 +89,7 @@ def contents_of(
         assets=_assets(facts.assets, blobs),
     )
     table = tuple(
-        bundle.Tensor(
+        bundle.TensorEntry(
             dtype=t.dtype.name,  # type: ignore[arg-type]
             shape=t.shape,
             layout=tuple(layout_to_data(t.layout)),
@@ -107,13 +107,13 @@ def _without(
     return tuple((name, n) for name, n in pairs if name not in names)
 
 
-def _plan(program: Program, plan: Plan, blobs: Blobs) -> bundle.Plan:
-    return bundle.Plan(
+def _plan(program: Program, plan: Plan, blobs: Blobs) -> bundle.PlanEntry:
+    return bundle.PlanEntry(
         dims=dict(plan.dims),
         inputs=tuple(plan.values[i].shape for i in plan.inputs),
         outputs=tuple(plan.values[i].shape for i in plan.outputs),
         steps=tuple(
-            bundle.Step(
+            bundle.StepEntry(
                 spec=step.kernel,
                 kernel=program.kernels[step.kernel].name,
                 node=step.node,
@@ -142,7 +142,7 @@ def _slots(made: Made, specs: Sequence[Mapping[str, Any]]) -> list[kernels.Slot]
 
 def _infos(
     plans: Sequence[Planned],
-    facts: Facts,
+    facts: ModelFacts,
     pick: Callable[[Graph], tuple[tuple[str, Node], ...]],
 ) -> tuple[TensorInfo, ...]:
     """Names, dtypes and shapes; an axis that follows a named dimension everywhere is named."""

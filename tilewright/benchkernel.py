@@ -23,7 +23,7 @@ from tilewright.compiler import Compiled, Options, assemble
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import Planned
 from tilewright.fusion.specs import kernel_steps
-from tilewright.fusion.steps import Step as KernelStep
+from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, graph_input, node, reduce
 from tilewright.graph.ops import Shape
@@ -227,7 +227,9 @@ def _probe(name: str, target: str, steps: int, section: Section, flops: int) -> 
     blobs: dict[str, bytes | bytearray | memoryview] = {}
     output = Value("output", F32, (4,), "y", last=steps)
     plan = Plan({}, (output,), (KernelRun(0, Access(0), (), node=name),) * steps, (), (0,))
-    step = bundle.Step(spec=0, kernel=name, node=name, flops=flops // steps, bytes=output.bytes)
+    step = bundle.StepEntry(
+        spec=0, kernel=name, node=name, flops=flops // steps, bytes=output.bytes
+    )
     manifest = bundle.Manifest(
         tool=TOOL,
         name=name,
@@ -237,7 +239,7 @@ def _probe(name: str, target: str, steps: int, section: Section, flops: int) -> 
         weights=bundle.Weights(bytes=0),
         kernels=bundle.add(blobs, b"[]", "json"),
         plans=(
-            bundle.Plan(
+            bundle.PlanEntry(
                 dims={},
                 inputs=(),
                 outputs=(output.shape,),

@@ -13,7 +13,7 @@ from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
 from tilewright.server.reports import key_of
-from tilewright.store import Report, Store, Vote
+from tilewright.store import KernelStore, StoredReport, StoredVote
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import kernels_of, space_of
 
@@ -33,7 +33,7 @@ def url(library: Library, tmp_path: Path) -> str:
 
 
 def tuning(url: str) -> Tuning:
-    return Tuning(makers(0), partial(Store.open, url))
+    return Tuning(makers(0), partial(KernelStore.open, url))
 
 
 def test_winners_by_class(visit: Visit, library: Library, url: str, tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_the_newest_compiler_is_shown_and_the_servers_own_before_it(
         replace(own, compiler="tilewright 0.0.1"): 6,
         replace(own, compiler="tilewright 99.0.0"): 8,
     }
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         for number, (key, candidate) in enumerate(told.items()):
             for voice in range(9):
-                report = Report(f"nonce-{number}-{voice}", key, (Vote(candidate, 1.5),))
+                report = StoredReport(f"nonce-{number}-{voice}", key, (StoredVote(candidate, 1.5),))
                 assert store.submit(report, f"source-{voice}").accepted
     agreed(tmp_path, bundle, WIDE, {0: 3}, ("chromium",))
     with serving({}, tuning=tuning(url)) as site:

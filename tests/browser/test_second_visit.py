@@ -18,7 +18,7 @@ from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_find import Browser
 from tilewright.server import Tuning
 from tilewright.server import tuned as module
-from tilewright.store import Store
+from tilewright.store import KernelStore
 from tilewright.targets.classes import CLASSES
 
 from .bundles import Library
@@ -43,7 +43,7 @@ def test_it_agrees_and_shares_its_weights(visit: Visit, library: Library, tmp_pa
     bundle = open_bundle(library.path("shards"))
     device = "wasm-x86-relaxed-48k"
     url = agreed(tmp_path, bundle, device, {0: 2}, ("firefox",))
-    tuning = Tuning(makers(0), partial(Store.open, url))
+    tuning = Tuning(makers(0), partial(KernelStore.open, url))
     values = np.linspace(-1, 1, 2 * 1024).astype(np.float32).tolist()
     inputs = {bundle.manifest.inputs[0].name: values}
     with serving({"m": bundle.folder}, tuning=tuning) as site:
@@ -67,7 +67,7 @@ def test_the_page_asks_with_its_class(visit: Visit, library: Library, tmp_path: 
     codes = {build.variant for build in bundle.manifest.section("wasm").builds}
     for device in (c for c in CLASSES.values() if c.variant in codes):
         url = agreed(tmp_path, bundle, device.id, {0: 1})
-    tuning = Tuning(makers(0), partial(Store.open, url))
+    tuning = Tuning(makers(0), partial(KernelStore.open, url))
     with serving({"search": bundle.folder}, tuning=tuning) as site:
         page = visit(site.url)
         assert page.wait("ready", "error")["state"] == "ready"

@@ -11,7 +11,7 @@ import pytest
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
-from tilewright.store import Store
+from tilewright.store import KernelStore
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning import compose
 from tilewright.tuning.candidates import kernels_of, space_of
@@ -279,7 +279,7 @@ def test_without_isolation(visit: Visit, library: Library) -> None:
 def test_with_a_real_server(visit: Visit, library: Library, tmp_path: Path, cut: bool) -> None:
     """The server's candidates over its socket, which may be lost; votes reach its store."""
     store = f"sqlite:///{tmp_path / 'kernels.db'}"
-    tuning = Tuning(makers=makers(0), store=lambda: Store.open(store))
+    tuning = Tuning(makers=makers(0), store=lambda: KernelStore.open(store))
     x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
     with serving({"poor": library.path("poor")}, tuning=tuning) as site:
         page = visit(site.blank)
@@ -309,7 +309,7 @@ def test_a_gold_question_is_answered(
     """The slow one is right, slower by far, never adopted, and no vote is for it."""
     monkeypatch.setattr(compose, "GOLD_EVERY", 1)
     url = f"sqlite:///{tmp_path / 'kernels.db'}"
-    tuning = Tuning(makers=makers(0), store=lambda: Store.open(url))
+    tuning = Tuning(makers=makers(0), store=lambda: KernelStore.open(url))
     x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
     with serving({"poor": library.path("poor")}, tuning=tuning) as site:
         page = visit(site.blank)
@@ -322,7 +322,7 @@ def test_a_gold_question_is_answered(
     assert trial["verdict"] == "slower"
     assert trial["ratio"] < 0.5
     assert [ack["accepted"] for ack in found["acks"]] == [True]
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert store.stats().counted == 1
         (entry,) = store.overview()
     assert slow not in {ranked.candidate for ranked in entry.standing.ranked}

@@ -15,7 +15,7 @@ from helpers.processes import port_of, serve
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
 from tilewright.server.app import WEB
-from tilewright.store import Store
+from tilewright.store import KernelStore
 
 from .bundles import Library
 from .conftest import Visit
@@ -221,7 +221,7 @@ def test_a_server_that_is_killed_and_started_again(
     assert len(set(tried)) == len(tried)
     # the vote came to the new process, and was stored where the old one's would have been
     assert [ack["accepted"] for ack in found["acks"]] == [True]
-    with Store.open(store) as kept:
+    with KernelStore.open(store) as kept:
         assert kept.stats().reports == 1
 
 

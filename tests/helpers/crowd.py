@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewright.bundle import Bundle
 from tilewright.server.reports import key_of
-from tilewright.store import Report, Store, Vote
+from tilewright.store import KernelStore, StoredReport, StoredVote
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import kernels_of, space_of
 
@@ -27,13 +27,15 @@ def agreed(
     """`winners`: number of the kernel → candidate; all devices found it a third faster."""
     url = f"sqlite:///{folder / 'kernels.db'}"
     kernels = kernels_of(bundle)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         for browser in browsers:
             for spec, candidate in winners.items():
                 key = key_of(space_of(kernels[spec], find(device)), browser)
                 for voice in range(VOICES):
                     nonce = f"{device}-{browser}-{spec}-{voice:02d}"
-                    report = Report(nonce, key, (Vote(candidate, 1.3 + voice % 3 / 100),))
+                    report = StoredReport(
+                        nonce, key, (StoredVote(candidate, 1.3 + voice % 3 / 100),)
+                    )
                     assert store.submit(report, f"source-{voice}").accepted
                 assert store.standing(key).default == candidate
     return url

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.base.dtypes import F32, I64
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.specs import kernel_steps
-from tilewright.fusion.steps import Step
+from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
@@ -47,14 +47,14 @@ def results(graph: Graph, inputs: Inputs) -> list[np.ndarray]:
     return evaluate([n for _, n in graph.outputs], dict(inputs))
 
 
-def steps_of(graph: Graph) -> tuple[Step, ...]:
+def steps_of(graph: Graph) -> tuple[KernelStep, ...]:
     """The kernels of a packed graph."""
     return kernel_steps(graph, fuse(graph))
 
 
 def run_steps(
     graph: Graph,
-    steps: tuple[Step, ...],
+    steps: tuple[KernelStep, ...],
     inputs: Inputs,
     execute: Callable[[Kernel, list[np.ndarray]], None] = run_kernel,
 ) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tilewright.store import Gold, Key, Report, Vote
+from tilewright.store import Key, StoredGold, StoredReport, StoredVote
 
 _numbers = itertools.count()
 
@@ -21,7 +21,9 @@ def key(kernel: str = "a" * 64, **other: str) -> Key:
     return Key(kernel=kernel, **(facts | other))
 
 
-def report(top: dict[int, float], of: Key | None = None, *gold: Gold, nonce: str = "") -> Report:
+def report(
+    top: dict[int, float], of: Key | None = None, *gold: StoredGold, nonce: str = ""
+) -> StoredReport:
     """A report with candidates and ratios, in the order of the ratios."""
-    votes = sorted((Vote(c, r) for c, r in top.items()), key=lambda v: -v.ratio)
-    return Report(nonce or f"nonce-{next(_numbers):06d}", of or key(), tuple(votes), gold)
+    votes = sorted((StoredVote(c, r) for c, r in top.items()), key=lambda v: -v.ratio)
+    return StoredReport(nonce or f"nonce-{next(_numbers):06d}", of or key(), tuple(votes), gold)

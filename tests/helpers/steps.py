@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from helpers.graphs import results, run_steps, steps_of
-from tilewright.fusion.steps import Step
+from tilewright.fusion.steps import KernelStep
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes import optimise
 from tilewright.kernel.expr import Call, Const
@@ -19,18 +19,18 @@ from tilewright.kernel.tree import walk
 from tilewright.targets.simd.layouts import PACKING
 
 
-def compiled(graph: Graph) -> tuple[Graph, tuple[Step, ...]]:
+def compiled(graph: Graph) -> tuple[Graph, tuple[KernelStep, ...]]:
     packed = optimise(graph, PACKING)
     return packed, steps_of(packed)
 
 
-def steps_for(*outputs: Node, **inputs: Node) -> tuple[Step, ...]:
+def steps_for(*outputs: Node, **inputs: Node) -> tuple[KernelStep, ...]:
     """The kernels of a graph, after a check that they compute its values."""
     named = tuple((f"y{i}", n) for i, n in enumerate(outputs))
     return checked(Graph("test", tuple(inputs.items()), named))
 
 
-def checked(graph: Graph) -> tuple[Step, ...]:
+def checked(graph: Graph) -> tuple[KernelStep, ...]:
     numbers = np.random.default_rng(7)
     values = {
         name: numbers.standard_normal(n.shape).astype("f4")
@@ -45,7 +45,7 @@ def checked(graph: Graph) -> tuple[Step, ...]:
     return steps
 
 
-def kinds(steps: tuple[Step, ...]) -> Counter[str]:
+def kinds(steps: tuple[KernelStep, ...]) -> Counter[str]:
     """Kernels by what they do: an anchor, "copy" for one that only moves elements, or "border"."""
     found: Counter[str] = Counter()
     for s in steps:
@@ -56,9 +56,9 @@ def kinds(steps: tuple[Step, ...]) -> Counter[str]:
     return found
 
 
-def fns(step: Step) -> set[str]:
+def fns(step: KernelStep) -> set[str]:
     return {n.fn for n in walk(step.kernel.value) if isinstance(n, Call)}
 
 
-def copies(steps: tuple[Step, ...]) -> list[Step]:
+def copies(steps: tuple[KernelStep, ...]) -> list[KernelStep]:
     return [s for s in steps if kinds((s,))["copy"]]

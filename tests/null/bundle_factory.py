@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from tilewright.bundle import (
     Asset,
-    Build,
+    BuildEntry,
     Contents,
     FileRef,
     Manifest,
-    Plan,
-    Section,
-    Step,
-    Tensor,
+    PlanEntry,
+    SectionEntry,
+    StepEntry,
+    TensorEntry,
     TensorInfo,
     Weights,
     add,
@@ -42,7 +42,7 @@ def sample(weight_bytes: int = 1000, name: str = "sample") -> Contents:
         kernels=add(blobs, b"[]", "json"),
         plans=tuple(_plan(blobs, n) for n in (16, 32)),
         targets={
-            "wasm": Section(
+            "wasm": SectionEntry(
                 builds=(
                     _build(blobs, "x86", ("relaxed_simd",), b"\0asm relaxed"),
                     _build(blobs, "x86-simd", (), b"\0asm plain"),
@@ -73,8 +73,8 @@ def sample(weight_bytes: int = 1000, name: str = "sample") -> Contents:
     )
     cut = min(weight_bytes, 300)
     tensors = (
-        Tensor(dtype="u8", shape=(cut,), offset=0, bytes=cut),
-        Tensor(dtype="u8", shape=(weight_bytes - cut,), offset=cut, bytes=weight_bytes - cut),
+        TensorEntry(dtype="u8", shape=(cut,), offset=0, bytes=cut),
+        TensorEntry(dtype="u8", shape=(weight_bytes - cut,), offset=cut, bytes=weight_bytes - cut),
     )
     return Contents(manifest, blobs, lambda: weights(weight_bytes), tensors)
 
@@ -93,8 +93,8 @@ def _build(
     variant: str,
     features: tuple[str, ...],
     module: bytes,
-) -> Build:
-    return Build(
+) -> BuildEntry:
+    return BuildEntry(
         variant=variant,
         features=features,
         code=add(blobs, module, "wasm"),
@@ -103,11 +103,11 @@ def _build(
     )
 
 
-def _plan(blobs: dict[str, bytes | bytearray | memoryview], n: int) -> Plan:
-    return Plan(
+def _plan(blobs: dict[str, bytes | bytearray | memoryview], n: int) -> PlanEntry:
+    return PlanEntry(
         dims={"n": n},
         inputs=((1, n),),
         outputs=((1, n),),
-        steps=(Step(spec=0, kernel="double", node="Mul_0", flops=n, bytes=8 * n),),
+        steps=(StepEntry(spec=0, kernel="double", node="Mul_0", flops=n, bytes=8 * n),),
         file=add(blobs, b"plan" + bytes([n]), "json"),
     )

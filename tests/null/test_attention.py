@@ -26,7 +26,7 @@ from helpers.schedules import scheduled
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
-from tilewright.fusion.specs import Step
+from tilewright.fusion.specs import KernelStep
 from tilewright.graph.node import (
     Graph,
     broadcast,
@@ -50,12 +50,12 @@ def values_of(graph: Graph, seed: int = 3) -> dict[str, np.ndarray]:
     return {name: numbers.standard_normal(n.shape).astype("f4") for name, n in graph.inputs}
 
 
-def compiled(graph: Graph) -> tuple[Graph, tuple[Step, ...]]:
+def compiled(graph: Graph) -> tuple[Graph, tuple[KernelStep, ...]]:
     packed = optimise(graph, PACKING)
     return packed, steps_of(packed)
 
 
-def attentions(steps: tuple[Step, ...]) -> list[Kernel]:
+def attentions(steps: tuple[KernelStep, ...]) -> list[Kernel]:
     return [s.kernel for s in steps if s.kernel.anchor == "attention"]
 
 

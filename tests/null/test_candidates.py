@@ -13,7 +13,7 @@ import pytest
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import InputError, NoSpace, UsageError
 from tilewright.benchkernel import compile_matmul, product_kernel, steps_of
-from tilewright.bundle import Step, open_bundle, write
+from tilewright.bundle import StepEntry, open_bundle, write
 from tilewright.compiler import Compiled, Options
 from tilewright.graph.node import Graph, elementwise, graph_input
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
@@ -178,10 +178,10 @@ def test_kernels_of_a_bundle_by_spec_number(compiled: Compiled, tmp_path) -> Non
 
 def test_a_grain_follows_the_compilers_rule() -> None:
     flops, size = 10_000_000, 1_000_000
-    step = Step(spec=0, kernel="k", node="n", flops=flops, bytes=size)
+    step = StepEntry(spec=0, kernel="k", node="n", flops=flops, bytes=size)
     for tiles in (2, 17, 64, 1000, 100_000):
         (way,) = share([Work(flops, size, tiles, (), ())])
         assert target("wasm").grain(step, tiles) == way.grain
     assert target("wasm").grain(step, 1) == 1
-    small = Step(spec=0, kernel="k", node="n", flops=10, bytes=10)
+    small = StepEntry(spec=0, kernel="k", node="n", flops=10, bytes=10)
     assert target("wasm").grain(small, 12) == 12, "a serial step is one ticket"

@@ -11,11 +11,11 @@ from cli_call import Called
 from helpers.reports import report
 
 from tilewright.cli.serving import open_store
-from tilewright.store import Store
+from tilewright.store import KernelStore
 
 
 def filled(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         for i in range(12):
             store.submit(report({3: 1.5, 4: 1.4}), f"{i}")
 
@@ -56,7 +56,7 @@ def test_export_to_a_pipe(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: P
 
 
 def test_gc(capsys: pytest.CaptureFixture[str], url: str) -> None:
-    with Store.open(url, clock=lambda: 86_400.0 * 1000) as store:
+    with KernelStore.open(url, clock=lambda: 86_400.0 * 1000) as store:
         store.submit(report({3: 1.5}), "s")
     given = ("db", "gc", "--days", "1", "--store", url, "--json")
     called = Called(capsys, *given)

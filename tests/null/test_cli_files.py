@@ -17,7 +17,7 @@ from test_cli_models import WEIGHT, save_inputs, save_model
 
 from tilewright.base.errors import UsageError
 from tilewright.cli.files import Output, is_json_of_ours
-from tilewright.store import Store
+from tilewright.store import KernelStore
 
 Capture = pytest.CaptureFixture[str]
 
@@ -110,7 +110,7 @@ def test_outputs_of_a_run(capsys: Capture, tmp_path: Path) -> None:
 
 def test_an_export_of_the_database(capsys: Capture, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
-    Store.open(url).close()
+    KernelStore.open(url).close()
     mine, beside, file = (tmp_path / name for name in ("mine.json", "e.json.part", "e.json"))
     for path in (mine, beside):
         path.write_text('{"schema_version":"1.1.0"}')

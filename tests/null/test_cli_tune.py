@@ -103,7 +103,7 @@ def test_what_nobody_measured_is_no_number(gain: float | None) -> None:
 def test_progress_says_what_changed_so_far() -> None:
     """And no gain: that is measured at the end."""
     lines: list[str] = []
-    session = command.Session(2, lambda line, *_: lines.append(line))
+    session = command.TuningLog(2, lambda line, *_: lines.append(line))
     kernel = {"spec": 3, "kind": "matmul", "shape": "16x16"}
     session.take({"type": "start", "kernels": [kernel]})
     swap = {"spec": 3, "candidate": 7, "ratio": 1.6}

@@ -17,7 +17,7 @@ from primitives_factory import FASTER, SLOWER, UNSURE, device
 from tilewright.base.errors import UsageError
 from tilewright.cli import primitives as command
 from tilewright.targets import findings, wasm
-from tilewright.targets.findings import Document, Finding
+from tilewright.targets.findings import Finding, Findings
 from tilewright.targets.primitives import MATMUL
 from tilewright.targets.wasm.primitives import MEASURED
 
@@ -52,19 +52,19 @@ def test_interval_holds_the_median(n: int) -> None:
 
 
 def test_documents_survive_files_and_join(tmp_path: Path) -> None:
-    first = Document((8, 8, 8), (device("x", unroll=FASTER), device("y", unroll=UNSURE)))
+    first = Findings((8, 8, 8), (device("x", unroll=FASTER), device("y", unroll=UNSURE)))
     (tmp_path / "a.json").write_bytes(findings.encoded(first))
     assert findings.read(tmp_path / "a.json") == first
-    newer = Document((8, 8, 8), (device("y", unroll=SLOWER), device("y", "b", unroll=SLOWER)))
+    newer = Findings((8, 8, 8), (device("y", unroll=SLOWER), device("y", "b", unroll=SLOWER)))
     joined = findings.merged([first, newer])
     assert [d.key for d in joined.devices] == [("x", "a"), ("y", "a"), ("y", "b")]
     assert findings.decisions(joined.devices)["unroll"].verdict == "device-dependent"
     assert joined.devices[1].rho == (0,)
     with pytest.raises(UsageError, match="different products"):
-        findings.merged([first, Document((4, 4, 4), ())])
+        findings.merged([first, Findings((4, 4, 4), ())])
 
 
-GOOD = json.dumps(findings.to_json(Document((8, 8, 8), (device("x", unroll=FASTER),))))
+GOOD = json.dumps(findings.to_json(Findings((8, 8, 8), (device("x", unroll=FASTER),))))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_files_of_others_are_refused(text: str, tmp_path: Path) -> None:
 
 def test_findings_of_others_are_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
-    ours.write_bytes(findings.encoded(Document(MATMUL, (device("x", unroll=FASTER),))))
-    theirs.write_bytes(findings.encoded(Document(MATMUL, (device("y", unroll=SLOWER),))))
+    ours.write_bytes(findings.encoded(Findings(MATMUL, (device("x", unroll=FASTER),))))
+    theirs.write_bytes(findings.encoded(Findings(MATMUL, (device("y", unroll=SLOWER),))))
     called = Called(capsys, "primitives", "--add", theirs, "-o", ours, "--json")
     assert called.code == 0
     assert called.json["decisions"]["unroll"]["verdict"] == "device-dependent"

@@ -25,9 +25,9 @@ from tilewright.kernel.form import (
     Contraction,
     Form,
     Map,
-    Reduce,
+    Reduction,
     RowWise,
-    Transpose,
+    Transposition,
     Windows,
     classify,
     form_as,
@@ -61,7 +61,7 @@ def depthwise() -> Node:
 
 MADE: dict[str, tuple[Node, type[Form]]] = {
     "elementwise": (elementwise("exp", x(5, 7)), Map),
-    "turned": (elementwise("exp", transpose(x(5, 7), (1, 0))), Transpose),
+    "turned": (elementwise("exp", transpose(x(5, 7), (1, 0))), Transposition),
     "rows": (reduce("sum", x(5, 7), [1]), RowWise),
     "pool": (reduce("max", unfold(x(5, 4), 0, 3, 2), [2]), Windows),
     "depthwise": (depthwise(), Windows),

@@ -213,6 +213,23 @@ def vocabulary() -> set[str]:
     return (kinds | variants | features | TARGETS.keys()) - {"c", "arm", "core", "scalar"}
 
 
+#: A module whose classes may have the names of others, and why.
+DIALECTS = {"targets/wasm/ir.py": "a second IR: its nodes are called as WebAssembly calls them"}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Public classes at the top of a module, in the whole package."""
+    homes: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        home = path.relative_to(PACKAGE).as_posix()
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(home)
+    shared = {name: places for name, places in homes.items() if len(places) > 1}
+    assert not {n: p for n, p in shared.items() if len(p) > 2 or not DIALECTS.keys() & set(p)}
+    assert {home for places in shared.values() for home in places} >= DIALECTS.keys()
+
+
 @pytest.mark.parametrize("folder", ALLOWED_WEB)
 def test_scripts_name_files_one_way(folder: str) -> None:
     web = PACKAGE / "web"

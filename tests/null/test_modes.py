@@ -26,7 +26,7 @@ from tilewright.server.workers import Workers
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Built, build, kernels_of, space_of
-from tilewright.tuning.client import Session
+from tilewright.tuning.client import PageSession
 from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink
 
@@ -162,7 +162,7 @@ def test_relinked_bundle_starts_elsewhere(bundle: Bundle, tmp_path: Path) -> Non
     (listed,) = read_json(again.folder / "tuning" / index["spaces"][NARROW]["file"])["kernels"]
     assert listed["default"] == best
     assert listed["order"] == [0, *(n for n in space.order if n != best)]
-    (offer,) = Session(given(again)).offers([0])
+    (offer,) = PageSession(given(again)).offers([0])
     assert offer.items() <= listed.items()
 
 

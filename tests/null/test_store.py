@@ -16,18 +16,18 @@ GOOD = {3: 1.5, 4: 1.4, 7: 1.2}
 DAY = 86_400
 
 
-def agree(store: Store, count: int, top: dict[int, float] = GOOD, source: str = "s") -> None:
+def agree(store: KernelStore, count: int, top: dict[int, float] = GOOD, source: str = "s") -> None:
     for i in range(count):
         assert store.submit(report(top), f"{source}{i}") == Receipt(True)
 
 
-def counted(store: Store) -> tuple[int, int]:
+def counted(store: KernelStore) -> tuple[int, int]:
     stats = store.stats()
     return stats.reports, stats.counted
 
 
 def test_the_crowds_winner_goes_through_the_stages(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert store.standing(key()) == Standing(None, None, (), 0)
         agree(store, 4)
         assert (store.standing(key()).default, store.standing(key()).shadow) == (None, None)
@@ -43,7 +43,7 @@ def test_the_crowds_winner_goes_through_the_stages(url: str) -> None:
 
 
 def test_a_default_that_later_reports_contradict_is_rolled_back(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         agree(store, 12, {3: 1.5, 4: 1.4}, "early")
         assert store.standing(key()).default == 3
         agree(store, 14, {4: 1.4, 3: 0.7}, "later")
@@ -53,9 +53,9 @@ def test_a_default_that_later_reports_contradict_is_rolled_back(url: str) -> Non
 
 
 def test_standings_survive_reopening_and_belong_to_their_key_alone(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         agree(store, 10)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert store.standing(key()).default == 3
         others = {
             "space": "f" * 16,
@@ -70,18 +70,18 @@ def test_standings_survive_reopening_and_belong_to_their_key_alone(url: str) -> 
 
 def test_a_report_that_comes_again_counts_once(url: str) -> None:
     sent = report(GOOD)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert [store.submit(sent, "s") for _ in range(3)] == [Receipt(True)] * 3
         assert store.submit(sent, "from elsewhere") == Receipt(True)
         assert counted(store) == (1, 1)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert store.submit(sent, "s") == Receipt(True)
         assert counted(store) == (1, 1)
 
 
 def test_a_source_has_one_voice_per_key_and_day(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         assert store.submit(report(GOOD), "s").accepted
         assert store.submit(report(GOOD), "s") == Receipt(False, "repeated")
         assert store.submit(report(GOOD, key("b" * 64)), "s").accepted
@@ -93,7 +93,7 @@ def test_a_source_has_one_voice_per_key_and_day(url: str) -> None:
 
 def test_sources_of_different_days_make_no_quorum_alone(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         for _ in range(30):
             store.submit(report({9: 3.0}), "always the same address")
             now[0] += DAY
@@ -104,7 +104,7 @@ def test_sources_of_different_days_make_no_quorum_alone(url: str) -> None:
 def test_a_source_that_sends_too_much_is_not_heard(url: str) -> None:
     kernels = [key(f"{i:064x}") for i in range(4)]
     sent = [report(GOOD, k) for k in kernels]
-    with Store.open(url, Limits(rate=3)) as store:
+    with KernelStore.open(url, Thresholds(rate=3)) as store:
         receipts = [store.submit(r, "s") for r in sent]
         assert receipts == [Receipt(True)] * 3 + [Receipt(False, "rate")]
         assert store.submit(sent[0], "s") == Receipt(True)  # it is there already
@@ -113,19 +113,19 @@ def test_a_source_that_sends_too_much_is_not_heard(url: str) -> None:
 
 
 def test_a_source_with_a_wrong_gold_answer_is_not_counted_and_not_told(url: str) -> None:
-    lie = Gold(a=0, b=5, ratio=0.5)
-    with Store.open(url) as store:
+    lie = StoredGold(a=0, b=5, ratio=0.5)
+    with KernelStore.open(url) as store:
         assert store.submit(report(GOOD, key("b" * 64)), "liar").accepted
         assert store.submit(report(GOOD, None, lie), "liar") == Receipt(True)
         assert store.submit(report(GOOD, key("c" * 64)), "liar") == Receipt(True)
-        assert store.submit(report(GOOD, None, Gold(0, 5, 1.8)), "honest") == Receipt(True)
+        assert store.submit(report(GOOD, None, StoredGold(0, 5, 1.8)), "honest") == Receipt(True)
         assert counted(store) == (4, 1)
         assert store.submit(report(GOOD, None, lie), "honest") == Receipt(False, "repeated")
         assert counted(store) == (4, 0)
 
 
 def test_nothing_beats_the_default(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         agree(store, 20, {})
         standing = store.standing(key())
         assert (standing.default, standing.shadow) == (None, None)
@@ -133,7 +133,7 @@ def test_nothing_beats_the_default(url: str) -> None:
 
 
 def test_similar_hardware(url: str) -> None:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         for device, best, browser in (
             ("x", 3, "firefox"),
             ("y", 4, "chromium"),
@@ -159,7 +159,7 @@ def test_similar_hardware(url: str) -> None:
 
 
 def test_overview_and_stats(url: str) -> None:
-    with Store.open(url, clock=lambda: 20_000.0 * DAY) as store:
+    with KernelStore.open(url, clock=lambda: 20_000.0 * DAY) as store:
         assert store.overview() == ()
         assert store.stats().reports == 0
         agree(store, 10)
@@ -177,14 +177,14 @@ def test_overview_and_stats(url: str) -> None:
         assert (stats.devices, stats.schema, stats.first_day) == (2, HEAD, "2024-10-04")
 
 
-def sources(store: Store) -> list[str | None]:
+def sources(store: KernelStore) -> list[str | None]:
     with store.database.read() as connection:
         return list(connection.execute(sa.select(reports.c.source)).scalars())
 
 
 def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         agree(store, 10)
         now[0] += 2 * DAY
         assert store.submit(report({}, key("b" * 64)), "next").accepted  # no gc by hand
@@ -199,7 +199,7 @@ def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
 
 def test_a_clock_that_goes_backwards_harms_nothing(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         agree(store, 6)
         now[0] -= 400 * DAY
         agree(store, 6, source="t")
@@ -212,8 +212,8 @@ def test_a_clock_that_is_ahead_once_deletes_nothing(url: str, days: int) -> None
     """Also by other processes that see the first one's reports; and it forgets sources as ever."""
     now = [1000.0 * DAY]
     with (
-        Store.open(url, clock=lambda: now[0]) as one,
-        Store.open(url, clock=lambda: now[0]) as two,
+        KernelStore.open(url, clock=lambda: now[0]) as one,
+        KernelStore.open(url, clock=lambda: now[0]) as two,
     ):
         agree(one, 10)
         now[0] += days * DAY
@@ -233,7 +233,7 @@ def test_a_clock_that_is_ahead_once_deletes_nothing(url: str, days: int) -> None
 @pytest.mark.parametrize("every", [1, 7])
 def test_reports_go_by_themselves_where_somebody_reports_now_and_then(url: str, every: int) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         for _ in range(100):
             now[0] += every * DAY
             agree(store, 1)
@@ -243,7 +243,7 @@ def test_reports_go_by_themselves_where_somebody_reports_now_and_then(url: str, 
 
 def test_gc_asks_before_it_believes_that_nobody_reported(url: str) -> None:
     now = [1000.0 * DAY]
-    with Store.open(url, clock=lambda: now[0]) as store:
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
         agree(store, 2)
         now[0] += 50 * DAY
         assert store.gc() == {"sources": 2, "reports": 0, "keys": 0}
@@ -256,22 +256,22 @@ def test_gc_asks_before_it_believes_that_nobody_reported(url: str) -> None:
         assert store.gc(force=True) == {"sources": 0, "reports": 2, "keys": 1}
 
 
-BAD: dict[str, Report] = {
+BAD: dict[str, StoredReport] = {
     "short nonce": report(GOOD, nonce="x"),
     "strange nonce": report(GOOD, nonce="nonce with spaces"),
     "six": report(dict.fromkeys(range(1, 7), 1.5)),
-    "twice": Report("nonce-twice", key(), (Vote(1, 1.5), Vote(1, 1.5))),
-    "order": Report("nonce-order", key(), (Vote(1, 1.1), Vote(2, 1.5))),
+    "twice": StoredReport("nonce-twice", key(), (StoredVote(1, 1.5), StoredVote(1, 1.5))),
+    "order": StoredReport("nonce-order", key(), (StoredVote(1, 1.1), StoredVote(2, 1.5))),
     "negative": report({-1: 1.5}),
     "huge number": report({1 << 40: 1.5}),
-    "no number": Report("nonce-words", key(), (Vote("1", 1.5),)),  # type: ignore[arg-type]
-    "boolean": Report("nonce-booly", key(), (Vote(True, 1.5),)),
+    "no number": StoredReport("nonce-words", key(), (StoredVote("1", 1.5),)),  # type: ignore[arg-type]
+    "boolean": StoredReport("nonce-booly", key(), (StoredVote(True, 1.5),)),
     "zero": report({1: 0.0}),
     "infinite": report({1: float("inf")}),
     "not a number": report({1: float("nan")}),
-    "text": Report("nonce-text0", key(), (Vote(1, "fast"),)),  # type: ignore[arg-type]
-    "gold": report(GOOD, None, Gold(0, 1, float("nan"))),
-    "gold candidate": report(GOOD, None, Gold(-1, 1, 1.0)),
+    "text": StoredReport("nonce-text0", key(), (StoredVote(1, "fast"),)),  # type: ignore[arg-type]
+    "gold": report(GOOD, None, StoredGold(0, 1, float("nan"))),
+    "gold candidate": report(GOOD, None, StoredGold(-1, 1, 1.0)),
     "long key": report(GOOD, key(browser="x" * 201)),
     "empty key": report(GOOD, key(browser="")),
     "unprintable key": report(GOOD, key(browser="a\x00b")),
@@ -279,8 +279,8 @@ BAD: dict[str, Report] = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-def test_malformed_reports_are_refused_and_leave_nothing(url: str, bad: Report) -> None:
-    with Store.open(url) as store:
+def test_malformed_reports_are_refused_and_leave_nothing(url: str, bad: StoredReport) -> None:
+    with KernelStore.open(url) as store:
         with pytest.raises(InvalidReport) as raised:
             store.submit(bad, "s")
         assert raised.value.hint

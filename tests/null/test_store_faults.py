@@ -26,13 +26,13 @@ from tilewright.base.errors import (
     StoreVersion,
     UsageError,
 )
-from tilewright.store import Receipt, Report, Store, database
+from tilewright.store import KernelStore, Receipt, StoredReport, database
 from tilewright.store.schema import keys, reports
 
 GOOD = {3: 1.5, 4: 1.4}
 
 
-def nonces(store: Store) -> list[str]:
+def nonces(store: KernelStore) -> list[str]:
     with store.database.read() as connection:
         return sorted(connection.execute(sa.select(reports.c.nonce)).scalars())
 
@@ -51,7 +51,7 @@ def says_the_way_out(error: StoreError) -> None:
 def path(tmp_path: Path) -> Path:
     """A store with ten reports, closed."""
     file = tmp_path / "store.db"
-    with Store.open(f"sqlite:///{file}") as store:
+    with KernelStore.open(f"sqlite:///{file}") as store:
         for i in range(10):
             store.submit(report(GOOD), f"{i}")
     return file
@@ -71,7 +71,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_read_only_file_can_be_read(path: Path) -> None:
-    with Store.open(f"sqlite:///file:{path}?mode=ro&uri=true") as store:
+    with KernelStore.open(f"sqlite:///file:{path}?mode=ro&uri=true") as store:
         assert store.standing(key()).default == 3
         for act in (lambda: store.submit(report(GOOD), "s"), store.gc):
             with pytest.raises(StoreReadOnly) as raised:
@@ -82,20 +82,20 @@ def test_a_read_only_file_can_be_read(path: Path) -> None:
 
 def test_a_file_system_that_becomes_read_only(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk / 'store.db'}"
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         store.submit(report(GOOD), "s")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     sent = report(GOOD)
-    with pytest.raises(StoreError) as raised, Store.open(url) as store:
+    with pytest.raises(StoreError) as raised, KernelStore.open(url) as store:
         store.submit(sent, "t")
     says_the_way_out(raised.value)
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         assert store.submit(sent, "t") == Receipt(True)
         assert len(nonces(store)) == 2
 
 
-def fill(store: Store) -> list[str]:
+def fill(store: KernelStore) -> list[str]:
     """Reports on new kernels until nothing fits any more."""
     accepted: list[str] = []
     for i in range(100_000):
@@ -112,7 +112,7 @@ def fill(store: Store) -> list[str]:
 def test_a_full_disk(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(100_000))
-    with Store.open(f"sqlite:///{small_disk / 'store.db'}") as store:
+    with KernelStore.open(f"sqlite:///{small_disk / 'store.db'}") as store:
         accepted = fill(store)
         assert nonces(store) == sorted(accepted)
         ballast.unlink()
@@ -123,7 +123,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 def test_a_full_database(path: Path) -> None:
     """The same where nothing can be mounted: SQLite itself sets the limit."""
-    with Store.open(f"sqlite:///{path}") as store:
+    with KernelStore.open(f"sqlite:///{path}") as store:
         with store.database.read() as connection:
             pages = connection.execute(sa.text("PRAGMA page_count")).scalar_one()
             connection.execute(sa.text(f"PRAGMA max_page_count = {pages + 8}"))
@@ -136,7 +136,7 @@ def test_a_locked_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "LOCK_SECONDS", 0.2)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    with Store.open(f"sqlite:///{path}") as store:
+    with KernelStore.open(f"sqlite:///{path}") as store:
         assert store.standing(key()).default == 3  # readers do not wait
         sent = report(GOOD)
         with pytest.raises(StoreLocked) as raised:
@@ -152,7 +152,7 @@ def test_a_writer_waits_for_another_one(path: Path) -> None:
     holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN EXCLUSIVE")
     timer = threading.Timer(0.3, lambda: holder.execute("ROLLBACK"))
-    with Store.open(f"sqlite:///{path}") as store:
+    with KernelStore.open(f"sqlite:///{path}") as store:
         timer.start()
         assert store.submit(report(GOOD), "s") == Receipt(True)
     timer.join()
@@ -168,7 +168,7 @@ def test_a_damaged_file(path: Path, damage: str) -> None:
         "noise": whole[:4096] + b"\xa5" * (len(whole) - 4096),
     }[damage]
     path.write_bytes(broken)
-    with pytest.raises(StoreCorrupt) as raised, Store.open(f"sqlite:///{path}") as store:
+    with pytest.raises(StoreCorrupt) as raised, KernelStore.open(f"sqlite:///{path}") as store:
         store.submit(report(GOOD), "s")
     says_the_way_out(raised.value)
     assert path.read_bytes()[:100] == broken[:100]
@@ -176,7 +176,7 @@ def test_a_damaged_file(path: Path, damage: str) -> None:
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(StoreDown) as raised:
-        Store.open(f"sqlite:///{tmp_path}")
+        KernelStore.open(f"sqlite:///{tmp_path}")
     says_the_way_out(raised.value)
 
 
@@ -187,7 +187,7 @@ def test_an_old_schema_names_the_command(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(migrate, "REVISIONS", ("0001", "0002"))
     monkeypatch.setattr(migrate, "HEAD", "0002")
     with pytest.raises(StoreVersion, match="db upgrade") as raised:
-        Store.open(f"sqlite:///{path}")
+        KernelStore.open(f"sqlite:///{path}")
     says_the_way_out(raised.value)
 
 
@@ -210,7 +210,7 @@ def test_no_server(tmp_path: Path) -> None:
         "postgresql+psycopg://tilewright:secret@127.0.0.1:1/none",
     ):
         with pytest.raises(StoreDown) as raised:
-            Store.open(url)
+            KernelStore.open(url)
         says_the_way_out(raised.value)
         assert "secret" not in str(raised.value)
 
@@ -218,25 +218,25 @@ def test_no_server(tmp_path: Path) -> None:
 def test_no_database(cluster: Cluster) -> None:
     url = cluster.database()
     with pytest.raises(StoreDown, match="does not exist"):
-        Store.open(url.replace("@/t", "@/missing"))
+        KernelStore.open(url.replace("@/t", "@/missing"))
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
     with pytest.raises(UsageError, match=r"tilewright\[postgres\]"):
-        Store.open("postgresql://x@localhost/y")
+        KernelStore.open("postgresql://x@localhost/y")
 
 
 def test_a_read_only_server(cluster: Cluster) -> None:
     url = cluster.database()
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         store.submit(report(GOOD), "s")
         with store.database.write() as connection:
             connection.execute(
                 sa.text("ALTER ROLE tilewright SET default_transaction_read_only = on")
             )
     try:
-        with Store.open(url) as store:
+        with KernelStore.open(url) as store:
             assert store.standing(key()).voices == 1
             with pytest.raises(StoreReadOnly) as raised:
                 store.submit(report(GOOD), "t")
@@ -249,7 +249,7 @@ def test_a_read_only_server(cluster: Cluster) -> None:
 
 def test_a_locked_row(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "LOCK_SECONDS", 1)
-    with Store.open(cluster.database()) as store:
+    with KernelStore.open(cluster.database()) as store:
         store.submit(report(GOOD), "s")
         sent = report(GOOD)
         with store.database.write() as connection:
@@ -267,7 +267,7 @@ def test_postgres_killed_in_mid_transaction(mortal: Cluster) -> None:
     sent = [report(GOOD, key(f"{i % 3:064x}")) for i in range(240)]
     failures: list[StoreError] = []
 
-    def resend(store: Store, what: Report, source: str) -> None:
+    def resend(store: KernelStore, what: StoredReport, source: str) -> None:
         until = threading.Event()
         for _ in range(600):
             try:
@@ -278,7 +278,7 @@ def test_postgres_killed_in_mid_transaction(mortal: Cluster) -> None:
                 until.wait(0.05)
         raise AssertionError("never confirmed")
 
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
 
         def work(first: int) -> None:
             for i in range(first, len(sent), 4):
@@ -303,7 +303,7 @@ def test_postgres_killed_in_mid_transaction(mortal: Cluster) -> None:
 
 
 def test_a_server_that_went_away_comes_back(mortal: Cluster) -> None:
-    with Store.open(mortal.database()) as store:
+    with KernelStore.open(mortal.database()) as store:
         store.submit(report(GOOD), "s")
         mortal.kill()
         for act in (lambda: store.standing(key()), lambda: store.submit(report(GOOD), "t")):

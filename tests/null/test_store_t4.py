@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.base.errors import InvalidReport
-from tilewright.store import Gold, Report, Store, Vote
+from tilewright.store import KernelStore, StoredGold, StoredReport, StoredVote
 
 INVALIDITY = ("timeout", "compile", "runtime", "correctness", "constraints", "correct")
 TIMES = ("compilation_time", "framework", "search_algorithm", "validation")
@@ -44,24 +44,24 @@ def check_t4(document: Any) -> None:
             assert isinstance(measurement["unit"], str)
 
 
-def exported(store: Store) -> bytes:
+def exported(store: KernelStore) -> bytes:
     stream = io.BytesIO()
     count = store.export(stream)
     assert count == store.stats().reports
     return stream.getvalue()
 
 
-def filled(url: str) -> Store:
+def filled(url: str) -> KernelStore:
     """A store with keys at every stage, uncounted and empty reports."""
     now = [1000.0 * 86_400]
-    store = Store.open(url, clock=lambda: now[0])
+    store = KernelStore.open(url, clock=lambda: now[0])
     for i in range(12):
         store.submit(report({3: 1.5, 4: 1.4}), f"{i}")
     for i in range(6):
         store.submit(report({5: 1.3}, key(device="wasm-arm")), f"{i}")
     now[0] += 86_400
     store.submit(report({}, key("b" * 64)), "s")
-    store.submit(report({6: 2.0}, None, Gold(0, 1, 0.5)), "liar")
+    store.submit(report({6: 2.0}, None, StoredGold(0, 1, 0.5)), "liar")
     return store
 
 
@@ -89,7 +89,7 @@ def test_import_of_an_export_is_the_identity(url: str, tmp_path: Path) -> None:
         standings = [store.standing(e.key) for e in store.overview()]
         assert store.import_(data) == 0
         assert exported(store) == data
-    with Store.open(f"sqlite:///{tmp_path / 'other.db'}") as other:
+    with KernelStore.open(f"sqlite:///{tmp_path / 'other.db'}") as other:
         assert other.import_(data) == 20
         assert exported(other) == data
         assert [other.standing(e.key) for e in other.overview()] == standings
@@ -98,11 +98,11 @@ def test_import_of_an_export_is_the_identity(url: str, tmp_path: Path) -> None:
 
 
 def test_an_import_adds_to_what_is_there(url: str, tmp_path: Path) -> None:
-    with Store.open(f"sqlite:///{tmp_path / 'site.db'}") as site:
+    with KernelStore.open(f"sqlite:///{tmp_path / 'site.db'}") as site:
         for i in range(4):
             site.submit(report({3: 1.5}), f"{i}")
         data = exported(site)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         for i in range(4):
             store.submit(report({3: 1.5}), f"{i}")
         assert store.standing(key()).shadow is None
@@ -113,7 +113,7 @@ def test_an_import_adds_to_what_is_there(url: str, tmp_path: Path) -> None:
 reports = st.builds(
     lambda kernel, device, top: (
         key(f"{kernel:064x}", device=device),
-        tuple(sorted((Vote(c, r) for c, r in top.items()), key=lambda v: -v.ratio)),
+        tuple(sorted((StoredVote(c, r) for c, r in top.items()), key=lambda v: -v.ratio)),
     ),
     st.integers(0, 2),
     st.sampled_from(["wasm-x86", "wasm-ärm \"'\\"]),
@@ -127,13 +127,13 @@ def test_any_store_survives_export_and_import(
     tmp_path_factory: pytest.TempPathFactory, given_reports: list[Any]
 ) -> None:
     folder = tmp_path_factory.mktemp("t4")
-    with Store.open(f"sqlite:///{folder / 'a.db'}") as store:
+    with KernelStore.open(f"sqlite:///{folder / 'a.db'}") as store:
         for i, (of, top) in enumerate(given_reports):
-            assert store.submit(Report(f"nonce-{i:04d}", of, top), f"{i}").accepted
+            assert store.submit(StoredReport(f"nonce-{i:04d}", of, top), f"{i}").accepted
         data = exported(store)
         entries = store.overview()
     check_t4(json.loads(data))
-    with Store.open(f"sqlite:///{folder / 'b.db'}") as other:
+    with KernelStore.open(f"sqlite:///{folder / 'b.db'}") as other:
         assert other.import_(data) == len(given_reports)
         assert exported(other) == data
         assert other.overview() == entries
@@ -189,7 +189,7 @@ BAD = {
 def test_a_malformed_import_changes_nothing(url: str, change: Any, tmp_path: Path) -> None:
     with filled(f"sqlite:///{tmp_path / 'from.db'}") as store:
         data = changed(exported(store), change)
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         with pytest.raises(InvalidReport) as raised:
             store.import_(data)
         assert raised.value.hint
@@ -198,5 +198,5 @@ def test_a_malformed_import_changes_nothing(url: str, change: Any, tmp_path: Pat
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
 def test_no_export_at_all(url: str, data: bytes) -> None:
-    with Store.open(url) as store, pytest.raises(InvalidReport, match="no export"):
+    with KernelStore.open(url) as store, pytest.raises(InvalidReport, match="no export"):
         store.import_(data)

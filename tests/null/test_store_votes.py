@@ -10,11 +10,11 @@ from helpers.seeds import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.store import Limits, Vote
+from tilewright.store import StoredVote, Thresholds
 from tilewright.store.votes import (
     WEIGHTS,
-    Stage,
-    State,
+    Staged,
+    Stages,
     Voice,
     advance,
     contradicted,
@@ -25,19 +25,19 @@ from tilewright.store.votes import (
     winner,
 )
 
-LIMITS = Limits()
+LIMITS = Thresholds()
 GOOD = {3: 1.5, 4: 1.4}
 
 
 def voices(*tops: dict[int, float], day: int = 0, first: int = 1) -> list[Voice]:
     found = []
     for number, top in enumerate(tops, first):
-        votes = sorted((Vote(c, r) for c, r in top.items()), key=lambda v: -v.ratio)
+        votes = sorted((StoredVote(c, r) for c, r in top.items()), key=lambda v: -v.ratio)
         found.append(Voice(number, day, tuple(votes)))
     return found
 
 
-def step(state: State, given_voices: list[Voice], limits: Limits = LIMITS) -> State:
+def step(state: Stages, given_voices: list[Voice], limits: Thresholds = LIMITS) -> Stages:
     return advance(state, given_voices, tally(given_voices), limits)
 
 
@@ -138,45 +138,45 @@ def test_liars_do_not_choose(liars: float, trick: str) -> None:
 
 def test_stages_need_fresh_voices() -> None:
     ten = voices(*[GOOD] * 10)
-    shadow = step(State(), ten[:5])
-    assert shadow == State(shadow=Stage(3, 5))
+    shadow = step(Stages(), ten[:5])
+    assert shadow == Stages(shadow=Staged(3, 5))
     assert step(shadow, ten[:9]) == shadow
-    assert step(shadow, ten) == State(default=Stage(3, 10))
+    assert step(shadow, ten) == Stages(default=Staged(3, 10))
 
 
 def test_a_shadow_that_is_not_confirmed_falls() -> None:
     crowd = voices(*[GOOD] * 5, *[{4: 1.4}] * 12)
-    state = step(State(shadow=Stage(3, 5)), crowd)
+    state = step(Stages(shadow=Staged(3, 5)), crowd)
     assert state.shadow is None or state.shadow.candidate != 3
 
 
 def test_an_undecided_shadow_is_given_up() -> None:
     crowd = voices(*[GOOD, {4: 1.4}, {}] * 70)
-    state = State(shadow=Stage(7, 0))
+    state = Stages(shadow=Staged(7, 0))
     undecided = voices(*([{7: 1.1, 4: 1.5}] + [{4: 1.5}] * 2) * 10)
-    assert step(state, undecided).shadow == Stage(7, 0)
-    assert step(state, crowd).shadow != Stage(7, 0)
+    assert step(state, undecided).shadow == Staged(7, 0)
+    assert step(state, crowd).shadow != Staged(7, 0)
 
 
 def test_a_default_falls_to_the_one_before() -> None:
     crowd = voices(*[GOOD] * 10, *[{4: 1.4, 3: 0.8}] * 20)
-    state = step(State(default=Stage(3, 10), previous=4), crowd)
-    assert (state.default, state.previous) == (Stage(4, 30), None)
-    assert step(State(default=Stage(3, 10)), crowd).default is None
+    state = step(Stages(default=Staged(3, 10), previous=4), crowd)
+    assert (state.default, state.previous) == (Staged(4, 30), None)
+    assert step(Stages(default=Staged(3, 10)), crowd).default is None
 
 
 def test_what_is_not_faster_than_the_bundle_is_not_promoted() -> None:
-    assert step(State(), voices(*[{3: 1.01}] * 50)) == State()
-    assert step(State(), voices(*[{3: 0.9}] * 50)) == State()
-    assert step(State(), voices(*[{}] * 50)) == State()
+    assert step(Stages(), voices(*[{3: 1.01}] * 50)) == Stages()
+    assert step(Stages(), voices(*[{3: 0.9}] * 50)) == Stages()
+    assert step(Stages(), voices(*[{}] * 50)) == Stages()
 
 
 def test_a_better_one_replaces_the_default_only_with_a_majority() -> None:
-    state = State(default=Stage(3, 0))
+    state = Stages(default=Staged(3, 0))
     even = voices(*[{3: 1.5, 4: 1.49}] * 20, *[{4: 1.5, 3: 1.49}] * 24)
     assert step(state, even) == state
     clear = voices(*[{3: 1.5, 4: 1.49}] * 20, *[{4: 1.5, 3: 1.49}] * 80)
-    assert step(state, clear).shadow == Stage(4, 100)
+    assert step(state, clear).shadow == Staged(4, 100)
 
 
 def test_contradiction_is_more_than_chance() -> None:

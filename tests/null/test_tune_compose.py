@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from node import run
 
 from tilewright.tuning import compose as composing
-from tilewright.tuning.compose import KNOWN_MOST, KNOWN_SHARE, Known, Pick, Subject, asks_gold
+from tilewright.tuning.compose import KNOWN_MOST, KNOWN_SHARE, Known, Pick, Tunable, asks_gold
 
 
-def compose(subjects: list[Subject], seed: int, skip: int = 0) -> tuple[Pick, ...]:
+def compose(subjects: list[Tunable], seed: int, skip: int = 0) -> tuple[Pick, ...]:
     """The candidates; the end of each kernel comes once, after its last."""
     picks = tuple(composing.compose(subjects, seed, skip))
     for one in subjects:
@@ -24,14 +24,14 @@ def compose(subjects: list[Subject], seed: int, skip: int = 0) -> tuple[Pick, ..
     return tuple(p for p in picks if p.candidate is not None)
 
 
-def subject(spec: int = 0, count: int = 30, share: float = 1.0, **changes: object) -> Subject:
+def subject(spec: int = 0, count: int = 30, share: float = 1.0, **changes: object) -> Tunable:
     order = tuple(range(1, count))
-    plain = Subject(spec=spec, share=share, lite=count - 1, order=order)
+    plain = Tunable(spec=spec, share=share, lite=count - 1, order=order)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 @st.composite
-def subjects(draw: st.DrawFn) -> list[Subject]:
+def subjects(draw: st.DrawFn) -> list[Tunable]:
     found = []
     for spec in range(draw(st.integers(0, 4))):
         count = draw(st.integers(1, 25))
@@ -39,7 +39,7 @@ def subjects(draw: st.DrawFn) -> list[Subject]:
         numbers = st.integers(0, count - 1)
         known = draw(st.lists(st.builds(Known, numbers, st.floats(0.1, 5)), max_size=7))
         found.append(
-            Subject(
+            Tunable(
                 spec=spec,
                 share=draw(st.floats(0, 1)),
                 lite=draw(st.integers(0, count)),
@@ -54,7 +54,7 @@ def subjects(draw: st.DrawFn) -> list[Subject]:
 
 
 @given(subjects(), st.integers(0, 1 << 48))
-def test_everything_once_and_nothing_that_was_tried(given_: list[Subject], seed: int) -> None:
+def test_everything_once_and_nothing_that_was_tried(given_: list[Tunable], seed: int) -> None:
     picks = compose(given_, seed)
     assert picks == compose(given_, seed)
     assert len(set(picks)) == len(picks)
@@ -71,7 +71,7 @@ def test_everything_once_and_nothing_that_was_tried(given_: list[Subject], seed:
 
 @given(subjects(), st.integers(0, 1 << 48), st.data())
 def test_a_session_can_be_resumed_anywhere(
-    given_: list[Subject], seed: int, data: st.DataObject
+    given_: list[Tunable], seed: int, data: st.DataObject
 ) -> None:
     """What was tried does not come again; all the rest comes, in the same order."""
     picks = compose(given_, seed)
@@ -83,7 +83,7 @@ def test_a_session_can_be_resumed_anywhere(
 
 @given(subjects(), st.integers(0, 1 << 48), st.integers(0, 120))
 def test_what_earlier_visits_are_likely_to_have_tried_comes_last(
-    given_: list[Subject], seed: int, skip: int
+    given_: list[Tunable], seed: int, skip: int
 ) -> None:
     """Nothing is lost by that, and whatever was not tried yet comes in its order."""
     picks, turned = compose(given_, seed), compose(given_, seed, skip)
@@ -203,7 +203,7 @@ console.log(JSON.stringify(plain));
 """
 
 
-def alone(rng: Random, shares: bool, defaults: tuple[int | None, ...]) -> list[Subject]:
+def alone(rng: Random, shares: bool, defaults: tuple[int | None, ...]) -> list[Tunable]:
     """Kernels of which nobody reported; shares are of 1/1024, whose sums are exact."""
     found = []
     for number, spec in enumerate(rng.sample(range(20), rng.randrange(7))):

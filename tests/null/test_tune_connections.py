@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tilewright.cli.workers import makers
 from tilewright.server import BackgroundServer
-from tilewright.server.session import Limits
+from tilewright.server.session import SessionLimits
 from tilewright.tuning.messages import (
     Bye,
     Want,
@@ -58,7 +58,7 @@ def test_a_connection_lost_anywhere_leaves_nothing(site: str, count: int, polite
 
 
 def test_a_client_that_says_nothing() -> None:
-    limits = Limits(hello=0.2, idle=0.4)
+    limits = SessionLimits(hello=0.2, idle=0.4)
     with BackgroundServer(app(limits=limits)) as server:
         with Client(server.url) as client:
             error, close = client.refusal()
@@ -79,7 +79,7 @@ def test_a_client_that_takes_nothing() -> None:
         made += 1
         return replace(real.built(*given), module=bytes(4 << 20))
 
-    site = app(makers=replace(real, built=built), limits=Limits(send=0.5))
+    site = app(makers=replace(real, built=built), limits=SessionLimits(send=0.5))
     with BackgroundServer(site) as server:
         with socket.create_connection(server.url.removeprefix("http://").split(":")) as plain:
             handshake(plain, server.url)
@@ -91,7 +91,7 @@ def test_a_client_that_takes_nothing() -> None:
 
 
 def test_a_flood_of_messages() -> None:
-    with BackgroundServer(app(limits=Limits(messages=20))) as server:
+    with BackgroundServer(app(limits=SessionLimits(messages=20))) as server:
         with Client(server.url) as client:
             client.start(hello("m", digest()))
             with contextlib.suppress(ConnectionClosed):
@@ -102,7 +102,7 @@ def test_a_flood_of_messages() -> None:
 
 
 def test_more_sessions_than_there_are() -> None:
-    with BackgroundServer(app(limits=Limits(sessions=2))) as server:
+    with BackgroundServer(app(limits=SessionLimits(sessions=2))) as server:
         with Client(server.url) as one, Client(server.url) as two:
             one.start(hello("m", digest()))
             two.start(hello("m", digest()))

@@ -21,8 +21,8 @@ from tilewright.base.errors import CompilerBug
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.server import ledger, standing
-from tilewright.store import Report as Filed
-from tilewright.store import Store
+from tilewright.store import KernelStore
+from tilewright.store import StoredReport as Filed
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning import compose
 from tilewright.tuning.candidates import kernels_of, space_of
@@ -153,12 +153,12 @@ def test_what_is_known_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyP
     url = f"sqlite:///{tmp_path / 'store.db'}"
     asked = []
 
-    class Counting(Store):
+    class Counting(KernelStore):
         def overview(self, *given: Any, **named: Any) -> Any:
             asked.append(named)
             return super().overview(*given, **named)
 
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         for number in range(5):
             store.submit(Filed(f"nonce-{number:04d}", key(f"{number}" * 64), ()), "s")
     with site(url, store=lambda: Counting.open(url)) as server:

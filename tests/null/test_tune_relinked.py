@@ -23,7 +23,7 @@ from tilewright.bundle.kernels import unpack_slots
 from tilewright.cli.workers import makers
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.server import ledger, workshop
-from tilewright.store import Store
+from tilewright.store import KernelStore
 
 DEVICE = "wasm-x86-relaxed-32k"
 TUNED = f"/tuned/{DEVICE}/chromium/m/"
@@ -148,7 +148,7 @@ def test_tuning_goes_on_from_the_winner(url: str) -> None:
             message = report(offer, {other: 1.5, 0: 1 / 1.5})
             client.send(message)
             assert client.ack(message.nonce).accepted
-        with Store.open(url) as store:
+        with KernelStore.open(url) as store:
             (entry,) = store.overview()
         ratios = {r.candidate: r.ratio for r in entry.standing.ranked}
         assert ratios[other] == pytest.approx(1.5 * 1.5)

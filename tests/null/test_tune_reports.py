@@ -16,7 +16,7 @@ from tuning_site import app, digest
 from tuning_votes import counted, site, space, vote
 
 from tilewright.server import BackgroundServer
-from tilewright.store import Store
+from tilewright.store import KernelStore
 from tilewright.targets.simd import gold
 from tilewright.tuning import compose
 from tilewright.tuning.messages import Ack, GoldAnswer, Offer, Report, Vote
@@ -29,7 +29,7 @@ def test_it_is_in_the_store_when_the_ack_comes(url: str) -> None:
         client.send(message)
         assert client.ack(message.nonce) == Ack(nonce=message.nonce, accepted=True)
         assert counted(url) == (1, 1)
-        with Store.open(url) as store:
+        with KernelStore.open(url) as store:
             (entry,) = store.overview()
         assert (entry.key.kernel, entry.key.space) == (space().key, space().checksum)
         assert (entry.key.device, entry.key.browser) == ("wasm-x86-relaxed-32k", "chromium")
@@ -178,7 +178,7 @@ def test_a_gold_question_must_be_answered(url: str, all_gold: None) -> None:
         honest = report(offer, {3: 1.4, offer.gold.b: 0.2})
         client.send(honest)
         assert client.ack(honest.nonce).accepted
-        with Store.open(url) as store:
+        with KernelStore.open(url) as store:
             (entry,) = store.overview()
         assert 3 in (named := {r.candidate for r in entry.standing.ranked})
         assert offer.gold.b not in named, "it is a question, and nothing to vote for"
@@ -188,7 +188,7 @@ def test_a_gold_question_must_be_answered(url: str, all_gold: None) -> None:
 def test_who_has_no_vote_is_not_asked(what: Any, all_gold: None, tmp_path: Any) -> None:
     """Neither is anybody where nobody takes reports."""
     assert space().gold is not None
-    store = what and (lambda: Store.open(f"sqlite:///{tmp_path / 'store.db'}"))
+    store = what and (lambda: KernelStore.open(f"sqlite:///{tmp_path / 'store.db'}"))
     with BackgroundServer(app(store=store)) as server, Client(server.url) as client:
         assert client.start(hello("m", digest(), **(what or {}))).kernels[0].gold is None
 

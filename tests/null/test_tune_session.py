@@ -8,7 +8,7 @@ import signal
 import urllib.request
 from collections.abc import Iterable
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any, get_args
@@ -30,7 +30,7 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.table import default_schedule
 from tilewright.tuning.candidates import build, kernels_of, space_of
-from tilewright.tuning.messages import Done, KernelMessage, Needs, Objective, Welcome
+from tilewright.tuning.messages import Done, KernelMessage, Objective, Welcome
 
 DEVICE = CLASSES["wasm-x86-relaxed-32k"]
 SPECS = (0, 1, 2, 3)
@@ -54,7 +54,7 @@ def test_all_candidates_come_once_each_as_it_was_built(site: str) -> None:
         assert [o.spec for o in welcome.kernels] == list(SPECS)
         assert [o.checksum for o in welcome.kernels] == [s.checksum for s in spaces]
         assert [o.count for o in welcome.kernels] == [len(s.schedules) for s in spaces]
-        assert [o.needs for o in welcome.kernels] == [Needs(**asdict(s.needs[0])) for s in spaces]
+        assert [o.needs for o in welcome.kernels] == [s.needs[0] for s in spaces]
         found = client.all_of(len(SPECS))
         client.bye()
         assert client.closed() == 1000
@@ -68,7 +68,7 @@ def test_all_candidates_come_once_each_as_it_was_built(site: str) -> None:
         built = build(kernels[message.spec], schedule, "wasm", VARIANT)
         assert message.digest == built.digest
         assert message.tiles == built.tiles
-        assert message.needs == Needs(**asdict(space.needs[message.candidate]))
+        assert message.needs == space.needs[message.candidate]
         assert message.schedule == str(schedule)
         assert message.mark == space.marks[message.candidate]
         assert set(message.grains) == {0}

@@ -103,8 +103,8 @@ def days(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_sessions_of_several_days_are_one_voice_each_day(url: str, days: list[int]) -> None:
-    def opened() -> Store:
-        return Store.open(url, clock=lambda: days[0] * 86_400.0)
+    def opened() -> KernelStore:
+        return KernelStore.open(url, clock=lambda: days[0] * 86_400.0)
 
     with site(url, store=opened) as server, contextlib.ExitStack() as stack:
         clients = []
@@ -125,7 +125,7 @@ def test_sessions_of_several_days_are_one_voice_each_day(url: str, days: list[in
 
 def test_sessions_of_yesterday_count_for_their_network(days: list[int]) -> None:
     with (
-        BackgroundServer(app(limits=Limits(each=2))) as server,
+        BackgroundServer(app(limits=SessionLimits(each=2))) as server,
         Client(server.url) as one,
     ):
         one.start(hello("m", digest()))
@@ -139,7 +139,7 @@ def test_sessions_of_yesterday_count_for_their_network(days: list[int]) -> None:
 
 
 def test_one_network_cannot_take_all_sessions() -> None:
-    with BackgroundServer(app(limits=Limits(each=2))) as server:
+    with BackgroundServer(app(limits=SessionLimits(each=2))) as server:
         with Client(server.url), Client(server.url):
             until(lambda: stats(server.url)["sessions"]["now"] == 2)
             with Client(server.url, address="127.0.0.9") as third:
@@ -244,7 +244,7 @@ def test_visitors_behind_a_proxy_are_told_apart_if_it_is_named(named: bool) -> N
     """Who is not named may write what it likes: it is one visitor, and has one's sessions."""
     proxies = ("127.0.0.1",) if named else ()
     with (
-        BackgroundServer(app(limits=Limits(each=1), proxies=proxies)) as server,
+        BackgroundServer(app(limits=SessionLimits(each=1), proxies=proxies)) as server,
         Client(server.url, address="192.0.2.1") as one,
     ):
         one.start(hello("m", digest()))

@@ -29,13 +29,13 @@ from tilewright.base.errors import (
     StoreVersion,
 )
 from tilewright.server import ledger, tune
-from tilewright.server.session import Limits
+from tilewright.server.session import SessionLimits
 from tilewright.server.sources import Sources
-from tilewright.store import Store
+from tilewright.store import KernelStore
 from tilewright.tuning.messages import Report
 
 
-class Broken(Store):
+class Broken(KernelStore):
     """A store whose calls fail while `error` is set."""
 
     error: Exception | None = None
@@ -95,7 +95,7 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(ledger, "PATIENCE", 0.1)
     monkeypatch.setattr(ledger, "REST", 0.1)
 
-    class Slow(Store):
+    class Slow(KernelStore):
         def submit(self, *given: Any) -> Any:
             time.sleep(0.5)
             return super().submit(*given)
@@ -127,7 +127,7 @@ def test_pages_hold_up_neither_sessions_nor_reports(
     url = f"sqlite:///{tmp_path / 'store.db'}"
     asked, released = [], threading.Event()
 
-    class Slow(Store):
+    class Slow(KernelStore):
         def overview(self, *given: Any, **named: Any) -> Any:
             asked.append(named["start"])
             assert released.wait(600), "somebody waits for this page"
@@ -161,7 +161,7 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
         released.wait(600)
 
     async def ask() -> int:
-        lane = ledger.Lane(1, 32)
+        lane = ledger.StoreThreads(1, 32)
         calls = [lane.call(partial(slow, number)) for number in range(12)]
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(error, ledger.Unavailable) for error in found)
@@ -175,7 +175,7 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
 def test_a_page_that_fails_postpones_no_report(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "REST", 60.0)
 
-    class Unreadable(Store):
+    class Unreadable(KernelStore):
         def overview(self, *given: Any, **named: Any) -> Any:
             raise StoreDown("too much to read")
 
@@ -187,7 +187,7 @@ def test_a_page_that_fails_postpones_no_report(url: str, monkeypatch: pytest.Mon
 def test_bye_waits_for_the_reports_before_it(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
 
-    class Slow(Store):
+    class Slow(KernelStore):
         def submit(self, *given: Any) -> Any:
             time.sleep(0.3)
             return super().submit(*given)
@@ -208,12 +208,12 @@ def test_bye_does_not_wait_for_a_store_that_hangs(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     released = threading.Event()
 
-    class Hangs(Store):
+    class Hangs(KernelStore):
         def submit(self, *given: Any) -> Any:
             released.wait(600)
             return super().submit(*given)
 
-    limits = Limits(leaving=0.1)
+    limits = SessionLimits(leaving=0.1)
     with site(url, store=lambda: Hangs.open(url), limits=limits) as server:
         with Client(server.url) as client:
             offer = client.start(hello("m", digest())).kernels[0]
@@ -250,10 +250,10 @@ def test_a_server_may_start_before_its_store(url: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(ledger, "REST", 0.1)
     there = False
 
-    def opener() -> Store:
+    def opener() -> KernelStore:
         if not there:
             raise StoreDown("not yet")
-        return Store.open(url)
+        return KernelStore.open(url)
 
     with site(url, store=opener) as server, Client(server.url) as client:
         message = postponed(client)
@@ -265,7 +265,7 @@ def test_a_server_may_start_before_its_store(url: str, monkeypatch: pytest.Monke
 def test_the_store_is_closed_when_the_server_ends(url: str) -> None:
     closed = []
 
-    class Closing(Store):
+    class Closing(KernelStore):
         def close(self) -> None:
             closed.append(True)
             super().close()
@@ -286,12 +286,12 @@ def test_a_store_that_is_still_opened_when_the_server_ends(tmp_path: Any) -> Non
     url = f"sqlite:///{tmp_path / 'store.db'}"
     opening, released, closed = threading.Event(), threading.Event(), threading.Event()
 
-    class Late(Store):
+    class Late(KernelStore):
         def close(self) -> None:
             closed.set()
             super().close()
 
-    def opener() -> Store:
+    def opener() -> KernelStore:
         opening.set()
         released.wait(600)
         return Late.open(url)
@@ -312,7 +312,7 @@ def test_the_servers_clock_goes_back(
     now = [1_800_000_000.0]
     dated = partial(Sources, day=lambda: str(now[0] // 86_400))
     monkeypatch.setattr(tune, "Sources", dated)
-    opened = partial(Store.open, url, clock=lambda: now[0])
+    opened = partial(KernelStore.open, url, clock=lambda: now[0])
     with site(url, store=opened, secret=secret) as server:
         assert vote(server.url, 0, {3: 1.4}).accepted
         now[0] -= 3 * 86_400

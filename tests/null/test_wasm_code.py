@@ -17,7 +17,7 @@ from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.check import Names, check
 from tilewright.targets.wasm.check import lanes_of as lane_limit
 from tilewright.targets.wasm.decode import Reader, decode_body, decode_one
-from tilewright.targets.wasm.emit import Code
+from tilewright.targets.wasm.emit import FuncCode
 from tilewright.targets.wasm.encode import (
     FnType,
     Function,
@@ -187,7 +187,7 @@ class Maker:
 
 
 def module_of(fn: Function) -> bytes:
-    code = Code(fn.name, fn.type, fn.locals, encode_body(fn.body))
+    code = FuncCode(fn.name, fn.type, fn.locals, encode_body(fn.body))
     memory = Import("memory", "memory", 1)
     return encode_module(Module((memory,), (code,), (("f", 0),), named=True))
 

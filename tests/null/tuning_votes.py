@@ -12,7 +12,7 @@ from tuning_site import app, bundle, digest
 
 from tilewright.bundle import open_bundle
 from tilewright.server import BackgroundServer
-from tilewright.store import Store
+from tilewright.store import KernelStore
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.messages import Ack
@@ -21,7 +21,7 @@ SECRET = "secret of the tests"
 
 
 def site(url: str, **tuning: Any) -> BackgroundServer:
-    given = {"store": lambda: Store.open(url), "secret": SECRET}
+    given = {"store": lambda: KernelStore.open(url), "secret": SECRET}
     return BackgroundServer(app(**(given | tuning)))
 
 
@@ -31,7 +31,7 @@ def who(number: int) -> str:
 
 
 def counted(url: str) -> tuple[int, int]:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         stats = store.stats()
     return stats.reports, stats.counted
 

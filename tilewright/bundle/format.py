@@ -32,7 +32,7 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class Build(msgspec.Struct, frozen=True, kw_only=True):
+class BuildEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A variant of a target: linked code, each plan as its hosts read it, and what a host is asked.
 
     features: what the host must have
@@ -46,7 +46,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = {}
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True):
+class SectionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One target's part of the bundle.  A host reads the section of its own target alone.
 
     builds:   variants, best first
@@ -58,7 +58,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     facts:    the target's own; docs/bundle.md says what they mean
     """
 
-    builds: tuple[Build, ...]
+    builds: tuple[BuildEntry, ...]
     slots: int
     memory: int
     programs: dict[str, FileRef]
@@ -73,7 +73,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
             yield build.code
             yield from build.plans
 
-    def build(self, variant: str) -> Build | None:
+    def build(self, variant: str) -> BuildEntry | None:
         return next((b for b in self.builds if b.variant == variant), None)
 
 
@@ -92,7 +92,7 @@ class TensorInfo(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int | str, ...]
 
 
-class Tensor(msgspec.Struct, frozen=True, kw_only=True):
+class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A stored constant, as kernels read it; the index in the table is its id.
 
     layout: how its elements lie (docs/bundle.md)
@@ -119,7 +119,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     tensors: FileRef | None = None
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class StateEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A value that keeps its contents from run to run; zeros at first, and after a reset."""
 
     name: str
@@ -127,7 +127,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class StepEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a plan, for people and profilers.
 
     spec: the number of its kernel in the list of kernels
@@ -140,7 +140,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PlanEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The steps for one combination of buckets.
 
     inputs, outputs: their shapes, all dimensions as numbers, in the order of the model's
@@ -150,7 +150,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     dims: dict[str, int]
     inputs: tuple[tuple[int, ...], ...]
     outputs: tuple[tuple[int, ...], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[StepEntry, ...]
     file: FileRef
 
 
@@ -164,11 +164,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     extents: tuple[str, ...] = ()
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    states: tuple[State, ...] = ()
+    states: tuple[StateEntry, ...] = ()
     weights: Weights
     kernels: FileRef
-    plans: tuple[Plan, ...]
-    targets: dict[str, Section]
+    plans: tuple[PlanEntry, ...]
+    targets: dict[str, SectionEntry]
     assets: tuple[Asset, ...] = ()
 
     def files(self) -> Iterator[FileRef]:
@@ -184,7 +184,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
         yield from {ref.file: ref for ref in named}.values()
 
-    def section(self, target: str) -> Section:
+    def section(self, target: str) -> SectionEntry:
         """The part of a target; `BundleCorrupt` if the bundle was not built for it."""
         if target not in self.targets:
             raise BundleCorrupt(

@@ -17,7 +17,7 @@ from tilewright import __version__
 Data = Mapping[str, Any]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class KernelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel: its name for people, and its specification (kernel/serial.py)."""
 
     name: str
@@ -37,13 +37,13 @@ def build_of(spec: Data, schedule: Data, variant: str) -> dict[str, Any]:
     return {"digest": hashlib.sha256(identity).hexdigest(), "schedule": dict(schedule)}
 
 
-def pack(entries: Sequence[Entry] | Sequence[Slot]) -> bytes:
+def pack(entries: Sequence[KernelEntry] | Sequence[Slot]) -> bytes:
     return msgspec.json.encode(entries)
 
 
-def unpack(data: bytes) -> list[Entry]:
+def unpack(data: bytes) -> list[KernelEntry]:
     """The bundle's kernels (`Manifest.kernels`), by number."""
-    return msgspec.json.decode(data, type=list[Entry])
+    return msgspec.json.decode(data, type=list[KernelEntry])
 
 
 def unpack_slots(data: bytes) -> list[Slot]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from tilewright.base.errors import BundleCorrupt
-from tilewright.bundle.format import REBUILD, Section
+from tilewright.bundle.format import REBUILD, SectionEntry
 
 Record = TypeVar("Record")
 
@@ -27,14 +27,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     scratch_bytes: int
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class LinearFacts(msgspec.Struct, frozen=True, kw_only=True):
     """states: the address of each state"""
 
     memory: Memory
     states: tuple[int, ...] = ()
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class PlanPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a plan's image goes, and where its inputs and outputs are, in the model's order."""
 
     address: int
@@ -43,12 +43,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[int, ...]
 
 
-def facts_of(section: Section) -> Facts:
-    return _convert(section.facts, Facts)
+def facts_of(section: SectionEntry) -> LinearFacts:
+    return _convert(section.facts, LinearFacts)
 
 
-def places_of(section: Section) -> tuple[Place, ...]:
-    return _convert(section.plans, tuple[Place, ...])
+def places_of(section: SectionEntry) -> tuple[PlanPlace, ...]:
+    return _convert(section.plans, tuple[PlanPlace, ...])
 
 
 def _convert(data: object, kind: type[Record]) -> Record:

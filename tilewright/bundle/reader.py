@@ -19,7 +19,7 @@ from tilewright.bundle.format import (
     FileRef,
     Manifest,
     Pointer,
-    Tensor,
+    TensorEntry,
     decode,
     digest,
     is_blob_name,
@@ -43,10 +43,10 @@ class Bundle:
         for ref in self.manifest.weights.shards:
             yield self.read(ref)
 
-    def tensors(self) -> list[Tensor]:
+    def tensors(self) -> list[TensorEntry]:
         """The table of stored constants, by id."""
         ref = self.manifest.weights.tensors
-        return [] if ref is None else msgspec.json.decode(self.read(ref), type=list[Tensor])
+        return [] if ref is None else msgspec.json.decode(self.read(ref), type=list[TensorEntry])
 
     @property
     def bytes(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tilewright.base import sections as made
 from tilewright.bundle import kernels
-from tilewright.bundle.format import Build, FileRef, Section
+from tilewright.bundle.format import BuildEntry, FileRef, SectionEntry
 from tilewright.bundle.reader import Bundle
 from tilewright.bundle.writer import add
 from tilewright.bundle.written import Buffer
@@ -18,15 +18,15 @@ from tilewright.bundle.written import Buffer
 
 def store(
     section: made.Section, slots: Sequence[kernels.Slot], blobs: dict[str, Buffer]
-) -> Section:
+) -> SectionEntry:
     """The section as the manifest has it; its files go into `blobs`."""
 
     def ref(file: made.File) -> FileRef:
         return add(blobs, file.data, file.extension)
 
-    return Section(
+    return SectionEntry(
         builds=tuple(
-            Build(
+            BuildEntry(
                 variant=b.variant,
                 features=b.features,
                 code=ref(b.code),
@@ -44,7 +44,7 @@ def store(
     )
 
 
-def load(bundle: Bundle, section: Section) -> made.Section:
+def load(bundle: Bundle, section: SectionEntry) -> made.Section:
     """The section as its target made it."""
 
     def file(ref: FileRef) -> made.File:

@@ -21,7 +21,7 @@ from tilewright.bundle.format import (
     FileRef,
     Manifest,
     Pointer,
-    Tensor,
+    TensorEntry,
     digest,
     encode,
     is_blob_name,
@@ -47,7 +47,7 @@ class Contents:
     manifest: Manifest
     blobs: Mapping[str, Buffer]
     weights: Callable[[], Iterable[Buffer]] = field(default=tuple)
-    tensors: tuple[Tensor, ...] = ()
+    tensors: tuple[TensorEntry, ...] = ()
 
 
 def add(blobs: dict[str, Buffer], data: Buffer, extension: str) -> FileRef:
@@ -91,7 +91,7 @@ def write(contents: Contents, folder: Path) -> Manifest:
 class _Digests:
     """The digest of each tensor, from the bytes of all as they pass."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[TensorEntry]) -> None:
         self._tensors = tensors
         self._hashes = [hashlib.sha256() for _ in tensors]
         self._open = 0

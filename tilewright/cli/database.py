@@ -51,9 +51,9 @@ def upgrade(db: Db = DEFAULT, as_json: Json = False) -> Answer:
 def stats(db: Db = DEFAULT, as_json: Json = False) -> Answer:
     """How many keys, reports, and winners it has."""
     del as_json
-    from tilewright.store import Store
+    from tilewright.store import KernelStore
 
-    with Store.open(database_url(db), create=False) as store:
+    with KernelStore.open(database_url(db), create=False) as store:
         return _told(asdict(store.stats()))
 
 
@@ -66,13 +66,13 @@ def export(
 ) -> Answer | None:
     """Write all reports and standings in the T4 schema."""
     del as_json
-    from tilewright.store import Store
+    from tilewright.store import KernelStore
     from tilewright.store.t4 import is_export
 
     output = Output(file, is_export, force)
     if str(file) != "-":
         output.check()
-    with Store.open(database_url(db), create=False) as store:
+    with KernelStore.open(database_url(db), create=False) as store:
         if str(file) == "-":
             store.export(typer.get_binary_stream("stdout"))
             return None
@@ -89,10 +89,10 @@ def import_(
 ) -> Answer:
     """Take the reports of an export; those that are there already change nothing."""
     del as_json
-    from tilewright.store import Store
+    from tilewright.store import KernelStore
 
     data = file.read_bytes()
-    with Store.open(database_url(db)) as store:
+    with KernelStore.open(database_url(db)) as store:
         return _told({"file": str(file), "new reports": store.import_(data)})
 
 
@@ -113,9 +113,9 @@ def gc(
     and it says how many would go.
     """
     del as_json
-    from tilewright.store import Store
+    from tilewright.store import KernelStore
 
-    with Store.open(database_url(db), create=False) as store:
+    with KernelStore.open(database_url(db), create=False) as store:
         return _told({f"{name} forgotten": n for name, n in store.gc(days, force=force).items()})
 
 

@@ -23,7 +23,7 @@ from tilewright.base.errors import TilewrightError
 # A file or a pipe has no width; rows must stay in one line there.
 PIPE_COLUMNS = 400
 
-Report = Callable[[str, int, int], None]
+Show = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def print_error(error: TilewrightError, as_json: bool) -> None:
 
 
 @contextmanager
-def progress(as_json: bool) -> Generator[Report]:
+def progress(as_json: bool) -> Generator[Show]:
     """A bar on stderr while a terminal looks; gives `report(what, done, total)`."""
     console = Console(stderr=True)
     bar = Progress(

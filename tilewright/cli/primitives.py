@@ -22,10 +22,10 @@ from tilewright.base.errors import UsageError
 from tilewright.cli.files import Output
 from tilewright.cli.hosts import Timer, check_timing, engine_of, open_timers, timing_hosts
 from tilewright.cli.options import Json
-from tilewright.cli.output import Answer, Report, progress, table
+from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.cli.tools import cpu
 from tilewright.targets import DEFAULT, findings, target
-from tilewright.targets.findings import Device, Document, Finding
+from tilewright.targets.findings import Device, Finding, Findings
 from tilewright.targets.primitives import MATMUL, Columns, Setup
 
 #: Whose primitives are measured, and which of them can be.
@@ -44,7 +44,7 @@ ROUNDS, FEW_ROUNDS, FAR = 15, 6, 1.25
 
 
 @dataclass(frozen=True)
-class Way:
+class BundleKind:
     """How code is made and where the columns lie: one bundle for each."""
 
     columns: Columns
@@ -53,7 +53,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Place:
+class TimedPlan:
     """A plan of a bundle."""
 
     bundle: int
@@ -83,7 +83,7 @@ def primitives(
         if file.path.is_file():
             documents.insert(0, findings.read(file.path))
     with progress(as_json) as report:
-        documents.append(Document(MATMUL, tuple(measure(name, report) for name in hosts)))
+        documents.append(Findings(MATMUL, tuple(measure(name, report) for name in hosts)))
     document = findings.merged(documents)
     if file is not None:
         with file.open() as stream:
@@ -91,7 +91,7 @@ def primitives(
     return Answer(findings.to_json(document), _view(document))
 
 
-def measure(host: str, report: Report) -> Device:
+def measure(host: str, report: Show) -> Device:
     """All primitives on one engine, one thread."""
     engine = engine_of(host)
     report(host, 0, 1)
@@ -103,23 +103,23 @@ def measure(host: str, report: Report) -> Device:
     return Device(host, engine, cpu(), today, __version__, found)
 
 
-def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], Place]]:
+def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], TimedPlan]]:
     """One bundle per way, one plan per schedule; and where each (primitive, tuned) is."""
     from tilewright.benchkernel import candidates, matmul_step
     from tilewright.bundle import write
     from tilewright.compiler import Options
 
-    ways: dict[Way, list[Setup]] = {}
-    places: dict[tuple[str, bool], Place] = {}
+    ways: dict[BundleKind, list[Setup]] = {}
+    places: dict[tuple[str, bool], TimedPlan] = {}
     steps = {c: matmul_step(*MATMUL, weight=c == "packed") for c in get_args(Columns)}
     for primitive in MEASURED:
         for tuned in (False, True):
             setup = TARGET.setup(primitive, tuned, steps[primitive.columns].kernel)
-            way = Way(primitive.columns, setup.without, setup.variants)
+            way = BundleKind(primitive.columns, setup.without, setup.variants)
             setups = ways.setdefault(way, [])
             if setup not in setups:
                 setups.append(setup)
-            places[primitive.name, tuned] = Place(list(ways).index(way), setups.index(setup))
+            places[primitive.name, tuned] = TimedPlan(list(ways).index(way), setups.index(setup))
     paths = []
     for number, (way, setups) in enumerate(ways.items()):
         options = Options(targets=(TARGET.name,), variants=way.variants, without=way.without)
@@ -130,7 +130,7 @@ def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], Place]]:
 
 
 def _timed(
-    host: str, timers: Sequence[Timer], places: dict[tuple[str, bool], Place], report: Report
+    host: str, timers: Sequence[Timer], places: dict[tuple[str, bool], TimedPlan], report: Show
 ) -> dict[str, Finding]:
     def run(name: str, tuned: bool) -> float:
         place = places[name, tuned]
@@ -171,7 +171,7 @@ def _finding(run: Callable[[bool], float]) -> Finding:
     return findings.median_interval(ratios)
 
 
-def _view(document: Document) -> Group:
+def _view(document: Findings) -> Group:
     decided = findings.decisions(document.devices)
     rows = []
     for primitive in MEASURED:

@@ -7,7 +7,6 @@ is decided in tuning/folder.py and server/static.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +14,12 @@ from typing import TYPE_CHECKING
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle
 from tilewright.cli.options import check_objective
+from tilewright.cli.output import Show
 
 if TYPE_CHECKING:
     from tilewright.targets.device import DeviceClass
     from tilewright.targets.lite import Objective
     from tilewright.tuning.folder import Written
-
-Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Publication:
         pages = tuple(page_files()) if index or compiler else ()
         return (*pages, *index, *compiler)
 
-    def write(self, bundle: Bundle, report: Report) -> dict[str, object]:
+    def write(self, bundle: Bundle, report: Show) -> dict[str, object]:
         """Writes it, and tells what there is now."""
         if not self.names:
             return {}
@@ -64,7 +62,7 @@ class Publication:
             found["compiler_bytes"] = write_compiler(bundle.folder, self.core)
         return found
 
-    def _candidates(self, bundle: Bundle, report: Report) -> Written:
+    def _candidates(self, bundle: Bundle, report: Show) -> Written:
         """Made by all cores, each within the time that a server has for one."""
         from tilewright.cli.workers import makers
         from tilewright.server.workers import Workers

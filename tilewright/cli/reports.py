@@ -20,7 +20,7 @@ from tilewright.bundle import open_bundle, write
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, pairs, table
 from tilewright.targets import classes
-from tilewright.tuning import queue
+from tilewright.tuning import catalogue
 from tilewright.tuning.preview import (
     FIELDS,
     KEPT,
@@ -67,7 +67,7 @@ def show(
             from tilewright.benchkernel import matmul
 
             write(matmul(64, 64, 64).contents, Path(place))
-        opened = queue.opened(open_bundle(bundle or Path(place)))
+        opened = catalogue.opened(open_bundle(bundle or Path(place)))
     found = preview(opened, found_class, given)
     data = {
         "messages": [msgspec.to_builtins(message) for message in found.messages],

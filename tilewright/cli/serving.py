@@ -20,7 +20,7 @@ from tilewright.cli.options import Client, Json, Pyodide, bundle_names, database
 from tilewright.cli.output import print_json
 
 if TYPE_CHECKING:
-    from tilewright.store import Store
+    from tilewright.store import KernelStore
 
 
 def serve(
@@ -122,7 +122,7 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
 
 
-def open_store(place: str) -> Callable[[], Store] | None:
+def open_store(place: str) -> Callable[[], KernelStore] | None:
     """Opens the store: a file, or an address.
 
     One that is only unreachable or busy is tried again while serving.
@@ -130,10 +130,10 @@ def open_store(place: str) -> Callable[[], Store] | None:
     if not place:
         return None
     url = database_url(place)
-    from tilewright.store import Store
+    from tilewright.store import KernelStore
 
     try:
-        Store.open(url).close()
+        KernelStore.open(url).close()
     except (StoreDown, StoreLocked) as error:
         typer.echo(f"Warning: {error}", err=True)
-    return partial(Store.open, url)
+    return partial(KernelStore.open, url)

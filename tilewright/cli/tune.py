@@ -21,7 +21,7 @@ from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.files import Output, is_json_of_ours
 from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
-from tilewright.cli.output import Answer, Report, progress, table
+from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import kernels_of, space_of
@@ -79,7 +79,7 @@ def tune(
             options["specs"] = hottest(model.profile(), kernels)
         about = {"bundle": str(bundle), "name": model.info["name"], "host": host}
         about |= {"objective": serves, "threads": model.info["features"]["threads"]}
-        session = Session(budget, show)
+        session = TuningLog(budget, show)
         summary = model.tune(options, session.take)
     found = [session.kernels.get(k["spec"], {}) | k for k in summary["kernels"]]
     # Before the class is known nothing has won.
@@ -104,11 +104,11 @@ def hottest(steps: list[Plain], count: int) -> list[int]:
 
 
 @dataclass
-class Session:
+class TuningLog:
     """The tuner's events: what a report keeps of them, and a line for the screen."""
 
     seconds: float
-    show: Report
+    show: Show
     started: float = field(default_factory=time.monotonic)
     kernels: dict[int, Plain] = field(default_factory=dict)
     in_use: dict[int, int] = field(default_factory=dict)

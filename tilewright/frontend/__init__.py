@@ -1,18 +1,17 @@
 """ONNX models to tensor graphs, and what can be said of a model before anything is compiled.
 
-Input: a model file and values for its dynamic dimensions.  Output: `Graph`s and `Report`s.
+Input: a model file and values for its dynamic dimensions.  Output: `Graph`s and `Coverage`.
 """
 
 from tilewright.frontend.importer import Importer, import_model
 from tilewright.frontend.read import Model, TensorDecl, load
-from tilewright.frontend.report import NodeRow, Report, check
+from tilewright.frontend.report import Coverage, NodeRow, check
 from tilewright.frontend.shapes import combinations, parse_buckets, parse_shapes, resolve
 
 __all__ = [
     "Importer",
     "Model",
     "NodeRow",
-    "Report",
     "TensorDecl",
     "check",
     "combinations",

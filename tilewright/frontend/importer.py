@@ -18,13 +18,11 @@ from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
 from tilewright.frontend.opsets import RULES, current, is_old
 from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
-from tilewright.frontend.subgraphs import CONTROL
+from tilewright.frontend.subgraphs import CONTROL, Visible
 from tilewright.frontend.table import Results, find
 from tilewright.frontend.tensors import check_bytes
 from tilewright.graph.node import Graph, Node, graph_input, sourced
 from tilewright.graph.ops import Shape
-
-Values = dict[str, Node]
 
 
 def import_model(
@@ -77,13 +75,13 @@ class Importer:
         return values
 
 
-def run(model: Model, nodes: Sequence[NodeProto], values: Values) -> None:
+def run(model: Model, nodes: Sequence[NodeProto], values: Visible) -> None:
     """Apply every node in order and name its results."""
     for node in nodes:
         step(model, node, values)
 
 
-def step(model: Model, node: NodeProto, values: Values) -> None:
+def step(model: Model, node: NodeProto, values: Visible) -> None:
     """Apply one node; any error tells where it happened."""
     operands = []
     try:
@@ -97,7 +95,7 @@ def step(model: Model, node: NodeProto, values: Values) -> None:
             values[name] = result
 
 
-def value_of(values: Values, name: str) -> Node:
+def value_of(values: Visible, name: str) -> Node:
     if name not in values:
         raise InvalidModel(f"tensor {name!r} is read and nothing before makes it")
     return values[name]
@@ -108,7 +106,9 @@ def describe(node: NodeProto) -> str:
     return node.name or next((o for o in node.output if o), node.op_type)
 
 
-def _results(model: Model, node: NodeProto, operands: list[Node | None], values: Values) -> Results:
+def _results(
+    model: Model, node: NodeProto, operands: list[Node | None], values: Visible
+) -> Results:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in model.opsets:
         raise InvalidModel(f"the model uses domain {domain!r} and imports no opset of it")

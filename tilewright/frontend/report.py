@@ -1,8 +1,8 @@
 """What a model needs, node by node, before anything is compiled.
 
-Input: a model and (where given) values for its dynamic dimensions.  Output: a `Report`: which nodes
-are supported or why not, and how much memory the model takes.  It goes on after a failure and reads
-no weights.
+Input: a model and (where given) values for its dynamic dimensions.  Output: a `Coverage`: which
+nodes are supported or why not, and how much memory the model takes.  It goes on after a failure and
+reads no weights.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from tilewright.base.errors import TilewrightError, UnsupportedDType
-from tilewright.frontend.importer import Values, describe, step
+from tilewright.frontend.importer import describe, step
 from tilewright.frontend.opsets import RULES
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.shapes import Shapes, resolve
+from tilewright.frontend.subgraphs import Visible
 from tilewright.frontend.tensors import WIDENED, bytes_of, dtype_of
 from tilewright.graph.node import Node, graph_input
 from tilewright.graph.ops import Shape
@@ -46,7 +47,7 @@ class NodeRow:
 
 
 @dataclass(frozen=True)
-class Report:
+class Coverage:
     """The coverage of a model and its memory; `notes` says what was assumed or changed."""
 
     model: str
@@ -78,14 +79,14 @@ def check(
     source: str | Path | ModelProto | Model,
     dims: Mapping[str, int] | None = None,
     shapes: Shapes | None = None,
-) -> Report:
+) -> Coverage:
     """The report of a model; dynamic dimensions without a value are assumed, and noted."""
     model = load(source)
     wanted, notes = _assumed(model, dims or {}, shapes or {})
     inputs = resolve(model, dims, wanted)
     values, errors = _start(model, inputs)
     rows = tuple(_walk(model, inputs, values, errors))
-    return Report(
+    return Coverage(
         model=model.name,
         opsets=dict(model.opsets),
         inputs=inputs,
@@ -126,7 +127,7 @@ def _size(decl: TensorDecl, at: int, named: dict[str, int], notes: list[str]) ->
     return size
 
 
-def _start(model: Model, inputs: Mapping[str, Shape]) -> tuple[Values, dict[str, TilewrightError]]:
+def _start(model: Model, inputs: Mapping[str, Shape]) -> tuple[Visible, dict[str, TilewrightError]]:
     """Inputs and weights; a weight of an unsupported dtype is kept with its error."""
     errors: dict[str, TilewrightError] = {}
     values = {d.name: graph_input(d.name, inputs[d.name], d.dtype) for d in model.inputs}
@@ -141,7 +142,7 @@ def _start(model: Model, inputs: Mapping[str, Shape]) -> tuple[Values, dict[str,
 def _walk(
     model: Model,
     inputs: Mapping[str, Shape],
-    values: Values,
+    values: Visible,
     errors: Mapping[str, TilewrightError],
 ) -> Iterator[NodeRow]:
     """One row per node; outputs of a failed node get the shape that ONNX infers, if any."""
@@ -163,7 +164,7 @@ def _walk(
 def _row(
     model: Model,
     node: NodeProto,
-    values: Values,
+    values: Visible,
     errors: Mapping[str, TilewrightError],
     unknown: Mapping[str, str],
 ) -> NodeRow:
@@ -222,7 +223,7 @@ def _weight_bytes(model: Model) -> int:
     return total
 
 
-def _activation_bytes(model: Model, values: Values) -> int:
+def _activation_bytes(model: Model, values: Visible) -> int:
     """The most that live node outputs take at once: an upper bound, before fusion and reuse."""
     last = {name: i for i, node in enumerate(model.nodes) for name in node.input}
     last |= dict.fromkeys(model.outputs, len(model.nodes))

@@ -18,13 +18,14 @@ from tilewright.frontend import algebra as al
 from tilewright.graph.node import Graph, Node, constant, graph_input, transpose
 from tilewright.graph.scan import element, scan
 
-Values = Mapping[str, Node]
+#: The tensors that nodes can name.
+Visible = dict[str, Node]
 #: Applies a graph's nodes to the tensors around it and those given by name; gives its outputs.
-Apply = Callable[[GraphProto, Values], tuple[Node, ...]]
+Apply = Callable[[GraphProto, Visible], tuple[Node, ...]]
 Operands = Sequence[Node | None]
 
 
-def branch(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> tuple[Node, ...]:
+def branch(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -> tuple[Node, ...]:
     """The branch that a known condition takes, as if it stood there alone."""
     condition = _needed(operands, 1)[0]
     taken = al.known_number(condition, "the condition")
@@ -32,7 +33,7 @@ def branch(node: NodeProto, operands: Operands, around: Values, apply: Apply) ->
 
 
 def scan_over(
-    node: NodeProto, operands: Operands, around: Values, apply: Apply
+    node: NodeProto, operands: Operands, around: Visible, apply: Apply
 ) -> tuple[Node, ...]:
     """Scan (opset 9 and later): states, then sequences along an axis each, one step per element."""
     given = _needed(operands, 1)
@@ -55,7 +56,7 @@ def scan_over(
     return (*last, *(_back(y, al.axis_of(a, y.rank)) for y, a in zip(every, places, strict=True)))
 
 
-def loop(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> tuple[Node, ...]:
+def loop(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -> tuple[Node, ...]:
     """Loop with a known number of iterations and no condition of its own."""
     trips, condition, *rest = (*operands, None, None)[: max(len(operands), 2)]
     states = _needed(rest, len(rest))
@@ -72,7 +73,7 @@ def loop(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> t
         raise InvalidModel("the body of Loop does not fit its operands")
     number, going = (i.name for i in body.input[:2])
 
-    def endless(graph: GraphProto, values: Values) -> tuple[Node, ...]:
+    def endless(graph: GraphProto, values: Visible) -> tuple[Node, ...]:
         go_on, *outputs = apply(graph, {**values, going: constant(True, BOOL)})
         if not al.known_number(go_on, "the condition inside a Loop"):
             raise UnsupportedOp("a Loop that ends after its first iteration is not supported")
@@ -90,7 +91,7 @@ def _repeat(
     sequences: Sequence[Node],
     length: int,
     backward: Sequence[int],
-    around: Values,
+    around: Visible,
     apply: Apply,
 ) -> tuple[Node, ...]:
     """Last states and results; `names`: the body's input for each state, then each sequence."""
@@ -157,7 +158,7 @@ def _attribute(node: NodeProto, name: str, default: Any) -> Any:
     return default if found is None else helper.get_attribute_value(found)
 
 
-CONTROL: Mapping[str, Callable[[NodeProto, Operands, Values, Apply], tuple[Node, ...]]] = {
+CONTROL: Mapping[str, Callable[[NodeProto, Operands, Visible, Apply], tuple[Node, ...]]] = {
     "If": branch,
     "Loop": loop,
     "Scan": scan_over,

@@ -23,7 +23,7 @@ OUTPUTS = "outputs"
 
 
 @dataclass(frozen=True)
-class Rule:
+class OperatorRule:
     """How one operator is written from opset `since` on."""
 
     name: str
@@ -68,7 +68,7 @@ class Rule:
             raise InvalidModel(f"{self.name} has a wrong number of operands ({given})")
 
 
-_TABLE: dict[tuple[str, str], list[Rule]] = {}
+_TABLE: dict[tuple[str, str], list[OperatorRule]] = {}
 
 
 def operator(
@@ -86,18 +86,20 @@ def operator(
     return register
 
 
-def _rule(name: str, since: int, function: Callable[..., Any], ignored: frozenset[str]) -> Rule:
+def _rule(
+    name: str, since: int, function: Callable[..., Any], ignored: frozenset[str]
+) -> OperatorRule:
     parameters = inspect.signature(function).parameters.values()
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     least = sum(p.default is p.empty for p in positional)
-    return Rule(
+    return OperatorRule(
         name, since, function, attributes, ignored, least, None if variadic else len(positional)
     )
 
 
-def find(domain: str, name: str, opset: int) -> Rule | None:
+def find(domain: str, name: str, opset: int) -> OperatorRule | None:
     """The newest rule that is not newer than the model's opset."""
     rows = _TABLE.get((domain, name), ())
     return next((rule for rule in reversed(rows) if rule.since <= opset), None)

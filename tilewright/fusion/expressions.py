@@ -45,7 +45,7 @@ class Maker:
     """
 
     output: Node
-    layout: Layout
+    layout: StoredNodes
     buffers: dict[Node, int] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     known: dict[tuple[Node, Indices], Expr] = field(default_factory=dict)

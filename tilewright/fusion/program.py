@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
-from tilewright.fusion.steps import Step as KernelStep
+from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
 from tilewright.graph.extents import NONE, Extents

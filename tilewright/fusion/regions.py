@@ -85,7 +85,7 @@ class Region:
     key: object
 
 
-def region_of(root: Node, layout: Layout) -> Region:
+def region_of(root: Node, layout: StoredNodes) -> Region:
     """The region of a stored node."""
 
     def computed(n: Node) -> bool:
@@ -111,7 +111,7 @@ def region_of(root: Node, layout: Layout) -> Region:
     return Region(nodes, tuple(hosts), tuple(key))
 
 
-def _spot(n: Node, layout: Layout) -> tuple[Node, object, object, object]:
+def _spot(n: Node, layout: StoredNodes) -> tuple[Node, object, object, object]:
     """(host, its shape, where in it `n` begins, the shape of `n`)"""
     host, at = layout.spot(n, (Index(),) * n.rank)
     return host, host.shape, tuple([i.const for i in at]), n.shape

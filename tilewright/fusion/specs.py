@@ -1,8 +1,8 @@
 """Kernel specifications from a fused graph: one `Kernel` per stored node.
 
-Input: the nodes that `fuse` stores, and where `place` lets them lie.  Output: `Step`s: a kernel in
-normal form and the nodes whose buffers it reads and writes.  Equal parts of graphs share a kernel.
-A padded tensor whose inside another kernel stores needs only its border filled.
+Input: the nodes that `fuse` stores, and where `place` lets them lie.  Output: `KernelStep`s: a
+kernel in normal form and the nodes whose buffers it reads and writes.  Equal parts of graphs share
+a kernel.  A padded tensor whose inside another kernel stores needs only its border filled.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tilewright.fusion.expressions import AXES, Maker
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.place import place
-from tilewright.fusion.regions import Layout, Region, region_of
-from tilewright.fusion.steps import Step, distinct, unrolled
+from tilewright.fusion.regions import Region, StoredNodes, region_of
+from tilewright.fusion.steps import KernelStep, distinct, unrolled
 from tilewright.graph import ops
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Graph, Node
@@ -58,7 +58,7 @@ def kernel_steps(
     return tuple(step for n in stored for step in _steps(n, layout, known))
 
 
-def _steps(n: Node, layout: Layout, known: Known) -> list[Step]:
+def _steps(n: Node, layout: StoredNodes, known: Known) -> list[KernelStep]:
     """The steps that store what no other step stores of `n`."""
     if isinstance(n.op, Scan):
         body, copies = distinct(n.op)
@@ -71,7 +71,7 @@ def _steps(n: Node, layout: Layout, known: Known) -> list[Step]:
     return [_border(n, axis, layout) for axis in range(n.rank) if _margin(n.op, axis)]
 
 
-def _step(n: Node, layout: Layout, known: Known) -> Step:
+def _step(n: Node, layout: StoredNodes, known: Known) -> KernelStep:
     region = region_of(n, layout)
     if region.key not in known:
         known[region.key] = _made(n, layout, region)
@@ -80,10 +80,10 @@ def _step(n: Node, layout: Layout, known: Known) -> Step:
     sources = (region.nodes[i].source for i in made.anchors)
     source = next(filter(None, sources), n.source)
     host, _ = layout.spot(n, (Index(),) * n.rank)
-    return Step(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)))
+    return KernelStep(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)))
 
 
-def _made(n: Node, layout: Layout, region: Region) -> _Made:
+def _made(n: Node, layout: StoredNodes, region: Region) -> _Made:
     maker = Maker(n, layout)
     kernel = collapse(maker.kernel())
     check(kernel)
@@ -97,7 +97,7 @@ def _margin(op: ops.Pad, axis: int) -> int:
     return op.before[axis] + op.after[axis]
 
 
-def _border(n: Node, axis: int, layout: Layout) -> Step:
+def _border(n: Node, axis: int, layout: StoredNodes) -> KernelStep:
     """Fill the padding along `axis`, all of the axes behind it and the inside of those before it.
 
     Margin positions 0, 1, .. stand for the places before the inside, then for those after it.
@@ -118,4 +118,4 @@ def _border(n: Node, axis: int, layout: Layout) -> Step:
         f"border_{size}", tuple(axes), (), Const(n.op.value, n.dtype), flatten(where, host.shape),
         (Buffer(n.dtype, host.size),),
     )  # fmt: skip
-    return Step(collapse(kernel), host, (), n.source, (0,))
+    return KernelStep(collapse(kernel), host, (), n.source, (0,))

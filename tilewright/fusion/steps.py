@@ -22,7 +22,7 @@ Spot = tuple[Node, int]  # a stored node and the element of it where something b
 
 
 @dataclass(frozen=True)
-class Step:
+class KernelStep:
     """One kernel of the plan: what it computes, the node it stores to, the nodes it reads.
 
     Several steps may store to one node: each part of a concatenation, the inside and the border of
@@ -58,7 +58,7 @@ def distinct(op: Scan) -> tuple[Graph, tuple[Node, ...]]:
     return Graph(op.body.name, op.body.inputs, outputs), copies
 
 
-def unrolled(scan: Node, body: Graph, steps: Sequence[Step]) -> Iterator[Step]:
+def unrolled(scan: Node, body: Graph, steps: Sequence[KernelStep]) -> Iterator[KernelStep]:
     """The steps of every iteration in order."""
     op = scan.op
     assert isinstance(op, Scan)
@@ -91,7 +91,7 @@ def _spot(x: Node) -> Spot:
     return found
 
 
-def _placed(step: Step, places: Mapping[Node, Spot]) -> Step:
+def _placed(step: KernelStep, places: Mapping[Node, Spot]) -> KernelStep:
     """The step with the body's inputs and outputs replaced by what they stand for."""
     spots = [
         (root, at + offset)

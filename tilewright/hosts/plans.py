@@ -20,7 +20,7 @@ from tilewright.base.errors import KernelTrap
 from tilewright.bundle import Bundle, kernels, open_bundle
 from tilewright.hosts.tensors import (
     Array,
-    Run,
+    Inference,
     collect,
     extents_of,
     fit,
@@ -51,7 +51,7 @@ class PlanHost(ABC):
         listed = kernels.unpack(self.bundle.read(manifest.kernels))
         self.kernels = [kernel_from_data(entry.spec) for entry in listed]
 
-    def run(self, inputs: Mapping[str, Any]) -> Run:
+    def run(self, inputs: Mapping[str, Any]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)

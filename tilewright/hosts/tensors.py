@@ -15,13 +15,13 @@ import numpy as np
 
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import InputError
-from tilewright.bundle import Manifest, Plan, TensorInfo
+from tilewright.bundle import Manifest, PlanEntry, TensorInfo
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Run:
+class Inference:
     """The result of one inference: outputs by name, and the buckets that were used."""
 
     outputs: dict[str, Array]
@@ -95,7 +95,7 @@ def _check_shape(info: TensorInfo, shape: tuple[int, ...], sizes: dict[str, int]
         )
 
 
-def fit(manifest: Manifest, plan: Plan, inputs: Mapping[str, Any]) -> Iterator[Array]:
+def fit(manifest: Manifest, plan: PlanEntry, inputs: Mapping[str, Any]) -> Iterator[Array]:
     """Each input as a contiguous array of the plan's shape, padded with zeros at the end."""
     for info, shape in zip(manifest.inputs, plan.inputs, strict=True):
         given = np.asarray(inputs[info.name])
@@ -114,10 +114,10 @@ def fit(manifest: Manifest, plan: Plan, inputs: Mapping[str, Any]) -> Iterator[A
 
 def collect(
     manifest: Manifest,
-    plan: Plan,
+    plan: PlanEntry,
     inputs: Mapping[str, Any],
     read: Callable[[int, int], bytes],
-) -> Run:
+) -> Inference:
     """Outputs cropped to the given sizes of the named dimensions.
 
     read: the bytes of an output, by its number and how many there are
@@ -129,7 +129,7 @@ def collect(
         raw = np.frombuffer(read(number, prod(shape) * dtype.size), dtype.numpy)
         crop = tuple(slice(sizes.get(n) if isinstance(n, str) else None) for n in info.shape)
         outputs[info.name] = raw.reshape(shape)[crop].copy()
-    return Run(outputs, dict(plan.dims))
+    return Inference(outputs, dict(plan.dims))
 
 
 def state_number(manifest: Manifest, name: str) -> int:

@@ -32,11 +32,11 @@ from tilewright.base.abi import (
 )
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import HostError, KernelTrap, MemoryLimit, UsageError
-from tilewright.bundle import Build, Bundle, open_bundle
+from tilewright.bundle import BuildEntry, Bundle, open_bundle
 from tilewright.bundle.linear import facts_of, places_of
 from tilewright.hosts.tensors import (
     Array,
-    Run,
+    Inference,
     collect,
     extents_of,
     fit,
@@ -166,7 +166,9 @@ class WasmtimeHost:
             weakref.finalize(self, _stop, self.memory)
 
     @staticmethod
-    def _pick(builds: tuple[Build, ...], features: frozenset[str], variant: str | None) -> Build:
+    def _pick(
+        builds: tuple[BuildEntry, ...], features: frozenset[str], variant: str | None
+    ) -> BuildEntry:
         """The first that can run, best one made for as many registers as there are."""
         able = [b for b in builds if features.issuperset(b.features)]
         if variant is not None:
@@ -180,7 +182,7 @@ class WasmtimeHost:
             )
         return next((b for b in able if b.facts["registers"] == REGISTERS), able[0])
 
-    def run(self, inputs: Mapping[str, Any]) -> Run:
+    def run(self, inputs: Mapping[str, Any]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)

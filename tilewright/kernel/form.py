@@ -125,14 +125,14 @@ class RowWise(Form):
 
 
 @dataclass(frozen=True)
-class Reduce(Form):
+class Reduction(Form):
     """Any other reduction: results lie side by side along `axis`, what is reduced does not."""
 
     axis: Var
 
 
 @dataclass(frozen=True)
-class Transpose(Form):
+class Transposition(Form):
     """Elementwise, and an operand lies along another axis than the output.
 
     axes: those along which an operand is contiguous, outermost first
@@ -204,7 +204,7 @@ def _elementwise(kernel: Kernel) -> Form:
     if len(kernel.axes) < 2 or guarded or stride(kernel.store, kernel.axes[-1]) != 1:
         return Map()
     axes = tuple(v for v in kernel.axes[:-1] if turned(kernel, v))
-    return Transpose(axes) if axes else Map()
+    return Transposition(axes) if axes else Map()
 
 
 def _attention(kernel: Kernel) -> Attention:
@@ -246,11 +246,11 @@ def _reduction(kernel: Kernel) -> Form:
     if not kernel.axes:
         return RowWise()
     if not kernel.cols:
-        return RowWise() if _runs_along(kernel) else Reduce(kernel.axes[-1])
+        return RowWise() if _runs_along(kernel) else Reduction(kernel.axes[-1])
     along = [v for v in kernel.rows if stride(kernel.store, v) == 1 and v.extent > 1]
     if stride(kernel.store, kernel.axes[-1]) == 1 or not along:
         return RowWise()
-    return Reduce(along[0])  # softmax over a middle axis: out[a, j, n], rows (a, n): along n
+    return Reduction(along[0])  # softmax over a middle axis: out[a, j, n], rows (a, n): along n
 
 
 def _runs_along(kernel: Kernel) -> bool:

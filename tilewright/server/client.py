@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilewright.tuning.candidates import Space
+from tilewright.tuning.catalogue import Opened, Winners
 from tilewright.tuning.compose import Known
 from tilewright.tuning.messages import Ack, Browser, Hello, Offer, Report, Unknown
-from tilewright.tuning.queue import Opened, Winners
 
 
 @dataclass(frozen=True)

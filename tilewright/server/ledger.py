@@ -20,7 +20,7 @@ from tilewright.base.errors import InvalidReport
 from tilewright.server.client import Page
 from tilewright.server.shared import Shared
 from tilewright.server.standing import Settled, page, settled
-from tilewright.store import Key, Ranked, Receipt, Report, Standing, Store
+from tilewright.store import KernelStore, Key, Ranked, Receipt, Standing, StoredReport
 from tilewright.tuning.messages import Browser
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Unavailable(Exception):
     """The store cannot be asked now."""
 
 
-class Lane:
+class StoreThreads:
     """Threads that ask the store, and who waits for them; a failure here makes no other lane rest.
 
     waiting: calls at work and calls that wait, together
@@ -110,13 +110,13 @@ class Lane:
 
 
 class Ledger:
-    def __init__(self, open_store: Callable[[], Store]) -> None:
+    def __init__(self, open_store: Callable[[], KernelStore]) -> None:
         self._open = open_store
         self._opening = threading.Lock()
-        self._store: Store | None = None
+        self._store: KernelStore | None = None
         self._closed = False
-        self._lane = Lane(WORKERS, WAITING)
-        self._pager = Lane(PAGERS, PAGES_WAITING)
+        self._lane = StoreThreads(WORKERS, WAITING)
+        self._pager = StoreThreads(PAGERS, PAGES_WAITING)
         self._writing = threading.Lock()
         self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
         self._settled: Shared[Settled] = Shared(256, seconds=FRESH)
@@ -168,7 +168,7 @@ class Ledger:
             lambda: self._pager.call(lambda: page(self._ready(), device, number)),
         )
 
-    async def submit(self, report: Report, source: str) -> tuple[bool, str]:
+    async def submit(self, report: StoredReport, source: str) -> tuple[bool, str]:
         """(accepted, reason), after the commit."""
         try:
             receipt = await self._call(lambda store: self._write(store, report, source))
@@ -186,10 +186,10 @@ class Ledger:
         if self._store is not None:
             self._store.close()
 
-    async def _call(self, ask: Callable[[Store], T]) -> T:
+    async def _call(self, ask: Callable[[KernelStore], T]) -> T:
         return await self._lane.call(lambda: ask(self._ready()))
 
-    def _ready(self) -> Store:
+    def _ready(self) -> KernelStore:
         """The open store; a server may start before its database does."""
         with self._opening:
             self._store = self._store or self._open()
@@ -198,7 +198,7 @@ class Ledger:
                 raise Unavailable
             return self._store
 
-    def _write(self, store: Store, report: Report, source: str) -> Receipt:
+    def _write(self, store: KernelStore, report: StoredReport, source: str) -> Receipt:
         """On SQLite one after the other: writers that wait by looking now and then may starve."""
         with self._writing if store.database.sqlite else nullcontext():
             return store.submit(report, source)

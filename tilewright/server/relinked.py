@@ -33,8 +33,8 @@ from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
 from tilewright.bundle.format import BLOBS, decode, digest, encode, is_blob_name
 from tilewright.bundle.reader import read_blob
 from tilewright.bundle.written import PART, replace
+from tilewright.tuning.catalogue import Winners
 from tilewright.tuning.folder import INDEX
-from tilewright.tuning.queue import Winners
 
 #: Most bytes and files that are kept.
 ROOM, FILES = 1 << 30, 50_000

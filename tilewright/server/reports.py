@@ -15,18 +15,16 @@ from tilewright.server.client import Client, Crowd, Desk, Page
 from tilewright.server.ledger import Ledger, Unavailable
 from tilewright.server.sources import Buckets
 from tilewright.server.workshop import Workshop
-from tilewright.store import Gold as StoredGold
-from tilewright.store import Key, Limits, Ranked, Standing
-from tilewright.store import Report as Stored
-from tilewright.store import Vote as StoredVote
-from tilewright.tuning import queue
+from tilewright.store import Key, Ranked, Standing, StoredGold, StoredVote, Thresholds
+from tilewright.store import StoredReport as Stored
+from tilewright.tuning import catalogue
 from tilewright.tuning.candidates import Space
+from tilewright.tuning.catalogue import Opened, Winners
 from tilewright.tuning.compose import HOPE, Known
 from tilewright.tuning.messages import MOST_VOTE, TOP, Ack, Browser, Busy, Reason, Report, Vote
-from tilewright.tuning.queue import Opened, Winners
 
 #: Voices below which nothing is said of a key.
-QUORUM = Limits().quorum
+QUORUM = Thresholds().quorum
 
 _REASONS = frozenset(get_args(Reason))
 
@@ -87,7 +85,7 @@ class StoreDesk(Desk):
 
     async def overview(self, device: str | None, number: int) -> Page:
         if device is not None:
-            queue.device_class(device)  # it exists
+            catalogue.device_class(device)  # it exists
         try:
             return await self._ledger.page(device, number)
         except Unavailable as error:
@@ -109,7 +107,7 @@ class StoreDesk(Desk):
         ]
         if first or standing.voices >= QUORUM:
             return Crowd(tuple(own), settled=standing.default is not None)
-        near = [device.id for device in queue.relatives(space.device)]
+        near = [device.id for device in catalogue.relatives(space.device)]
         found = await self._ledger.similar(key, near)
         known = [k for r in found if (k := await self._translated(client, spec, r)) is not None]
         first_of: dict[int, Known] = {}
@@ -127,7 +125,7 @@ class StoreDesk(Desk):
             return None
         if theirs.checksum != ranked.space:
             return None
-        number = queue.translate(ranked.candidate, theirs, client.spaces[spec])
+        number = catalogue.translate(ranked.candidate, theirs, client.spaces[spec])
         return None if number is None else Known(number, ranked.ratio)
 
 

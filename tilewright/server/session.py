@@ -23,9 +23,10 @@ from tilewright.base.errors import TilewrightError
 from tilewright.server.client import Client, Desk
 from tilewright.server.sources import Bucket
 from tilewright.server.workshop import Workshop
-from tilewright.tuning import queue
+from tilewright.tuning import catalogue
 from tilewright.tuning.candidates import Space
-from tilewright.tuning.compose import Subject, asks_gold, compose
+from tilewright.tuning.catalogue import Opened
+from tilewright.tuning.compose import Tunable, asks_gold, compose
 from tilewright.tuning.messages import (
     MOST_CREDIT,
     PROTOCOL,
@@ -49,7 +50,6 @@ from tilewright.tuning.messages import (
     decode_from_client,
     encode,
 )
-from tilewright.tuning.queue import Opened
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ LAST_WORDS = 2.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class SessionLimits:
     """What a client may do, in seconds, messages per second, and numbers.
 
     sessions: at once in this process; each: of these, for one source
@@ -114,7 +114,7 @@ class Session:
         workshop: Workshop,
         desk: Desk,
         counts: Counts,
-        limits: Limits,
+        limits: SessionLimits,
         source: Callable[[], str],
     ) -> None:
         self._socket = socket
@@ -182,7 +182,7 @@ class Session:
     async def _admit(self, hello: Hello) -> Client:
         """The client that this hello makes, or a `Refusal`."""
         opened = await self._workshop.open(hello.bundle, hello.digest)
-        device = queue.device_class(hello.device)
+        device = catalogue.device_class(hello.device)
         if not (device.tunable and opened.runs(device, hello.variant)):
             raise Unknown(
                 "There is no code for this variant of the bundle on this class",
@@ -199,7 +199,7 @@ class Session:
         # a question costs a device some time, and is for those whose votes it vouches for
         asks = self._desk.open and client.votes
         offers = {
-            spec: queue.offer(
+            spec: catalogue.offer(
                 spec,
                 space,
                 opened.default(spec, hello.variant, space),
@@ -325,7 +325,7 @@ class Session:
         if built is None:
             return False
         self._credit -= 1
-        header = queue.message(client.opened, spec, space, candidate, built)
+        header = catalogue.message(client.opened, spec, space, candidate, built)
         await self._send(header, built.module)
         return True
 
@@ -333,12 +333,12 @@ class Session:
         middle = statistics.median(spent) if spent else 0.0
         await self._send(Done(spec=spec, sent=len(spent), milliseconds=round(middle, 3)))
 
-    async def _subjects(self) -> list[Subject]:
+    async def _subjects(self) -> list[Tunable]:
         client, hello = self._client, self._client.hello
         shares = hello.shares or tuple(1 / (n + 1) for n in range(len(hello.specs)))
         crowd = await self._desk.crowd(client)
         return [
-            Subject(
+            Tunable(
                 spec=spec,
                 share=share,
                 lite=client.spaces[spec].marks.count("lite"),

@@ -16,7 +16,7 @@ from tilewright.server.client import Page
 from tilewright.tuning.messages import Browser
 
 if TYPE_CHECKING:
-    from tilewright.store import Entry, Store
+    from tilewright.store import KernelStore, KeyStanding
 
 #: By kernel, by checksum of the space: the candidate that was agreed on.
 Settled: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -27,13 +27,13 @@ ROWS = 2000
 PAGES = 1000
 
 
-def page(store: Store, device: str | None, number: int) -> Page:
+def page(store: KernelStore, device: str | None, number: int) -> Page:
     entries = store.overview(device, start=number * ROWS, limit=ROWS + 1)
     data = msgspec.json.encode([plain(entry) for entry in entries[:ROWS]])
     return Page(data, more=len(entries) > ROWS and number + 1 < PAGES)
 
 
-def settled(store: Store, device: str, browser: Browser) -> Settled:
+def settled(store: KernelStore, device: str, browser: Browser) -> Settled:
     """The defaults of this class and browser that are not the compiler's own."""
     found: dict[str, dict[str, int]] = {}
     for entry in store.overview(device, settled=True):
@@ -43,7 +43,7 @@ def settled(store: Store, device: str, browser: Browser) -> Settled:
     return found
 
 
-def plain(entry: Entry) -> dict[str, object]:
+def plain(entry: KeyStanding) -> dict[str, object]:
     """A key and its standing in one flat record; `current`: of the compiler that serves it."""
     ranked = [
         {k: v for k, v in vars(one).items() if k not in ("device", "space", "browser")}

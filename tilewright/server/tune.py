@@ -26,11 +26,11 @@ from tilewright.server.session import Counts, Limits, Session
 from tilewright.server.sources import Buckets, Sources, network
 from tilewright.server.tuned import Tuned
 from tilewright.server.workshop import Makers, Workshop
-from tilewright.tuning import queue
+from tilewright.tuning import catalogue
 from tilewright.tuning.messages import Busy, Refusal, Unknown
 
 if TYPE_CHECKING:
-    from tilewright.store import Store
+    from tilewright.store import KernelStore
 
 SOCKET = "/api/tune"
 
@@ -49,13 +49,13 @@ class Tuning:
     """
 
     makers: Makers
-    store: Callable[[], Store] | None = None
+    store: Callable[[], KernelStore] | None = None
     secret: str = ""
     proxies: tuple[str, ...] = ()
     origins: frozenset[str] = frozenset()
     reports: tuple[float, float] = (60.0, 200.0)
     cache: Path | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: SessionLimits = field(default_factory=SessionLimits)
 
 
 class Tuner:
@@ -135,7 +135,7 @@ class Tuner:
         origin = request.headers.get("origin", "")
         if origin and self._listed(origin):
             headers["access-control-allow-origin"] = origin
-        return JSONResponse(queue.class_table(), headers=headers)
+        return JSONResponse(catalogue.class_table(), headers=headers)
 
     async def _standing(self, request: Request) -> Response:
         device = request.query_params.get("device") or None

@@ -23,9 +23,9 @@ from tilewright.server.client import Desk
 from tilewright.server.files import inside, send_bytes, send_path
 from tilewright.server.relinked import Relinked
 from tilewright.server.workshop import Workshop
-from tilewright.tuning import queue
+from tilewright.tuning import catalogue
+from tilewright.tuning.catalogue import Opened
 from tilewright.tuning.messages import Browser, Unknown
-from tilewright.tuning.queue import Opened
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Tuned:
         device, browser = (request.path_params[name] for name in ("device", "browser"))
         if browser not in get_args(Browser):
             raise Unknown("There is no such browser family", browser=browser)
-        queue.device_class(device)  # it exists
+        catalogue.device_class(device)  # it exists
         work = asyncio.ensure_future(self._relinked(base, device, cast(Browser, browser)))
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:

@@ -20,10 +20,10 @@ from tilewright.bundle import POINTER, Manifest, open_bundle
 from tilewright.server.relinked import GRACE, Cache, Origin
 from tilewright.server.shared import Shared
 from tilewright.server.workers import Workers, WorkersDied
-from tilewright.tuning import queue
+from tilewright.tuning import catalogue
 from tilewright.tuning.candidates import Built, Space
+from tilewright.tuning.catalogue import Opened, Winners
 from tilewright.tuning.messages import Objective, OtherVersion, Unknown
-from tilewright.tuning.queue import Opened, Winners
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Workshop:
             raise Unknown("There is no such bundle", hint="See GET /api/bundles", bundle=name)
 
         async def read() -> Opened:
-            return await asyncio.to_thread(lambda: queue.opened(open_bundle(folder)))
+            return await asyncio.to_thread(lambda: catalogue.opened(open_bundle(folder)))
 
         try:
             state = (folder / POINTER).stat()
@@ -120,7 +120,7 @@ class Workshop:
             if bundle is None:
                 new = await self._linkers.run(self._makers.relinked, base.bundle, device, winners)
                 bundle = await asyncio.to_thread(self._cache.keep, base.bundle, origin, *new)
-            return await asyncio.to_thread(queue.opened, bundle)
+            return await asyncio.to_thread(catalogue.opened, bundle)
 
         key = (base.bundle.folder, origin.key)
         try:
@@ -164,7 +164,7 @@ class Workshop:
             bundle = await asyncio.to_thread(self._cache.find, base.bundle, digest)
             if bundle is None:
                 raise _Missing
-            return await asyncio.to_thread(queue.opened, bundle)
+            return await asyncio.to_thread(catalogue.opened, bundle)
 
         try:
             return await self._relinked.get((base.bundle.folder, base.digest, digest), find)

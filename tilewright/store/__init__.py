@@ -6,29 +6,29 @@ numbers: what they are, and whether they are right and fast, each device finds o
 """
 
 from tilewright.store.records import (
-    Entry,
-    Gold,
     Key,
+    KeyStanding,
     Ranked,
     Receipt,
-    Report,
     Standing,
     Stats,
-    Vote,
+    StoredGold,
+    StoredReport,
+    StoredVote,
 )
-from tilewright.store.store import Store
-from tilewright.store.votes import Limits
+from tilewright.store.store import KernelStore
+from tilewright.store.votes import Thresholds
 
 __all__ = [
-    "Entry",
-    "Gold",
+    "KernelStore",
     "Key",
-    "Limits",
+    "KeyStanding",
     "Ranked",
     "Receipt",
-    "Report",
     "Standing",
     "Stats",
-    "Store",
-    "Vote",
+    "StoredGold",
+    "StoredReport",
+    "StoredVote",
+    "Thresholds",
 ]

@@ -49,7 +49,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Vote:
+class StoredVote:
     """A candidate and how many times faster than the default (candidate 0) it was."""
 
     candidate: int
@@ -57,7 +57,7 @@ class Vote:
 
 
 @dataclass(frozen=True)
-class Gold:
+class StoredGold:
     """An answer to a question whose answer is known: `a` is much faster than `b`.
 
     ratio: time of `b` over time of `a`, as the client measured it; an honest one is above 1.
@@ -69,13 +69,13 @@ class Gold:
 
 
 @dataclass(frozen=True)
-class Report:
+class StoredReport:
     """The best that one client found for a key, best first; empty: nothing beats the default."""
 
     nonce: str
     key: Key
-    top: tuple[Vote, ...]
-    gold: tuple[Gold, ...] = ()
+    top: tuple[StoredVote, ...]
+    gold: tuple[StoredGold, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Entry:
+class KeyStanding:
     """A key with its standing, for pages and statistics.  `day` is that of the last report."""
 
     key: Key
@@ -152,7 +152,7 @@ class Stats:
     last_day: str
 
 
-def check(report: Report) -> None:
+def check(report: StoredReport) -> None:
     """Raises `InvalidReport` for anything that no client of ours would send."""
     if not NONCE.fullmatch(report.nonce):
         raise _invalid("nonce", "8 to 64 letters, digits, - or _")

@@ -14,9 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from tilewright.store.records import Key, Ranked, StageName, Standing, Vote
+from tilewright.store.records import Key, Ranked, StageName, Standing, StoredVote
 from tilewright.store.schema import keys, reports
-from tilewright.store.votes import Stage, State, Tally, Voice
+from tilewright.store.votes import Staged, Stages, Tally, Voice
 
 #: What makes a key one; kind and shape only say the kernel for people.
 UNIQUE = ("kernel", "device", "space", "compiler", "browser")
@@ -74,22 +74,24 @@ def _insert(dialect: str, table: sa.Table) -> Any:
 def voices_of(connection: sa.Connection, key_id: int, window: int) -> list[Voice]:
     """The newest voices that count, oldest first."""
     found = connection.execute(VOICES, {"key_id": key_id, "window": window}).all()
-    return [Voice(n, day, tuple(Vote(c, r) for c, r in top)) for n, day, top in reversed(found)]
+    return [
+        Voice(n, day, tuple(StoredVote(c, r) for c, r in top)) for n, day, top in reversed(found)
+    ]
 
 
-def state_of(row: Any) -> State:
-    return State(
+def state_of(row: Any) -> Stages:
+    return Stages(
         default=_stage(row.default_candidate, row.default_since),
         shadow=_stage(row.shadow_candidate, row.shadow_since),
         previous=row.previous_candidate,
     )
 
 
-def _stage(candidate: int | None, since: int | None) -> Stage | None:
-    return None if candidate is None else Stage(candidate, since or 0)
+def _stage(candidate: int | None, since: int | None) -> Staged | None:
+    return None if candidate is None else Staged(candidate, since or 0)
 
 
-def columns_of(state: State) -> dict[str, Any]:
+def columns_of(state: Stages) -> dict[str, Any]:
     return {
         "default_candidate": state.default and state.default.candidate,
         "default_since": state.default and state.default.since,

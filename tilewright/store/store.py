@@ -20,13 +20,13 @@ from tilewright.store import migrate, records, t4
 from tilewright.store.database import Database
 from tilewright.store.records import (
     RANKED,
-    Entry,
     Key,
+    KeyStanding,
     Ranked,
     Receipt,
-    Report,
     Standing,
     Stats,
+    StoredReport,
 )
 from tilewright.store.rows import (
     HAS_NONCE,
@@ -43,7 +43,7 @@ from tilewright.store.rows import (
     voices_of,
 )
 from tilewright.store.schema import HEAD, keys, reports
-from tilewright.store.votes import VOTE_EVERY, Limits, advance, tally
+from tilewright.store.votes import VOTE_EVERY, Thresholds, advance, tally
 
 #: `similar` takes so many candidates of one key.
 SIMILAR = 3
@@ -58,11 +58,11 @@ log = logging.getLogger(__name__)
 STANDING = sa.select(keys).where(IS_KEY)
 
 
-class Store:
+class KernelStore:
     """An open kernel database.  Threads may share it; processes open their own."""
 
     def __init__(
-        self, database: Database, limits: Limits, clock: Callable[[], float] = time.time
+        self, database: Database, limits: Thresholds, clock: Callable[[], float] = time.time
     ) -> None:
         self.database = database
         self.limits = limits
@@ -73,10 +73,10 @@ class Store:
     def open(
         cls,
         url: str,
-        limits: Limits | None = None,
+        limits: Thresholds | None = None,
         clock: Callable[[], float] = time.time,
         create: bool = True,
-    ) -> Store:
+    ) -> KernelStore:
         """Opens the database; an empty one gets its tables.
 
         url: sqlite:///FILE or postgresql+psycopg://…;  limits: thresholds of the vote
@@ -95,12 +95,12 @@ class Store:
         except BaseException:
             database.close()
             raise
-        return cls(database, limits or Limits(), clock)
+        return cls(database, limits or Thresholds(), clock)
 
     def close(self) -> None:
         self.database.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> KernelStore:
         return self
 
     def __exit__(
@@ -113,7 +113,7 @@ class Store:
 
     # ---- reports ---------------------------------------------------------------------------------
 
-    def submit(self, report: Report, source: str) -> Receipt:
+    def submit(self, report: StoredReport, source: str) -> Receipt:
         """Takes a report and, if it is time, votes anew; on disk when this returns.
 
         A report that comes again (same nonce) changes nothing and gets the same receipt.
@@ -204,7 +204,7 @@ class Store:
         settled: bool = False,
         start: int = 0,
         limit: int | None = None,
-    ) -> tuple[Entry, ...]:
+    ) -> tuple[KeyStanding, ...]:
         """Keys with their standings, by device class, kind and shape.
 
         device: only this class;  settled: only those with a default
@@ -218,7 +218,7 @@ class Store:
             query = query.where(keys.c.default_candidate.is_not(None))
         with self.database.read() as connection:
             rows = connection.execute(query.limit(limit).offset(start)).all()
-        return tuple(Entry(key_of(r), standing_of(r), date_of(r.day)) for r in rows)
+        return tuple(KeyStanding(key_of(r), standing_of(r), date_of(r.day)) for r in rows)
 
     # ---- upkeep ----------------------------------------------------------------------------------
 

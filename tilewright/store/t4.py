@@ -25,7 +25,7 @@ from msgspec import Meta
 from tilewright import __version__
 from tilewright.base.errors import InvalidReport
 from tilewright.store import records
-from tilewright.store.records import Key, Report, Vote
+from tilewright.store.records import Key, StoredReport, StoredVote
 from tilewright.store.rows import FIND_KEY, KEY, date_of, day_of, insert, key_of, lock_key
 from tilewright.store.schema import keys, reports
 from tilewright.store.votes import BUNDLE
@@ -62,7 +62,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class T4Result(msgspec.Struct, frozen=True, kw_only=True):
     """`times` is empty: clients report ratios only.  Rows with one `report` are one report."""
 
     timestamp: str
@@ -112,10 +112,10 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     tilewright: Ours
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+class T4Document(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: str
     metadata: Metadata
-    results: tuple[Result, ...]
+    results: tuple[T4Result, ...]
 
 
 def write(connection: sa.Connection, stream: IO[bytes]) -> int:
@@ -142,10 +142,10 @@ def write(connection: sa.Connection, stream: IO[bytes]) -> int:
     return number
 
 
-def _results(row: Any) -> Iterator[Result]:
+def _results(row: Any) -> Iterator[T4Result]:
     """The default, at 1, and after it what the report names, best first."""
     for candidate, ratio in [(BUNDLE, 1.0), *row.top]:
-        yield Result(
+        yield T4Result(
             timestamp=date_of(row.day),
             configuration=Configuration(**{k: getattr(row, k) for k in KEY}, candidate=candidate),
             measurements=(Measurement(name=OBJECTIVE, value=ratio),),
@@ -187,10 +187,10 @@ _OURS = re.compile(
 )
 
 
-def read(data: bytes, today: int) -> Document:
+def read(data: bytes, today: int) -> T4Document:
     """The document, if it is one of ours and sound.  today: the last day that it may name."""
     try:
-        document = msgspec.json.decode(data, type=Document)
+        document = msgspec.json.decode(data, type=T4Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidReport(
             "This is no export of Tilewright's", hint="See docs/store.md", reason=error
@@ -207,7 +207,7 @@ def read(data: bytes, today: int) -> Document:
     return document
 
 
-def load(connection: sa.Connection, document: Document) -> tuple[Sequence[int], int]:
+def load(connection: sa.Connection, document: T4Document) -> tuple[Sequence[int], int]:
     """Inserts what is not there yet; gives keys that have to be voted on, and the new reports."""
     ids: dict[Key, int] = {}
     fresh: dict[Key, Stand] = {}
@@ -258,7 +258,7 @@ def _restore(connection: sa.Connection, key_id: int, stand: Stand) -> None:
     connection.execute(sa.update(keys).where(keys.c.id == key_id).values(**values))
 
 
-def _reports(results: Sequence[Result]) -> Iterator[tuple[Report, Result]]:
+def _reports(results: Sequence[T4Result]) -> Iterator[tuple[StoredReport, T4Result]]:
     """Rows → reports, each with its first row: `[default, a, b], [default, c], …`."""
     for nonce, group in itertools.groupby(results, key=lambda r: r.report):
         first, *named = group
@@ -267,8 +267,8 @@ def _reports(results: Sequence[Result]) -> Iterator[tuple[Report, Result]]:
         for row in named:
             _require(len(row.measurements) == 1, nonce, "has one measurement a row")
             _require(key_of(row.configuration) == key_of(first.configuration), nonce, "has one key")
-            top.append(Vote(row.configuration.candidate, row.measurements[0].value))
-        yield Report(nonce, key_of(first.configuration), tuple(top)), first
+            top.append(StoredVote(row.configuration.candidate, row.measurements[0].value))
+        yield StoredReport(nonce, key_of(first.configuration), tuple(top)), first
 
 
 def _day(date: str) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.store.records import TOP, Vote
+from tilewright.store.records import TOP, StoredVote
 
 #: Of ranks 1 to 5.  Gentle on purpose: places order near ties, and a liar's first place must not
 #: outweigh honest second and third places.
@@ -40,7 +40,7 @@ VOTE_EVERY = 20
 
 
 @dataclass(frozen=True)
-class Limits:
+class Thresholds:
     """The thresholds of the vote and their reasons.
 
     quorum:   voices before anything is said: five of five honest ones are needed to show that more
@@ -75,7 +75,7 @@ class Voice:
 
     number: int
     day: int
-    top: tuple[Vote, ...]
+    top: tuple[StoredVote, ...]
 
     @cached_property
     def ratios(self) -> Mapping[int, float]:
@@ -103,7 +103,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Staged:
     """A candidate at a stage; `since`: number of the last voice that came before."""
 
     candidate: int
@@ -111,11 +111,11 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class State:
+class Stages:
     """The stages of a key.  `previous` is where a roll-back goes; None: the bundle's default."""
 
-    default: Stage | None = None
-    shadow: Stage | None = None
+    default: Staged | None = None
+    shadow: Staged | None = None
     previous: int | None = None
 
 
@@ -172,7 +172,7 @@ def prefer(voices: Iterable[Voice], first: int, second: int) -> tuple[int, int]:
     return ahead, behind
 
 
-def supported(found: Tally, total: int, limits: Limits) -> bool:
+def supported(found: Tally, total: int, limits: Thresholds) -> bool:
     """Enough independent voices, and more of them than could be liars, beyond chance."""
     return (
         total >= limits.quorum
@@ -181,7 +181,7 @@ def supported(found: Tally, total: int, limits: Limits) -> bool:
     )
 
 
-def winner(voices: Sequence[Voice], tallies: Sequence[Tally], limits: Limits) -> Tally | None:
+def winner(voices: Sequence[Voice], tallies: Sequence[Tally], limits: Thresholds) -> Tally | None:
     """The majority's choice among the supported ones: the one whose worst duel is best (minimax).
 
     Duels, and not the sum of weights: liars can lift a kernel that honest clients place fifth, but
@@ -197,8 +197,8 @@ def winner(voices: Sequence[Voice], tallies: Sequence[Tally], limits: Limits) ->
 
 
 def advance(
-    state: State, voices: Sequence[Voice], tallies: Sequence[Tally], limits: Limits
-) -> State:
+    state: Stages, voices: Sequence[Voice], tallies: Sequence[Tally], limits: Thresholds
+) -> Stages:
     """The next stages: candidate → shadow → default, each by voices that came after the last step.
 
     A default or shadow that fresh voices contradict falls; the default falls to the previous one.
@@ -207,7 +207,7 @@ def advance(
     now = voices[-1].number if voices else 0
     default, shadow, previous = state.default, state.shadow, state.previous
     if default and contradicted(default.candidate, _since(voices, default), limits):
-        default = None if previous is None else Stage(previous, now)
+        default = None if previous is None else Staged(previous, now)
         previous = None
     if shadow:
         fresh = _since(voices, shadow)
@@ -215,15 +215,15 @@ def advance(
             shadow = None
         elif confirmed(shadow.candidate, fresh, limits):
             previous = default.candidate if default else None
-            default, shadow = Stage(shadow.candidate, now), None
+            default, shadow = Staged(shadow.candidate, now), None
     if shadow is None:
         best = winner(voices, tallies, limits)
         if best and _worth(best, default, voices, limits):
-            shadow = Stage(best.candidate, now)
-    return State(default, shadow, previous)
+            shadow = Staged(best.candidate, now)
+    return Stages(default, shadow, previous)
 
 
-def confirmed(candidate: int, fresh: Sequence[Voice], limits: Limits) -> bool:
+def confirmed(candidate: int, fresh: Sequence[Voice], limits: Thresholds) -> bool:
     """Fresh voices alone support it, and it is faster than the bundle's default beyond doubt."""
     return any(
         t.candidate == candidate and supported(t, len(fresh), limits) and _faster(t, limits)
@@ -231,7 +231,7 @@ def confirmed(candidate: int, fresh: Sequence[Voice], limits: Limits) -> bool:
     )
 
 
-def contradicted(candidate: int, fresh: Sequence[Voice], limits: Limits) -> bool:
+def contradicted(candidate: int, fresh: Sequence[Voice], limits: Thresholds) -> bool:
     """Fresh voices name it too seldom, or slower than the bundle's default, beyond chance."""
     if len(fresh) < limits.quorum:
         return False
@@ -244,15 +244,17 @@ def contradicted(candidate: int, fresh: Sequence[Voice], limits: Limits) -> bool
     )
 
 
-def _since(voices: Sequence[Voice], stage: Stage) -> Sequence[Voice]:
+def _since(voices: Sequence[Voice], stage: Staged) -> Sequence[Voice]:
     return [v for v in voices if v.number > stage.since]
 
 
-def _faster(found: Tally, limits: Limits) -> bool:
+def _faster(found: Tally, limits: Thresholds) -> bool:
     return found.ratio >= limits.gain and found.low > 1
 
 
-def _worth(best: Tally, default: Stage | None, voices: Sequence[Voice], limits: Limits) -> bool:
+def _worth(
+    best: Tally, default: Staged | None, voices: Sequence[Voice], limits: Thresholds
+) -> bool:
     """Faster than the bundle's default, and a majority puts it before the crowd's present one."""
     if best.candidate == BUNDLE or not _faster(best, limits):
         return False

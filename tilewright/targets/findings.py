@@ -66,7 +66,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Document:
+class Findings:
     """The product that was measured (rows, depth, columns), and the devices."""
 
     matmul: tuple[int, int, int]
@@ -113,7 +113,7 @@ def median_interval(values: Sequence[float]) -> Finding:
     return Finding(middle, ordered[at], ordered[n - 1 - at], n)
 
 
-def merged(documents: Iterable[Document]) -> Document:
+def merged(documents: Iterable[Findings]) -> Findings:
     """All devices; of those that appear twice, the later."""
     listed = list(documents)
     shapes = {d.matmul for d in listed}
@@ -124,10 +124,10 @@ def merged(documents: Iterable[Document]) -> Document:
             shapes=["x".join(map(str, s)) for s in sorted(shapes)],
         )
     devices = {d.key: d for document in listed for d in document.devices}
-    return Document(listed[0].matmul, tuple(devices[k] for k in sorted(devices)))
+    return Findings(listed[0].matmul, tuple(devices[k] for k in sorted(devices)))
 
 
-def to_json(document: Document) -> dict[str, Any]:
+def to_json(document: Findings) -> dict[str, Any]:
     """Plain data; the decisions are there to be read, and computed anew by who uses them."""
     return {
         "format": FORMAT,
@@ -137,12 +137,12 @@ def to_json(document: Document) -> dict[str, Any]:
     }
 
 
-def encoded(document: Document) -> bytes:
+def encoded(document: Findings) -> bytes:
     """The file."""
     return json.dumps(to_json(document), indent=1).encode() + b"\n"
 
 
-def read(path: Path) -> Document:
+def read(path: Path) -> Findings:
     """Raises `UsageError` for a file that is none of ours."""
     try:
         return _document(json.loads(path.read_text("utf-8")))
@@ -155,11 +155,11 @@ def read(path: Path) -> Document:
         ) from error
 
 
-def _document(data: Any) -> Document:
+def _document(data: Any) -> Findings:
     if data["format"] != FORMAT:
         raise ValueError(f"format {data['format']}, not {FORMAT}")
     m, k, n = map(int, data["matmul"])
-    return Document((m, k, n), tuple(map(_device, data["devices"])))
+    return Findings((m, k, n), tuple(map(_device, data["devices"])))
 
 
 def _device(data: Any) -> Device:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Made = tuple[dict[str, Any], bytes]
 
 
-class Session:
+class PageSession:
     """The kernels of one bundle on one class of devices.
 
     given: "kernels": the text of the bundle's list of kernels; "slots": that of what the class's
@@ -71,7 +71,7 @@ class Session:
         return {**head, "checksum": space.checksum, **about}, built.module
 
 
-_sessions: list[Session] = []
+_sessions: list[PageSession] = []
 
 
 def classes() -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def classes() -> list[dict[str, Any]]:
 def open_session(given: str) -> list[dict[str, Any]]:
     """Starts over with this bundle and class; gives the offers."""
     data = json.loads(given)
-    _sessions[:] = [Session(data)]
+    _sessions[:] = [PageSession(data)]
     return _sessions[0].offers(data["specs"])
 
 

@@ -43,7 +43,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Tunable:
     """One kernel to tune.
 
     share:   of the time that the model takes
@@ -75,7 +75,7 @@ class Pick:
     candidate: int | None
 
 
-def compose(subjects: Sequence[Subject], seed: int, skip: int = 0) -> Iterator[Pick]:
+def compose(subjects: Sequence[Tunable], seed: int, skip: int = 0) -> Iterator[Pick]:
     """All that these kernels have left to try, in order, each time a kernel's end after its last.
 
     First what is known, kernels by what it should save of the whole time; then what is not, in runs
@@ -137,7 +137,7 @@ def asks_gold(spec: int, seed: int) -> bool:
     return random.Random(f"gold {seed} {spec}").randrange(GOLD_EVERY) == 0
 
 
-def _exploitation(subject: Subject) -> Iterator[Known]:
+def _exploitation(subject: Tunable) -> Iterator[Known]:
     """What the crowd knows; where a bundle has its choice already, the compiler's comes before all,
     for devices judge the bundle's by it."""
     seen, may = {subject.default, 0}, set(subject.order)
@@ -151,7 +151,7 @@ def _exploitation(subject: Subject) -> Iterator[Known]:
             return
 
 
-def _exploration(subject: Subject, seed: int) -> Iterator[int]:
+def _exploration(subject: Tunable, seed: int) -> Iterator[int]:
     """What is in the order of trial and not known; the slow one of the gold task comes second.
 
     Of a settled space another tenth on each device: together they go on looking at all of it, be it

@@ -26,8 +26,8 @@ from tilewright.targets.device import DeviceClass
 from tilewright.targets.lite import Objective
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Built, Space, build, space_of
+from tilewright.tuning.catalogue import opened
 from tilewright.tuning.offers import Data, default_of, described, ordered
-from tilewright.tuning.queue import opened
 
 FORMAT = 1
 FOLDER = "tuning"

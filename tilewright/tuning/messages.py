@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from tilewright.base.errors import TilewrightError
+from tilewright.tuning.candidates import Needs
 
 PROTOCOL = 1
 
@@ -142,14 +143,6 @@ class Vote(_Record, frozen=True, kw_only=True):
 
     candidate: Candidate
     ratio: Ratio
-
-
-class Needs(_Record, frozen=True, kw_only=True):
-    """What a kernel takes of that which objectives count: words beyond L1, bytes of scratch memory
-    as far as schedules differ in them."""
-
-    traffic: Annotated[float, Meta(ge=0)]
-    scratch: Count
 
 
 class Offer(_Record, frozen=True, kw_only=True):

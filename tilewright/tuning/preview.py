@@ -19,6 +19,7 @@ from tilewright.base.errors import InputError, UsageError
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.device import DeviceClass
 from tilewright.tuning.candidates import Space, space_of
+from tilewright.tuning.catalogue import Opened
 from tilewright.tuning.messages import (
     MOST_SPECS,
     MOST_VOTE,
@@ -35,7 +36,6 @@ from tilewright.tuning.messages import (
     Vote,
     Want,
 )
-from tilewright.tuning.queue import Opened
 
 #: Of an example: the family of the browser, and ratios that nobody measured.
 BROWSER: Browser = "chromium"
@@ -151,7 +151,7 @@ class _Written(msgspec.Struct, rename={"device": "class"}):
 
 
 @dataclass(frozen=True)
-class Run:
+class TuningRun:
     """Of a tuning run what messages are made of: class and browser of the device, share of the time
     by kernel, and what happened."""
 
@@ -177,7 +177,7 @@ class Preview:
         return tuple(m for m in self.messages if isinstance(m, Report))
 
 
-def read_run(data: bytes) -> Run:
+def read_run(data: bytes) -> TuningRun:
     """What `tilewright tune BUNDLE --report FILE` wrote."""
     kinds: Mapping[str, type[_Told]] = {"trial": Trial, "swap": Swap, "rollback": Rollback}
     try:
@@ -190,7 +190,7 @@ def read_run(data: bytes) -> Run:
             hint="`tilewright tune BUNDLE --report FILE` writes them", reason=error,
         ) from error  # fmt: skip
     shares = {kernel.spec: kernel.share for kernel in written.kernels}
-    return Run(written.device, written.host, shares, tuple(_lasting(told)))
+    return TuningRun(written.device, written.host, shares, tuple(_lasting(told)))
 
 
 def _lasting(told: Iterable[_Told]) -> Iterator[_Told]:
@@ -203,7 +203,7 @@ def _lasting(told: Iterable[_Told]) -> Iterator[_Told]:
             yield event
 
 
-def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Preview:
+def preview(opened: Opened, device: DeviceClass, run: TuningRun | None = None) -> Preview:
     """All messages that a visitor with this bundle and class sends: of the run, or an example.
 
     `UsageError` for a class that a server refuses.

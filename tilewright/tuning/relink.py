@@ -18,7 +18,7 @@ import msgspec
 from tilewright import TOOL
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import UsageError
-from tilewright.bundle import Bundle, Contents, Manifest, Section, kernels
+from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, kernels
 from tilewright.bundle.sections import load, store
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
@@ -88,7 +88,7 @@ def relink(
     return Contents(manifest, blobs, bundle.weights)
 
 
-def program_of(bundle: Bundle, entries: Sequence[kernels.Entry]) -> Program:
+def program_of(bundle: Bundle, entries: Sequence[kernels.KernelEntry]) -> Program:
     """The neutral program that a bundle was made of; tables of tensors are not read."""
     manifest = bundle.manifest
     plans = (msgspec.json.decode(bundle.read(plan.file)) for plan in manifest.plans)
@@ -100,7 +100,7 @@ def program_of(bundle: Bundle, entries: Sequence[kernels.Entry]) -> Program:
     )
 
 
-def _section(manifest: Manifest, device: DeviceClass) -> Section:
+def _section(manifest: Manifest, device: DeviceClass) -> SectionEntry:
     """The part of the bundle that has the code of the class."""
     section = manifest.targets.get(device.target)
     if section is None or section.build(device.variant) is None:

@@ -88,7 +88,7 @@ def _whole(value: int) -> str:
     return f"({value + 1}LL - 1)" if value == -(1 << 63) else f"{value}LL"
 
 
-class C(Dialect):
+class CDialect(Dialect):
     """Buffers are typed pointers `b0`, `b1`, …"""
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
@@ -161,6 +161,6 @@ def function(fn: TileFn, name: str) -> str:
     for n, area in enumerate(fn.scratch, len(fn.buffers)):
         lines.append(f"  {TYPES[area.dtype.name]} b{n}[{area.size}];")
     lines.append(f"  for (long {fn.tile.name} = first; {fn.tile.name} < last; {fn.tile.name}++) {{")
-    lines += body(fn, C(), "    ")
+    lines += body(fn, CDialect(), "    ")
     lines += ["  }", "  return 0;", "}"]
     return "\n".join(lines)

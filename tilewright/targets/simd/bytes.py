@@ -27,7 +27,7 @@ from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.lite import Tile
 from tilewright.targets.simd.contraction import WalkSchedule, tiled
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.micro import Micro, Panel, Rows, moved
+from tilewright.targets.simd.micro import Micro, Panel, TileRows, moved
 from tilewright.targets.simd.products import ProductRules
 from tilewright.targets.simd.sizes import TILE_WORK, around
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
@@ -150,7 +150,7 @@ class _DotMicro(Micro):
         """(what a sum starts from instead of 0, the value that is then left to compute)"""
         return begun(self.kernel.value) if len(self._halves) == 1 else (None, self.kernel.value)
 
-    def _begin(self, points: Rows, panel: Panel) -> None:
+    def _begin(self, points: TileRows, panel: Panel) -> None:
         start, _ = self._begun
         for i, point in enumerate(points.points):
             for j, valid in self._vectors(panel):
@@ -162,7 +162,7 @@ class _DotMicro(Micro):
                     self.b.set(self._part(i, j, h).name, first)
 
     def _steps(
-        self, rows: Rows, panel: Panel, block: Block, inside: Values, local: Index, count: int
+        self, rows: TileRows, panel: Panel, block: Block, inside: Values, local: Index, count: int
     ) -> None:
         """`count` groups of every row times the same groups of every column."""
         inner, col_load = self.blocks.inner, self.ops.col
@@ -187,7 +187,7 @@ class _DotMicro(Micro):
                         Set(acc.name, Dot(acc, splat, moved(col, col_depth * u), self.narrow))
                     )
 
-    def _finish(self, points: Rows, panel: Panel) -> None:
+    def _finish(self, points: TileRows, panel: Panel) -> None:
         """Epilogue and store; bytes are stored as many at a time as there are."""
         vectors = self._vectors(panel)
         kernel = replace(self.kernel, value=self._begun[1])

@@ -59,7 +59,7 @@ def vectors_fit(kernel: Kernel) -> bool:
     if not kernel.cols:
         return storable(kernel.dtype)
     form = classify(kernel)
-    return isinstance(form, Reduce) and form.axis.extent >= SHORTEST
+    return isinstance(form, Reduction) and form.axis.extent >= SHORTEST
 
 
 def default_map(kernel: Kernel, machine: Machine) -> MapSchedule:
@@ -96,7 +96,7 @@ def _walked(kernel: Kernel) -> Kernel:
     if not kernel.axes:
         return replace(kernel, axes=(Var("one", 1),))
     form = classify(kernel)
-    if not isinstance(form, Reduce):
+    if not isinstance(form, Reduction):
         return kernel
     rows = (*(r for r in kernel.rows if r != form.axis), form.axis)
     return replace(kernel, axes=rows + kernel.axes[len(rows) :])

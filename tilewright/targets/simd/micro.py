@@ -35,7 +35,7 @@ class Panel:
     cols: int
 
 
-class Rows:
+class TileRows:
     """The rows of one register tile, from `first` on: which points they are and where they lie.
 
     Several row axes: each row's axes and its offset in the row operand are named here, once, before
@@ -176,7 +176,7 @@ class Micro:
 
     def tile(self, base: Index, rows: int, panel: Panel, slot: Index, block: Block) -> None:
         """Sums over the block, from zero or from where the last block left them; then the store."""
-        b, points = self.b, Rows(self.b, self.ops, base, rows, block.values)
+        b, points = self.b, TileRows(self.b, self.ops, base, rows, block.values)
         if self.partial is None:
             self._begin(points, panel)
             self._reduce(points, panel, block)
@@ -208,11 +208,11 @@ class Micro:
         pairs = [(i, j) for i in range(rows) for j, _ in self._vectors(panel)]
         return [(self._sum(i, j), i * self.y0 + j * lanes) for i, j in pairs]
 
-    def _begin(self, points: Rows, panel: Panel) -> None:
+    def _begin(self, points: TileRows, panel: Panel) -> None:
         for reg, _ in self._sums(len(points.points), panel):
             self.b.set(reg.name, Const(0.0, F32, reg.lanes))
 
-    def _finish(self, points: Rows, panel: Panel) -> None:
+    def _finish(self, points: TileRows, panel: Panel) -> None:
         for i, point in enumerate(points.points):
             for j, valid in self._vectors(panel):
                 col = panel.number * self.y0 + j * self.lanes
@@ -221,7 +221,7 @@ class Micro:
     def _sum(self, row: int, vec: int) -> Reg:
         return Reg(f"s{row}_{vec}", F32, self.lanes)
 
-    def _reduce(self, rows: Rows, panel: Panel, block: Block) -> None:
+    def _reduce(self, rows: TileRows, panel: Panel, block: Block) -> None:
         self._each_step(
             block,
             lambda inside, local, steps: self._steps(rows, panel, block, inside, local, steps),
@@ -246,7 +246,7 @@ class Micro:
                 self.b.either(split.is_last_piece(block), lambda: emit(inside, at, split.rest))
 
     def _steps(
-        self, rows: Rows, panel: Panel, block: Block, inside: Values, local: Index, count: int
+        self, rows: TileRows, panel: Panel, block: Block, inside: Values, local: Index, count: int
     ) -> None:
         """`count` steps, from step `local` of the block: each row's splat times each vector."""
         lanes, inner = self.lanes, self.blocks.inner

@@ -30,7 +30,7 @@ from tilewright.targets.simd.vectorize import scalar, storable, vector
 #: Functions that cost more than storing their result and loading it again.
 TRANSCENDENTAL = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
 
-Step = Callable[[Expr, Expr], Call]
+Combine = Callable[[Expr, Expr], Call]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def lower(kernel: Kernel, schedule: RowsSchedule) -> TileFn:
     return b.finish(kernel, scratch)
 
 
-def _step_of(kernel: Kernel, number: int) -> Step:
+def _step_of(kernel: Kernel, number: int) -> Combine:
     """How the stage takes one more value.  A maximum may lose a NaN that its users bring back.
 
     sum of exp(x - max(x)) is NaN if any x is, whatever max made of it
@@ -142,7 +142,7 @@ class _Row:
         return term
 
 
-def _reduce(row: _Row, stage: Stage, step: Step) -> Reg:
+def _reduce(row: _Row, stage: Stage, step: Combine) -> Reg:
     """One reduction of the current row, into a scalar register."""
     b, schedule, values, accs, name = row.b, row.schedule, row.values, row.accs, row.name
     dtype = dtype_of(stage.value)

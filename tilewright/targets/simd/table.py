@@ -96,8 +96,8 @@ TABLE: Mapping[type[form.Form], Way] = {
     form.Windows: WINDOWS,
     form.ByteWindows: TAPS,
     form.RowWise: ROWS,
-    form.Reduce: REDUCE,
-    form.Transpose: TRANSPOSE,
+    form.Reduction: REDUCE,
+    form.Transposition: TRANSPOSE,
     form.Map: MAP,
 }
 

@@ -59,7 +59,7 @@ def rules(
 def _axes(kernel: Kernel) -> list[Var]:
     """The axes along which squares may be turned."""
     form = classify(kernel)
-    axes = form.axes if isinstance(form, Transpose) else ()
+    axes = form.axes if isinstance(form, Transposition) else ()
     return [c for c in axes if c.extent >= LANES and _turned(kernel, c)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8, DType
+from tilewright.kernel.builder import Values
 from tilewright.kernel.expr import (
     Acc,
     Call,
@@ -35,7 +36,6 @@ _LANE_DTYPES = (*VECTOR_DTYPES, BOOL)
 #: Bytes of a vector, and its lanes of 32 bits.
 BYTES, LANES = 16, 4
 
-Values = Mapping[Var, Index]
 Registers = Mapping[int, Expr]
 
 

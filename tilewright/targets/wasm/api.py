@@ -35,7 +35,7 @@ from tilewright.targets.wasm.classes import CLASSES
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tiles, emit_text
 from tilewright.targets.wasm.link import link
-from tilewright.targets.wasm.memory import Map, memory_map, plan_image, with_scratch
+from tilewright.targets.wasm.memory import MemoryMap, memory_map, plan_image, with_scratch
 from tilewright.targets.wasm.passes import ALL
 from tilewright.targets.wasm.primitives import PRIMITIVES, choices, setup
 from tilewright.targets.wasm.probes import peak_section, steps_section
@@ -233,7 +233,7 @@ def _moved(old: Sequence[int], codes: Sequence[Code], changed: frozenset[int]) -
 def _build(
     variant: str,
     program: Program,
-    memory: Map,
+    memory: MemoryMap,
     codes: Sequence[Code],
     slots: Sequence[int],
     costs: Costs,
@@ -259,7 +259,7 @@ def _body(code: Code) -> CompiledKernel:
     return code.body
 
 
-def _facts(memory: Map) -> dict[str, Any]:
+def _facts(memory: MemoryMap) -> dict[str, Any]:
     names = ("bytes", "weights", "arena", "arena_bytes", "scratch", "scratch_bytes")
     return {
         "memory": {"control": 0, **{name: getattr(memory, name) for name in names}},
@@ -267,12 +267,12 @@ def _facts(memory: Map) -> dict[str, Any]:
     }
 
 
-def _map_file(memory: Map) -> File:
+def _map_file(memory: MemoryMap) -> File:
     """The whole map: what exchanging code needs, and engines do not."""
     return File(json.dumps(asdict(memory), separators=(",", ":")).encode(), "json")
 
 
-def _map_of(section: Section) -> Map:
+def _map_of(section: Section) -> MemoryMap:
     found = json.loads(section.programs["map"].data)
     rows: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-    return Map(**rows | {"values": tuple(map(tuple, rows["values"]))})
+    return MemoryMap(**rows | {"values": tuple(map(tuple, rows["values"]))})

@@ -13,7 +13,7 @@ from functools import cache
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
-from tilewright.targets.wasm.build import Builder
+from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Op, const, op
 
 Recipe = Callable[..., Expr]
@@ -87,7 +87,7 @@ def _pick(compare: str) -> Callable[[str], Recipe]:
     """max and min of integers: select(a, b, a compare b)."""
 
     def make(shape: str) -> Recipe:
-        def recipe(b: Builder, x: Expr, y: Expr) -> Expr:
+        def recipe(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
             x, y = b.let(x, shape), b.let(y, shape)
             return op("select", x, y, op(f"{shape}.{compare}", x, y))
 
@@ -101,7 +101,7 @@ def _neg(shape: str) -> Recipe:
 
 
 def _abs(shape: str) -> Recipe:
-    def recipe(b: Builder, x: Expr) -> Expr:
+    def recipe(b: FuncBuilder, x: Expr) -> Expr:
         x = b.let(x, shape)
         minus = op(f"{shape}.sub", _zero(shape), x)
         return op("select", minus, x, op(f"{shape}.lt_s", x, _zero(shape)))
@@ -112,7 +112,7 @@ def _abs(shape: str) -> Recipe:
 def _div(shape: str) -> Recipe:
     """Division that never traps: x / 0 = 0, and x / -1 = -x wraps (both are x * divisor)."""
 
-    def recipe(b: Builder, x: Expr, y: Expr) -> Expr:
+    def recipe(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
         one = Op(f"{shape}.const", (), (1,))
         x, y = b.let(x, shape), b.let(y, shape)
         special = b.let(op(f"{shape}.le_u", op(f"{shape}.add", y, one), one), "i32")
@@ -122,28 +122,28 @@ def _div(shape: str) -> Recipe:
     return recipe
 
 
-def madd(b: Builder, x: Expr, y: Expr, z: Expr) -> Expr:
+def madd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
     """x * y + z on f32x4: one instruction where the target has it."""
     if b.has("fma"):
         return op("f32x4.relaxed_madd", x, y, z)
     return op("f32x4.add", op("f32x4.mul", x, y), z)
 
 
-def nmadd(b: Builder, x: Expr, y: Expr, z: Expr) -> Expr:
+def nmadd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
     """z - x * y on f32x4."""
     if b.has("fma"):
         return op("f32x4.relaxed_nmadd", x, y, z)
     return op("f32x4.sub", z, op("f32x4.mul", x, y))
 
 
-def choose(b: Builder, mask: Expr, x: Expr, y: Expr) -> Expr:
+def choose(b: FuncBuilder, mask: Expr, x: Expr, y: Expr) -> Expr:
     """x where the mask is set, else y, lane by lane; the mask is all ones or zeros per lane."""
     # x86 has a blend for masks, but no instruction for v128.bitselect
     name = "i32x4.relaxed_laneselect" if b.has("fma") else "v128.bitselect"
     return op(name, x, y, mask)
 
 
-def _nibble(b: Builder, x: Expr, shift: Expr) -> Expr:
+def _nibble(b: FuncBuilder, x: Expr, shift: Expr) -> Expr:
     return op("i32.and", op("i32.shr_u", x, shift), const(15))
 
 
@@ -157,7 +157,7 @@ def _multiply_add(shape: str) -> Recipe:
     return lambda _, x, y, z: op(f"{shape}.add", op(f"{shape}.mul", x, y), z)
 
 
-def _where(_: Builder, c: Expr, x: Expr, y: Expr) -> Expr:
+def _where(_: FuncBuilder, c: Expr, x: Expr, y: Expr) -> Expr:
     return op("select", x, y, c)
 
 
@@ -215,7 +215,7 @@ def low_bits(dtype: DType, lanes: int, value: Expr) -> Expr:
     return op("i32.extend8_s" if dtype == I8 else "i32.extend16_s", value)
 
 
-def clamp_const(b: Builder, fn: str, shape: str, value: Expr, limit: Expr) -> Expr:
+def clamp_const(b: FuncBuilder, fn: str, shape: str, value: Expr, limit: Expr) -> Expr:
     """max or min with a limit that is no NaN (ReLU, Clip): a NaN in `value` stays.
 
     pmax(a, b) is `a < b ? b : a`, which keeps a NaN in a, and is one x86 instruction.

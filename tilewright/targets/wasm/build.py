@@ -59,7 +59,7 @@ class Scope:
     loads: dict[int, tuple[object, Expr]] = field(default_factory=dict)
 
 
-class Builder:
+class FuncBuilder:
     """Builds one function.
 
     outside:  how to get a variable that this function has not bound yet

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.base.dtypes import BOOL, I8, I16, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.arith import low_bits, shape_of
-from tilewright.targets.wasm.build import Builder
+from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Op, const, op
 
 #: Shape to shape, as instructions applied one after the other.
@@ -39,7 +39,7 @@ _STEPS: dict[tuple[str, str], tuple[str, ...]] = {
 _RANGE = {I8: (-128, 127), U8: (0, 255), I16: (-32768, 32767)}
 
 
-def cast(b: Builder, value: Expr, old: DType, new: DType, lanes: int) -> Expr:
+def cast(b: FuncBuilder, value: Expr, old: DType, new: DType, lanes: int) -> Expr:
     """`value` of dtype `old`, as dtype `new`."""
     a, z = shape_of(old, lanes), shape_of(new, lanes)
     if old == new:
@@ -72,7 +72,7 @@ def _steps(value: Expr, a: str, z: str) -> Expr:
     return value
 
 
-def _truth(b: Builder, value: Expr, shape: str) -> Expr:
+def _truth(b: FuncBuilder, value: Expr, shape: str) -> Expr:
     """value != 0; NaN is true."""
     zero: Expr
     if shape in ("f32x4", "i32x4"):
@@ -82,7 +82,7 @@ def _truth(b: Builder, value: Expr, shape: str) -> Expr:
     return op(f"{shape}.ne", value, zero)
 
 
-def _saturate(b: Builder, value: Expr, new: DType, lanes: int) -> Expr:
+def _saturate(b: FuncBuilder, value: Expr, new: DType, lanes: int) -> Expr:
     lo, hi = _RANGE[new]
     if lanes > 1:
         return op("i32x4.min_s", op("i32x4.max_s", value, b.i32x4(lo)), b.i32x4(hi))

@@ -18,7 +18,7 @@ from tilewright.targets.wasm.build import ZERO
 from tilewright.targets.wasm.ir import Expr, Load, Op, op
 
 if TYPE_CHECKING:
-    from tilewright.targets.wasm.values import Values
+    from tilewright.targets.wasm.values import ValueLowering
 
 _SPLATS = {4: "v128.load32_splat", 8: "v128.load64_splat"}
 _HALVES = ("low", "high")
@@ -31,7 +31,7 @@ _ONES = 0x00010001
 _EVEN, _ODD = (0, 2, 4, 6), (1, 3, 5, 7)
 
 
-def dot(v: Values, e: k.Dot) -> Expr:
+def dot(v: ValueLowering, e: k.Dot) -> Expr:
     acc, dtype = v.value(e.acc), k.dtype_of(e.col)
     row = _row(v, e.row)
     if dtype == I16:
@@ -68,7 +68,7 @@ def _plus(acc: Expr, more: Expr) -> Expr:
     return more if acc == ZERO else op("i32x4.add", acc, more)
 
 
-def _row(v: Values, row: k.Expr) -> Expr:
+def _row(v: ValueLowering, row: k.Expr) -> Expr:
     """A short row repeats until it fills a vector."""
     size = k.lanes_of(row) * k.dtype_of(row).size
     if size == 16:
@@ -77,11 +77,11 @@ def _row(v: Values, row: k.Expr) -> Expr:
     return Load(_SPLATS[size], _address(v, row, True), 0, v.space(row.buffer))
 
 
-def _address(v: Values, e: k.Load, splat: bool = False) -> Expr:
+def _address(v: ValueLowering, e: k.Load, splat: bool = False) -> Expr:
     return v.address(e.buffer, e.index, e.dtype.size, splat)
 
 
-def pairs(v: Values, e: k.Pairs) -> Expr:
+def pairs(v: ValueLowering, e: k.Pairs) -> Expr:
     return _pairs(v.b.vec(v.value(e.a)), v.b.vec(v.value(e.b)))
 
 
@@ -96,7 +96,7 @@ def shuffle(a: Expr, b: Expr, lanes: tuple[int, ...]) -> Expr:
     return Op("i8x16.shuffle", (a, b), (places,))
 
 
-def join(v: Values, e: k.Join) -> Expr:
+def join(v: ValueLowering, e: k.Join) -> Expr:
     """Vectors of i32 lanes as one of bytes or halves.
 
     Narrowing saturates, so a cast of floats inside needs no limits of its own.
@@ -118,7 +118,7 @@ def join(v: Values, e: k.Join) -> Expr:
 _LARGE = float(1 << 30)
 
 
-def _whole(v: Values, part: k.Expr) -> Expr:
+def _whole(v: ValueLowering, part: k.Expr) -> Expr:
     """The part as i32 lanes, perhaps outside of its dtype's range."""
     from_float = isinstance(part, k.Call) and k.dtype_of(part.args[0]).is_float
     if not (from_float and isinstance(part, k.Call) and part.fn == "cast"):

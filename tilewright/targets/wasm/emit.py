@@ -148,7 +148,7 @@ def flatten(fn: Func) -> Function:
 
 
 @dataclass(frozen=True)
-class Code:
+class FuncCode:
     """An encoded function; `parts` has holes for the indices of functions and types."""
 
     name: str
@@ -168,7 +168,7 @@ class CompiledKernel:
     """
 
     name: str
-    functions: tuple[Code, ...]
+    functions: tuple[FuncCode, ...]
     helpers: frozenset[str] = frozenset()
     scratch: int = 0
     needs: frozenset[str] = frozenset()
@@ -189,14 +189,14 @@ HELPER_TYPES: dict[object, FnType] = {
 }
 
 
-def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[Code, ...]:
+def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[FuncCode, ...]:
     """Check and encode functions that may call each other and the math helpers."""
     functions = tuple(functions)
     known: dict[object, FnType] = {**HELPER_TYPES, **{f.name: f.type for f in functions}}
     names = Names(known, {}, {SCRATCH: "i32"}, target.allowed)
     for f in functions:
         check(f, names)
-    return tuple(Code(f.name, f.type, f.locals, encode_body(f.body)) for f in functions)
+    return tuple(FuncCode(f.name, f.type, f.locals, encode_body(f.body)) for f in functions)
 
 
 def _functions(lowered: Lowered, enabled: frozenset[str]) -> tuple[Function, ...]:

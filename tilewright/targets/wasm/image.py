@@ -1,6 +1,6 @@
 """Plan images: the bytes that a host copies into memory for each plan, made from plain numbers.
 
-Input: steps as `Call`s.  Output: image bytes, laid out as docs/bundle.md says; and back.  It
+Input: steps as `StepCall`s.  Output: image bytes, laid out as docs/bundle.md says; and back.  It
 decides no offset inside the arena, and not which steps share their work.
 """
 
@@ -18,7 +18,7 @@ HEADER_WORDS, STEP_WORDS, ENTRY_WORDS = HEADER // 4, RECORD // 4, ENTRY // 4
 
 
 @dataclass(frozen=True)
-class Call:
+class StepCall:
     """One step: the table slot, buffer addresses (output first), run-time scalars, tile count.
 
     counts:  how tiles and then each scalar follow an extent (`TileFn.counts`); empty if they do not
@@ -43,7 +43,7 @@ class Call:
         return -(-self.tiles // self.grain) if self.grain else 1
 
 
-def calls_of(image: bytes, buffers: Sequence[int]) -> list[Call]:
+def calls_of(image: bytes, buffers: Sequence[int]) -> list[StepCall]:
     """The steps of an image; `buffers` says how many words of each argument block are addresses.
 
     Of how workers share them only the grain is read; targets/sharing.py decides it anew.
@@ -73,7 +73,7 @@ def _records(image: bytes) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     return words, [words[at : at + STEP_WORDS] for at in starts]
 
 
-def image_bytes(calls: Sequence[Call]) -> int:
+def image_bytes(calls: Sequence[StepCall]) -> int:
     """How long the image of these steps is."""
     blocks = sum(len(c.addresses) + len(c.scalars) for c in calls)
     entries = sum(count is not None for c in calls for count in c.counts)
@@ -113,7 +113,7 @@ def image(calls: Sequence[Call], address: int) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def _together(calls: Sequence[Call]) -> list[int]:
+def _together(calls: Sequence[StepCall]) -> list[int]:
     """How many steps one ticket of each step runs: it and the chain behind it."""
     counts = [1] * len(calls)
     for number, call in reversed([*enumerate(calls)][1:]):

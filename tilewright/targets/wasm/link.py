@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.targets.wasm import mathlib
-from tilewright.targets.wasm.emit import Code, CompiledKernel, assemble, flatten
+from tilewright.targets.wasm.emit import CompiledKernel, FuncCode, assemble, flatten
 from tilewright.targets.wasm.module import Import, Module, encode_module
 from tilewright.targets.wasm.target import WasmTarget
 
 
-def _rename(kernel: CompiledKernel, prefix: str) -> list[Code]:
+def _rename(kernel: CompiledKernel, prefix: str) -> list[FuncCode]:
     """The kernel's functions under names that are unique in the module."""
     names = {f.name: f"{prefix}.{f.name}" for f in kernel.functions}
     return [
@@ -41,7 +41,7 @@ def link(
     wanted = frozenset().union(*(k.helpers for k in kernels))
     order = [name for name in mathlib.FUNCTIONS if name in wanted]
     helpers = [flatten(mathlib.helper(name, target)) for name in order]
-    functions: list[Code] = list(assemble(helpers, target))
+    functions: list[FuncCode] = list(assemble(helpers, target))
     placed: dict[CompiledKernel, int] = {}
     slots: list[int] = []
     for n, kernel in enumerate(kernels):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8
 from tilewright.kernel import expr as k
 from tilewright.targets.wasm.arith import shape_of
-from tilewright.targets.wasm.build import Builder
+from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Load, add, const, op
 
 LOADS = {
@@ -23,7 +23,7 @@ LOADS = {
 }
 
 
-def vector_load(b: Builder, e: k.Load, address: Expr, space: int) -> Expr:
+def vector_load(b: FuncBuilder, e: k.Load, address: Expr, space: int) -> Expr:
     """Several lanes, of which the first `valid` are read and the others are 0."""
     shape, valid = shape_of(e.dtype, e.lanes), e.valid or e.lanes
     if e.dtype.size == 4:
@@ -51,7 +51,7 @@ def _words(address: Expr, space: int, valid: int) -> Expr:
     return Load("v128.load32_lane", add(address, const(8)), 0, space, 2, pair)
 
 
-def _lanes(b: Builder, address: Expr, space: int, valid: int, whole: str, size: int) -> Expr:
+def _lanes(b: FuncBuilder, address: Expr, space: int, valid: int, whole: str, size: int) -> Expr:
     """Four numbers of `size` bytes, packed: by the load `whole`, or one by one if fewer exist."""
     if valid == 4:
         return Load(whole, address, 0, space)

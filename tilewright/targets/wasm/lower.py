@@ -22,7 +22,7 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.expr import dtype_of, lanes_of
 from tilewright.targets.wasm import ir, mathlib
 from tilewright.targets.wasm.arith import VALTYPE, shape_of
-from tilewright.targets.wasm.build import Builder
+from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import (
     Assign,
     Expr,
@@ -37,7 +37,7 @@ from tilewright.targets.wasm.ir import (
     op,
 )
 from tilewright.targets.wasm.target import WasmTarget
-from tilewright.targets.wasm.values import Values
+from tilewright.targets.wasm.values import ValueLowering
 
 STORES = {
     F32: "f32.store",
@@ -53,7 +53,7 @@ STORES = {
 #: The number of the only global that a module imports.
 SCRATCH = 0
 
-#: The space of the argument block (see `Values.space`).
+#: The space of the argument block (see `ValueLowering.space`).
 ARGUMENTS = -1
 
 #: A vector's first `valid` words are stored in these pieces: (words, first lane).
@@ -66,9 +66,9 @@ _LOW_BYTES = bytes((0, 4, 8, 12)) + bytes((0, 4, 8, 12)) * 3
 class Lowering:
     """Lowers statements into one function under construction; `buffers` are not scratch."""
 
-    def __init__(self, b: Builder, buffers: int) -> None:
+    def __init__(self, b: FuncBuilder, buffers: int) -> None:
         self.b = b
-        self.values = Values(b, buffers)
+        self.values = ValueLowering(b, buffers)
 
     def run(self, stmts: tuple[l.Stmt, ...]) -> None:
         for s in stmts:
@@ -227,7 +227,7 @@ class _Block:
         self.words |= {s.name: count + n for n, s in enumerate(fn.scalars)}
         self.areas = {f"@{count + n}": at for n, at in enumerate(offsets)}
 
-    def read(self, b: Builder, name: str) -> Local | None:
+    def read(self, b: FuncBuilder, name: str) -> Local | None:
         """The address of a buffer ("@1"), or a scalar; None if there is none of that name."""
         value: Expr
         if name in self.words:
@@ -252,7 +252,7 @@ def lower(fn: l.TileFn, target: WasmTarget) -> Lowered:
     offsets, scratch = scratch_offsets(fn)
     block = _Block(fn, args, offsets)
 
-    slot = Builder(target, lambda name: block.read(slot, name), inline, captures=False)
+    slot = FuncBuilder(target, lambda name: block.read(slot, name), inline, captures=False)
     slot.depth |= {args: 0, first: 0, last: 0}
     Lowering(slot, len(fn.buffers)).run(fn.prologue)
 
@@ -262,7 +262,7 @@ def lower(fn: l.TileFn, target: WasmTarget) -> Lowered:
             return slot.registers.get(name[1:])
         return slot.scopes[0].names.get(name) or block.read(slot, name)
 
-    inner = Builder(target, from_slot, inline)
+    inner = FuncBuilder(target, from_slot, inline)
     number = inner.fresh("i32", fn.tile.name, 0, 0)
     inner.bind(fn.tile.name, number)
     Lowering(inner, len(fn.buffers)).run(fn.body)

@@ -17,7 +17,7 @@ from tilewright.kernel import expr as k
 from tilewright.kernel.loops import For, If, LetGather, Set, Stmt, Store, TileFn
 from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
 from tilewright.targets.wasm.arith import choose, madd, nmadd
-from tilewright.targets.wasm.build import Builder
+from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Func, Invoke, Local, const, op
 from tilewright.targets.wasm.target import WasmTarget
 
@@ -33,7 +33,7 @@ LONG = 8
 Math = Callable[..., Expr]
 
 
-def _poly(b: Builder, name: str, x: Expr, sign: float = 1.0) -> Expr:
+def _poly(b: FuncBuilder, name: str, x: Expr, sign: float = 1.0) -> Expr:
     """Horner's rule; Estrin's for long polynomials, whose chain is a third as long."""
     terms: list[Expr] = [b.f32x4(sign * c) for c in COEFFICIENTS[name]]
     if len(terms) < LONG:
@@ -59,22 +59,22 @@ def _sub(x: Expr, y: Expr) -> Expr:
     return op("f32x4.sub", x, y)
 
 
-def _clamp(b: Builder, x: Expr, low: float, high: float) -> Local:
+def _clamp(b: FuncBuilder, x: Expr, low: float, high: float) -> Local:
     """pmax and pmin keep a NaN in their first operand."""
     return b.vec(op("f32x4.pmin", op("f32x4.pmax", x, b.f32x4(low)), b.f32x4(high)))
 
 
-def _power_of_two(b: Builder, n: Expr) -> Local:
+def _power_of_two(b: FuncBuilder, n: Expr) -> Local:
     """2^n for an integral f32 n in [-127, 128]; 2^-127 counts as 0, 2^128 as inf."""
     return b.vec(op("i32x4.shl", _add(n, b.f32x4(ROUND + 127)), const(23)))
 
 
-def _reduce(b: Builder, x: Local, n: Local) -> Local:
+def _reduce(b: FuncBuilder, x: Local, n: Local) -> Local:
     """x - n * ln 2"""
     return b.vec(nmadd(b, n, b.f32x4(LN2_LOW), nmadd(b, n, b.f32x4(LN2_HIGH), x)))
 
 
-def exp(b: Builder, x: Expr) -> Expr:
+def exp(b: FuncBuilder, x: Expr) -> Expr:
     """x = n ln 2 + r with r in [0, ln 2); exp(x) = 2^n (1 + r + r^2 EXP(r)).
 
     The clamp makes the limits: -88 gives n = -127 and so 0, 89 gives n = 128 and so inf.
@@ -87,7 +87,7 @@ def exp(b: Builder, x: Expr) -> Expr:
     return _mul(madd(b, tail, r, b.f32x4(1.0)), scale)
 
 
-def _expm1(b: Builder, x: Local) -> Local:
+def _expm1(b: FuncBuilder, x: Local) -> Local:
     """exp(x) - 1 for |x| < 80, accurate near 0: with r near 0 no digit cancels."""
     n = b.vec(op("f32x4.nearest", _mul(x, b.f32x4(LOG2E))))
     r = _reduce(b, x, n)
@@ -96,11 +96,11 @@ def _expm1(b: Builder, x: Local) -> Local:
     return b.vec(madd(b, scale, small, _sub(scale, b.f32x4(1.0))))
 
 
-def _with_sign_of(b: Builder, x: Local, size: Expr) -> Expr:
+def _with_sign_of(b: FuncBuilder, x: Local, size: Expr) -> Expr:
     return op("v128.bitselect", x, size, b.i32x4(SIGN))
 
 
-def tanh(b: Builder, x: Expr) -> Expr:
+def tanh(b: FuncBuilder, x: Expr) -> Expr:
     """tanh|x| = e / (e + 2) with e = exp(2|x|) - 1; beyond 10 it is 1."""
     x = b.vec(x)
     size = op("f32x4.abs", x)
@@ -108,7 +108,7 @@ def tanh(b: Builder, x: Expr) -> Expr:
     return _with_sign_of(b, x, op("f32x4.div", e, _add(e, b.f32x4(2.0))))
 
 
-def erf(b: Builder, x: Expr) -> Expr:
+def erf(b: FuncBuilder, x: Expr) -> Expr:
     """erf|x| = 1 - exp(-|x| ERF(|x|)); beyond 4 it is 1."""
     x = b.vec(x)
     size = b.vec(op("f32x4.pmin", op("f32x4.abs", x), b.f32x4(4.0)))
@@ -116,7 +116,7 @@ def erf(b: Builder, x: Expr) -> Expr:
     return _with_sign_of(b, x, e)
 
 
-def _split(b: Builder, x: Expr) -> tuple[Local, Local]:
+def _split(b: FuncBuilder, x: Expr) -> tuple[Local, Local]:
     """x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); e and f as f32.  For finite x > 0."""
     x = b.vec(x)
     tiny = b.vec(op("f32x4.lt", x, b.f32x4(2.0**-126)))
@@ -129,13 +129,13 @@ def _split(b: Builder, x: Expr) -> tuple[Local, Local]:
     return exponent, b.vec(_sub(mantissa, b.f32x4(1.0)))
 
 
-def _log_tail(b: Builder, f: Local) -> Expr:
+def _log_tail(b: FuncBuilder, f: Local) -> Expr:
     """log(1 + f) - f"""
     square = b.vec(_mul(f, f))
     return nmadd(b, square, b.f32x4(0.5), _mul(_mul(square, f), _poly(b, "LOG", f)))
 
 
-def log(b: Builder, x: Expr) -> Expr:
+def log(b: FuncBuilder, x: Expr) -> Expr:
     """log(x) = e ln 2 + log(1 + f)."""
     x = b.vec(x)
     e, f = _split(b, x)
@@ -144,7 +144,7 @@ def log(b: Builder, x: Expr) -> Expr:
     return _log_limits(b, x, value)
 
 
-def _log_limits(b: Builder, x: Local, value: Expr) -> Expr:
+def _log_limits(b: FuncBuilder, x: Local, value: Expr) -> Expr:
     """log of 0, infinity, negative numbers and NaN."""
     inf, zero = b.i32x4(INF_BITS), b.f32x4(0.0)
     other = choose(b, op("f32x4.eq", x, zero), b.i32x4(INF_BITS + SIGN), b.i32x4(NAN_BITS))
@@ -156,7 +156,7 @@ def _log_limits(b: Builder, x: Local, value: Expr) -> Expr:
 def _trig(turn: int) -> Math:
     """sin(x + turn * pi / 2): x = n pi / 2 + r; n chooses the polynomial and the sign."""
 
-    def fn(b: Builder, x: Expr) -> Expr:
+    def fn(b: FuncBuilder, x: Expr) -> Expr:
         x = b.vec(x)
         rounded = b.vec(madd(b, x, b.f32x4(0.6366197723675814), b.f32x4(ROUND)))
         n = b.vec(_sub(rounded, b.f32x4(ROUND)))
@@ -178,14 +178,14 @@ def _trig(turn: int) -> Math:
     return fn
 
 
-def _high(b: Builder, x: Expr) -> tuple[Local, Local]:
+def _high(b: FuncBuilder, x: Expr) -> tuple[Local, Local]:
     """x as a part with 12 bits and the rest: products of such parts are exact."""
     x = b.vec(x)
     high = b.vec(op("v128.and", x, b.i32x4(-4096)))
     return high, b.vec(_sub(x, high))
 
 
-def _size_of_power(b: Builder, x: Local, y: Local) -> Expr:
+def _size_of_power(b: FuncBuilder, x: Local, y: Local) -> Expr:
     """|x|^y = exp(y log|x|), the logarithm in two parts so that its error does not grow with y.
 
     With |x| = 2^e (1 + f):  y log|x| = n ln 2 + r,  r = (y e - n) ln 2 + y f + y (log(1 + f) - f).
@@ -212,7 +212,7 @@ def _size_of_power(b: Builder, x: Local, y: Local) -> Expr:
     return choose(b, op("f32x4.eq", total, total), b.vec(value), total)
 
 
-def pow_(b: Builder, x: Expr, y: Expr) -> Expr:
+def pow_(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
     """x^y, with the limits and signs of C's pow."""
     x, y = b.vec(x), b.vec(y)
     size = b.vec(op("f32x4.abs", x))
@@ -252,7 +252,7 @@ SHORT = frozenset({"exp", "tanh", "erf"})
 FEW = 4
 
 
-def call(b: Builder, name: str, args: list[Expr]) -> Expr:
+def call(b: FuncBuilder, name: str, args: list[Expr]) -> Expr:
     """The function, in place or by a helper that the module shares."""
     if name in b.inline:
         return _MAKE[name](b, *args)
@@ -262,19 +262,19 @@ def call(b: Builder, name: str, args: list[Expr]) -> Expr:
 
 def helper(name: str, target: WasmTarget) -> Func:
     """The function as a function of the module."""
-    b = Builder(target)
+    b = FuncBuilder(target)
     params = tuple(b.fresh("v128", "x") for _ in range(FUNCTIONS[name]))
     result = _MAKE[name](b, *params)
     return Func(name, params, tuple(b.scopes[0].stmts), result)
 
 
-def power(b: Builder, x: Expr, y: float) -> Expr:
+def power(b: FuncBuilder, x: Expr, y: float) -> Expr:
     """x^y for a known y; the common small powers are products, and 1/2 is the square root."""
     simple = _POWERS.get(y)
     return simple(b, b.vec(x)) if simple is not None else call(b, "pow", [x, b.f32x4(y)])
 
 
-_POWERS: dict[float, Callable[[Builder, Local], Expr]] = {
+_POWERS: dict[float, Callable[[FuncBuilder, Local], Expr]] = {
     0.0: lambda b, _: b.f32x4(1.0),
     1.0: lambda _, x: x,
     2.0: lambda _, x: _mul(x, x),

@@ -1,7 +1,8 @@
 """The memory of a program in a WebAssembly host, and the image of each plan for it.
 
-Input: a neutral program and the code of its kernels.  Output: a `Map` (the address of every region
-and of every value) and image bytes.  Nothing is compiled here; docs/bundle.md has the layout.
+Input: a neutral program and the code of its kernels.  Output: a `MemoryMap` (the address of
+every region and of every value) and image bytes.  Nothing is compiled here; docs/bundle.md has the
+layout.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from tilewright.plan import Plan, Program
 from tilewright.plan.arena import Life, place
 from tilewright.targets.protocol import Code
 from tilewright.targets.sharing import Costs, share, work_of
-from tilewright.targets.wasm.image import Call, image, image_bytes
+from tilewright.targets.wasm.image import StepCall, image, image_bytes
 
 
 @dataclass(frozen=True)
-class Map:
+class MemoryMap:
     """Addresses in bytes.
 
     images: of each plan's image; arenas: how much of the arena each plan uses
@@ -45,7 +46,9 @@ class Map:
         return (self.images[0] if self.images else self.arena) - self.weights
 
 
-def memory_map(program: Program, codes: Mapping[str, Sequence[Code]], scratch_least: int) -> Map:
+def memory_map(
+    program: Program, codes: Mapping[str, Sequence[Code]], scratch_least: int
+) -> MemoryMap:
     """Control block, weights, images, states, arena, scratch.  `MemoryLimit` if it is too large.
 
     A bundle runs on any number of workers, so the scratch areas of all of them must fit.
@@ -68,7 +71,7 @@ def memory_map(program: Program, codes: Mapping[str, Sequence[Code]], scratch_le
     )
     most = max((code.scratch for listed in codes.values() for code in listed), default=0)
     return with_scratch(
-        Map(
+        MemoryMap(
             0, weights, arena, arena_bytes, arena + arena_bytes, 0,
             images, tuple(total for _, total in placed), states, values,
         ),
@@ -76,7 +79,7 @@ def memory_map(program: Program, codes: Mapping[str, Sequence[Code]], scratch_le
     )  # fmt: skip
 
 
-def with_scratch(memory: Map, scratch: int) -> Map:
+def with_scratch(memory: MemoryMap, scratch: int) -> MemoryMap:
     """The map with scratch areas, the last region, of so many bytes for each worker."""
     each = align(scratch)
     total = align(memory.scratch + each)
@@ -97,7 +100,7 @@ def with_scratch(memory: Map, scratch: int) -> Map:
 def plan_image(
     program: Program,
     number: int,
-    memory: Map,
+    memory: MemoryMap,
     codes: Sequence[Code],
     slots: Sequence[int],
     costs: Costs,
@@ -122,10 +125,10 @@ def plan_image(
     return image(shared, memory.images[number])
 
 
-def _calls(plan: Plan, codes: Sequence[Code]) -> list[Call]:
+def _calls(plan: Plan, codes: Sequence[Code]) -> list[StepCall]:
     """The steps without slots and addresses."""
     return [
-        Call(
+        StepCall(
             0,
             (0,) * len(step.accesses),
             codes[step.kernel].loops.values,

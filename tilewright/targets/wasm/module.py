@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tilewright.targets.wasm.emit import Code
+from tilewright.targets.wasm.emit import FuncCode
 from tilewright.targets.wasm.encode import FnType, encode_locals
 from tilewright.targets.wasm.isa import VALTYPES, uleb
 
@@ -38,7 +38,7 @@ class Module:
     """
 
     imports: tuple[Import, ...]
-    functions: tuple[Code, ...]
+    functions: tuple[FuncCode, ...]
     exports: tuple[tuple[str, int], ...]
     elements: tuple[int, ...] = ()
     named: bool = False
@@ -74,7 +74,7 @@ def _type(t: FnType) -> bytes:
     return b"\x60" + uleb(len(params)) + params + uleb(len(results)) + results
 
 
-def _code(fn: Code, functions: dict[str, int], types: dict[FnType, int]) -> bytes:
+def _code(fn: FuncCode, functions: dict[str, int], types: dict[FnType, int]) -> bytes:
     body = encode_locals(fn.locals)
     for part in fn.parts:
         if isinstance(part, bytes):

@@ -17,7 +17,7 @@ from tilewright.base.alignment import align
 from tilewright.base.sections import Build, File, Section
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel
-from tilewright.targets.wasm.image import Call, image, image_bytes
+from tilewright.targets.wasm.image import StepCall, image, image_bytes
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.peak import FLOPS_PER_TILE, nothing, peak
 from tilewright.targets.wasm.target import TARGETS, WasmTarget
@@ -27,17 +27,17 @@ OUTPUT = align(CONTROL_BYTES)
 
 
 def peak_section(tiles: int) -> tuple[Section, int]:
-    return _section(peak, [Call(0, (OUTPUT,), (), tiles, grain=16)]), tiles * FLOPS_PER_TILE
+    return _section(peak, [StepCall(0, (OUTPUT,), (), tiles, grain=16)]), tiles * FLOPS_PER_TILE
 
 
 def steps_section(steps: int, tiles: int) -> tuple[Section, int]:
     """One tile: all steps are serial and go with one ticket; more: so many tickets each."""
-    call = Call(0, (), (), tiles, grain=1 if tiles > 1 else 0)
+    call = StepCall(0, (), (), tiles, grain=1 if tiles > 1 else 0)
     calls = [call, *[replace(call, waits=tiles > 1, chained=tiles == 1)] * (steps - 1)]
     return _section(lambda _: nothing(), calls), 0
 
 
-def _section(kernel: Callable[[WasmTarget], CompiledKernel], calls: list[Call]) -> Section:
+def _section(kernel: Callable[[WasmTarget], CompiledKernel], calls: list[StepCall]) -> Section:
     base = OUTPUT + 64
     total = base + align(image_bytes(calls))
     drawn = File(image(calls, base), "bin")

@@ -24,7 +24,7 @@ from tilewright.targets.wasm.arith import (
     shape_of,
     wrap,
 )
-from tilewright.targets.wasm.build import Builder, Terms
+from tilewright.targets.wasm.build import FuncBuilder, Terms
 from tilewright.targets.wasm.casts import cast
 from tilewright.targets.wasm.encode import f32_bits, f64_bits
 from tilewright.targets.wasm.ir import (
@@ -52,10 +52,10 @@ SPLAT_REACH = 64
 SPLAT_POINTERS = 8
 
 
-class Values:
+class ValueLowering:
     """Lowers expressions into one function under construction; `buffers` are not scratch."""
 
-    def __init__(self, b: Builder, buffers: int) -> None:
+    def __init__(self, b: FuncBuilder, buffers: int) -> None:
         self.b, self.buffers = b, buffers
         self.biases: dict[tuple[Local, Terms], list[int]] = {}
 
@@ -179,7 +179,7 @@ class Values:
             return self.once(e, rule)
         return rule(self, e)
 
-    def once(self, e: k.Load | k.Splat, rule: Callable[[Values, Any], Expr]) -> Expr:
+    def once(self, e: k.Load | k.Splat, rule: Callable[[ValueLowering, Any], Expr]) -> Expr:
         """A load, or the splat of one, is lowered once per scope; its uses share the tree."""
         load = e.value if isinstance(e, k.Splat) else e
         if not isinstance(load, k.Load) or not load.index.is_affine:
@@ -378,17 +378,17 @@ def _number(e: k.Expr) -> float | None:
     return float(e.value)
 
 
-_RULES: dict[type, Callable[[Values, Any], Expr]] = {
-    k.Const: Values.const,
-    k.Load: Values.load,
-    k.Call: Values.call,
-    k.IndexValue: Values.index_value,
-    k.Guard: Values.guard,
-    k.Reg: Values.reg,
-    k.Splat: Values.splat,
-    k.Lanes: Values.lanes,
-    k.Lane: Values.lane,
-    k.Shuffle: Values.shuffle,
+_RULES: dict[type, Callable[[ValueLowering, Any], Expr]] = {
+    k.Const: ValueLowering.const,
+    k.Load: ValueLowering.load,
+    k.Call: ValueLowering.call,
+    k.IndexValue: ValueLowering.index_value,
+    k.Guard: ValueLowering.guard,
+    k.Reg: ValueLowering.reg,
+    k.Splat: ValueLowering.splat,
+    k.Lanes: ValueLowering.lanes,
+    k.Lane: ValueLowering.lane,
+    k.Shuffle: ValueLowering.shuffle,
     k.Dot: dots.dot,
     k.Pairs: dots.pairs,
     k.Join: dots.join,

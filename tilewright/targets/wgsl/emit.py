@@ -59,7 +59,7 @@ _CUT = {
 }
 
 
-class Wgsl(Dialect):
+class WgslDialect(Dialect):
     """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function."""
 
     def __init__(self, buffers: int) -> None:

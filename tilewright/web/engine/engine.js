@@ -66,7 +66,7 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
 
   /** Plans whose inputs the page holds. @type {Set<number>} */
   const lent = new Set();
-  /** Instead of the bundle's own. @type {T.Kernel[]} */
+  /** Instead of the bundle's own. @type {T.TunedKernel[]} */
   let kernels = [];
 
   /** @type {T.Enqueue} */

@@ -2,7 +2,7 @@
 // what was expected and found, and what to do.  Aborting gives an AbortError instead, as fetch does.
 
 export class EngineError extends Error {
-  /** @param {T.ErrorCode} code @param {string} message @param {string} [hint] @param {T.Facts} [facts] */
+  /** @param {T.ErrorCode} code @param {string} message @param {string} [hint] @param {T.ErrorFacts} [facts] */
   constructor(code, message, hint = '', facts = {}) {
     super(message);
     this.name = 'EngineError';

@@ -14,7 +14,7 @@ export function answer(load) {
   const pool = makePool();
   /** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
   const { promise, resolve } = Promise.withResolvers();
-  /** Nothing else is asked before the load has ended. @type {T.Loaded} */
+  /** Nothing else is asked before the load has ended. @type {T.LoadedBundle} */
   let bundle;
 
   /** Has the page make the memory. @param {number} pages */

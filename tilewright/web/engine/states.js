@@ -30,7 +30,7 @@ export function makeStates(places, enqueue, link, live) {
   };
 }
 
-/** Reads a state, or writes `data` to it. @type {T.Exchanged} */
+/** Reads a state, or writes `data` to it. @type {T.StateAccess} */
 export function exchanged(buffer, place, data) {
   const region = regionOf(buffer, place);
   if (!data) return region.slice();

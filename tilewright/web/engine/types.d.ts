@@ -46,9 +46,9 @@ export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; 
 export type ErrorCode =
   | 'bundle-corrupt' | 'bundle-version' | 'memory-limit' | 'input' | 'kernel-trap' | 'host'
   | 'disposed' | 'network' | 'unsupported-host';
-export type Facts = Record<string, unknown>;
+export type ErrorFacts = Record<string, unknown>;
 /** An EngineError on its way between workers. */
-export type PlainError = { code: ErrorCode; message: string; hint: string; facts: Facts };
+export type PlainError = { code: ErrorCode; message: string; hint: string; facts: ErrorFacts };
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 export type TensorData =
@@ -72,7 +72,7 @@ export type Driver = {
 export type Setup = {
   modules: WebAssembly.Module[];
   /** Kernels with table entries of their own, from `slots` on. */
-  tuned: Kernel[];
+  tuned: TunedKernel[];
   /** Of the pool: helpers say to which one they answer. */
   version?: number;
   memory: WebAssembly.Memory;
@@ -141,7 +141,7 @@ export type Change = {
   /** Bytes of staging memory that a worker needs. */
   scratch?: number;
 };
-export type Kernel = Required<Change> & { module: WebAssembly.Module };
+export type TunedKernel = Required<Change> & { module: WebAssembly.Module };
 /** A bundle on a device: what the engine's worker asks of a backend. */
 export interface BackendLoaded {
   /** Plans and states as they lie in this backend's memory. */
@@ -153,19 +153,19 @@ export interface BackendLoaded {
   variant: Info['variant'];
   /** What the host lacks, in sentences. */
   lost(cacheProblem: string): string[];
-  run(work: Work & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
+  run(work: RunWork & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
   /** Times whole runs, or the steps named by `only`. */
   measure(work: MeasureWork): MaybePromise<Times | { steps: StepTime[] }>;
   /** Reads a state, or writes `data` to it. */
   state(work: { place: Placed; data?: any }): any;
   /** Exchanges kernels between two runs. */
-  swap(kernels: Kernel[]): Promise<void>;
+  swap(kernels: TunedKernel[]): Promise<void>;
 }
 export type MaybePromise<Value> = Value | Promise<Value>;
-export type MeasureWork = Work & { runs: number; warmup?: number; only?: number[] | 'all' };
+export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all' };
 /** `images`: its plans as the compiler made them, once kernels were exchanged. */
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine; images?: Uint32Array[] };
-export type Loaded = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
+export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
 /** A backend: how bundles run on a kind of device.  Rejects before weights are downloaded if the device cannot. */
@@ -174,7 +174,7 @@ export type Device = 'wasm' | 'webgpu';
 /** Answers the page's requests by a backend, for as long as the worker lives. */
 export type Answer = (load: LoadBackend) => void;
 export type Starters = Record<Device, (name: string) => Worker>;
-export type LoadBundle = (load: LoadBackend, url: string, limits: Limits, crew: Crew, report: Report) => Promise<Loaded>;
+export type LoadBundle = (load: LoadBackend, url: string, limits: Limits, crew: Crew, report: OnProgress) => Promise<LoadedBundle>;
 
 /** A loaded bundle, as `load` of engine.js gives it. */
 export interface Engine {
@@ -300,12 +300,12 @@ export interface Pool {
 export type Work = { plan: number; sizes?: Sizes; tensors?: Tensor[] };
 export interface Machine {
   /** `wanted` asks for outputs in the answer. */
-  run(work: Work & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };
+  run(work: RunWork & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };
   /** Puts the inputs into memory, if there are any. */
-  take(work: Work): void;
+  take(work: RunWork): void;
   call: Call;
 }
-export type Report = (progress: Progress) => void;
+export type OnProgress = (progress: Progress) => void;
 export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null> };
 
 /** The files of one bundle, verified. */

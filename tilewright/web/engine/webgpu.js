@@ -179,7 +179,7 @@ async function pipelineOf(device, layout, code) {
   });
 }
 
-/** Every dispatch of a plan with its bindings, made once. @type {T.PlanOf} */
+/** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
 function planOf(device, layout, memory, pipelines, group, calls) {
   const stride = Math.max(...calls.map(({ words, scalars }) => aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
   const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));

@@ -113,7 +113,7 @@ function nearest(device, classes, spaces) {
     'Build the bundle with --static and without --classes, or with this class among them', { device, built: Object.keys(spaces) });
 }
 
-/** @param {string} message @param {T.Facts} facts */
+/** @param {string} message @param {T.ErrorFacts} facts */
 const corrupt = (message, facts) => new EngineError('bundle-corrupt', message, REBUILD, facts);
 
 /** @type {S.ReadJson} */

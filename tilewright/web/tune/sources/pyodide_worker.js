@@ -10,7 +10,7 @@ const ENTRY = 'tilewright.tuning.client';
 /** The Python side: tuning/client.py. @type {any} */
 let client = null;
 
-/** @param {string} what @param {unknown} cause @param {T.Facts} facts */
+/** @param {string} what @param {unknown} cause @param {T.ErrorFacts} facts */
 const failed = (what, cause, facts = {}) => new EngineError('host', `${what}: ${cause}`,
   'Check that the compiler folder of a build with --client is on the server, and that the page may use WebAssembly; kernels stay as they are', facts);
 

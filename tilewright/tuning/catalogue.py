@@ -20,8 +20,8 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning import offers
-from tilewright.tuning.candidates import Built, Space, key_of, number_of
-from tilewright.tuning.messages import Gold, KernelMessage, Needs, Offer, Unknown
+from tilewright.tuning.candidates import Built, Needs, Space, key_of, number_of
+from tilewright.tuning.messages import Gold, KernelMessage, Offer, Unknown
 
 #: Schedules by number of the kernel.
 Winners: TypeAlias = Mapping[int, Schedule]
@@ -29,7 +29,7 @@ Winners: TypeAlias = Mapping[int, Schedule]
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A bundle as the queue sees it: all that it needs of each kernel is in memory.
+    """A bundle as sessions see it: all that it needs of each kernel is in memory.
 
     slots: by target, what it made of each kernel
     plans: by number of the kernel, those that run it
