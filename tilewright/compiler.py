@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.assembly import Facts, Made, contents_of
+from tilewright.assembly import Made, ModelFacts, contents_of
 from tilewright.base.collector import paused
 from tilewright.base.errors import ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
@@ -197,7 +197,7 @@ def assemble(
         program, tensors = program_of(plans, options.states, options.extents)
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
-        facts = Facts(
+        facts = ModelFacts(
             options.name or name, options.dims, options.assets, probes, options.states,
             tuple(options.extents),
         )  # fmt: skip

@@ -128,7 +128,7 @@ def test_rows_in_the_middle_are_reduced_across_memory() -> None:
     stage = Stage("max", (k,), Load(1, index(a) * 20 + index(k) * 5 + index(n), F32))
     buffers = (Buffer(F32, 60), Buffer(F32, 60))
     kernel = Kernel("top", (a, n, j), (stage,), Acc(0, F32), at, buffers, cols=1)
-    assert classify(kernel) == Reduce(n)
+    assert classify(kernel) == Reduction(n)
 
 
 @pytest.mark.parametrize("layout", [ROWS, Panels(8), Groups(4, 8), Taps(2)], ids=str)

@@ -9,7 +9,15 @@ import sqlalchemy as sa
 from helpers.reports import key, report
 
 from tilewright.base.errors import InvalidReport, StoreClock
-from tilewright.store import Gold, Limits, Receipt, Report, Standing, Store, Vote
+from tilewright.store import (
+    KernelStore,
+    Receipt,
+    Standing,
+    StoredGold,
+    StoredReport,
+    StoredVote,
+    Thresholds,
+)
 from tilewright.store.schema import HEAD, reports
 
 GOOD = {3: 1.5, 4: 1.4, 7: 1.2}

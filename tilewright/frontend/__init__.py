@@ -9,6 +9,7 @@ from tilewright.frontend.report import Coverage, NodeRow, check
 from tilewright.frontend.shapes import combinations, parse_buckets, parse_shapes, resolve
 
 __all__ = [
+    "Coverage",
     "Importer",
     "Model",
     "NodeRow",

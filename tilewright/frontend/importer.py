@@ -44,7 +44,7 @@ class Importer:
     def __init__(self, model: Model) -> None:
         self.model = model
         self._inputs: dict[tuple[str, Shape], Node] = {}
-        self._known: dict[tuple[object, ...], Values] = {}
+        self._known: dict[tuple[object, ...], Visible] = {}
 
     def graph(self, dims: Mapping[str, int] | None = None, shapes: Shapes | None = None) -> Graph:
         """The model as a graph; `dims` and `shapes` as in shapes.resolve."""
@@ -62,9 +62,9 @@ class Importer:
         inputs = tuple((i.name, values[i.name]) for i in model.inputs)
         return Graph(model.name, inputs, tuple((o, value_of(values, o)) for o in model.outputs))
 
-    def _initial(self, shapes: Mapping[str, Shape]) -> Values:
+    def _initial(self, shapes: Mapping[str, Shape]) -> Visible:
         """What is there before the first node: inputs and weights."""
-        values: Values = {}
+        values: Visible = {}
         for i in self.model.inputs:
             key = i.name, shapes[i.name]
             if key not in self._inputs:

@@ -12,7 +12,7 @@ from math import prod
 
 from tilewright.base.dtypes import I32, DType
 from tilewright.fusion.cuts import IN_TURN
-from tilewright.fusion.regions import Layout, buffer_of
+from tilewright.fusion.regions import StoredNodes, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.extents import Follow
 from tilewright.graph.node import Node, literal

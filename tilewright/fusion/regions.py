@@ -25,7 +25,7 @@ from tilewright.kernel.spec import PAIR_LIMIT, Buffer
 
 
 @dataclass(frozen=True)
-class Layout:
+class StoredNodes:
     """What lies in memory, where; which nodes depend on the scores of their kernel; and which axes
     end at run time."""
 

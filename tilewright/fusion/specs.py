@@ -47,14 +47,14 @@ def kernel_steps(
     stored: tuple[Node, ...],
     known: Known | None = None,
     extents: Extents = NONE,
-) -> tuple[Step, ...]:
+) -> tuple[KernelStep, ...]:
     """A step per stored node, in an order that respects dependencies.
 
     Outputs that are inputs or constants need none: they lie in memory before the first step.
     Graphs that share `known` share equal kernels.
     """
     kept, known = set(stored), {} if known is None else known
-    layout = Layout(kept, place(graph, stored), scored(graph, kept), extents)
+    layout = StoredNodes(kept, place(graph, stored), scored(graph, kept), extents)
     return tuple(step for n in stored for step in _steps(n, layout, known))
 
 

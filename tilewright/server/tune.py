@@ -22,7 +22,7 @@ from starlette.websockets import WebSocket
 
 from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
-from tilewright.server.session import Counts, Limits, Session
+from tilewright.server.session import Counts, Session, SessionLimits
 from tilewright.server.sources import Buckets, Sources, network
 from tilewright.server.tuned import Tuned
 from tilewright.server.workshop import Makers, Workshop

@@ -33,16 +33,16 @@ from tilewright.targets.lite import Tile
 from tilewright.targets.simd.contraction import COLUMNS, WalkSchedule, tiled
 from tilewright.targets.simd.lanes import across_lanes
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.micro import Micro, Panel, Rows, moved
+from tilewright.targets.simd.micro import Micro, Panel, TileRows, moved
 from tilewright.targets.simd.products import VARIED, ProductRules
 from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, even
 from tilewright.targets.simd.tiles import register_tiles
 from tilewright.targets.simd.vectorize import LANES, vector
 
-#: Rows up to which integers are used as they come: more share the work of making them f32.
+#: TileRows up to which integers are used as they come: more share the work of making them f32.
 FEW_ROWS = 4
 
-#: Rows of a tile that make up for its f32 columns: these cost some 6 of a row's vectors each.
+#: TileRows of a tile that make up for its f32 columns: these cost some 6 of a row's vectors each.
 MANY_ROWS = 192
 
 #: Vectors of columns of a register tile: panels are whole ones, or halves of one.
@@ -213,7 +213,7 @@ class _BlockMicro(Micro):
 
     # ---- direct ----------------------------------------------------------------------------------
 
-    def _reduce(self, rows: Rows, panel: Panel, block: Block) -> None:
+    def _reduce(self, rows: TileRows, panel: Panel, block: Block) -> None:
         if self.staged is not None:
             super()._reduce(rows, panel, block)
             return
@@ -235,7 +235,7 @@ class _BlockMicro(Micro):
         return Reg(f"p{row}_{vec}", F32, self.lanes)
 
     def _products(
-        self, rows: Rows, panel: Panel, values: Values, start: Index, sums: list[Reg]
+        self, rows: TileRows, panel: Panel, values: Values, start: Index, sums: list[Reg]
     ) -> None:
         """A pass of steps: each row's splat times each vector of integers, and the rows' sums."""
         steps, lanes = self.blocks.unroll, self.lanes
@@ -259,7 +259,7 @@ class _BlockMicro(Micro):
                 self.b.add(Set(total.name, self._f32("add", total, several)))
 
     def _scaled(
-        self, rows: Rows, panel: Panel, values: Values, start: Index, sums: list[Reg]
+        self, rows: TileRows, panel: Panel, values: Values, start: Index, sums: list[Reg]
     ) -> None:
         """A block's sums, scaled, to those of the register tile."""
         lines = [

@@ -13,7 +13,7 @@ from math import prod
 
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Expr, Load, Reg
-from tilewright.kernel.form import Transpose, classify, turned
+from tilewright.kernel.form import Transposition, classify, turned
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel

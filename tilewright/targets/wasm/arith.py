@@ -147,7 +147,7 @@ def _nibble(b: FuncBuilder, x: Expr, shift: Expr) -> Expr:
     return op("i32.and", op("i32.shr_u", x, shift), const(15))
 
 
-def _nibbles(b: Builder, x: Expr, shift: Expr) -> Expr:
+def _nibbles(b: FuncBuilder, x: Expr, shift: Expr) -> Expr:
     """The shift is a scalar (see `Values.call`); the lowest and the highest bits need one step."""
     moved = x if shift == const(0) else op("i32x4.shr_u", x, shift)
     return moved if shift == const(28) else op("v128.and", moved, b.i32x4(15))
@@ -167,7 +167,7 @@ def _extreme(fn: str) -> Recipe:
     pmax(x, y) is `x < y ? y : x`, which keeps a NaN in x; where y is one, all bits are set.
     """
 
-    def recipe(b: Builder, x: Expr, y: Expr) -> Expr:
+    def recipe(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
         if b.has("extremes"):
             return op(f"f32x4.{fn}", x, y)
         y = b.vec(y)

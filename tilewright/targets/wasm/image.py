@@ -54,7 +54,9 @@ def calls_of(image: bytes, buffers: Sequence[int]) -> list[StepCall]:
     starts = [first + (record[1] - records[0][1]) // 4 for record in records]
     blocks = [words[a:b] for a, b in pairwise([*starts, end])]
     return [
-        Call(record[0], block[:count], block[count:], record[2], grain=0 if alone else record[3])
+        StepCall(
+            record[0], block[:count], block[count:], record[2], grain=0 if alone else record[3]
+        )
         for record, block, count, alone in zip(records, blocks, buffers, serial(image), strict=True)
     ]
 
@@ -81,7 +83,7 @@ def image_bytes(calls: Sequence[StepCall]) -> int:
     return 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1) + blocks + table)
 
 
-def image(calls: Sequence[Call], address: int) -> bytes:
+def image(calls: Sequence[StepCall], address: int) -> bytes:
     """The plan image for `address`: header, a record per step, one of the end, arguments, a table
     of what follows an extent, if anything does: the number of entries, and each with its word.
     """

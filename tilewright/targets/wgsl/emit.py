@@ -207,5 +207,5 @@ def module(fn: TileFn) -> str:
             f"  let {fn.tile.name} = i32(number);",
             *("  " + area.format("") for area in areas),
         ]
-    lines += body(fn, Wgsl(len(fn.buffers)))
+    lines += body(fn, WgslDialect(len(fn.buffers)))
     return "\n".join([prelude(), *lines, "}", ""])

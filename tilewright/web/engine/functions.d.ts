@@ -40,7 +40,7 @@ export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; o
 export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
 export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: string }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
-export type PlanOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => { dispatches: Dispatch[]; resize: (sizes: number[]) => void };
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => { dispatches: Dispatch[]; resize: (sizes: number[]) => void };
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
 export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
@@ -121,7 +121,7 @@ export type PlaceAll = (manifest: Manifest, places: Section['plans'], states: nu
 export type PlaceEach = (infos: { name: string; dtype: DType }[], shapes: number[][], addresses: number[]) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
-export type Exchanged = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
+export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
 /** The exports of a module; modules fill the table that they are given. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
