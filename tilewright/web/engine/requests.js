@@ -1,5 +1,5 @@
-// The message loop of the engine's worker: every request of link.js gets exactly one answer.
-// Input: a backend.  The order of runs is the page's business.
+// The message loop of the engine's worker: every request from link.js gets exactly one answer.
+// Input: a backend.  It does not queue: the page orders the runs.
 
 import { live } from './driver.js';
 import { asEngineError } from './errors.js';
@@ -14,10 +14,10 @@ export function answer(load) {
   const pool = makePool();
   /** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
   const { promise, resolve } = Promise.withResolvers();
-  /** Nothing else is asked before the load has ended. @type {T.Loaded} */
+  /** Set by `load`, which the page awaits before any other request. @type {T.Loaded} */
   let bundle;
 
-  /** Has the page make the memory. @param {number} pages */
+  /** Asks the page to allocate the memory. @param {number} pages */
   function claim(pages) {
     self.postMessage({ pages });
     return promise;
