@@ -127,13 +127,13 @@ export type Event =
   | { type: 'end'; summary: Summary };
 /** Times are those of trials: one thread; NaN if there was none, and where `gain` is null. */
 /** The number is null of a bundle's kernel that is none of its space. */
-export type Standing = { candidate: number | null; schedule: string; milliseconds: number; gflops: number };
+export type KernelFigures = { candidate: number | null; schedule: string; milliseconds: number; gflops: number };
 export type Summary = {
   rounds: number;
   /** Of tuning. */
   seconds: number;
   class: string;
-  kernels: { spec: number; kind: string; shape: string; node: string; default: Standing; current: Standing; gain: number | null; tried: number }[];
+  kernels: { spec: number; kind: string; shape: string; node: string; default: KernelFigures; current: KernelFigures; gain: number | null; tried: number }[];
   /** Milliseconds of a whole warm run, as it was seen last. */
   latency: number | null;
   gain: Gains.Gain;

@@ -7,7 +7,7 @@ import { changeOf, keep, recall } from '../records/record.js';
 /** @type {WeakSet<T.Engine>} */
 const guarded = new WeakSet();
 
-/** Of each engine, kernels that are exchanged back and forth, and whether a run trapped in one meanwhile. @type {WeakMap<T.Engine, Tune.Exchanged>} */
+/** Of each engine, kernels that are exchanged back and forth, and whether a run trapped in one meanwhile. @type {WeakMap<T.Engine, Tune.OpenExchange>} */
 const exchanged = new WeakMap();
 
 /** Exchanges kernels: a run that traps in one of them meanwhile changes nothing, but `work` can ask for it. @type {Tune.Undisturbed} */

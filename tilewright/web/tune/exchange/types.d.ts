@@ -28,9 +28,9 @@ export type MeasureGain = (engine: Engine.Engine, options?: Pick<Tuner.Options, 
 /** NaN if there is no figure, and why. */
 export type Turns = Omit<Measured, 'plan' | 'bucket' | 'kernels'> & { why: string };
 /** A kernel in use and what it is compared with: another one, or the bundle's own. */
-export type Exchanged = { winner: Tuner.Winner; back: Tuner.Winner | undefined };
-export type ByTurns = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, which: Tuner.PlanOf, kernels: Exchanged[]) => Promise<Turns>;
-export type Taken = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'onEvent'>, which: Tuner.PlanOf, kernels: Exchanged[]) => Promise<Turns>;
+export type KernelPair = { winner: Tuner.Winner; back: Tuner.Winner | undefined };
+export type ByTurns = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, which: Tuner.PlanOf, kernels: KernelPair[]) => Promise<Turns>;
+export type Taken = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'onEvent'>, which: Tuner.PlanOf, kernels: KernelPair[]) => Promise<Turns>;
 /** Numbers of kernels. */
 export type Exchanges = (tools: Pick<Tuner.Tools, 'won' | 'ledger'>) => number[];
 export type SessionGain = (tools: Tuner.Tools) => Promise<Gain>;

@@ -112,6 +112,6 @@ export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
 /** Kernels that are exchanged, and whether a run trapped in one of them meanwhile. */
-export type Exchanged = { specs: number[]; trapped: boolean };
+export type OpenExchange = { specs: number[]; trapped: boolean };
 export type Undisturbed = <Value>(engine: Engine.Engine, specs: number[], work: (trapped: () => boolean) => Promise<Value>) => Promise<Value>;
 export type Examine = (engine: Engine.Engine, error: unknown, again: () => Promise<unknown>) => Promise<void>;

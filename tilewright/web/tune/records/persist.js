@@ -6,7 +6,7 @@ import { asEngineError } from '../../engine/errors.js';
 import { guard } from '../exchange/guard.js';
 import { changeOf, erase, keep, recall } from './record.js';
 
-/** Of each engine, the record whose winners are in use. @type {WeakMap<T.Engine, Tune.Record_>} */
+/** Of each engine, the record whose winners are in use. @type {WeakMap<T.Engine, Tune.TuningRecord>} */
 const inUse = new WeakMap();
 
 /**

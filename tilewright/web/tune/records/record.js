@@ -9,7 +9,7 @@ import { LATENCY } from '../loop/objective.js';
 
 const CACHE = 'tilewright-tuned-1';
 
-/** Of each engine, the one record that all in this page share. @type {WeakMap<T.Engine, Tune.Record_>} */
+/** Of each engine, the one record that all in this page share. @type {WeakMap<T.Engine, Tune.TuningRecord>} */
 const known = new WeakMap();
 /** Engines whose record could not be kept: what is known of them is all there is. @type {WeakSet<T.Engine>} */
 const unkept = new WeakSet();
@@ -20,7 +20,7 @@ const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${n
 /** The last folder of a bundle's address: the name that the server knows it by. @param {string} url */
 export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
 
-/** @param {T.Engine} engine @returns {Tune.Record_} */
+/** @param {T.Engine} engine @returns {Tune.TuningRecord} */
 const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
 
 /** What is kept for the engine's bundle, if it still fits; `anew` looks again, for another tab may have found more. @type {Tune.Recall} */

@@ -9,7 +9,7 @@ export type Winner = { spec: number; candidate: number; schedule: string; digest
   /** It won in another build: `ratio` says nothing. */
   moved?: boolean;
 };
-export type Record_ = {
+export type TuningRecord = {
   digest: string; variant: string; tool: string;
   /** Of the session before: what was tried, it judged. */
   objective: string;
@@ -30,16 +30,16 @@ export type Record_ = {
   /** Reports without an answer. */
   unsent: Unsent[];
 };
-export type Recall = (engine: Engine.Engine, anew?: boolean) => Promise<Record_>;
-export type Moved = (engine: Engine.Engine, record: Record_) => Promise<Record_>;
+export type Recall = (engine: Engine.Engine, anew?: boolean) => Promise<TuningRecord>;
+export type Moved = (engine: Engine.Engine, record: TuningRecord) => Promise<TuningRecord>;
 export type AboutKernels = (engine: Engine.Engine) => Promise<string[]>;
-export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
+export type Keep = (engine: Engine.Engine, record: TuningRecord) => Promise<void>;
 export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
 export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
 
-export type OpenLedger = (record: Record_, digest: string, objective: string) => Ledger;
+export type OpenLedger = (record: TuningRecord, digest: string, objective: string) => Ledger;
 export interface Ledger {
-  record: Record_;
+  record: TuningRecord;
   offers: Map<number, Offer>;
   winner(spec: number): Winner | undefined;
   gain(spec: number): number;
@@ -68,7 +68,7 @@ export type Reports = {
   again(offers: Map<number, Offer>): void;
   farewell(): Promise<void>;
 };
-export type OpenReports = (parts: { source: Source; record: Record_; digest: string; on: boolean; save: () => Promise<void> }) => Reports;
+export type OpenReports = (parts: { source: Source; record: TuningRecord; digest: string; on: boolean; save: () => Promise<void> }) => Reports;
 /** By kernel, the candidates that came in this visit. */
 export type ToldOf = (hello: Hello, came: Map<number, Set<number>>) => Told;
 export type Whole = (offer: Offer, tried: Record<string, number[]>) => boolean;

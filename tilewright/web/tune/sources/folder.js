@@ -39,7 +39,7 @@ export function folderSource(url, { signal } = {}) {
   let reading = null;
   /** @type {Map<number, S.ListedKernel>} */
   let listed = new Map();
-  /** @type {S.Trial[]} */
+  /** @type {S.CandidateRef[]} */
   let left = [];
 
   /** Asked again if it failed. */

@@ -19,7 +19,7 @@ const SOURCE = new URL('../../compiler/source.zip', import.meta.url);
 export function pyodideSource({ bundle, compiler, pyodide = compiler ?? new URL('.', SOURCE), signal, onProgress = () => {} }) {
   const stop = new AbortController();
   const ended = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-  /** @type {S.Trial[]} */
+  /** @type {S.CandidateRef[]} */
   let left = [];
   /** @type {ReturnType<typeof startWorker> | null} */
   let worker = null;

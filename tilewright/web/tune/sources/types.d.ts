@@ -11,7 +11,7 @@ export as namespace S;
 export type Ordered = Tuner.Offer & { order: number[] };
 /** A row of the table of classes; `fallback` is the next wider one, or ''. */
 export type Row = Tuner.DeviceClass & { fallback: string };
-export type Trial = { spec: number; candidate: number };
+export type CandidateRef = { spec: number; candidate: number };
 
 /** `tuning/index.json` of a static build (docs/modes.md). */
 export type Index = {
@@ -43,7 +43,7 @@ export type PyodideOptions = {
 /** How long the parts of a start took, in milliseconds: Python's interpreter, the compiler's modules. */
 export type Started = { tool: string; python: number; compiler: number };
 
-export type InOrder = (kernels: Ordered[], hello: Tuner.Hello) => Trial[];
+export type InOrder = (kernels: Ordered[], hello: Tuner.Hello) => CandidateRef[];
 export type Serving = (kernel: ListedKernel, objective?: string) => number[];
 export type FilesOf = (url: string | URL, signal: AbortSignal) => Engine.Files;
 export type ReadJson = (bytes: Uint8Array, place: string) => any;

@@ -32,7 +32,7 @@ let memory;
 let scratch = { address: 0, bytes: 0 };
 /** Where buffers begin. */
 let base = 0;
-/** The kernel that is tried now. @type {Tune.Loaded | null} */
+/** The kernel that is tried now. @type {Tune.LoadedKernel | null} */
 export let loaded = null;
 
 /** A memory for buffers of at most so many bytes. @param {number} bytes @param {number} scratchBytes */
@@ -43,7 +43,7 @@ export function openMemory(bytes, scratchBytes) {
   memory = new WebAssembly.Memory({ initial: Math.ceil(base / PAGE) + 1, maximum: Math.ceil((base + bytes) / PAGE) + 1, shared: true });
 }
 
-/** What is laid out is of this kernel. @param {Tune.Loaded | null} next */
+/** What is laid out is of this kernel. @param {Tune.LoadedKernel | null} next */
 export const use = (next) => (loaded = next);
 
 /** @param {number} address @param {number} length */
@@ -102,7 +102,7 @@ export function lay(facts) {
 
 /** Everything outside of buffers and scratch is as it was. */
 function untouched() {
-  const { words, block, canaries } = /** @type {Tune.Loaded} */ (loaded);
+  const { words, block, canaries } = /** @type {Tune.LoadedKernel} */ (loaded);
   return block.every((word, at) => word === (at < words.length ? words[at] >>> 0 : BEYOND)) && canaries.every((bytes) => bytes.every((byte) => byte === MARK));
 }
 
@@ -115,7 +115,7 @@ export async function inputsOf({ buffers, spec }, set) {
 
 /** Inputs as the set has them; an output and scratch memory that nobody has written. @param {string} set */
 export async function begin(set) {
-  const { addresses, facts, sets } = /** @type {Tune.Loaded} */ (loaded);
+  const { addresses, facts, sets } = /** @type {Tune.LoadedKernel} */ (loaded);
   // What the last kernel left there may be what this one forgot to make.
   const own = bytesAt(scratch.address, scratch.bytes);
   await inPieces(scratch.bytes, PIECE, (from, to) => own.fill(UNWRITTEN.float, from, to));
@@ -129,20 +129,20 @@ export async function begin(set) {
 
 /** The output of the set, as it lies in memory now. */
 export function output() {
-  const { addresses, facts: { buffers: [{ dtype, size }] } } = /** @type {Tune.Loaded} */ (loaded);
+  const { addresses, facts: { buffers: [{ dtype, size }] } } = /** @type {Tune.LoadedKernel} */ (loaded);
   return new (arrayOf(dtype))(memory.buffer, addresses[0], size);
 }
 
 /** The output becomes what is right for this set. @type {Tune.Accept} */
 export async function accept(set) {
-  const { facts: { rounds, buffers: [{ dtype }] } } = /** @type {Tune.Loaded} */ (loaded);
+  const { facts: { rounds, buffers: [{ dtype }] } } = /** @type {Tune.LoadedKernel} */ (loaded);
   const wanted = output().slice();
   return Object.assign(set, { wanted, allowed: await allowed(wanted, dtype, rounds) });
 }
 
 /** How far from what is right the set's inputs bring a kernel that is right, if they are a bit otherwise. @type {Tune.Doubt} */
 export async function doubt(set, runner) {
-  const { addresses, facts: { buffers } } = /** @type {Tune.Loaded} */ (loaded);
+  const { addresses, facts: { buffers } } = /** @type {Tune.LoadedKernel} */ (loaded);
   if (!isFloat(buffers[0].dtype)) return;
   for (const [number, buffer] of buffers.entries()) if (number) await shake(bytesAt(addresses[number], buffer.bytes), buffer, number);
   await runAll(runner, false);
@@ -178,7 +178,7 @@ export async function runAll(runner, shuffled) {
 
 /** The first input that is not what the set has, or 0. @param {(Uint8Array | null)[]} inputs */
 async function changedInput(inputs) {
-  const { addresses } = /** @type {Tune.Loaded} */ (loaded);
+  const { addresses } = /** @type {Tune.LoadedKernel} */ (loaded);
   let changed = 0;
   for (const [number, input] of inputs.entries()) {
     if (!input || changed) continue;
@@ -201,7 +201,7 @@ function same(a, b) {
 
 /** What is wrong with a candidate, or ''. @type {Tune.Check} */
 export async function check(runner) {
-  const { sets } = /** @type {Tune.Loaded} */ (loaded);
+  const { sets } = /** @type {Tune.LoadedKernel} */ (loaded);
   for (const [name, { inputs, wanted, allowed: most }] of Object.entries(sets)) {
     await begin(name);
     await runAll(runner, name === 'random');

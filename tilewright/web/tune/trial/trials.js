@@ -149,7 +149,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       const { spec } = work;
       /** @type {number[]} */
       const forget = [];
-      /** @type {Tune.Facts | null} */
+      /** @type {Tune.SpecFacts | null} */
       let given = null;
       let taken = told.get(spec) ?? 0;
       if (!taken) {
@@ -191,7 +191,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
 /** @param {string} why @param {string} hint */
 const failed = (why, hint) => new EngineError('host', `A kernel could not be tried: ${why}`, hint);
 
-/** @param {() => Tune.Facts} facts */
+/** @param {() => Tune.SpecFacts} facts */
 function read(facts) {
   try {
     return facts();

@@ -12,7 +12,7 @@ export type Buffer = {
   /** The model's own memory, if this is a weight and memory is shared. */
   real: Uint8Array | null;
 };
-export type Facts = {
+export type SpecFacts = {
   spec: number; buffers: Buffer[]; scalars: number[]; slot: number; tiles: number; flops: number;
   /** Results are rounded: schedules may differ in the last bits. */
   rounds: boolean;
@@ -20,7 +20,7 @@ export type Facts = {
   special: boolean;
 };
 export type OpenedSpecs = {
-  facts: (spec: number) => Facts;
+  facts: (spec: number) => SpecFacts;
   /** Bytes of memory that a trial takes. */
   bytesOf: (spec: number) => number;
   gathers: (spec: number) => boolean;
@@ -36,19 +36,19 @@ export type Allowed = (wanted: any, dtype: string, rounds: boolean) => Promise<n
 export type Shake = (bytes: Uint8Array, buffer: Buffer, seed: number) => Promise<void>;
 export type Spread = (found: any, wanted: any) => Promise<number>;
 export type Difference = (found: any, wanted: any, most: number) => Promise<string>;
-export type Kernel = { digest: string; module: Bytes; tiles: number };
+export type KernelCode = { digest: string; module: Bytes; tiles: number };
 /** How much faster a candidate must be, and how many times as fast it counts as. */
 export type Bar = { margin: number; grant: number };
 export type BarOf = (objective: string, needs?: Needs | null, inUse?: Needs | null) => Bar;
 type Tried = {
-  spec: number; candidate: Kernel; incumbent: Kernel | null; bar: Bar;
+  spec: number; candidate: KernelCode; incumbent: KernelCode | null; bar: Bar;
   /** The candidate is the compiler's own: its results are right, those of the kernel in use are in question. */
   judge: boolean;
 };
 /** What a trial needs; `bytes`: of the kernel's buffers. */
-export type Work = Tried & { facts: () => Facts; bytes: number };
+export type TrialWork = Tried & { facts: () => SpecFacts; bytes: number };
 /** The same on its way to the worker, with facts that it does not know yet, and kernels to forget. */
-export type Asked = Tried & { facts: Facts | null; forget: number[] };
+export type Asked = Tried & { facts: SpecFacts | null; forget: number[] };
 export type Outcome = {
   verdict: Verdict;
   /** Of the trial without pauses, and the part of it that served all candidates of the kernel. */
@@ -68,7 +68,7 @@ export type Outcome = {
 };
 export interface Trials {
   /** The verdict on a candidate.  Rejects with a `host` error where the trial itself failed: that says nothing of the candidate. */
-  attempt(work: Work): Promise<Outcome>;
+  attempt(work: TrialWork): Promise<Outcome>;
   /** Bytes of L1, or 0 if that is not clear. */
   l1(): Promise<number>;
   pause(on: boolean): void;
@@ -84,8 +84,8 @@ export type Runner = { tiles: number; run: (first: number, last: number) => void
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
 /** `allowed`: how far a result may be from what is wanted. */
 export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };
-export type Loaded = {
-  facts: Facts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
+export type LoadedKernel = {
+  facts: SpecFacts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
   /** By name, what goes in and what the bundle's kernel makes of it. */
   sets: Record<string, TrialSet>;
   /** Kernels that are warm, by digest; '' is the bundle's own. */
@@ -93,12 +93,12 @@ export type Loaded = {
 };
 export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
-export type Prepare = (facts: Facts, reference: Runner | null) => Promise<void>;
+export type Prepare = (facts: SpecFacts, reference: Runner | null) => Promise<void>;
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
-export type Lay = (facts: Facts) => Pick<Loaded, 'addresses' | 'words' | 'block' | 'canaries'>;
-export type InputsOf = (facts: Facts, set: string) => Promise<(Uint8Array | null)[]>;
+export type Lay = (facts: SpecFacts) => Pick<LoadedKernel, 'addresses' | 'words' | 'block' | 'canaries'>;
+export type InputsOf = (facts: SpecFacts, set: string) => Promise<(Uint8Array | null)[]>;
 export type Accept = (set: TrialSet) => Promise<TrialSet>;
 export type Doubt = (set: TrialSet, runner: Runner) => Promise<void>;
 export type Pair = { first: number; second: number };
@@ -114,9 +114,9 @@ export type Sweep = (pair: (part: number, order: number) => Promise<Pair | null>
 export type Compare = (pairs: Pairs, margin: number, over: Over) => Promise<Compared>;
 /** `overs`: of the first comparison and of both. */
 export type Contest = (pairs: Pairs, bar: Bar, overs: Over[]) => Promise<Compared & { verdict: Verdict; wins: boolean }>;
-export type RunnerOf = (known: Kernel | null) => Promise<Runner>;
+export type RunnerOf = (known: KernelCode | null) => Promise<Runner>;
 export type Found = Partial<Outcome> & { verdict: Verdict; wins?: boolean };
-export type Question = (facts: Facts, runner: Runner, incumbent: Kernel | null) => Promise<{ wrong?: string; refuted?: string }>;
+export type Question = (facts: SpecFacts, runner: Runner, incumbent: KernelCode | null) => Promise<{ wrong?: string; refuted?: string }>;
 export type Against = (runner: Runner, other: Runner, bar: Bar, overs: Over[]) => Promise<Found>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;

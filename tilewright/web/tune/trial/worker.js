@@ -18,9 +18,9 @@ const FAR = 1.5;
 /** @type {WebAssembly.Module} */
 let bundled;
 let slots = 0;
-/** All kernels that were tried. @type {Map<number, Tune.Loaded>} */
+/** All kernels that were tried. @type {Map<number, Tune.LoadedKernel>} */
 const states = new Map();
-/** @type {Map<number, Tune.Facts>} */
+/** @type {Map<number, Tune.SpecFacts>} */
 const told = new Map();
 /** Whether the candidate is to blame for what happens. */
 let trying = false;
@@ -33,7 +33,7 @@ function blame(on) {
 
 /** What a kernel makes of the inputs: the bundle's own, or the one that is to judge it. @type {Tune.Prepare} */
 async function prepare(facts, reference) {
-  /** @type {Tune.Loaded} */
+  /** @type {Tune.LoadedKernel} */
   const next = { facts, ...lay(facts), sets: {}, known: new Map() };
   states.delete(facts.spec);
   use(next);
@@ -69,7 +69,7 @@ async function prepare(facts, reference) {
 
 /** The kernel that candidates must beat: the bundle's own, or a winner of before. @type {Tune.RunnerOf} */
 async function runnerOf(known) {
-  const { known: runners } = /** @type {Tune.Loaded} */ (loaded);
+  const { known: runners } = /** @type {Tune.LoadedKernel} */ (loaded);
   const key = known?.digest ?? '';
   const found = runners.get(key);
   if (found || !known) return /** @type {Tune.Runner} */ (found);
@@ -94,7 +94,7 @@ async function question(facts, runner, incumbent) {
     return { wrong };
   }
   blame(false);
-  const { known } = /** @type {Tune.Loaded} */ (loaded);
+  const { known } = /** @type {Tune.LoadedKernel} */ (loaded);
   const refuted = await refutation(/** @type {Tune.Runner} */ (known.get(''))) || (incumbent && await refutation(await runnerOf(incumbent))) || '';
   lay(facts);
   await begin('random');
@@ -132,7 +132,7 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, 
   await breathe();
   for (const old of forget) [states, told].forEach((map) => map.delete(old));
   if (given) told.set(spec, given);
-  const facts = /** @type {Tune.Facts} */ (told.get(spec));
+  const facts = /** @type {Tune.SpecFacts} */ (told.get(spec));
   const build = async () => makeRunner(module, 'k0', 1, candidate.tiles);
   /** @type {WebAssembly.Module} */
   let module;
