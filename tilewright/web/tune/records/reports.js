@@ -6,7 +6,7 @@ import { COMPILERS, NONE } from './ledger.js';
 
 /** Candidates per report. */
 const TOP = 5;
-/** Largest ratio that a server accepts; others are clamped. */
+/** Largest ratio that a server believes; others are clamped. */
 const MOST_VOTE = 20;
 /** Milliseconds to wait for the last acknowledgements. */
 const FAREWELL = 3000;
