@@ -94,7 +94,7 @@ def test_a_wrong_type_of_the_module_is_told(visit: Visit, library: Library) -> N
         site.server.types[".wasm"] = "application/octet-stream"
         found = visit(site.blank).do("engine", url=site.bundle("shards"), inputs=PLAIN_ONES)
     assert len(found["outputs"]["y"]) == 2 * 1536
-    assert any("not compiled while it arrived" in text for text in found["info"]["lost"])
+    assert any("not be compiled while it downloaded" in text for text in found["info"]["lost"])
 
 
 def test_loads_without_the_server(visit: Visit, library: Library) -> None:

@@ -1,22 +1,22 @@
 /// <reference path="./engine/types.d.ts" />
-// The engine's types for users of the npm package; engine/engine.js is what they describe.
+// Types of the npm package's main entry, which is engine/engine.js.
 
 import type { Engine, HostFeatures, LoadOptions, Manifest } from './engine/types.js';
 
 export type * from './engine/types.js';
 export { EngineError } from './engine/errors.js';
 
-/** Loads a bundle.  Rejects with an EngineError, or with an AbortError when `signal` fires. */
+/** Loads a bundle from its folder's URL.  Rejects with an EngineError, or with an AbortError when `signal` fires. */
 export function load(url: string | URL, options?: LoadOptions): Promise<Engine>;
 
-/** The manifest of a bundle, verified, without its code and weights. */
+/** Reads and verifies only a bundle's manifest.  Rejects with an EngineError. */
 export function inspect(url: string | URL): Promise<Manifest>;
 
-/** What this browser can do, found by asking it. */
+/** This browser's features, detected by running tiny Wasm modules. */
 export function probeHost(): HostFeatures;
 
-/** How many bytes of bundle files this origin keeps. */
+/** Total bytes of bundle files that this origin keeps. */
 export function cachedBytes(): Promise<number>;
 
-/** Forgets every bundle file; gives how many bytes there were. */
+/** Deletes all kept bundle files; resolves with their total bytes. */
 export function clearCache(): Promise<number>;

@@ -1,5 +1,5 @@
-// The bundle format as a check: the JavaScript side of docs/bundle.md.
-// Input: bytes of bundle.json or of a manifest.  Output: their value.
+// Parses and validates the files of docs/bundle.md.
+// Input: bytes of bundle.json or of a manifest.  Output: the parsed object, or a typed error.
 
 import { EngineError } from './errors.js';
 import { arrayOf, elementsOf } from './tensors.js';
@@ -23,7 +23,7 @@ export function readPointer(bytes, place) {
 /** @type {T.ReadManifest} */
 export const readManifest = (bytes, place) => parse(bytes, place, MANIFEST);
 
-/** The part of a bundle for a target. @type {T.SectionOf} */
+/** A target's section of the manifest. @type {T.SectionOf} */
 export function sectionOf(manifest, target) {
   const section = manifest.targets[target];
   if (section) return section;
@@ -31,7 +31,7 @@ export function sectionOf(manifest, target) {
     { target, known: Object.keys(manifest.targets) });
 }
 
-/** Plans and states as they lie in the memory of a target. @type {T.PlaceAll} */
+/** Plans and states with their addresses in a target's memory. @type {T.PlaceAll} */
 export function placed(manifest, places, states) {
   const plans = manifest.plans.map(({ dims, steps, inputs, outputs }, at) => ({
     dims, steps, extents: manifest.extents, address: places[at].address,
@@ -58,10 +58,10 @@ function parse(bytes, place, kinds) {
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
-    throw new EngineError('bundle-corrupt', `${place} is no JSON: ${error}`,
-      'Check that the URL names a bundle and that the server does not answer with a page', { path: place });
+    throw new EngineError('bundle-corrupt', `${place} is not valid JSON: ${error}`,
+      'Check that the URL names a bundle and that the server does not answer with an HTML page', { path: place });
   }
-  // First: nothing else of another version may be relied on.
+  // Checked first: another format version may change every other key.
   const found = value?.format;
   if (!Number.isInteger(found)) throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
   if (found !== FORMAT) {

@@ -1,5 +1,5 @@
-// The page's side of an exchange of kernels; only pages that tune load it.
-// Input: the kernels in use, and changes.  Output: those in use afterwards, once all workers have them.
+// The page's side of a kernel swap (exchange.js is the worker's); only pages that tune load it.
+// Input: the tuned kernels in use, and changes.  Output: the new list, once all workers run it.
 
 import { EngineError } from './errors.js';
 
@@ -21,17 +21,17 @@ function merged({ plans, memory }, kernels, changes) {
     const refuse = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => {
       throw new EngineError('input', `The kernel for specification ${spec} ${problem}`, hint, { spec, ...facts });
     };
-    if (!plans.some(({ steps }) => steps.some((step) => step.spec === spec))) refuse('belongs to no step of the bundle', 'Take numbers from the steps of the plans');
+    if (!plans.some(({ steps }) => steps.some((step) => step.spec === spec))) refuse('belongs to no step of the bundle', 'Use the spec number of a step in a plan');
     if (module === null) {
       next.delete(spec);
       continue;
     }
     const exported = WebAssembly.Module.exports(module).some(({ name, kind }) => name === 'k0' && kind === 'function');
     const known = WebAssembly.Module.imports(module).every(({ module: from, name }) => from === 'env' && IMPORTS.includes(name));
-    if (!exported || !known) refuse('is no tile kernel', 'Its module exports k0 and imports memory, table and scratch alone');
-    if (!isCount(tiles, 1)) refuse(`has ${tiles} tiles`, 'Give the number of its tiles', { tiles });
+    if (!exported || !known) refuse('is not a tile kernel', 'Its module must export k0 and import only memory, table and scratch from env');
+    if (!isCount(tiles, 1)) refuse(`has ${tiles} tiles`, 'Give its number of tiles, an integer from 1 on', { tiles });
     if (!isCount(scratch) || scratch > memory.scratch_bytes) {
-      refuse(`needs ${scratch} bytes of scratch memory`, 'Take one that needs no more than the bundle reserves', { scratch, limit: memory.scratch_bytes });
+      refuse(`needs ${scratch} bytes of scratch memory`, 'Use a kernel that needs at most what the bundle reserves', { scratch, limit: memory.scratch_bytes });
     }
     if (!Object.values(grains).every((grain) => isCount(grain))) refuse('has a wrong number of tiles per ticket', 'Give an integer per plan; 0 for one ticket', { grains });
     next.set(spec, { spec, module, tiles, grains, scratch });

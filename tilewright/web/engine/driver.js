@@ -1,13 +1,13 @@
-// The driver in a bundle's memory: its instances, and its control block (docs/bundle.md), by which
-// host and workers talk.  Indices count 32-bit words.
+// Instances of the plan driver, and access to the control block (docs/bundle.md) through which page and
+// workers communicate.  Indices count 32-bit words.
 
 import { ABORT, CONTROL_WORDS, DONE, TRAPPED, WORKER_LINES, WORKER_WORDS } from './abi.js';
 import { asEngineError } from './errors.js';
 
-/** The step that a worker is in, plus one; 0 outside of any run. @param {number} worker */
+/** Index of the word that holds a worker's current step plus one, 0 outside a run. @param {number} worker */
 export const stepOf = (worker) => WORKER_LINES + WORKER_WORDS * worker;
 
-/** None where the browser refuses. @param {number} pages */
+/** Shared memory of `pages` 64 KiB pages; null if the browser refuses. @param {number} pages */
 export function makeMemory(pages) {
   try {
     return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
@@ -19,7 +19,7 @@ export function makeMemory(pages) {
 /** @param {WebAssembly.Memory} memory */
 export const wordsOf = (memory) => new Int32Array(memory.buffer, 0, CONTROL_WORDS);
 
-/** Holds a lock until the worker ends: link.js waits for that. */
+/** Holds a Web Lock for the worker's lifetime: link.js detects a dead worker by its release. */
 export const live = () => new Promise((resolve) => navigator.locks?.request(self.name, () => {
   self.postMessage({ alive: true });
   resolve(null);
@@ -38,7 +38,7 @@ export function leaveRun(words, worker, code) {
 
 /** @type {T.Instantiate} */
 export async function instantiate({ modules, tuned, memory, slots, scratch, scratchBytes }, worker) {
-  // A tuned kernel's module fills a table that nobody calls; its entry is what it exports.
+  // A tuned module writes its function to table entry 0: a spare table takes that, and its export goes to the shared one.
   const [shared, spare] = [slots + tuned.length, 1].map((initial) => new WebAssembly.Table({ element: 'anyfunc', initial }));
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
   /** @type {T.Made} */

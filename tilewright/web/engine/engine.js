@@ -1,5 +1,5 @@
-// Tilewright's browser engine, as a page sees it; types.d.ts describes what it gives.
-// Kernels run in workers; here: the order of runs, and copying where memory is shared.
+// The browser engine's public API; types.d.ts documents it.
+// Kernels run in workers.  This file queues jobs and copies inputs and outputs where memory is shared.
 
 import { abortError, EngineError } from './errors.js';
 import { instantiate } from './driver.js';
@@ -10,7 +10,7 @@ import { readManifestOf } from './loader.js';
 import { makeStates } from './states.js';
 import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, requireKnown, writeInputs } from './tensors.js';
 
-/** Runs of fewer milliseconds (times threads) stay in the page: messages take longer. */
+/** Milliseconds times threads below which a plan runs in the page's thread: a message round trip would take longer. */
 const SHORT = 0.5;
 
 export { cachedBytes, clearCache } from './store.js';
@@ -19,7 +19,7 @@ export { EngineError, probeHost };
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? globalThis.location.href).href;
 
-/** The manifest of a bundle, verified. @param {string | URL} url */
+/** A bundle's manifest, verified by its digest.  Rejects with an EngineError. @param {string | URL} url */
 export const inspect = (url) => readManifestOf(absolute(url));
 
 /**
@@ -29,7 +29,7 @@ export const inspect = (url) => readManifestOf(absolute(url));
  */
 export async function load(url, { onProgress = () => {}, signal, device = 'wasm', ...limits } = {}) {
   refuseIf(signal);
-  // A GPU has threads of its own.
+  // One worker drives a GPU.
   const threads = device === 'wasm' ? threadsFor(probeHost(), limits.threads) : 1;
   const link = openLink(onProgress, threads, device);
   const loading = async () => {
@@ -49,22 +49,22 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
   const { plans } = program;
   let runs = 0;
   let held = false;
-  /** Of plans' last runs. @type {number[]} */
+  /** By plan: milliseconds times threads of its last run. @type {number[]} */
   const spent = [];
   let firstMilliseconds = 0;
   let disposed = false;
-  /** For timing of real work. @type {{plan: number, tensors: T.Tensor[]} | null} */
+  /** Inputs of the last run, so that `time` and `profile` measure real data. @type {{plan: number, tensors: T.Tensor[]} | null} */
   let last = null;
-  /** Jobs that have not ended, and when they have. */
+  /** Number of unfinished jobs. */
   let open = 0;
-  /** @type {Promise<unknown>} */
+  /** Resolves when all queued jobs have ended. @type {Promise<unknown>} */
   let queue = Promise.resolve();
 
   function requireLive() {
     if (disposed) throw new EngineError('disposed', 'The engine was disposed', 'Load the bundle again');
   }
 
-  /** Plans whose inputs the page holds. @type {Set<number>} */
+  /** Plans whose input memory the page may write to (`Engine.input`). @type {Set<number>} */
   const lent = new Set();
   /** Instead of the bundle's own. @type {T.TunedKernel[]} */
   let kernels = [];
@@ -74,7 +74,7 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
     const work = () => job().finally(() => engine.onjob(--open));
     const result = open++ ? queue.then(work) : work();
     engine.onjob(open);
-    // It keeps no result.
+    // The queue must not keep results alive.
     queue = result.then(() => {}, () => {});
     return result;
   }
@@ -124,7 +124,7 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
         last = disposed ? null : { plan, tensors };
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
         engine.onjob(open, plan, milliseconds);
-        // The caller may use its arrays again.
+        // An aborted caller may already reuse its `into` arrays.
         refuseIf(signal);
         return { milliseconds, outputs: shared ? readOutputs(shared, plans[plan].outputs, wanted) : delivered(outputs, into) };
       });

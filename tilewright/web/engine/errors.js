@@ -1,5 +1,5 @@
-// The one error class: a code of tilewright/base/errors.py (or disposed, network, unsupported-host),
-// what was expected and found, and what to do.  Aborting gives an AbortError instead, as fetch does.
+// The one error class: a code (T.ErrorCode; most are of tilewright/base/errors.py), a message, what to do,
+// and the facts.  Aborting gives an AbortError instead, as fetch does.
 
 export class EngineError extends Error {
   /** @param {T.ErrorCode} code @param {string} message @param {string} [hint] @param {T.ErrorFacts} [facts] */
@@ -26,7 +26,7 @@ export class EngineError extends Error {
   }
 }
 
-/** What the engine did not foresee is a `host` error. @param {unknown} thrown */
+/** Wraps an unexpected exception in a `host` error. @param {unknown} thrown */
 export function asEngineError(thrown) {
   if (thrown instanceof EngineError) return thrown;
   const rejected = thrown instanceof WebAssembly.CompileError || thrown instanceof WebAssembly.LinkError;

@@ -1,6 +1,6 @@
-// Exchanges kernels of a loaded bundle between two inferences, in the engine's worker; changes.js is the
-// page's side.  Input: kernels by number of their specification.  Output: the same engine with other
-// table entries and plan images; after a failure everything is as before.
+// Swaps kernels of a loaded bundle between two runs, in the engine's worker; changes.js is the page's side.
+// Input: tuned kernels, each with its specification's number.  Output: new table entries and plan images.
+// After a failure the previous kernels are in use.
 
 import { ABORT, BEFORE, EPOCH, GRAIN, HEADER, RECORD, SLOT, STOP, TICKETS, TILES, TRAP, WIDEST } from './abi.js';
 import { instantiate, wordsOf } from './driver.js';
@@ -8,13 +8,14 @@ import { EngineError } from './errors.js';
 import { makeMachine } from './machine.js';
 import { LATE, within } from './pool.js';
 
-/** Milliseconds for a worker of the pool to take on other kernels; one that died is noticed at once. */
+/** Milliseconds that a pool worker has to instantiate other kernels; a dead worker is detected at once. */
 const TAKE_LIMIT = 2000;
 
 /**
- * before: step 3 of specification 7: slot 2, 96 tiles in 48 tickets
- * after:  step 3 of specification 7: slot `slots` + place in `kernels`, other tiles and tickets, and
- *         all later steps with another number of tickets before them
+ * A plan image that uses the given kernels.  Example, a step of a swapped specification:
+ * before: slot 2, 96 tiles in 48 tickets
+ * after:  slot `slots` + index in `kernels`, the kernel's own tiles and tickets; the ticket offset BEFORE
+ *         of all later steps changes accordingly
  * @type {T.Drawn}
  */
 export function drawn(original, { steps }, plan, slots, kernels) {
@@ -26,7 +27,7 @@ export function drawn(original, { steps }, plan, slots, kernels) {
     const place = kernels.findIndex((kernel) => kernel.spec === spec);
     if (place >= 0) {
       const { tiles, grains } = kernels[place];
-      // A serial step stays serial, for it may be part of a chain.
+      // A serial step keeps its one ticket: other steps may be chained to it.
       const grain = record[TICKETS] > 1 ? grains[plan] : 0;
       if (grain === undefined) {
         throw new EngineError('input', `The kernel for specification ${spec} has no number of tiles per ticket for plan ${plan}`,
@@ -46,13 +47,13 @@ export function drawn(original, { steps }, plan, slots, kernels) {
   return words;
 }
 
-/** Hand-overs so far: who waits for the end of one knows whether another came meanwhile. */
+/** Number of hand-overs so far; tells a late continuation whether a newer one has started. */
 let turns = 0;
 
 /**
- * Has the pool take on a setup; gives what went wrong.  Nobody serves with an older table: helpers serve
- * again when all of them that may still be inside of `serve` have come out, or are gone.  Others join later.
- * `back` is what they serve with if that lasts too long.
+ * Gives all helpers a new setup; resolves with the problems.  No helper may serve with the old table once the new
+ * one is in use, so serving stops first and resumes when every helper inside `serve` has left it or is gone.  If one
+ * does neither in time, serving resumes with `back` as soon as it is gone.
  * @type {T.HandOver}
  */
 async function handOver(pool, setup, back) {
@@ -60,7 +61,7 @@ async function handOver(pool, setup, back) {
   const words = wordsOf(setup.memory);
   pool.stopped = true;
   Atomics.store(words, STOP, 1);
-  // Who came too late for a run may be held back in it.
+  // A helper that joined a run late may still wait inside it.
   Atomics.store(words, ABORT, TRAP);
   Atomics.add(words, EPOCH, 1);
   Atomics.notify(words, EPOCH);
@@ -70,7 +71,7 @@ async function handOver(pool, setup, back) {
     const problem = await within(TAKE_LIMIT, answer.promise, gone.promise);
     return problem === LATE ? pool.replace(number) : problem;
   }));
-  // One that can neither answer nor be ended: the engine's worker goes on alone until it is gone after all.
+  // A helper neither answers nor terminates: until it is gone, the engine's worker runs alone.
   const late = serving.filter((_, at) => problems[at] === LATE).map(([, { gone }]) => gone.promise);
   if (late.length) {
     Promise.all(late).then(() => {
@@ -84,7 +85,7 @@ async function handOver(pool, setup, back) {
   return problems.filter(Boolean);
 }
 
-/** Nobody is inside of `serve`: who is able enters it, others do so once they are. @type {T.Resume} */
+/** Lets helpers serve again: those with the setup at once, the others when they have it. @type {T.Resume} */
 function resume(pool, words) {
   pool.stopped = false;
   Atomics.store(words, STOP, 0);
@@ -102,8 +103,8 @@ export async function exchange(bundle, pool, kernels) {
   const problems = await handOver(pool, next, setup);
   if (problems.length) {
     if (!pool.stopped) await handOver(pool, setup, setup);
-    throw new EngineError('host', `A worker of the pool did not take on the new kernels: ${problems[0]}`,
-      'The kernels of before are in use; if it happens again, the device may lack memory', { threads, problems });
+    throw new EngineError('host', `A pool worker could not load the new kernels: ${problems[0]}`,
+      'The previous kernels are in use; if it happens again, the device may lack memory', { threads, problems });
   }
   places.forEach((words, plan) => words.set(images[plan]));
   bundle.setup = next;

@@ -1,10 +1,10 @@
-// What this browser can do, found by asking it: tiny modules are validated, and one is run.
-// Output: host features, the code variant to take, what is lost.  User agents are never looked at.
+// Feature detection by validating and running tiny Wasm modules, never by user agent.
+// Output: host features, the code variant to use, and what this host loses, in sentences.
 
 import { MOST_WORKERS } from './abi.js';
 import { EngineError, requireCount } from './errors.js';
 
-/** i32.const x, i8x16.splat @param {number} x */
+/** Code bytes: i32.const x, i8x16.splat. @param {number} x */
 const splat = (x) => [0x41, x, 0xfd, 0x0f];
 const ZERO = splat(0);
 const I16X8_RELAXED_DOT = [0xfd, 0x92, 0x02];
@@ -19,23 +19,23 @@ function moduleOf(result, expression) {
   const body = [0, ...expression, 0x0b];
   return new Uint8Array([
     0, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
-    1, 6, 1, 0x60, 1, 0x7d, 1, result, // type: of an f32
+    1, 6, 1, 0x60, 1, 0x7d, 1, result, // type: (f32) -> result
     3, 2, 1, 0, // function
     7, 5, 1, 1, 0x66, 0, 0, // export
     10, body.length + 2, 1, body.length, ...body, // code
   ]);
 }
 
-/** @param {number[]} expression of type v128 */
+/** @param {number[]} expression code bytes that leave a v128 */
 const validates = (expression) => WebAssembly.validate(moduleOf(V128, expression));
 
 /** @type {T.ResultOf} */
 const result = (bytes, x) => /** @type {any} */ (new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports).f(x);
 
-/** x86 alone makes inf - inf a NaN with its sign bit set.  No compiler may compute it. */
+/** Only x86 computes inf - inf as a NaN with the sign bit set.  Infinity is an argument, so no compiler folds it. */
 const nanIsNegative = () => result(moduleOf(I32, [0x20, 0, 0x20, 0, 0x93, 0xbc]), Infinity) < 0; // f32.sub, i32.reinterpret_f32
 
-/** Is the second operand of the relaxed dot product unsigned?  1 * 255 + 1 * 255 says so. */
+/** Is the relaxed dot product's second operand unsigned?  Only then 1 * 0xff + 1 * 0xff is 510; 0x7f encodes i32.const -1. */
 function dotIsUnsigned() {
   const bytes = moduleOf(I32, [...splat(1), ...splat(0x7f), ...I16X8_RELAXED_DOT, ...I16X8_EXTRACT_0]);
   return WebAssembly.validate(bytes) && result(bytes) === 510;
@@ -59,19 +59,19 @@ export function probeHost() {
     isolated,
     secure: globalThis.isSecureContext,
     cores,
-    // More than two logical cores are mostly half real; beyond eight memory limits.
+    // Above two, logical cores are mostly hyperthreads, so half of them; above eight, memory bandwidth limits.
     threads: isolated ? Math.min(8, Math.max(Math.min(2, cores), cores >> 1)) : 1,
   };
 }
 
-/** Refuses a host that can run no bundle at all. @param {T.HostFeatures} host */
+/** Throws `unsupported-host` if no bundle can run here. @param {T.HostFeatures} host */
 export function requireHost(host) {
   if (!host.secure) {
-    throw new EngineError('unsupported-host', 'The page is no secure context, so the browser offers no digests to verify files',
+    throw new EngineError('unsupported-host', 'The page is not a secure context, so the browser offers no SHA-256 to verify files',
       'Serve the page over https, or from localhost');
   }
   if (!host.simd) {
-    throw new EngineError('unsupported-host', 'This browser has no WebAssembly SIMD, which every kernel uses', 'Use a browser of 2023 or later');
+    throw new EngineError('unsupported-host', 'This browser has no WebAssembly SIMD, which every kernel uses', 'Use a browser from 2023 or later');
   }
 }
 
@@ -101,6 +101,6 @@ export function whatIsLost(host, { features, facts: { registers } }, builds, { t
     ...problems.map((problem) => `One of ${threads} threads did not start: ${problem}`),
     host.isolated && threads < host.threads && `${threads} of ${host.threads} threads are used, as asked`,
     !host.isolated && asked > 1 && `${asked} threads were asked for: they need cross-origin isolation`,
-    codeProblem && `The code was not compiled while it arrived: ${codeProblem}`,
+    codeProblem && `The code could not be compiled while it downloaded: ${codeProblem}`,
   ]).filter(Boolean).map((text) => `${text.replace(/\.$/, '')}.`);
 }

@@ -1,13 +1,13 @@
-// Fetches the files of one bundle, from the store or the network.
-// Input: file references.  Output: bytes or compiled modules, verified, and how many have come.
+// Fetches the files of one bundle, from the store or the network, and verifies their digests.
+// Input: file references.  Output: bytes or compiled modules; progress reports.
 
 import { EngineError } from './errors.js';
 
-/** Kept files up to this many bytes are checked on every load. */
+/** Stored files of up to this many bytes are verified on every load. */
 const ALWAYS_CHECKED = 1 << 20;
-/** Bytes of one read. */
+/** Bytes per read. */
 const CHUNK = 1 << 16;
-/** Milliseconds between reports. */
+/** Milliseconds between progress reports. */
 const INTERVAL = 80;
 
 /** @type {T.BundleFiles} */
@@ -16,7 +16,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   let copy = new Uint8Array();
   let turn = Promise.resolve('');
 
-  /** Digests take no shared memory: of that a copy, one at a time, in the same place. @type {T.Digest} */
+  /** WebCrypto takes no shared memory: such bytes are copied first, one file at a time into one buffer. @type {T.Digest} */
   function digestOf(bytes) {
     if (bytes.buffer instanceof ArrayBuffer) return sha256(bytes);
     turn = turn.then(() => {
@@ -38,7 +38,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     if ([404, 410].includes(status)) {
       throw corrupt(`${file} is missing on the server`, 'Check the URL, and copy the whole bundle folder to the server', { file, status });
     }
-    throw new EngineError('network', `The server answered ${status} for ${file}`, 'Look at the server, then load again: finished files are kept', { file, status });
+    throw new EngineError('network', `The server answered ${status} for ${file}`, 'Check the server, then load again: finished files are kept', { file, status });
   }
 
   /** @type {T.Receive} */
@@ -57,7 +57,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       }
       const [what, expected, found] = at === ref.bytes ? ['digest', ref.digest, await digestOf(region)] : ['length', ref.bytes, at];
       if (found !== expected) {
-        throw corrupt(`${ref.file} is not what the manifest promises: it has another ${what}`,
+        throw corrupt(`${ref.file} does not match the manifest: its ${what} differs`,
           'Copy the bundle to the server again, in binary mode, and load it anew', { file: ref.file, expected, found });
       }
     } catch (error) {
@@ -74,7 +74,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       if (trusted || await digestOf(region) === ref.digest) return meter.count(ref.bytes, true);
       await store.drop(ref.digest);
     }
-    // The store is the cache: another copy would only cost disk.
+    // With a store, a second copy in the HTTP cache would only cost disk.
     await receive(ref, await get(ref.file, store.on ? 'no-store' : 'default'), region);
     await store.keep(ref.digest, region);
   }
@@ -92,7 +92,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     try {
       const response = await get(ref.file, 'force-cache');
       let problem = '';
-      // A wrong MIME type: the verified bytes compile as well.
+      // Fails on a wrong MIME type; then the verified bytes are compiled below.
       const compiling = WebAssembly.compileStreaming(response.clone()).catch((error) => {
         problem = String(error);
         return null;
@@ -103,7 +103,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       return { module: await compiling ?? await WebAssembly.compile(region), problem };
     } catch (error) {
       signal.throwIfAborted();
-      // Offline, or stale in the HTTP cache: `bytes` knows what to do.
+      // Offline, or stale in the HTTP cache: `bytes` uses the store, or downloads again.
       return { module: await WebAssembly.compile(await bytes(ref)), problem: String(error) };
     }
   }
@@ -138,7 +138,7 @@ const corrupt = (...parts) => new EngineError('bundle-corrupt', ...parts);
 const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause}`,
   "Check the connection and the page's content security policy, then load again: finished files are kept", { file });
 
-/** Fills one buffer again and again, where the browser's bodies are byte streams. @type {T.ReaderOf} */
+/** A BYOB reader reuses one buffer; not every browser has byte streams as bodies. @type {T.ReaderOf} */
 function readerOf({ body }) {
   try {
     return body.getReader({ mode: 'byob' });
@@ -153,7 +153,7 @@ export async function sha256(bytes) {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** A file that is read again gives its bytes back first. @type {T.MakeMeter} */
+/** Counts downloaded bytes and reports progress. @type {T.MakeMeter} */
 export function makeMeter(report) {
   let last = 0;
   /** @type {T.Phase} */
@@ -174,7 +174,7 @@ export function makeMeter(report) {
       if (fromCache) this.cached += bytes;
       if (performance.now() - last < INTERVAL) return;
       last = performance.now();
-      // The pointer's own bytes are not in the manifest.
+      // bundle.json is not in the manifest's total, so `loaded` may exceed it.
       report({ phase, loadedBytes: this.loaded, totalBytes: Math.max(this.total, this.loaded), cachedBytes: this.cached });
     },
   };

@@ -1,4 +1,4 @@
-// The shapes of functions of single files of the engine; no browser fetches this file.
+// Types of functions that belong to one file of the engine each; no browser fetches this file.
 
 import type {
   Build, DType, FileRef, Manifest, MemoryMap, Placed, PlacedPlan, Pointer, Program, Section, Sizes,
@@ -12,16 +12,17 @@ import type {
 
 // Functions of tensors.js.
 
-/** Checks all inputs of a run.  Arrays of the right type are not copied. */
+/** Checks all inputs of a run; throws `input`.  Arrays of the right type are not copied.  `sizes`: those of the named dimensions. */
 export type CheckInputs = (infos: TensorInfo[], inputs: Record<string, Input>) => { tensors: Tensor[]; sizes: Sizes };
-/** What a run shall give, in the shapes of these sizes, and the caller's arrays for it. */
+/** The outputs of a run, with shapes for these sizes and the caller's `into` arrays; throws `input` if an array does not fit. */
 export type CheckOutputs = (infos: TensorInfo[], places: Placed[], sizes: Sizes, into: Record<string, TensorData>) => Wanted[];
-/** The index of the smallest plan that holds these sizes; plans are ordered, smallest first. */
+/** The index of the smallest plan that fits these sizes (plans are sorted, smallest first); throws `input` if none does. */
 export type PickPlan = (plans: { dims: Sizes }[], sizes: Sizes) => number;
-/** Per dtype: its array, other array types that are taken, and the range of numbers a conversion may meet. */
+/** Per dtype: its typed array, other array types that are accepted, and the range of its integers. */
 export type Kinds = Record<DType, { array: any; also?: string[]; range?: [number, number] }>;
-/** What is missing, or was transferred away since it was checked, becomes zeros. */
+/** Copies inputs to their places.  Missing tensors and padding become zeros, and so do arrays detached since the check. */
 export type WriteInputs = (buffer: ArrayBufferLike, places: Placed[], tensors: Tensor[]) => void;
+/** Copies outputs from their places, without padding, into the wanted arrays or fresh ones. */
 export type ReadOutputs = (buffer: ArrayBufferLike, places: Placed[], wanted: Wanted[]) => Required<Wanted>[];
 /** Extents by their numbers, as long as a run says or as can be. */
 export type SizesOf = (plan: PlacedPlan, sizes?: Sizes) => number[];
@@ -30,8 +31,9 @@ export type InputArray = (buffer: ArrayBufferLike | undefined, places: Placed[],
 /** Copies the box [0, box) from one row-major array to another. */
 export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[], box: number[]) => void;
 
-// Functions of webgpu.js; its types are those of the browser's API.
+// Functions of webgpu.js, with the browser's own WebGPU types.
 
+/** An entry of the manifest's tensor file; `offset`: bytes from the start of all shards together. */
 export type StoredTensor = { dtype: DType; shape: number[]; layout: string; shard: number; offset: number; bytes: number; digest: string };
 /** A step as the plan's file has it: the first word of each buffer, the output first. */
 /** `tiles`, `scalars`: what follows an extent is given by the fields of kernel/extents.py's `Count`. */
@@ -49,75 +51,81 @@ export type Widen = (dtype: DType, array: any) => any;
 export type Narrow = (dtype: DType, words: Uint32Array) => any;
 export type Json = (files: Files, ref: FileRef) => Promise<any>;
 
-// Functions inside single files.
+// Functions of the other files.
 
-/** A module whose only function, `f`, is this expression. */
+/** A Wasm module that exports `f`, a function of an f32 with this body. */
 export type ModuleOf = (result: number, expression: number[]) => Bytes;
-/** What the only function of a module says about `x`. */
+/** Calls a module's `f`. */
 export type ResultOf = (bytes: Bytes, x?: number) => number;
+/** Number of workers for runs: 1 without isolation; throws `input` if the number asked for is out of range. */
 export type ThreadsFor = (host: HostFeatures, asked?: number) => number;
-/** Of the variants whose features the host has and the caller allows, best first: the one that was named, or the first one made for the host's registers, or else the first. */
+/**
+ * Chooses among the variants whose features the host has and the caller allows: the named one, else the first made for
+ * the host's registers, else the first (builds are sorted, best first).  Throws `unsupported-host` if there is none.
+ */
 export type PickVariant = (builds: Build[], host: HostFeatures, limits: Limits) => { build: Build; why: string };
 export type WhatIsLost = (host: HostFeatures, build: Build, builds: Build[], of: Losses) => string[];
 export type Losses = { threads: number; asked?: number; problems: string[]; cacheProblem: string; codeProblem: string };
-/** The entry of this name. */
+/** The entry of this name; throws `input` if there is none. */
 export type RequireKnown = <Info extends { name: string }>(name: string, infos: Info[], kind: 'input' | 'output' | 'asset' | 'state') => Info;
-/** Perhaps the caller's own array. */
+/** A typed array of the tensor's dtype: the caller's own if it already is one. */
 export type Convert = (info: TensorInfo, given: any) => TensorData;
-/** Whether a plain array's element can be converted. */
+/** Whether an element of a plain array can be converted without loss. */
 export type Fits = (value: unknown, dtype: DType, range?: [number, number]) => boolean;
-/** Without a given shape, one unknown dimension can be worked out. */
+/** The shape of an array given without one: at most one dimension may be open. */
 export type InferShape = (info: TensorInfo, elements: number) => number[];
-/** Completes the sizes of named dimensions. */
+/** Checks a shape against the manifest, and adds the sizes of its named dimensions to `sizes`. */
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
 export type InputError = (info: TensorInfo, problem: string, hint: string, facts: Facts) => Error;
-/** Pointer and manifest: enough to say what a bundle is. */
+/** Reads bundle.json and the manifest. */
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
-/** The map's memory, and scratch for each further thread. */
+/** Memory for the map, plus scratch for each thread after the first.  `limit` in bytes, `pages` of 64 KiB; rejects with `memory-limit`. */
 export type Allocate = (memory: MemoryMap, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
-/** Each file straight to its address, a few at a time. */
+/** Reads each file straight to its address, a few in parallel. */
 export type FillMemory = (parts: { ref: FileRef; address: number }[], memory: WebAssembly.Memory, files: Files) => Promise<void>;
 export type Get = (file: string, cache: RequestCache) => Promise<Response>;
-/** Chunk by chunk, then checked; `kept` is how its bytes are counted. */
+/** Reads a response into `region` and verifies length and digest; `kept`: count the bytes as cached. */
 export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
-/** A reader for any body: one that takes the buffer to fill, or else one that brings its own. */
+/** A reader of the body: BYOB (it fills the given chunk) if supported, else a default one, which ignores the chunk. */
 export type ReaderOf = (response: any) => { read(chunk: Bytes): Promise<{ done: boolean; value: Bytes }> };
+/** SHA-256 as 64 hex digits. */
 export type Digest = (bytes: any) => Promise<string>;
 export type Corrupt = (message: string, hint: string, facts: Facts) => Error;
 export type NetworkError = (file: string, cause: unknown) => Error;
-/** `start` gets the worker's name. */
 export type StartWorker = (start: (name: string) => Worker, fail: Fail) => Lodged;
 export type Fail = (message: string, hint: string, facts?: Facts) => void;
-/** A worker, and the lock that it holds while it lives. */
+/** A worker, and the Web Lock that it holds while it lives. */
 export type Lodged = { worker: Worker; lock: string };
-/** Starts the job at once if no other is open. */
+/** Runs jobs one after the other; starts a job synchronously if none is open. */
 export type Enqueue = (job: () => Promise<any>) => Promise<any>;
-/** A request whose inputs come first: into memory, or with the message.  Runs may take place `here`. */
-/** Requests without an answer, by number. */
+/** Requests without an answer yet, by id. */
 export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
+/** Sends a request to the worker, or runs it on the machine `here`.  Inputs go into shared memory if there is any, else with the message. */
 export type Ask = (kind: string, work: any, tensors: Tensor[] | null, here?: Machine | null) => any;
 export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all' }) => Promise<any>;
-/** Outputs that came with a message, in the arrays that were given for them. */
+/** Copies outputs that came with a message into the caller's arrays, where it gave some. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
+/** Throws `input` unless `value` is an integer from `least` to `most`. */
 export type RequireCount = (name: string, value: number, least: number, most?: number) => void;
 export type Within = (limit: number, ...promises: (Promise<string> | undefined)[]) => Promise<any>;
-/** `limit`: milliseconds until its first word. */
+/** `limit`: milliseconds until a helper's first message. */
 export type Help = (number: number, limit?: number) => Promise<void>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
 export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: Kernel[]) => Machine;
-/** Milliseconds of steps of a plan, by default of all. */
+/** Runs steps [first, last) of a plan, by default all; returns milliseconds.  Throws `kernel-trap`, or `host` if a worker stalled. */
 export type Call = (plan: number, first?: number, last?: number) => number;
 export type Stopped = (plan: number, code: number, trap: string) => Error;
+/** `kinds`: the `typeof` that each key must have. */
 export type Parse = (bytes: Uint8Array, place: string, kinds: Record<string, string>) => any;
 export type RequireKeys = (value: any, kinds: Record<string, string>, place: string) => void;
 export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
-/** The files that a load needs, each content once. */
+/** The files that a load needs, without duplicates. */
 export type NeededFiles = (program: WasmProgram, build: Build, shards: FileRef[]) => FileRef[];
 export type SectionOf = (manifest: Manifest, target: string) => any;
 export type ProgramOf = (manifest: Manifest) => WasmProgram;
 export type PlaceAll = (manifest: Manifest, places: Section['plans'], states: number[]) => { plans: PlacedPlan[]; states: Placed[] };
-/** Tensors with their shapes and addresses, which lists give in the same order. */
+/** Joins tensors with their shapes and addresses; the three lists are in the same order. */
 export type PlaceEach = (infos: { name: string; dtype: DType }[], shapes: number[][], addresses: number[]) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
@@ -125,28 +133,30 @@ export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) =
 /** The exports of a module; modules fill the table that they are given. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
-/** Ends the run that is under way because this worker will not go on with it. */
+/** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 export type Nearby = (tuned: Kernel[]) => Promise<Machine | null>;
-/** `near` runs short plans in the page, if memory is shared; `nearby` makes another one. */
+/** `near`: a machine in the page for short plans, null if memory is not shared; `nearby` makes one with other kernels. */
 export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program }, nearby: Nearby, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
 export type RegionOf = (buffer: ArrayBufferLike, place: Placed) => any;
 export type Take = (setup: Setup | null) => Promise<void>;
-/** Null if somebody else has it open, or outside of a worker. */
+/** A sync access handle; null outside workers, or if another one locks the file. */
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
-/** Steps of a plan, or whole runs of it, in the engine's worker. */
+/** Times whole runs of a plan, or single steps if `only` names some. */
 export type MeasureLoaded = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[] };
 export type IsCount = (value: any, least?: number) => boolean;
-/** The kernels in use after these changes; throws a typed error if one of them cannot be. */
+/** The tuned kernels in use after these changes; throws `input` if a change is invalid. */
 export type Merged = (program: Program, kernels: Kernel[], changes: Change[]) => Kernel[];
+/** `original`: the compiler's image of the plan `number`; `slots`: table entries of the bundle's own kernels. */
 export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: Kernel[]) => Uint32Array;
-/** What is in use after the changes: kernels, and the machine for the page's own runs. */
+/** Applies changes in all workers; resolves with the tuned kernels now in use, and the machine for runs in the page. */
 export type Swapped = (link: Link, program: Program, nearby: Nearby, kernels: Kernel[], changes: Change[]) => Promise<[Kernel[], Machine | null]>;
+/** Resolves with what went wrong, in words. */
 export type HandOver = (pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
 export type Resume = (pool: Pool, words: Int32Array) => void;
 export type Exchange = (bundle: WasmLoaded, pool: Pool, kernels: Kernel[]) => Promise<void>;
-/** Large results move to the main thread instead of being copied. */
+/** Buffers of a result that are transferred to the page instead of copied. */
 export type LargeParts = (value: any) => Transferable[];

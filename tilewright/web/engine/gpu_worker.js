@@ -1,4 +1,4 @@
-// The engine's worker for WebGPU, which no page loads that does not ask for it.
+// The engine's worker for WebGPU, loaded only by pages that ask for that device.
 
 import { answer } from './requests.js';
 import { load } from './webgpu.js';

@@ -1,13 +1,13 @@
-// The line to the engine's workers: requests, answers, and no promise that hangs for ever.
-// What requests mean is known to engine.js and requests.js alone.
+// The connection from the page to the engine's workers: requests and answers.  Every request settles, even if a
+// worker dies.  It does not interpret requests: engine.js and requests.js do.
 
 import { PREEMPT, STALLED } from './abi.js';
 import { leaveRun, makeMemory, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
 import { START_LIMIT, within } from './pool.js';
 
-// Bundlers find workers by this very form, with the name of the file in it.
-/** By the name of a device, its worker. @type {T.Starters} */
+// Bundlers recognise workers only in this literal form.
+/** @type {T.Starters} */
 const STARTERS = {
   wasm: (name) => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name }),
   webgpu: (name) => new Worker(new URL('./gpu_worker.js', import.meta.url), { type: 'module', name }),
@@ -16,11 +16,11 @@ const startHelper = (/** @type {string} */ name) => new Worker(new URL('./serve.
 
 /** @type {T.StartWorker} */
 function startWorker(start, fail) {
-  // Also the name of the lock that the worker holds while it lives.
+  // Names both the worker and the Web Lock that it holds while it lives.
   const lock = `tilewright-${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
   const worker = start(lock);
   worker.addEventListener('error', (event) => {
-    // The rejected promise says it all.
+    // The rejected requests report it already.
     event.preventDefault();
     fail(`The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
       "Serve the engine's files as JavaScript, and let the content security policy allow workers of this origin",
@@ -31,13 +31,13 @@ function startWorker(start, fail) {
 
 /** @type {T.OpenLink} */
 export function openLink(onProgress, threads, device) {
-  if (!Object.hasOwn(STARTERS, device)) throw new EngineError('input', `There is no device '${device}'`, `It is ${Object.keys(STARTERS).join(' or ')}`, { device });
+  if (!Object.hasOwn(STARTERS, device)) throw new EngineError('input', `There is no device '${device}'`, `Use ${Object.keys(STARTERS).join(' or ')}`, { device });
   /** @type {T.Pending} */
   const pending = new Map();
   let next = 1;
-  /** Why the line is dead. @type {unknown} */
+  /** Why the link is closed; null while it is open. @type {unknown} */
   let end = null;
-  /** The further workers, by number. @type {Map<number, T.Lodged>} */
+  /** Pool workers, by number. @type {Map<number, T.Lodged>} */
   const helpers = new Map();
   /** @type {WebAssembly.Memory | null} */
   let memory = null;
@@ -65,17 +65,17 @@ export function openLink(onProgress, threads, device) {
     helper.worker.postMessage({ port: port1, number }, [port1]);
     worker.postMessage({ helper: { port: port2, number } }, [port2]);
     helpers.set(number, helper);
-    // Dead before its first word, or slow: the next one gets longer.
+    // Until its first message it may be dead or just slow: its replacement gets twice the time.
     const late = await within(limit, new Promise((resolve) => (helper.worker.onmessage = () => resolve(''))));
     if (!late) await navigator.locks.request(helper.lock, () => {});
     if (end || helpers.get(number) !== helper) return;
-    // A run that it was in cannot be finished any more.
+    // It died inside a run, which can no longer finish.
     const control = words();
     if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
     replace(number, late ? 2 * limit : limit);
   }
 
-  /** Starts another when it is really gone: until then it may write. @type {T.Help} */
+  /** Terminates a helper and starts another once it is gone: until then it may still write to memory. @type {T.Help} */
   async function replace(number, limit) {
     const helper = helpers.get(number);
     if (!helper) return;
@@ -91,10 +91,10 @@ export function openLink(onProgress, threads, device) {
   function receive({ progress, alive, pages, replace: number, id = 0, value, error }) {
     if (end) return;
     if (progress) onProgress(progress);
-    // A killed worker sends no event, but the browser frees its locks.
-    if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser ended it', 'Load the bundle again; if it happens again, the device may lack memory'));
+    // A killed worker fires no event, but the browser releases its locks.
+    if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser terminated it', 'Load the bundle again; if it happens again, the device may lack memory'));
     if (pages) {
-      // Made here: V8 collects memories of closed engines in the thread that asks alone.
+      // Allocated in the page: V8 frees memories of disposed engines only in the thread that allocates.
       memory = makeMemory(pages);
       worker.postMessage({ memory });
     }
@@ -107,7 +107,7 @@ export function openLink(onProgress, threads, device) {
 
   const { worker, lock } = startWorker(STARTERS[device], fail);
   worker.addEventListener('message', ({ data }) => receive(data));
-  worker.addEventListener('messageerror', () => fail('A message of the worker could not be read', 'Load the bundle again'));
+  worker.addEventListener('messageerror', () => fail('A message from the worker could not be read', 'Load the bundle again'));
   for (let number = 1; number < threads; number++) help(number);
 
   /** @type {T.Link} */
@@ -130,7 +130,7 @@ export function openLink(onProgress, threads, device) {
 
     preempt(on) {
       const control = words();
-      if (!control) throw end ?? new EngineError('host', 'Runs can only be stopped from outside where memory is shared', 'Serve the page cross-origin isolated');
+      if (!control) throw end ?? new EngineError('host', 'Runs can only be preempted where memory is shared', 'Serve the page cross-origin isolated');
       Atomics.store(control, PREEMPT, Number(on));
       Atomics.notify(control, PREEMPT);
     },

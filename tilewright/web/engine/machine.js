@@ -1,5 +1,5 @@
-// A loaded bundle as a machine: memory, plans and the driver, no JavaScript per kernel.
-// It fetches nothing and checks no caller's input.
+// Runs plans of a loaded bundle: one driver call per run, no JavaScript per kernel.
+// Input: memory, plans, a driver instance.  It fetches nothing and does not check the caller's inputs.
 
 import { STALLED, TRAPPED } from './abi.js';
 import { stepOf, wordsOf } from './driver.js';
@@ -38,11 +38,11 @@ export function makeMachine(plans, memory, driver, threads, kernels = []) {
     const where = `kernel ${kernel ?? 'unknown'} of node ${node ?? 'unknown'}`;
     const facts = { step: number, kernel, node, spec, tuned, plan: dims };
     if (code === STALLED) {
-      return new EngineError('host', `Step ${number} was not finished: a worker of the pool died or stood still in ${where}`,
-        'The engine starts the worker anew and can be used again; if it happens again, the device may lack memory', { ...facts, threads });
+      return new EngineError('host', `Step ${number} was not finished: a pool worker died or stalled in ${where}`,
+        'The engine restarts the worker and can be used again; if it happens again, the device may lack memory', { ...facts, threads });
     }
     return new EngineError('kernel-trap', `Step ${number} stopped: ${where} (${trap})`,
-      'Look at the inputs: most often an index lies outside its table. The engine can be used again', { ...facts, trap });
+      'Check the inputs: most often an index is out of range. The engine can be used again', { ...facts, trap });
   }
 
   return {

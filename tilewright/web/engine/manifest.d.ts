@@ -1,16 +1,19 @@
-// The shapes of a bundle's files (docs/bundle.md); no browser fetches this file.
+// Types of a bundle's files (docs/bundle.md); no browser fetches this file.
 
 export type DType = 'f32' | 'f64' | 'i8' | 'u8' | 'i16' | 'i32' | 'i64' | 'bool';
 export type FileRef = { file: string; digest: string; bytes: number };
 export type Asset = FileRef & { name: string; type: string };
-/** Sizes of named dimensions. */
+/** Sizes of named dimensions, such as `{ n: 32 }`. */
 export type Sizes = Record<string, number>;
+/** Dimensions of the shape that are open have a name instead of a size. */
 export type TensorInfo = { name: string; dtype: DType; shape: (number | string)[] };
+/** A tensor at a byte address of the bundle's memory. */
 export type Placed = { name: string; dtype: DType; shape: number[]; address: number; bytes: number };
+/** A step of a plan: `spec` is its kernel specification's index in the manifest's list, `node` the ONNX node. */
 export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number };
 export type Pointer = { format: number; tool: string; manifest: FileRef };
 
-/** A variant: its code, every plan as this target's hosts read it, and what a host is asked to choose it. */
+/** A code variant: the features it needs, its code, and an image of every plan.  `facts` rank the variants that a host can run. */
 export type Build = {
   variant: string;
   features: string[];
@@ -19,7 +22,7 @@ export type Build = {
   facts: { registers: number };
 };
 
-/** The steps for one combination of buckets, whatever the target; shapes of inputs and outputs in the model's order. */
+/** The steps for one combination of buckets, for all targets; shapes of inputs and outputs in the model's order. */
 export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps: Step[]; file: FileRef };
 /** The same in the memory of this target; `address`: where the image goes. */
 export type PlacedPlan = { dims: Sizes; extents: string[]; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
@@ -27,7 +30,7 @@ export type PlacedPlan = { dims: Sizes; extents: string[]; steps: Step[]; addres
 export type WasmProgram = Program & { driver: FileRef };
 export type State = { name: string; dtype: DType; shape: number[] };
 
-/** A target's part of the manifest. */
+/** A target's section of the manifest; lists are in the order of the manifest's own. */
 export type Section = {
   builds: Build[];
   slots: number;
@@ -38,7 +41,7 @@ export type Section = {
   facts: { memory: MemoryMap; states: number[] };
 };
 
-/** A target's part of a bundle as the engine uses it. */
+/** A target's section joined with the plans, as the engine uses it. */
 export type Program = {
   builds: Build[];
   driver?: FileRef;
@@ -48,6 +51,7 @@ export type Program = {
   states: Placed[];
 };
 
+/** Byte addresses and sizes of the regions of a target's memory. */
 export type MemoryMap = {
   bytes: number;
   control: number;

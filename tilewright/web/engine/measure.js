@@ -1,5 +1,5 @@
-// Measuring in the engine's worker: whole runs back to back, or each step of a plan by itself.
-// Input: a plan, how often, which steps.  Output: milliseconds.  Only driver calls are timed.
+// Timing in the engine's worker: whole runs back to back, or single steps of a plan.
+// Input: a plan, the number of runs, the steps.  Output: milliseconds of driver calls alone.
 
 import { requireCount } from './errors.js';
 
@@ -16,7 +16,7 @@ export function measure({ machine, program: { plans } }, { runs, warmup = 0, onl
   const wanted = [...steps.keys()].filter((step) => only === 'all' || only.includes(step));
   const times = wanted.map(() => new Float64Array(runs));
   for (let run = 0; run < runs; run++) times.forEach((row, at) => (row[run] = machine.call(work.plan, wanted[at], wanted[at] + 1)));
-  // With a coarse clock a median would only count its ticks.
+  // With a coarse clock a median would be a whole number of ticks.
   const summary = (/** @type {Float64Array} */ row) => (globalThis.crossOriginIsolated ? row.toSorted()[runs >> 1] : row.reduce((sum, time) => sum + time) / runs);
   return { steps: wanted.map((step, at) => ({ step, ...steps[step], milliseconds: summary(times[at]) })) };
 }

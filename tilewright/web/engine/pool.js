@@ -1,6 +1,7 @@
-// The engine worker's side of the pool: gives helpers the modules, knows who must be replaced.
-// Runs work with fewer helpers as well.
+// The engine worker's side of its pool: sends modules to the helpers and has stuck ones replaced.
+// Runs also work with fewer helpers.
 
+/** Milliseconds that a helper has to start. */
 import { ABORT, SLEEPERS } from './abi.js';
 import { stepOf, wordsOf } from './driver.js';
 
@@ -8,7 +9,7 @@ export const START_LIMIT = 10_000;
 
 export const LATE = 'it did not start in time';
 
-/** What comes first, or LATE. @type {T.Within} */
+/** Resolves with the first of the promises, or with LATE after `limit` milliseconds. @type {T.Within} */
 export const within = (limit, ...promises) => Promise.race([...promises, new Promise((resolve) => setTimeout(resolve, limit, LATE))]);
 
 /** @returns {T.Pool} */
@@ -28,12 +29,12 @@ export function makePool() {
       const helper = { port, there: false, able: false, told: false, answer: Promise.withResolvers(), gone: Promise.withResolvers() };
       port.onmessage = ({ data: { version, problem } }) => {
         if (!version) {
-          // Firefox may lose what is sent earlier.
+          // Firefox may lose messages that are sent before.
           helper.there = true;
           if (setup) port.postMessage(setup);
           return;
         }
-        if (version !== setup?.version) return; // of an older setup
+        if (version !== setup?.version) return; // it answers an older setup
         helper.able = !problem;
         helper.told &&= !helper.able;
         helper.answer.resolve(problem);

@@ -1,5 +1,5 @@
-// The message loop of the engine's worker: every request of link.js gets exactly one answer.
-// Input: a backend.  The order of runs is the page's business.
+// The message loop of the engine's worker: every request from link.js gets exactly one answer.
+// Input: a backend.  It does not queue: the page orders the runs.
 
 import { live } from './driver.js';
 import { asEngineError } from './errors.js';
@@ -17,7 +17,7 @@ export function answer(load) {
   /** Nothing else is asked before the load has ended. @type {T.LoadedBundle} */
   let bundle;
 
-  /** Has the page make the memory. @param {number} pages */
+  /** Asks the page to allocate the memory. @param {number} pages */
   function claim(pages) {
     self.postMessage({ pages });
     return promise;

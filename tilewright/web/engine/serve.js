@@ -1,5 +1,5 @@
-// A worker of the pool: inside the driver's `serve` it takes part in runs until the stop word is set.
-// While it serves, no message reaches it; words in shared memory do.
+// A pool worker: it takes part in runs inside the driver's `serve` until the STOP word is set.
+// While it serves it receives no messages; words in shared memory control it.
 
 import { TRAP } from './abi.js';
 import { instantiate, leaveRun, live, wordsOf } from './driver.js';
@@ -12,7 +12,7 @@ self.addEventListener('message', async ({ data: { port, number } }) => {
   let words;
   let turn = Promise.resolve();
 
-  /** A setup to take on, or null: serve. @type {T.Take} */
+  /** Instantiates a setup; null: serves. @type {T.Take} */
   async function take(setup) {
     if (!setup) return serve();
     driver = null;
@@ -26,7 +26,7 @@ self.addEventListener('message', async ({ data: { port, number } }) => {
       try {
         return driver?.serve(number);
       } catch {
-        // The kernel's fault: this run ends with an error.
+        // A kernel trapped: this run ends with an error.
         leaveRun(words, number, TRAP);
       }
     }

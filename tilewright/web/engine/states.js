@@ -1,5 +1,5 @@
-// What a model keeps from run to run, read, written and reset from outside.
-// Input: names and arrays.  Output: copies; the engine's memory is changed between runs alone.
+// States (values that a model keeps between runs, such as a KV cache): read, write, reset.
+// Input: names and arrays.  Output: copies.  Memory is only changed between runs.
 
 import { EngineError } from './errors.js';
 import { arrayOf, elementsOf, regionOf, requireKnown } from './tensors.js';
@@ -20,7 +20,7 @@ export function makeStates(places, enqueue, link, live) {
       const expected = elementsOf(place.shape);
       if (array.length !== expected) {
         throw new EngineError('input', `State '${name}' has ${expected} elements, found ${array.length}`,
-          'Give an array of as many elements as the state has', { state: name, expected, found: array.length });
+          `Give an array of ${expected} elements`, { state: name, expected, found: array.length });
       }
       await ask(place, array);
     },

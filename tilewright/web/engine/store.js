@@ -1,11 +1,12 @@
-// What this origin keeps of bundles, in its private file system, named by content digest.
-// A store that fails (private mode, quota) is never an error: it notes the problem and is off.
+// Bundle files that this origin keeps in its private file system (OPFS), named by content digest.
+// A failing store (private mode, quota) is never an error: it notes the problem and turns itself off.
 
 const FOLDER = 'tilewright-v2';
-/** The file that is being written: one at a time, whatever the number of tabs. */
+/** Temporary name of the file being written: one at a time in all tabs, under a lock. */
 const PART = 'part';
-/** Milliseconds to wait for other tabs, and to keep a bundle after its last load. */
+/** Milliseconds to wait for other tabs' writes. */
 const PATIENCE = 30_000;
+/** Milliseconds that a bundle is kept after its last load. */
 const KEPT_FOR = 30 * 86_400_000;
 
 /** @returns {Promise<T.Store>} */
@@ -29,7 +30,7 @@ export async function openStore() {
   /** @type {T.Store['find']} */
   const find = async (name) => (await handle(name))?.getFile().then(bytesOf).catch(() => null) ?? null;
 
-  /** A pointer's text names its manifest, and the manifest's text all else. @type {T.Store['reach']} */
+  /** Follows digests in the text of files: a pointer names its manifest, and the manifest all other files. @type {T.Store['reach']} */
   async function reach(name, found, depth = 2) {
     found.add(name);
     const text = new TextDecoder().decode(depth && await find(name) || undefined);
@@ -59,7 +60,7 @@ export async function openStore() {
     async read(name, region) {
       const file = await handle(name);
       if (!file) return false;
-      // Only workers have access handles; in some browsers only one reader has.
+      // Sync access handles exist only in workers, and in some browsers only one at a time may read.
       const access = await openAccess(file, { mode: 'read-only' }).catch(() => null);
       try {
         if (access) return access.getSize() === region.length && access.read(region, { at: 0 }) === region.length;
@@ -81,7 +82,7 @@ export async function openStore() {
           const file = await into.getFileHandle(PART, { create: true });
           try {
             const access = await openAccess(file);
-            if (!access) return; // this is no worker
+            if (!access) return; // not in a worker
             try {
               access.truncate(0);
               access.write(bytes, { at: 0 });
@@ -89,14 +90,14 @@ export async function openStore() {
             } finally {
               access.close();
             }
-            // It gets its name only when all of it is on the disk.
+            // Renamed only once it is complete on disk.
             await /** @type {any} */ (file).move(name);
           } finally {
             await into.removeEntry(PART).catch(() => {});
           }
         });
       } catch (error) {
-        // Another tab reads that very file: then it is kept.
+        // Another tab is reading this very file: it is stored already.
         if (!isTaken(error)) fail(error);
       }
     },
@@ -118,7 +119,7 @@ export async function openStore() {
           else if (stale || old.has(name)) gone.push(name);
         }
       } catch {
-        return; // another tab is at the same
+        return; // another tab is tidying too
       }
       for (const name of gone) if (!live.has(name)) await drop(name);
     },
@@ -143,7 +144,7 @@ async function openAccess(file, options) {
 
 const root = async () => navigator.storage?.getDirectory().catch(() => null);
 
-/** Bytes of bundle files that this origin keeps. */
+/** Total bytes of bundle files that this origin keeps. */
 export async function cachedBytes() {
   /** @type {any} */
   const folder = await (await root())?.getDirectoryHandle(FOLDER).catch(() => null);
@@ -152,7 +153,7 @@ export async function cachedBytes() {
   return sum;
 }
 
-/** Forgets every bundle file; returns their bytes. */
+/** Deletes all kept bundle files; returns their total bytes. */
 export async function clearCache() {
   const bytes = await cachedBytes();
   await (await root())?.removeEntry(FOLDER, { recursive: true }).catch(() => {});

@@ -1,5 +1,5 @@
-// Tensors at the engine's border: what a caller gives must be what the manifest promises.
-// Output: arrays, a plan, or an error that names tensor and fix; copies to and from memory.
+// Tensors at the engine's API: checks a caller's inputs against the manifest, and copies them to and from memory.
+// Input: tensors, places in memory.  Output: typed arrays, a plan's index, or an `input` error with the tensor and the fix.
 
 import { EngineError } from './errors.js';
 
@@ -90,7 +90,7 @@ function convert(info, given) {
 function fits(value, dtype, range) {
   if (!range) return typeof value === 'number';
   if (typeof value === 'boolean') return dtype === 'bool';
-  // A bigint that 64 bits change is too large; others are exact.
+  // A bigint that changes when cut to 64 bits is too large.
   if (typeof value === 'bigint') return dtype === 'i64' && BigInt.asIntN(64, value) === value;
   return Number.isInteger(value) && Number(value) >= range[0] && Number(value) <= range[1];
 }
@@ -99,7 +99,7 @@ function fits(value, dtype, range) {
 function inferShape(info, elements) {
   const known = info.shape.filter((entry) => typeof entry === 'number');
   if (known.length < info.shape.length - 1) {
-    throw inputError(info, `is open in several dimensions: ${describe(info)}`, 'Give {data, shape}', { elements });
+    throw inputError(info, `has several open dimensions: ${describe(info)}`, 'Give {data, shape}', { elements });
   }
   return info.shape.map((entry) => (typeof entry === 'number' ? entry : elements / elementsOf(known)));
 }
@@ -148,12 +148,12 @@ export function inputArray(buffer, places, name) {
 /** @type {T.RegionOf} */
 export const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
 
-/** Of a part of a larger buffer that part; of one given away nothing. @param {T.Tensor} tensor */
+/** A copy of the tensor that owns its buffer; empty if the array was detached. @param {T.Tensor} tensor */
 export const copied = ({ data, shape }) => ({ data: data.length ? data.slice() : new data.constructor(), shape });
 
 /** @type {T.WriteInputs} */
 export function writeInputs(buffer, places, tensors) {
-  // Of this memory only the input's own place is safe until it is read.
+  // Arrays that overlap this memory are copied first, unless they are the input's own place: writing others may overwrite them.
   const given = tensors.map((tensor, at) => {
     const { buffer: from, byteOffset, byteLength } = tensor.data;
     return from === buffer && (byteOffset !== places[at].address || byteLength !== places[at].bytes) ? copied(tensor) : tensor;

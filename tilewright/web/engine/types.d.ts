@@ -1,6 +1,6 @@
-// The engine and its parts, one interface for each; no browser fetches this file.
+// Types of the engine and its parts; no browser fetches this file.
 
-// In the engine's files these and those of manifest.d.ts and functions.d.ts are called T.Name.
+// The engine's files refer to these types, and to those of manifest.d.ts and functions.d.ts, as T.Name.
 
 import type { Call } from './functions.js';
 import type { DType, FileRef, Manifest, Placed, Program, Sizes, Step, TensorInfo } from './manifest.js';
@@ -17,27 +17,31 @@ export type HostFeatures = {
   dot_u8: boolean;
   /** Vector registers that code can use: 15 on x86, 32 elsewhere. */
   registers: number;
+  /** Cross-origin isolated: shared memory, threads and a fine clock. */
   isolated: boolean;
+  /** A secure context. */
   secure: boolean;
+  /** Logical cores. */
   cores: number;
+  /** Workers for a run: the default of this host, or the number in use where an engine reports it. */
   threads: number;
 };
 
-/** What a caller of `load` allows. */
+/** Limits that a caller of `load` sets. */
 export type Limits = {
   /** Wasm features the engine may use, of those it finds; [] for the baseline. */
   features?: string[];
-  /** Workers for a run, the engine's own included; by default one per core. */
+  /** Workers for a run, the engine's own included, from 1 to 32; default: `HostFeatures.threads`. */
   threads?: number;
-  /** Code variant to take, whatever the host's registers. */
+  /** Name of the code variant to use; default: the best for the host's features and registers. */
   variant?: string;
-  /** Bytes of Wasm memory; a larger model is refused before its download. */
+  /** Maximum bytes of memory; a larger model is refused before its download. */
   memoryLimit?: number;
-  /** Check the digests of kept weights too, not only of what is downloaded. */
+  /** Verify the digests of stored weights too, not only of downloaded ones. */
   verify?: boolean;
 };
 
-/** Milliseconds since the load began at which each part was there. */
+/** Milliseconds from the start of the load until each part was complete. */
 export type Timings = { manifest: number; code: number; weights: number; ready: number };
 
 export type Phase = 'manifest' | 'code' | 'weights' | 'ready';
@@ -54,13 +58,15 @@ export type Bytes = Uint8Array<ArrayBuffer>;
 export type TensorData =
   | Float32Array | Float64Array | Int8Array | Uint8Array | Uint8ClampedArray | Int32Array | BigInt64Array;
 export type InputData = ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>;
-/** What a caller gives for an input: an array, with its shape where that is open. */
+/** An input: a row-major array, with its shape if more than one dimension is open. */
 export type Input = InputData | { data: InputData; shape: number[] };
-/** An input of the right size, as `TypedArray.set` can write it: perhaps the caller's own array. */
+/** A checked input; `data` is a typed array, possibly the caller's own. */
 export type Tensor = { data: any; shape: number[] };
-/** An output that a run shall give; without `data` into a fresh array. */
+/** A requested output; `data`: the caller's array for it, else a fresh one is made. */
 export type Wanted = { name: string; dtype: DType; shape: number[]; data?: any };
+/** `data`: a row-major typed array of the dtype. */
 export type Output = { data: any; shape: number[]; dtype: DType };
+/** Exports of the plan driver (docs/bundle.md); `run` and `abort` return 0, or TRAP or STALLED. */
 export type Driver = {
   run: (plan: number, first: number, last: number, workers: number) => number;
   abort: (workers: number) => number;
@@ -68,25 +74,28 @@ export type Driver = {
   /** Of bundles with extents. */
   resize: (plan: number, extent: number, size: number) => void;
 };
-/** What each worker instantiates; kernels first, then the driver. */
+/** What each worker instantiates. */
 export type Setup = {
+  /** The bundle's kernels, then the driver. */
   modules: WebAssembly.Module[];
   /** Kernels with table entries of their own, from `slots` on. */
   tuned: TunedKernel[];
   /** Of the pool: helpers say to which one they answer. */
   version?: number;
   memory: WebAssembly.Memory;
+  /** Table entries of the bundle's own kernels. */
   slots: number;
+  /** Address of worker 0's scratch memory, and bytes of scratch per worker. */
   scratch: number;
   scratchBytes: number;
 };
 
 export type LoadOptions = Limits & {
-  /** Where to run: WebAssembly, the default, or a GPU. */
+  /** `wasm` (default) or `webgpu`. */
   device?: Device;
   /** Called a few times per second. */
   onProgress?: (progress: Progress) => void;
-  /** Ends the load and its worker. */
+  /** Aborts the load and ends its workers. */
   signal?: AbortSignal;
 };
 export type Info = {
@@ -94,64 +103,69 @@ export type Info = {
   tool: string;
   inputs: TensorInfo[];
   outputs: TensorInfo[];
+  /** Buckets of each named dimension. */
   dims: Record<string, number[]>;
+  /** SHA-256 of the manifest, in hex. */
   digest: string;
+  /** The bundle's folder. */
   url: string;
-  /** Of all files that were needed. */
+  /** Bytes of all files that the load needed. */
   bytes: number;
   memoryBytes: number;
   plans: { dims: Sizes; steps: number; flops: number }[];
   features: HostFeatures;
-  /** The code that was taken, and why. */
+  /** The code variant in use, and why it was chosen. */
   variant: { name: string; features: string[]; registers: number; why: string };
   assets: string[];
   cache: { state: 'on' | 'off'; hitBytes: number; downloadedBytes: number; problem: string };
   timings: Timings;
   loadMilliseconds: number;
-  /** What the host lacks, in sentences. */
+  /** What this host costs (threads, features, cache), in sentences. */
   lost: string[];
 };
 
 export type RunOptions = {
   signal?: AbortSignal;
-  /** Arrays that receive outputs, by name: of the output's own type and length.  Others are fresh. */
+  /** Arrays that receive outputs, by name; dtype and length must match.  Other outputs get fresh arrays. */
   into?: Record<string, TensorData>;
 };
 export type RunResult = {
   outputs: Record<string, Output>;
-  /** The plan that ran. */
+  /** Dimensions of the plan that ran. */
   bucket: Sizes;
-  /** The driver call alone. */
+  /** Time of the driver call alone. */
   milliseconds: number;
-  /** The same of this engine's first run, when code may still be unoptimised. */
+  /** `milliseconds` of this engine's first run, when code may still be unoptimised. */
   firstMilliseconds: number;
-  /** With copying, messages and waiting for earlier runs. */
+  /** Including copies, messages and waiting for earlier runs. */
   totalMilliseconds: number;
   /** Number of this run, from 1. */
   run: number;
 };
 
-/** Another kernel for all steps of a specification (number in the list of kernels); null: the bundle's own again. */
+/** Replaces the kernel of all steps of a specification. */
 export type Change = {
+  /** Index in the manifest's list of kernels. */
   spec: number;
+  /** Exports `k0`; null brings the bundle's own kernel back. */
   module: WebAssembly.Module | null;
   tiles?: number;
-  /** By number of the plan, tiles per ticket; 0: one ticket. */
+  /** Tiles per ticket, by plan index; 0: all in one ticket. */
   grains?: Record<number, number>;
-  /** Bytes of staging memory that a worker needs. */
+  /** Bytes of scratch memory that each worker needs. */
   scratch?: number;
 };
 export type TunedKernel = Required<Change> & { module: WebAssembly.Module };
 /** A bundle on a device: what the engine's worker asks of a backend. */
 export interface BackendLoaded {
-  /** Plans and states as they lie in this backend's memory. */
+  /** Plans and states with their addresses in this backend's memory. */
   program: Program;
-  /** What further workers and the page instantiate; null where only this worker can run the bundle. */
+  /** What other workers and the page instantiate; null if only this worker can run the bundle. */
   setup: Setup | null;
   threads: number;
   memoryBytes: number;
   variant: Info['variant'];
-  /** What the host lacks, in sentences. */
+  /** For `Info.lost`. */
   lost(cacheProblem: string): string[];
   run(work: RunWork & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
   /** Times whole runs, or the steps named by `only`. */
@@ -168,93 +182,98 @@ export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine; image
 export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
-/** A backend: how bundles run on a kind of device.  Rejects before weights are downloaded if the device cannot. */
+/** A backend's entry point.  Rejects before weights are downloaded if the bundle cannot run on the device. */
 export type LoadBackend = (opened: Opened, limits: Limits, crew: Crew) => Promise<BackendLoaded>;
 export type Device = 'wasm' | 'webgpu';
-/** Answers the page's requests by a backend, for as long as the worker lives. */
+/** Answers the page's requests with a backend, for the worker's lifetime. */
 export type Answer = (load: LoadBackend) => void;
+/** Starts the engine's worker for a device, under this name. */
 export type Starters = Record<Device, (name: string) => Worker>;
 export type LoadBundle = (load: LoadBackend, url: string, limits: Limits, crew: Crew, report: OnProgress) => Promise<LoadedBundle>;
 
-/** A loaded bundle, as `load` of engine.js gives it. */
+/** A loaded bundle, as `load` of engine.js returns it. */
 export interface Engine {
-  /** What was loaded, where it runs, and what is lost here. */
+  /** What was loaded, where it runs, and what this host costs. */
   readonly info: Info;
   /**
-   * Runs the model once.  Runs queue: a run starts when all earlier ones have ended, in the order of
-   * the calls.  Inputs are copied before this returns: straight to their place if nothing is queued
-   * and memory is shared.  An aborted run rejects at once; one that has already started still
-   * finishes in the worker, and its result is dropped.  Where memory is shared, a plan whose last run
-   * took less than half a millisecond (times threads) runs in the page's own thread, which messages would
-   * keep longer; every 32nd run goes to the worker, so that the page can do something else in between.
+   * Runs the model once.  Runs are queued in the order of the calls.  Inputs are copied before this returns.
+   * Rejects with `input` for bad arguments, `kernel-trap`, `host`, `disposed`, or an AbortError.  An aborted run
+   * rejects at once; if it has already started, it finishes in the worker and its result is dropped.
+   *
+   * Where memory is shared, short plans (last run below 0.5 ms times threads) run in the page's thread, because a
+   * message round trip would take longer.  Every 32nd run still goes to the worker, so that the page stays responsive.
    */
   run(inputs: Record<string, Input>, options?: RunOptions): Promise<RunResult>;
   /**
-   * The input's own place in the engine's memory, in the shape of the bucket: what a page writes
-   * there and gives to `run` is not copied.  Runs leave it as it is, but for those that are given another
-   * array for this input, and those of other buckets.  Do not write while a run is open.  An ordinary array,
-   * which `run` copies, where memory is not shared.
+   * An array over the input's memory in the engine, in the shape of the bucket: passed to `run`, it is not
+   * copied.  Its contents last until a run of this bucket gets another array for the input, or a run uses another
+   * bucket.  Do not write to it while a run is open.  Where memory is not shared it is an ordinary array, which `run` copies.
    */
   input(name: string, bucket?: Sizes): TensorData;
   /**
-   * Times driver calls in the worker, back to back, with what the arrays of the last run now hold if
-   * it was in that bucket, or else with zeros; with what lies there if the page asked for `input` of that
-   * bucket.  `first` is the very first call, warm-up or not.
+   * Times driver calls in the worker, back to back, in milliseconds.  Inputs are the memory of `input` if the page
+   * asked for that in this bucket, else the arrays of the last run if it used this bucket, else zeros.  `first` is the
+   * very first call, whether or not it counts as warm-up.
    */
   time(options?: { bucket?: Sizes; runs?: number; warmup?: number }): Promise<Times & { bucket: Sizes }>;
   /**
-   * Times each step of a plan by itself: the median over the runs, or the mean where the page's clock
-   * is too coarse for single steps (not cross-origin isolated).  `only` names the steps to run.
+   * Times each step of a plan by itself, in milliseconds: the median over the runs, or the mean where the clock is
+   * coarse (page not cross-origin isolated).  `only`: numbers of the steps to run.
    */
   profile(options?: { bucket?: Sizes; runs?: number; only?: number[] }): Promise<{ steps: StepTime[]; bucket: Sizes }>;
-  /** What the model keeps from run to run, such as a cache of keys and values; reads and writes queue like runs. */
+  /** Values that the model keeps between runs, such as a KV cache; reads and writes are queued like runs. */
   readonly states: States;
   /** A file that came with the bundle, verified and kept for the next visit. */
   asset(name: string): Promise<ArrayBuffer>;
   /**
-   * Exchanges kernels between two runs, in all workers; those that start later get them too.  All of
-   * them or none: after an error the engine is as before.  Runs that were asked for earlier come first.
+   * Swaps kernels in all workers, queued like a run.  All or nothing: after an error (`input`, `host`) the engine is
+   * as before.  Workers that start later get the new kernels too.
    */
   swap(changes: Change[]): Promise<void>;
-  /** Called when the number of open jobs changes, after a run with its plan and milliseconds, and once with -1: at `dispose`, or when its worker died. */
+  /**
+   * A callback that a page may set.  Called when the number of open jobs changes; after a run also with its plan and
+   * milliseconds; once with -1 at `dispose` or when the worker died.
+   */
   onjob(open: number, plan?: number, milliseconds?: number): void;
-  /** For tuners: the manifest, the memory if it is shared, and the bundle's files, verified. */
+  /** For tuners.  `lent`: plans whose input memory the page may write to; `memory`: null if not shared; `file`: reads a verified file. */
   readonly parts: { manifest: Manifest; program: Program; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
-  /** Lets runs stop before their next tile, or go on.  Only on cross-origin isolated pages. */
+  /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
-  /** Ends the workers and frees their memory.  Open runs in the worker reject with `host`, later ones with `disposed`. */
+  /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */
   dispose(): void;
 }
 export interface States {
   readonly names: string[];
-  /** A copy of what a state holds. */
+  /** A copy of a state. */
   read(name: string): Promise<TensorData>;
-  /** Gives a state new contents, as many elements of its type as it has. */
+  /** Overwrites a state; rejects with `input` unless `data` has exactly as many elements. */
   write(name: string, data: InputData): Promise<void>;
-  /** All states become zeros, as they are after a load. */
+  /** Sets all states to zero, as after a load. */
   reset(): Promise<void>;
 }
+/** Milliseconds of the first call, and of each measured one. */
 export type Times = { first: number; milliseconds: number[] };
+/** A step, its index in the plan, and its time. */
 export type StepTime = Step & { step: number; milliseconds: number };
 
-/** The line from the page to the engine's worker. */
+/** The connection from the page to the engine's worker. */
 export interface Link {
-  /** The bundle's memory, once there is one and if it is shared. */
+  /** The bundle's memory if it is shared; null before it is allocated. */
   readonly memory: WebAssembly.Memory | null;
   request(kind: string, params: object): Promise<any>;
   preempt(on: boolean): void;
-  /** Ends the workers; whatever is still open is rejected. */
+  /** Ends the workers; open requests reject with the reason. */
   close(reason: unknown): void;
-  /** Called once, when it was closed or its worker died. */
+  /** Called once, when the link was closed or its worker died. */
   onend(): void;
 }
-/** What the engine's worker says: an answer to a request, or news. */
+/** A message from the engine's worker: an answer to the request `id`, or a notification. */
 export type Message = {
   id?: number;
   value?: unknown;
   error?: PlainError;
   progress?: Progress;
-  /** Asks for shared memory of this size; the answer is `{ memory }`. */
+  /** Asks for shared memory of this many 64 KiB pages; the answer is `{ memory }`. */
   pages?: number;
   /** Number of a helper that must be replaced. */
   replace?: number;
@@ -262,36 +281,36 @@ export type Message = {
   alive?: boolean;
 };
 
-/** A further worker of the pool. */
+/** A pool worker, as the engine's worker sees it. */
 export type Helper = {
   port: MessagePort;
   /** It listens to its port. */
   there: boolean;
-  /** It has taken on the setup of now. */
+  /** It has instantiated the current setup. */
   able: boolean;
-  /** It was told to serve, and has taken on no setup since: it may be inside of `serve`, with an older one. */
+  /** It was told to serve and has instantiated no setup since: it may be inside `serve` with an older one. */
   told: boolean;
-  /** To the setup of now: what keeps it from serving, or ''. */
+  /** Its answer to the current setup: '', or why it cannot serve. */
   answer: PromiseWithResolvers<string>;
-  /** Its successor is there. */
+  /** Resolves when a replacement has started, so that this one is certainly gone. */
   gone: PromiseWithResolvers<string>;
 };
 /** The engine worker's side of its helpers. */
 export interface Pool {
   helpers: Map<number, Helper>;
-  /** Nobody is told to serve. */
+  /** While true, no helper is told to serve. */
   stopped: boolean;
-  /** A helper was started, for the first time or anew: then the one before is gone. */
+  /** Registers a helper that was started; a previous one of this number is gone. */
   add(number: number, port: MessagePort): void;
-  /** Lets a helper serve, if it may. */
+  /** Tells a helper to serve, if the pool is running and the helper is able. */
   tell(helper: Helper): void;
-  /** Sends a setup to all helpers, now and later ones; nobody may be inside of `serve` with another when it is used. */
+  /** Sends a setup to all helpers, present and future.  No helper may still serve with another one when it is used. */
   give(setup: Setup): void;
-  /** Has all helpers take on the first setup; gives what went wrong. */
+  /** Sends the first setup; resolves with what went wrong, in words. */
   start(setup: Setup): Promise<string[]>;
-  /** Replaces a helper; resolves when it is gone, or with why it is not. */
+  /** Replaces a helper; resolves with '' once the old one is gone, or with LATE. */
   replace(number: number): Promise<string>;
-  /** Replaces the helpers that are still inside a run although it has ended. */
+  /** After an aborted run: replaces the helpers that are still inside it. */
   mend(): Promise<void>;
 }
 
@@ -311,26 +330,24 @@ export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Prom
 /** The files of one bundle, verified. */
 export interface Files {
   /**
-   * bundle.json: newest first, the kept copy when the server cannot be reached.  A copy is kept
-   * only if it can be read, so that some gateway's own page never replaces a good one.
+   * Reads bundle.json from the server, or the stored copy if the server cannot be reached.  An answer that `read`
+   * rejects, such as a gateway's HTML page, never replaces the stored copy.
    */
   pointer<T>(name: string, read: (bytes: Bytes, name: string) => T): Promise<T>;
   /**
-   * All of the bundle is here.  Only now its pointer is kept: a download that ends half-way leaves the
-   * bundle of before as the one that works offline.  What no pointer leads to any more is deleted.
+   * Called when all files are complete.  Only then is the pointer stored: an interrupted download leaves the
+   * previous bundle usable offline.  Files that no pointer reaches any more are deleted.
    */
   settle(): Promise<void>;
   bytes(ref: FileRef): Promise<Bytes>;
   /**
-   * Reads a file to its final place: no second copy of it exists in the page.  A kept file had its
-   * digest checked before it got its name; it is checked again if it is small (what decides about
-   * addresses and code is), or if the page wants it.
+   * Reads a file straight into `region`, without a second copy in the page.  A stored file was verified when it was
+   * stored.  It is verified again if it is small (plan images and code are), or if the page asked for that.
    */
   into(ref: FileRef, region: Uint8Array): Promise<void>;
   /**
-   * A compiled module, handed out only after its digest was checked.  The network's own response goes
-   * to compileStreaming, even if the store has the file: only then does the browser keep (and next
-   * time find) the optimised machine code.
+   * A compiled module, after its digest was verified.  compileStreaming gets the network's own response even if the
+   * store has the file: only then does the browser cache the optimised machine code.
    */
   module(ref: FileRef): Promise<{ module: WebAssembly.Module; problem: string }>;
 }
@@ -339,38 +356,38 @@ export type FilesParts = {
   store: Store;
   meter: Meter;
   signal: AbortSignal;
-  /** Whether kept weights are checked too. */
+  /** Verify stored weights too. */
   verify?: boolean;
 };
 
-/** What this origin keeps.  Names stand for whole content whatever happened: page closed, power lost. */
+/** Files that this origin keeps.  A name always stands for complete content, even after a crash or power loss. */
 export interface Store {
   readonly on: boolean;
-  /** Why nothing is kept, in words; empty while all is well. */
+  /** Why the store is off, in words; '' while it works. */
   readonly problem: string;
   has(name: string): Promise<boolean>;
   drop(name: string): Promise<void>;
-  /** Fills the region with the kept file; false if there is none of exactly this length. */
+  /** Fills the region with a stored file; false if there is none of exactly this length. */
   read(name: string, region: Uint8Array): Promise<boolean>;
-  /** Keeps verified bytes.  Tabs take turns; a worker that is ended in between leaves no file of this name. */
+  /** Stores verified bytes.  Tabs write one at a time; a worker terminated half-way leaves no file of this name. */
   keep(name: string, bytes: Uint8Array): Promise<void>;
-  /** A small file whose length is known to nobody. */
+  /** A small file of unknown length. */
   find(name: string): Promise<Bytes | null>;
-  /** Adds the names of all kept files that a kept pointer leads to, its own included. */
+  /** Adds the names of all files reachable from a stored pointer to `found`, the pointer's own included. */
   reach(name: string, found: Set<string>, depth?: number): Promise<Set<string>>;
   /**
-   * Deletes files that are old: in this set, or not written for thirty days.  What a pointer of the
-   * last thirty days leads to stays.  Whatever goes too much is downloaded again if the server still has it; it never fails.
+   * Deletes the files in `old` and those not written for thirty days, unless a pointer written in the last thirty days
+   * reaches them.  Never rejects.
    */
   tidy(old: Set<string>): Promise<void>;
 }
 
-/** Counts the bytes of a load. */
+/** Counts the bytes of a load; `loaded` includes `cached`. */
 export interface Meter {
   loaded: number;
   cached: number;
   total: number;
   enter(phase: Phase): void;
-  /** Negative numbers take back. */
+  /** Negative after a failed read, whose bytes will come again. */
   count(bytes: number, fromCache: boolean): void;
 }

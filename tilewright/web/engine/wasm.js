@@ -1,5 +1,5 @@
-// The WebAssembly backend: a bundle in one linear memory, run by generated code in any number of workers.
-// Input: an opened bundle.  Output: what the engine's worker asks of a backend (T.BackendLoaded).
+// The WebAssembly backend: a bundle in one linear memory, run by generated code in one or more workers.
+// Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 
 import { SPIN } from './abi.js';
 import { neededFiles, placed, sectionOf } from './bundle.js';
@@ -15,6 +15,7 @@ export const TARGET = 'wasm';
 
 const PAGE = 65536;
 const WASM32_PAGES = 65536;
+/** Files that are read at the same time. */
 const PARALLEL = 4;
 
 /** @type {T.LoadBackend} */
@@ -24,9 +25,9 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   const { build, why } = pickVariant(program.builds, host, limits);
   meter.total += neededFiles(program, build, manifest.weights.shards).reduce((sum, ref) => sum + ref.bytes, 0);
 
-  // Without isolation memory cannot leave the worker that made it.
+  // Without isolation, memory cannot be sent to another thread, so the worker makes its own.
   const memory = await allocate(program.memory, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
-  // More threads than cores must not spin.
+  // With more threads than cores, spinning would take the core from a thread that works.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   meter.enter('code');
   let end = first;

@@ -1,6 +1,6 @@
 // The WebGPU backend: a bundle in one storage buffer of 32-bit words, one dispatch per step.
-// Input: an opened bundle.  Output: what the engine's worker asks of a backend (T.BackendLoaded).
-// Elements of less than 32 bits take a word each in the device's memory; docs/bundle.md has the layout.
+// Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
+// In the device's memory, elements of less than 32 bits take one word each (docs/bundle.md).
 
 import { placed, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
@@ -9,8 +9,9 @@ import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from
 export const TARGET = 'wgsl';
 
 const WORD = 4;
-/** The most workgroups along one axis, by the standard. */
+/** WebGPU's default limit maxComputeWorkgroupsPerDimension. */
 const MOST_GROUPS = 65535;
+/** Bytes; WebGPU's default limit minUniformBufferOffsetAlignment. */
 const ALIGNMENT = 256;
 
 /** @type {T.LoadBackend} */
@@ -23,7 +24,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const { device, adapter } = await deviceFor(bytes, limits.memoryLimit);
   /** @type {string} */
   let lost = '';
-  device.lost.then(({ message }) => (lost = message || 'it was taken away'));
+  device.lost.then(({ message }) => (lost = message || 'the browser gave no reason'));
 
   meter.enter('code');
   const layout = device.createBindGroupLayout({
@@ -42,7 +43,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const plans = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => planOf(device, layout, memory, pipelines, group, await json(files, ref))));
   reached('weights');
 
-  /** What the device has in these places, as arrays of their own. @type {T.ReadPlaces} */
+  /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
   async function read(places) {
     const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
     const total = WORD + sizes.reduce((sum, size) => sum + size, 0);
@@ -63,7 +64,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     return { trapped: words[0] > 0, arrays };
   }
 
-  const gone = () => new EngineError('host', `The GPU is gone: ${lost || 'it did not answer'}`, 'Load the bundle again');
+  const gone = () => new EngineError('host', `The GPU device was lost: ${lost || 'it did not answer'}`, 'Load the bundle again');
 
   /** @type {(plan: number, first?: number, last?: number) => void} */
   function submit(plan, first = 0, last = plans[plan].dispatches.length) {
@@ -104,8 +105,8 @@ export async function load({ manifest, files, meter, reached }, limits) {
       const { trapped, arrays } = await read(places);
       const milliseconds = performance.now() - start;
       if (trapped) {
-        throw new EngineError('kernel-trap', 'A kernel stopped: an index lies outside its table',
-          'Look at the inputs: most often an index lies outside its table. The engine can be used again', { plan: program.plans[work.plan].dims });
+        throw new EngineError('kernel-trap', 'A kernel stopped: an index is out of range',
+          'Check the inputs that are indices. The engine can be used again', { plan: program.plans[work.plan].dims });
       }
       const { buffer, places: local } = staged(places);
       local.forEach((place, at) => regionOf(buffer, place).set(arrays[at]));
@@ -146,12 +147,12 @@ export async function load({ manifest, files, meter, reached }, limits) {
     },
 
     async swap() {
-      throw new EngineError('input', 'Kernels of WebGPU cannot be exchanged yet', 'Tune on the wasm device');
+      throw new EngineError('input', 'WebGPU kernels cannot be swapped yet', "Tune with device 'wasm'");
     },
   };
 }
 
-/** A device whose memory holds the model, or an error that says what is missing. @type {T.DeviceFor} */
+/** A device with room for the model; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
 async function deviceFor(bytes, limit) {
   const adapter = await globalThis.navigator?.gpu?.requestAdapter();
   if (!adapter) {
@@ -159,7 +160,7 @@ async function deviceFor(bytes, limit) {
   }
   const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, limit ?? Infinity);
   if (bytes > most) {
-    throw new EngineError('memory-limit', `The model needs ${bytes} bytes in one buffer of the GPU, which gives ${most}`,
+    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit is ${most}`,
       'Build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
   }
   const device = await adapter.requestDevice({ requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28) } });
@@ -172,7 +173,7 @@ async function pipelineOf(device, layout, code) {
   const module = device.createShaderModule({ code });
   const { messages } = await module.getCompilationInfo();
   const wrong = messages.find(({ type }) => type === 'error');
-  if (wrong) throw new EngineError('bundle-corrupt', `A kernel is no WGSL: ${wrong.message} (line ${wrong.lineNum})`, 'Build the bundle again');
+  if (wrong) throw new EngineError('bundle-corrupt', `A kernel is not valid WGSL: ${wrong.message} (line ${wrong.lineNum})`, 'Build the bundle again');
   return device.createComputePipelineAsync({
     layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
     compute: { module, entryPoint: 'main' },
@@ -217,7 +218,7 @@ function numberAt(number, sizes) {
 /** @param {number} bytes */
 const aligned = (bytes) => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
 
-/** All tensors, shard by shard, each to its place. @type {T.Upload} */
+/** Uploads all weights to their addresses. @type {T.Upload} */
 async function upload(device, memory, manifest, addresses, files) {
   const listed = /** @type {T.StoredTensor[]} */ (await json(files, manifest.weights.tensors));
   const whole = new Uint8Array(manifest.weights.bytes);
@@ -229,7 +230,7 @@ async function upload(device, memory, manifest, addresses, files) {
   });
 }
 
-/** A buffer of this side with a place for each tensor, one after the other. @type {T.Staged} */
+/** A staging buffer in the worker, with one place after the other, aligned to 8 bytes. @type {T.Staged} */
 function staged(places) {
   let end = 0;
   const own = places.map((place) => {
@@ -243,13 +244,13 @@ function staged(places) {
 /** @type {T.WordsOf} */
 const wordsOf = (dtype, elements) => elements * (dtype === 'i64' ? 2 : 1);
 
-/** Elements as words of the device. @type {T.Widen} */
+/** Elements as the device's 32-bit words; i64 takes two. @type {T.Widen} */
 function widen(dtype, array) {
   if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return array;
   return dtype === 'u8' || dtype === 'bool' ? Uint32Array.from(array) : Int32Array.from(array);
 }
 
-/** The other way; the words are aligned for no dtype. @type {T.Narrow} */
+/** The device's words as elements; copied, as `words` may be misaligned for i64. @type {T.Narrow} */
 function narrow(dtype, words) {
   if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return new (arrayOf(dtype))(words.slice().buffer);
   return arrayOf(dtype).from(dtype === 'u8' || dtype === 'bool' ? words : new Int32Array(words.slice().buffer));

@@ -1,4 +1,4 @@
-// The engine's worker for WebAssembly; its pool is in serve.js.
+// The engine's worker for WebAssembly; serve.js is that of the pool.
 
 import { answer } from './requests.js';
 import { load } from './wasm.js';

@@ -1,7 +1,7 @@
-// The tuning loop: a page's kernels get better while it works.
+// The tuning session: kernels get faster while a page uses the model.
 // Input: an engine, a source of candidates, a budget.  Output: events, a summary, an engine with faster
-// kernels.  A candidate must give the default's results and be faster beyond the noise, in a worker with
-// memory of its own, and then in the engine; or else the kernel of before stays.
+// kernels.  A candidate is adopted only if it computes the default's results and is faster beyond the noise, first in
+// a worker with its own memory, then in the engine.
 
 import { EngineError } from '../engine/errors.js';
 import { alone } from './loop/alone.js';
@@ -22,28 +22,29 @@ import { startOf, summaryOf } from './loop/summary.js';
 import { findTargets } from './loop/targets.js';
 import { openTrials } from './trial/trials.js';
 
-/** Trials after which what is known is kept, even if nothing was won. */
+/** Trials between two saves of the record if nothing was adopted. */
 const KEEP_EVERY = 8;
-/** Candidates of a kernel that wait for the compiler's own. */
+/** Candidates per kernel that are held back until the compiler's own was tried. */
 const MOST_HELD = 8;
-/** Faults of the host, one after the other, that end a session. */
+/** Host faults in a row that end a session. */
 const MOST_FAULTS = 3;
-/** Probes of the cache, of which the largest counts: whatever else runs on the core makes it look smaller, and the class stays for a month. */
+/** Probes of the L1 size; the largest result counts, since other work on the core can only make it look smaller. */
 const PROBES = 3;
-/** Runs that the comparison of the whole model takes at the end, and the part of `seconds` that is left for them at most. */
+/** Estimated runs of the whole-model comparison at the end. */
 const LAST_RUNS = 60;
+/** Maximum share of `seconds` that is reserved for that comparison. */
 const LAST_SHARE = 0.2;
 
 /** @type {Tune.Tune} */
 export async function tune(engine, options) {
   const { signal, source, objective = LATENCY, budget = 0.05, onEvent = () => {} } = options;
-  if (!(budget > 0)) throw new EngineError('input', `budget must be above 0, found ${budget}`, 'It is a share of the time: 0.05, or 1 for all of it', { budget });
+  if (!(budget > 0)) throw new EngineError('input', `budget must be above 0, found ${budget}`, 'Give a share of the time, such as 0.05; 1 is all of it', { budget });
   if (!OBJECTIVES.includes(objective)) throw new EngineError('input', `There is no objective ${objective}`, `Known are ${OBJECTIVES.join(', ')}`, { objective });
   const stop = new AbortController();
   const cancel = () => stop.abort(signal?.reason);
   if (signal?.aborted) cancel();
   signal?.addEventListener('abort', cancel);
-  // Disposed, or its worker died.
+  // -1: the engine was disposed, or its worker died.
   const deaf = hear(engine, (open) => open < 0 && stop.abort());
   /** @type {Tune.Story} */
   const story = { rounds: 0, spent: 0, latency: null, gain: null, changed: new Map(), won: new Map() };
@@ -57,7 +58,7 @@ export async function tune(engine, options) {
       const begin = (waited) => session(engine, { ...options, objective, budget, onEvent, leave, signal: ends, story, anew: again || waited });
       summary = await alone(engine, ends, onEvent, begin).catch(unlessOver(ends)) ?? summary;
       if (!away.signal.aborted) break;
-      // A page that is hidden for long makes room for another tab.
+      // A page hidden for long gives its turn to another tab.
       await shown(stop.signal).then(() => onEvent({ type: 'resumed' }), unlessOver(stop.signal));
     }
   } finally {
@@ -69,7 +70,7 @@ export async function tune(engine, options) {
   return summary;
 }
 
-/** From the first look at the device to the last report; the next session may go on with the story. @type {Tune.Session} */
+/** One session; `story` carries its results over to the next one, after another tab's turn. @type {Tune.Session} */
 async function session(engine, { onEvent, leave, signal, story, budget, absence, ...options }) {
   const pace = makePace({ engine, budget, signal, onEvent, leave, absence, spent: story.spent });
   try {
@@ -83,7 +84,7 @@ async function session(engine, { onEvent, leave, signal, story, budget, absence,
 async function work(engine, pace, { source, objective, onEvent, signal, story, anew, ...options }) {
   const { program } = engine.parts;
   const specs = await openSpecs(engine);
-  // A page that did not ask for them gets its winners now, and whoever waited those of others.
+  // The page may not have restored its winners; and another tab may have found more while this one waited.
   await pace.job(() => restore(engine, anew), true);
   const record = await recall(engine);
   if (!record.about.length) record.about = await aboutKernels(engine);
@@ -95,7 +96,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   });
   signal.addEventListener('abort', () => trials.close(), { once: true });
   pace.guard(trials);
-  // What is answered after the end must not write over what another session found.
+  // Reports that are acknowledged after the end must not overwrite the record of a newer session.
   let over = false;
   const save = async () => {
     if (!over) await keep(engine, record);
@@ -110,7 +111,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
     tools.targets = await findTargets(engine, pace, specs, options.specs);
     if (tools.targets.size) await rounds(tools, line, story, { ...options, tell, save });
   } catch (error) {
-    // Cancelled, or the engine was disposed: what was found so far is kept.
+    // Cancelled, or the engine was disposed: results so far are kept.
     if (!signal.aborted && codeOf(error) !== 'disposed') throw error;
   } finally {
     trials.close();
@@ -123,12 +124,12 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   return summaryOf(story, tools);
 }
 
-/** The loop itself: candidate after candidate, until none is left or the time is over. @type {Tune.Rounds} */
+/** Tries one candidate after the other until none is left or a limit is reached. @type {Tune.Rounds} */
 async function rounds(tools, line, story, { seconds = Infinity, rounds: most = Infinity, tell, save }) {
   const { pace, ledger, targets, signal, onEvent, changed } = tools;
   const [target] = targets.values();
   const latency = openLatency({ ...tools, target, story });
-  /** Candidates of kernels whose own is not judged yet. @type {Tune.Sent[]} */
+  /** Candidates held back until the compiler's own candidate of their kernel was tried. @type {Tune.Sent[]} */
   const held = [];
   let faults = 0;
   const reserve = () => (changed.size ? Math.min(LAST_SHARE * 1000 * seconds, LAST_RUNS * (story.latency ?? 0)) : 0);
@@ -139,7 +140,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     return free < 0 ? line.next() : held.splice(free, 1)[0];
   }
 
-  /** A fault of the host says nothing of the candidate, but some in a row say that it goes on. @param {Tune.Sent} sent */
+  /** A host fault is no verdict on the candidate; MOST_FAULTS in a row are unlikely to pass. @param {Tune.Sent} sent */
   async function attempt(sent) {
     const { spec, candidate } = sent.header;
     try {
@@ -161,7 +162,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     const sent = await next();
     if (!sent) break;
     if ('done' in sent) {
-      // What changed may still be undone at the end.
+      // Kernels that this session changed are reported later: confirm() may roll them back.
       if (!changed.has(sent.done)) tell(sent.done);
       continue;
     }
@@ -185,7 +186,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   else if (story.rounds) await latency.look(story.rounds);
 }
 
-/** All that a source must know, at first and after it was lost. @type {Tune.HelloOf} */
+/** The hello of a first connection or a reconnection. @type {Tune.HelloOf} */
 function helloOf({ engine: { info }, objective, ledger, targets, device }) {
   const specs = [...targets.keys()];
   return {
@@ -195,7 +196,11 @@ function helloOf({ engine: { info }, objective, ledger, targets, device }) {
   };
 }
 
-/** Whether hello was right; a winner whose number is of another space goes. @type {Tune.TakeOffers} */
+/**
+ * Takes the kernels of a welcome.  Drops winners whose candidate numbers belong to another space; returns false if
+ * there were such kernels: then the hello listed wrong numbers and must be sent again.
+ * @type {Tune.TakeOffers}
+ */
 async function takeOffers({ engine, pace, ledger, changed }, reports, { kernels }) {
   const others = ledger.take(kernels);
   const gone = others.filter((spec) => ledger.winner(spec));
@@ -209,7 +214,7 @@ async function takeOffers({ engine, pace, ledger, changed }, reports, { kernels 
   return true;
 }
 
-/** The class of this device; found out once a month. @type {Tune.FindClass} */
+/** The class of this device; probed at most once a month. @type {Tune.FindClass} */
 async function deviceClass({ engine: { info }, pace, trials, ledger: { record } }, line) {
   const age = Date.now() - record.deviceAt;
   if (record.device && age >= 0 && age < MONTH) return record.device;
@@ -224,10 +229,10 @@ async function deviceClass({ engine: { info }, pace, trials, ledger: { record } 
   const { name } = info.variant;
   const found = classify(table, factsOf(info, largest), name);
   if (found) return Object.assign(record, { device: found, deviceAt: Date.now() }).device;
-  throw new EngineError('unsupported-host', `No device class runs the code variant '${name}'`, 'Load the bundle with the variant that the browser prefers');
+  throw new EngineError('unsupported-host', `No device class runs the code variant '${name}'`, 'Load the bundle without the option `variant`, or name a class: option `device`');
 }
 
-/** Whatever happens after the end is no news. @param {AbortSignal} signal */
+/** Ignores errors after an abort. @param {AbortSignal} signal */
 const unlessOver = (signal) => (/** @type {unknown} */ error) => {
   if (!signal.aborted) throw error;
 };

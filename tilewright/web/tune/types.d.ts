@@ -1,6 +1,6 @@
-// The shapes of what a page gives to the tuner and gets from it; no browser fetches this file.
+// The tuner's public types; no browser fetches this file.
 
-// In the tuner's files these and those of its folders are called Tune.Name, those of the engine T.Name.
+// The tuner's files refer to these types, and to those of its folders, as Tune.Name; to the engine's as T.Name.
 
 import type * as Engine from '../engine/types.js';
 import type * as Gains from './exchange/types.js';
@@ -14,55 +14,64 @@ export type * from './records/types.js';
 export type * from './trial/types.js';
 
 export type Bytes = Engine.Bytes;
+/** The result of a trial (docs/tuning-loop.md). */
 export type Verdict = 'faster' | 'same' | 'slower' | 'wrong' | 'trapped' | 'hung' | 'refused';
+/** The space that a candidate belongs to (docs/spaces.md). */
 export type Mark = 'default' | 'lite' | 'extended';
 
 /** Where candidates come from: a server, a folder, the compiler in a worker. */
 export interface Source {
-  /** The table of device classes (`tilewright/targets/classes.py`), the most exact first. */
+  /** The table of device classes (`tilewright/targets/classes.py`), the most specific first. */
   classes?(): Promise<DeviceClass[]>;
-  /** What its candidates were made for. */
+  /** The objective that its candidates were made for. */
   objective?(): Promise<string>;
-  /** Begins, or begins again after `next` was lost: hello says all there is to know. */
+  /** Connects, or reconnects after `next` rejected; the hello carries the whole state.  Rejects with a `network` error if it may be retried. */
   open(hello: Hello): Promise<Welcome>;
-  /** The next candidate, a kernel of which nothing more comes, or null when there is none left.  Rejects with a `network` error if the source is lost. */
+  /**
+   * The next candidate; or the number of a kernel that is done, because no more candidates follow; or null at the end.
+   * Rejects with a `network` error if the connection is lost.
+   */
   next(): Promise<Sent | { done: number } | null>;
   result(result: Result): void;
-  /** A vote; only asked if the site takes part.  Resolves when it is stored or refused. */
+  /** Sends a vote; called only if the site takes part.  Resolves when it is stored or refused. */
   report(report: Report): Promise<unknown>;
   close(): void;
 }
 export type DeviceClass = {
   id: string; kind: string; vendor: string; architecture: string; features: string[];
-  /** Bytes of L1 that a device must be known to have. */
+  /** Minimum bytes of L1 data cache. */
   least_l1: number;
   variant: string;
 };
 export type Hello = {
   protocol: number; bundle: string; digest: string; device: string; browser: string; variant: string; objective: string;
-  /** Kernels to tune, hottest first, and their shares of the time. */
+  /** Kernels to tune, hottest first, and their shares of the time, from 0 to 1. */
   specs: number[]; shares: number[];
+  /** By kernel, numbers of the candidates that were tried. */
   tried: Record<string, number[]>;
-  /** Whether the site takes part in the vote: only then a server is told results. */
+  /** Whether the site takes part in the vote: only then are results sent to a server. */
   share: boolean;
 };
-/** What a server hears of it: coarse shares, tries of this visit alone; so many of the first candidates come last. */
+/** The hello that a server gets: rounded shares, candidates tried in this visit alone; `skip`: how many of the first candidates may come last. */
 export type Told = Omit<Hello, 'share'> & { skip: number };
-/** By objective, what a kernel takes of that which it counts. */
+/** By objective, a kernel's cost (docs/spaces.md): words of traffic, bytes of scratch. */
 export type Needs = Record<string, number>;
-/** `needs`: of the default, null if that is not known. */
+/**
+ * A kernel that a source has candidates for.  `checksum`: of its space; `count`: candidates in it; `default`: number of the
+ * bundle's own kernel, null if it is not in the space; `needs`: of the default, null if unknown; `gold`: the gold question.
+ */
 export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number | null; needs?: Needs | null; gold?: { a: number; b: number } | null };
 export type Welcome = { compiler: string; kernels: Offer[] };
-/** A candidate: another schedule of the same kernel. */
+/** A candidate: another schedule of a kernel.  `digest` and `bytes` are of its module, `scratch` is in bytes. */
 export type Header = {
   spec: number; candidate: number; mark: Mark; schedule: string; checksum: string; digest: string;
   tiles: number;
-  /** By number of the plan, tiles per ticket. */
+  /** Tiles per ticket, by plan index. */
   grains: Record<string, number>;
   scratch: number; needs?: Needs | null; bytes: number;
 };
 export type Result = { spec: number; candidate: number; verdict: Verdict };
-/** Ratios are time of the default over time of the candidate. */
+/** A vote.  Ratios are time of the default over time of the candidate. */
 export type Report = {
   nonce: string; spec: number; checksum: string; top: { candidate: number; ratio: number }[];
   gold: { a: number; b: number; ratio: number } | null;
@@ -70,33 +79,34 @@ export type Report = {
 
 export type Options = {
   source: Source;
-  /** Share of the time that tuning may take; 1: all of it. */
+  /** Share of the time that tuning may take, above 0; 1: all of it.  Default 0.05. */
   budget?: number;
-  /** Ends after so much tuning time, or so many candidates. */
+  /** Maximum tuning time. */
   seconds?: number;
+  /** Maximum number of candidates to try. */
   rounds?: number;
-  /** Kernels to tune; by default those that take the time. */
+  /** Kernels to tune; default: all that take at least 0.2 % of the time. */
   specs?: number[];
-  /** Whether the site takes part in the vote. */
+  /** Whether the site takes part in the vote; default false. */
   report?: boolean;
-  /** `latency`, `traffic` or `scratch` (docs/spaces.md). */
+  /** `latency` (default), `traffic` or `scratch` (docs/spaces.md). */
   objective?: string;
-  /** Class of this device, if it is known. */
+  /** Class of this device; default: probed. */
   device?: string;
-  /** Milliseconds without a sign of life after which a candidate hangs. */
+  /** Milliseconds without a heartbeat after which a candidate counts as hung; default 4000. */
   patience?: number;
-  /** Milliseconds after which a hidden page lets another tab tune. */
+  /** Milliseconds after which a hidden page lets another tab tune; default 30,000. */
   absence?: number;
   onEvent?: (event: Event) => void;
-  /** Ends tuning; the summary so far is the result. */
+  /** Ends tuning; `tune` then resolves with the summary so far. */
   signal?: AbortSignal;
 };
 export type Event =
   | {
     type: 'start'; class: string;
     /**
-     * `part` is of the time of its `plan`, `share` of that of all plans; `default`: number of the bundle's own kernel;
-     * `current`: what an earlier visit put in its place, `gain` null if nobody measured it.
+     * `part`: share of the time of its `plan`; `share`: of the time of all plans; `default`: number of the bundle's own
+     * kernel; `current`: the winner of an earlier visit that replaces it, with `gain` null if it was never measured.
      */
     kernels: {
       spec: number; plan: number; kind: string; shape: string; node: string; part: number; share: number; flops: number; default: number | null;
@@ -105,38 +115,46 @@ export type Event =
   }
   | {
     type: 'trial'; round: number; spec: number; candidate: number; mark: Mark; schedule: string; verdict: Verdict;
-    /** The kernel in use is wrong: of this trial nothing is sent, and nothing more of this kernel if it took that one's place. */
+    /** The kernel in use gave wrong results, so nothing of this trial is reported. */
     refuted: boolean;
-    /** NaN where nothing was measured. */
+    /** Time of the kernel in use over time of the candidate, with its interval; NaN if not measured. */
     ratio: number; low: number; high: number;
-    /** Milliseconds of the bundle's own kernel, on one thread; NaN if this trial does not tell. */
+    /** Milliseconds of the bundle's own kernel, on one thread; NaN if not measured. */
     own: number;
+    /** Of the whole trial. */
     milliseconds: number;
-    /** What was wrong, in words. */
+    /** The reason for the verdict, in words. */
     why: string;
   }
   | { type: 'swap' | 'rollback'; spec: number; candidate: number; ratio: number }
-  /** The host failed, which says nothing of the candidate. */
+  /** The host failed; no verdict on the candidate. */
   | { type: 'fault'; spec: number; candidate: number; why: string }
-  /** Of this plan alone, warm. */
+  /** Of a whole warm run of this plan. */
   | { type: 'latency'; round: number; plan: number; milliseconds: number }
-  /** The whole model is compared with other kernels: so many pairs were taken so far. */
+  /** Progress of the whole-model comparison: pairs measured so far. */
   | { type: 'turns'; pairs: number }
   | { type: 'paused'; why: 'hidden' | 'another tab' }
   | { type: 'resumed' | 'lost' }
   | { type: 'end'; summary: Summary };
-/** Times are those of trials: one thread; NaN if there was none, and where `gain` is null. */
-/** The number is null of a bundle's kernel that is none of its space. */
-export type Standing = { candidate: number | null; schedule: string; milliseconds: number; gflops: number };
+/**
+ * A kernel in the summary.  `candidate` is null for a bundle's own kernel that is not in its space; `milliseconds` are of
+ * trials, on one thread, and NaN if there was none or `gain` is null.
+ */
+export type KernelFigures = { candidate: number | null; schedule: string; milliseconds: number; gflops: number };
 export type Summary = {
   rounds: number;
-  /** Of tuning. */
+  /** Time that tuning took. */
   seconds: number;
+  /** Class of the device. */
   class: string;
-  kernels: { spec: number; kind: string; shape: string; node: string; default: Standing; current: Standing; gain: number | null; tried: number }[];
-  /** Milliseconds of a whole warm run, as it was seen last. */
+  /** `gain`: how many times as fast the current kernel is as the default, in trials; null if not measured. */
+  kernels: { spec: number; kind: string; shape: string; node: string; default: KernelFigures; current: KernelFigures; gain: number | null; tried: number }[];
+  /** Milliseconds of a whole warm run, measured last. */
   latency: number | null;
   gain: Gains.Gain;
 };
-/** Resolves when nothing is left to try, the budget is spent, or the signal fires. */
+/**
+ * Resolves when no candidate is left, a limit of the options is reached, or the signal fires.  Rejects with an
+ * EngineError: `input` for bad options, `network` if the source stays lost, `host` after repeated faults.
+ */
 export type Tune = (engine: Engine.Engine, options: Options) => Promise<Summary>;

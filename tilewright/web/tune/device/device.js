@@ -1,39 +1,46 @@
-// The class of this device, from what the engine found out and one probe.  Only its id leaves the device.
-// Input: the engine's facts, the table of classes (`GET /api/classes`).  Output: one of its ids.
+// Finds the class of this device from the engine's features and a probe of the L1 cache.
+// Input: engine info, the table of classes (`GET /api/classes`).  Output: a class id; nothing else leaves the device.
 
 import { resolution } from '../trial/clock.js';
 
-/** KiB: working sets that are walked, and the L1 caches that would just hold them, with ways to spare for whatever else runs on the
- * core; none holds the last. */
+/** KiB of the working sets that are walked. */
 const SETS = [16, 28, 40, 56, 112, 400];
+/** KiB of the smallest L1 that holds each set with some room for other work on the core; 0: none does, or it tells nothing. */
 const CACHES = [0, 32, 48, 64, 128, 0];
+/** Bytes of a cache line. */
 const LINE = 64;
-/** Loads of one walk, and milliseconds that they take if nothing is missed; ticks of the clock that a walk must take, or else it is
- * longer, up to so many times. */
+/** Dependent loads per walk. */
 const HOPS = 1 << 15;
+/** Milliseconds of a walk that hits L1. */
 const BRISK = 0.06;
+/** Minimum clock ticks per walk: with a coarse clock walks get longer. */
 const TICKS = 10;
+/** Maximum factor by which they do. */
 const LONGEST = 20;
-/** Rounds over all sets, and fewer of longer walks; the first ones run code that is not optimised yet. */
+/** Rounds over all sets; longer walks get fewer rounds, but at least LEAST_ROUNDS. */
 const ROUNDS = 24;
 const LEAST_ROUNDS = 8;
+/** Rounds that are discarded, because their code is not optimised yet. */
 const FIRST = 4;
-/** Beyond L1 a load takes two to three times as long.  What takes less than half of that more fits, but for what others do on this core;
- * 2.5 times are enough for that: beyond L2 it takes ten times as long. */
+/**
+ * A set fits L1 if its walk takes less than MISS times the shortest, or lies in the lower half between that and the next
+ * set's walk.  An L2 hit takes two to three times as long as an L1 hit, so the next walk counts at most BEYOND times the
+ * shortest: beyond L2 it would be ten times.
+ */
 const MISS = 1.3;
 const BEYOND = 2.5;
 const KNOWN = ['relaxed_simd', 'dot_u8'];
-/** Milliseconds after which a class is found out anew: devices stay, browsers learn. */
+/** Milliseconds after which the class is probed again: browsers gain features. */
 export const MONTH = 30 * 86_400_000;
 
 /** @type {Tune.FactsOf} */
 export function factsOf({ features, variant }, l1) {
-  // A page may use less than the device has: what counts is the code that runs.
+  // A page may restrict features, so the features of the code in use count.
   const usable = variant.features.includes('relaxed_simd') ? KNOWN.filter((name) => features[/** @type {'dot_u8'} */ (name)]) : [];
   return { kind: 'wasm', vendor: '', architecture: variant.registers === 15 ? 'x86' : 'arm', features: usable, l1 };
 }
 
-/** The first class of the table that admits the device, the most exact one; '' if none does. @type {Tune.Classify} */
+/** The id of the first class that admits the device (the table is sorted, most specific first); '' if none does. @type {Tune.Classify} */
 export function classify(table, facts, variant) {
   const found = table.find((entry) => entry.kind === facts.kind
     && ['', facts.vendor].includes(entry.vendor) && ['', facts.architecture].includes(entry.architecture)
@@ -42,7 +49,7 @@ export function classify(table, facts, variant) {
   return found?.id ?? '';
 }
 
-/** The family, by which votes are counted: engines differ in what is fast. */
+/** The browser's family.  Votes are counted per family, since JavaScript engines differ in which kernel is fastest. */
 export function browserFamily() {
   const { userAgent } = navigator;
   if (/firefox/i.test(userAgent)) return 'firefox';
@@ -51,8 +58,8 @@ export function browserFamily() {
 }
 
 /**
- * Bytes of this core's L1 data cache, or 0 if walks do not say so clearly, or the clock is too coarse.  Takes some 30 ms, with a coarse clock up to five times as long.
- * Whatever else runs on the core makes its cache look smaller, never larger: the shortest times count.
+ * Bytes of this core's L1 data cache; 0 if the result is unclear or the clock too coarse.  Takes about 30 ms, with a coarse
+ * clock up to five times as long.  Other work on the core can only make the cache look smaller, so minimum times count.
  */
 export function l1Bytes() {
   const times = Math.max(1, Math.ceil(TICKS * resolution() / BRISK));
@@ -62,16 +69,16 @@ export function l1Bytes() {
   return 1024 * cacheOf(SETS.map((_, set) => Math.min(...rounds.map((round) => round[set]))));
 }
 
-/** KiB of the cache that the shortest times of the walks show; 0 if they do not. @param {number[]} times */
+/** KiB of L1 derived from the shortest walk of each set; 0 if unclear. @param {number[]} times */
 export function cacheOf(times) {
   const [least] = times;
   const fits = times.map((time, set) => time < Math.max(MISS * least, (least + Math.min(times[set + 1] ?? 0, BEYOND * least)) / 2));
   const last = fits.lastIndexOf(true);
-  // It must fit up to there, and not beyond.
+  // All smaller sets must fit as well.
   return least > 0 && last >= 0 && fits.slice(0, last + 1).every(Boolean) ? CACHES[last] : 0;
 }
 
-/** One way through all lines of so many KiB, in random order. @param {number} kibibytes */
+/** A pointer chase through all cache lines of a working set, in random order. @param {number} kibibytes */
 function ring(kibibytes) {
   const lines = Array.from({ length: kibibytes * 1024 / LINE }, (_, at) => at);
   for (let at = lines.length - 1; at > 0; at--) {
@@ -83,12 +90,12 @@ function ring(kibibytes) {
   return next;
 }
 
-/** Milliseconds for a walk. @param {Int32Array} next @param {number} hops */
+/** Milliseconds of one walk. @param {Int32Array} next @param {number} hops */
 function walk(next, hops) {
   let at = 0;
   const start = performance.now();
   for (let hop = 0; hop < hops; hop++) at = next[at];
   const spent = performance.now() - start;
-  // Nobody may leave out the walk.
+  // Uses `at`, so that the compiler cannot drop the loop.
   return at >= 0 ? spent : 0;
 }

@@ -1,6 +1,6 @@
-// Which kernels a visit starts with: where a bundle lies for devices of this class and browsers of this kind.
-// Input: the address of a bundle.  Output: the one at which a server with a kernel database gives the same bundle
-// with the winners of that class.  Only the class's id leaves the device.
+// The URL from which a visit loads a bundle: a server with a kernel database also has the bundle with the winning
+// kernels of this device's class and browser family.
+// Input: a bundle's URL.  Output: that of its tuned version.  Only the class id leaves the device.
 
 import { probeHost } from '../../engine/engine.js';
 import { browserFamily, classify, factsOf, l1Bytes, MONTH } from './device.js';
@@ -9,7 +9,7 @@ const KEPT = 'tilewright-class';
 const CLASSES = '/api/classes';
 
 /**
- * Where this device loads the bundle from; the address itself if its class is not known.
+ * The URL of the bundle as tuned for this device's class; `url` itself if the class is unknown.
  * @param {string} url of the bundle's folder, with a slash at the end
  */
 export async function addressFor(url) {
@@ -18,7 +18,7 @@ export async function addressFor(url) {
   return device && name ? `/tuned/${device}/${browserFamily()}/${name}/` : url;
 }
 
-/** What an earlier visit of this very browser found out, or else a probe of some 30 ms; '' where the server has no classes. */
+/** The class stored by an earlier visit, else found by a probe of about 30 ms; '' if the server has no classes. */
 export async function knownClass() {
   const kept = keptClass();
   if (kept) return kept;
@@ -33,17 +33,17 @@ export async function knownClass() {
   return found;
 }
 
-/** The tuner's own finding counts more than a probe at a page's start. @param {string} device */
+/** Stores the class; the tuner's, which rests on several probes, replaces one found at a page's start. @param {string} device */
 export function rememberClass(device) {
   if (!device) return;
   try {
     storage()?.setItem(KEPT, JSON.stringify({ device, at: Date.now(), agent: navigator.userAgent }));
   } catch {
-    // No space left: the next visit looks again.
+    // Storage is full: the next visit probes again.
   }
 }
 
-/** '' if it is none, of another version of the browser, or old. */
+/** The stored class; '' if there is none, it is older than a month, or it is from another browser version. */
 function keptClass() {
   try {
     const { device, at, agent } = JSON.parse(storage()?.getItem(KEPT) ?? '');
@@ -54,7 +54,7 @@ function keptClass() {
   }
 }
 
-/** Null where the browser forbids it. */
+/** localStorage, or null where the browser forbids it. */
 function storage() {
   try {
     return globalThis.localStorage;

@@ -1,24 +1,26 @@
-// From a candidate that won its trial to one that the engine runs, or back.
-// Input: the engine, a kernel.  Output: whether it stayed.  The trial saw one thread and an empty machine:
-// here the step itself is timed, in the engine, before and after.
+// Swaps a candidate that won its trial into the engine, and rolls it back if it is slower there.
+// Input: the engine, a kernel.  Output: whether it stays.  A trial uses one thread and its own memory; here the
+// engine's own step is timed before and after.
 
 import { planTimes, runsOf, unlessTrapped } from './runs.js';
 import { median } from '../trial/statistics.js';
 import { mayRun } from '../loop/targets.js';
 
-/** A single step's first run after others is not like the next ones, unless it takes so many milliseconds. */
+/** Minimum runs of a step per look, since the first one finds cold caches. */
 const LEAST_STEPS = 3;
+/** Milliseconds from which on one run of a step is enough. */
 const LONG = 20;
-/** Looks on each side before it is said to be slower, and by how much it must be. */
+/** Looks per side before a kernel counts as slower. */
 const LOOKS = 3;
+/** Time ratio above which it does. */
 const WORSE = 1.02;
 
-/** The median of whole runs of a plan, or NaN. @type {Tune.PlanTime} */
+/** Median milliseconds of whole runs of a plan; NaN if it may not run. @type {Tune.PlanTime} */
 const planTime = async (...parts) => median(await planTimes(...parts));
 
 /**
- * What looks at a kernel in the engine: at its step, or at the whole plan where the step cannot run alone.  If the inputs of
- * the page's last run let even that trap, or the plan may not run, there is nothing to look at: only the trial counts.
+ * A function that times a kernel in the engine: its step, or the whole plan if the step cannot run alone.  If even that
+ * traps with the inputs of the page's last run, or the plan may not run, times are NaN and only the trial counts.
  * @type {Tune.Looker}
  */
 async function looker(engine, pace, target) {
@@ -36,7 +38,7 @@ async function looker(engine, pace, target) {
   return runs > 0 ? { look: atPlan, first: await atPlan() } : { look: async () => NaN, first: NaN };
 }
 
-/** Swaps the change in; after a regress, or a failure half-way, `back` is in again. @type {Tune.Adopt} */
+/** Swaps `change` in; after a regression or a failure `back` is in use again. @type {Tune.Adopt} */
 export async function adopt(engine, pace, target, change, back) {
   const put = (/** @type {T.Change} */ which) => pace.job(() => engine.swap([which]));
   const { look, first } = await looker(engine, pace, target);

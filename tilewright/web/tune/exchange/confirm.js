@@ -1,6 +1,6 @@
-// At a session's end: whether the model is no slower with all that the session adopted.
-// Input: kernels that changed, the tools of a session.  Output: those that stay; the others are as before the session.
-// Each was faster by itself; together they share caches and cores.
+// At a session's end: checks that the model is not slower with all kernels that the session adopted.
+// Input: the tools of a session with its changed kernels.  Output: an engine and ledger without the changes that do not
+// pay.  Each kernel was faster by itself, but together they share caches and cores.
 
 import { undisturbed } from './guard.js';
 import { changeOf } from '../records/record.js';
@@ -12,11 +12,11 @@ export const confirm = (tools) => undisturbed(tools.engine, [...tools.changed.ke
 /** @type {Tune.Confirm} */
 async function confirmed(tools) {
   const { changed, targets, ledger } = tools;
-  /** By plan: runs of one plan say nothing of another. @type {Map<number, number[]>} */
+  /** Changed kernels by plan, since each plan is timed by itself. @type {Map<number, number[]>} */
   const plans = new Map();
   for (const spec of changed.keys()) {
     const target = targets.get(spec);
-    // It trapped meanwhile, or another tab was here.
+    // It trapped in a run of the page, or another tab changed the record.
     if (!target || !ledger.winner(spec)) continue;
     plans.set(target.plan, [...plans.get(target.plan) ?? [], spec]);
   }
@@ -54,7 +54,7 @@ async function undo({ engine, pace, ledger, changed, source, onEvent }, specs) {
   }
 }
 
-/** What was in use before the session. @type {Tune.BacksOf} */
+/** Changes that restore the kernels in use before the session. @type {Tune.BacksOf} */
 const backsOf = (changed, specs) => Promise.all(specs.map(async (spec) => {
   const before = changed.get(spec)?.before;
   return before ? changeOf(before) : { spec, module: null };

@@ -1,6 +1,6 @@
-// What the kernels in use gain over the bundle's own: of a whole run, warm, by turns; or why there is no such figure.
-// Input: a session, or an engine that uses kernels of an earlier visit.  Output: the one figure, also in words, that page,
-// command line and records show.  Without an exchange there is no gain, whatever clocks say.
+// The gain: how many times as fast whole warm runs are with the kernels in use as with the bundle's own; or why it is unknown.
+// Input: a session, or an engine that uses kernels of an earlier visit.  Output: the figure, also in words, that page
+// and command line show.  If no kernel was swapped there is no gain, whatever clocks say.
 
 import { alone } from '../loop/alone.js';
 import { undisturbed } from './guard.js';
@@ -16,17 +16,17 @@ export const NONE = { verdict: 'none', text: 'no kernel changed, so no gain' };
 /** @param {string} why @returns {Gains.Gain} */
 export const unknown = (why) => ({ verdict: 'unknown', text: `gain not measured: ${why}` });
 
-/** Kernels that a session exchanged, and that are still in use. @type {Gains.Exchanges} */
+/** Kernels that the session adopted and that are still in use. @type {Gains.Exchanges} */
 export const exchanges = ({ won, ledger }) => [...won].flatMap(([spec, candidate]) => (ledger.winner(spec)?.candidate === candidate ? [spec] : []));
 
-/** At a session's end: of all kernels in use, if the session exchanged any. @type {Gains.SessionGain} */
+/** At a session's end: the gain of all tuned kernels in use, if the session changed any. @type {Gains.SessionGain} */
 export async function sessionGain(tools) {
   const specs = exchanges(tools);
   return specs.length ? gainOf(tools, tools.ledger.record.winners, specs) : NONE;
 }
 
 /**
- * On request: of the kernels that are kept for this device, whoever found them.  It waits for the end of a session.
+ * On request: the gain of all tuned kernels that this device keeps, from any visit.  Waits for a running session to end.
  * @type {Gains.MeasureGain}
  */
 export function measureGain(engine, { signal = new AbortController().signal, onEvent = () => {} } = {}) {
@@ -46,7 +46,7 @@ export function measureGain(engine, { signal = new AbortController().signal, onE
   });
 }
 
-/** Of the plan that runs one of these kernels, the page's latest first. @type {Gains.GainOf} */
+/** Measures one plan that uses any of these kernels: the page's latest if it does. @type {Gains.GainOf} */
 async function gainOf(parts, winners, specs) {
   const { engine, pace } = parts;
   const { plans } = engine.parts.manifest;
@@ -57,7 +57,7 @@ async function gainOf(parts, winners, specs) {
   const { dims: bucket } = plans[plan];
   const found = await undisturbed(engine, kernels.map(({ winner: { spec } }) => spec), async (trapped) => {
     const turns = await byTurns(parts, { plan, bucket }, kernels);
-    return trapped() ? { ...turns, why: 'a run of the page trapped meanwhile' } : turns;
+    return trapped() ? { ...turns, why: 'a run of the page trapped during the measurement' } : turns;
   });
   const { why, ...figures } = found;
   if (why) return unknown(why);

@@ -1,5 +1,5 @@
-// What becomes of a tuned kernel that traps when the page runs the model: the bundle's own comes back.
-// Input: an engine whose kernels are exchanged.  Output: the same engine; the run that trapped still says so.
+// Replaces a tuned kernel that traps in a run of the page by the bundle's own.
+// Input: an engine with tuned kernels.  Output: the same engine with a guarded `run`; a run that trapped still rejects.
 
 import { EngineError } from '../../engine/errors.js';
 import { changeOf, keep, recall } from '../records/record.js';
@@ -7,10 +7,10 @@ import { changeOf, keep, recall } from '../records/record.js';
 /** @type {WeakSet<T.Engine>} */
 const guarded = new WeakSet();
 
-/** Of each engine, kernels that are exchanged back and forth, and whether a run trapped in one meanwhile. @type {WeakMap<T.Engine, Tune.Exchanged>} */
+/** By engine, the exchange under way. @type {WeakMap<T.Engine, Tune.OpenExchange>} */
 const exchanged = new WeakMap();
 
-/** Exchanges kernels: a run that traps in one of them meanwhile changes nothing, but `work` can ask for it. @type {Tune.Undisturbed} */
+/** Does work that swaps these kernels.  If a run of the page traps in one of them meanwhile, the guard only notes it; `work` can ask. @type {Tune.Undisturbed} */
 export async function undisturbed(engine, specs, work) {
   const state = { specs, trapped: false };
   exchanged.set(engine, state);
@@ -30,14 +30,14 @@ export function guard(engine) {
     try {
       return await run(...given);
     } catch (error) {
-      // The run's own error is what the page must know.
+      // The page gets the run's own error in any case.
       await examine(engine, error, () => run(...given)).catch(() => {});
       throw error;
     }
   };
 }
 
-/** Whose fault was it?  Inputs that make the bundle's own kernel trap, too, say nothing of the winner. @type {Tune.Examine} */
+/** Repeats the run with the bundle's own kernel: if that traps too, the inputs are to blame, and the winner stays. @type {Tune.Examine} */
 async function examine(engine, error, again) {
   if (!(error instanceof EngineError && error.code === 'kernel-trap' && error.facts.tuned)) return;
   const spec = /** @type {number} */ (error.facts.spec);
@@ -54,7 +54,7 @@ async function examine(engine, error, again) {
   const winner = record.winners.find((other) => other.spec === spec);
   if (!winner) return;
   const back = await changeOf(winner);
-  // Who began to exchange it in the meantime knows what is in use then.
+  // If an exchange of this kernel has begun since, that one decides what is in use.
   const mine = () => !exchange() && record.winners.includes(winner);
   if (!mine()) return;
   await engine.swap([{ spec, module: null }]);

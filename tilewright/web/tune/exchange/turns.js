@@ -1,19 +1,20 @@
-// Two sets of kernels against each other: whole runs of a plan, by turns in the same engine, both of them warm.
-// Input: kernels in use, each with what would be in its place.  Output: how many times as fast the plan is with them, with an
-// interval; events meanwhile.  They are in use before and after.  What that means is decided elsewhere.
+// Compares two sets of kernels by alternating whole warm runs of a plan in one engine (by turns: A B, B A, ...).
+// Input: kernels in use, each with its alternative.  Output: the ratio of the times with its interval; events.
+// The kernels in use are the same before and after.  It draws no conclusion.
 
 import { changeOf } from '../records/record.js';
 import { planTimes, runsOf, settled, unlessTrapped, usual, warmUp } from './runs.js';
 import { interval, median } from '../trial/statistics.js';
 
-/** Pairs of looks, one at each side: fewer if they would take more than so many milliseconds. */
+/** Minimum and maximum number of pairs of looks, one look per side. */
 const [LEAST, MOST] = [6, 16];
+/** Milliseconds of all pairs; slow models get fewer pairs. */
 const ENOUGH = 2000;
-/** Standard deviations beyond which a difference is no chance: 95 % lie within. */
+/** Half-width of the interval in standard deviations: 95 %. */
 const SURE = 2;
 /**
- * Times that still fall belong to code that is not optimised yet: only the latest pairs count.  So many times as many are taken at
- * most, or as much time is spent; twice as many in any case.
+ * While times still fall, code is not optimised yet: pairs are added and only the latest count.  This factor bounds their
+ * number and time, but twice the number is always allowed.
  */
 const PATIENCE = 4;
 
@@ -21,7 +22,7 @@ const UNKNOWN = { ratio: NaN, low: NaN, high: NaN, pairs: 0, own: NaN, tuned: Na
 const CANNOT = 'the model cannot run now with the inputs it has';
 const RESTLESS = 'the times did not settle';
 
-/** Each comparison is made once in a session. @type {Gains.ByTurns} */
+/** Cached: each comparison is made once per session. @type {Gains.ByTurns} */
 export async function byTurns({ compared, ...parts }, which, kernels) {
   const key = JSON.stringify([which.plan, ...kernels.map(({ winner, back }) => [winner.spec, winner.digest, back?.digest]).sort()]);
   const found = compared.get(key) ?? await taken(parts, which, kernels);
@@ -29,7 +30,7 @@ export async function byTurns({ compared, ...parts }, which, kernels) {
   return found;
 }
 
-/** The order changes from pair to pair, so that half of the exchanges is enough. @type {Gains.Taken} */
+/** The order alternates from pair to pair (A B, B A), which halves the number of swaps. @type {Gains.Taken} */
 async function taken({ engine, pace, onEvent }, which, kernels) {
   const changes = await Promise.all(kernels.map(({ winner }) => changeOf(winner)));
   const backs = await Promise.all(kernels.map(({ winner: { spec }, back }) => (back ? changeOf(back) : { spec, module: null })));

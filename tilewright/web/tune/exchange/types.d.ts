@@ -1,37 +1,37 @@
-// The shapes of what a session gained, and of the comparison behind it; no browser fetches this file.
+// Types of the gain, and of the comparison behind it; no browser fetches this file.
 
-// In their files they are called Gains.Name, those of the tuner Tune.Name, those of the engine T.Name.
+// The tuner's files refer to these types as Gains.Name, to the other ones of the tuner as Tune.Name, to the engine's as T.Name.
 
 import type * as Engine from '../../engine/types.js';
 import type * as Tuner from '../types.js';
 
 export as namespace Gains;
 
-/** What the kernels in use gain over the bundle's own, as whole runs tell; in words, too. */
+/** The gain of the kernels in use over the bundle's own in whole runs; `text`: the same in words. */
 export type Gain =
-  /** Nothing was exchanged; or it was not measured, and the words say why. */
+  /** `none`: no kernel was changed; `unknown`: not measured, and `text` says why. */
   | { verdict: 'none' | 'unknown'; text: string }
   /** `same`: the interval includes 1. */
   | Measured & { verdict: 'faster' | 'same' | 'slower'; text: string };
 type Measured = {
   plan: number; bucket: Engine.Sizes;
-  /** Exchanged kernels of the plan. */
+  /** Number of tuned kernels in the plan. */
   kernels: number;
   /** Time with the bundle's own kernels over time with those in use, its 95 % interval, and pairs of looks. */
   ratio: number; low: number; high: number; pairs: number;
-  /** Milliseconds of a whole run with either. */
+  /** Milliseconds of a whole run with the bundle's own kernels, and with those in use. */
   own: number; tuned: number;
 };
-/** Of what kernels of any visit gain.  Waits for the end of a session; the signal ends it. */
+/** Measures the gain of tuned kernels of all visits, after a running session has ended; the signal cancels it (`unknown`). */
 export type MeasureGain = (engine: Engine.Engine, options?: Pick<Tuner.Options, 'signal' | 'onEvent'>) => Promise<Gain>;
 
-/** NaN if there is no figure, and why. */
+/** Numbers are NaN if `why` says why there is no result; else that is ''. */
 export type Turns = Omit<Measured, 'plan' | 'bucket' | 'kernels'> & { why: string };
-/** A kernel in use and what it is compared with: another one, or the bundle's own. */
-export type Exchanged = { winner: Tuner.Winner; back: Tuner.Winner | undefined };
-export type ByTurns = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, which: Tuner.PlanOf, kernels: Exchanged[]) => Promise<Turns>;
-export type Taken = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'onEvent'>, which: Tuner.PlanOf, kernels: Exchanged[]) => Promise<Turns>;
-/** Numbers of kernels. */
+/** A kernel in use, and the one it is compared with; undefined: the bundle's own. */
+export type KernelPair = { winner: Tuner.Winner; back: Tuner.Winner | undefined };
+export type ByTurns = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, which: Tuner.PlanOf, kernels: KernelPair[]) => Promise<Turns>;
+export type Taken = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'onEvent'>, which: Tuner.PlanOf, kernels: KernelPair[]) => Promise<Turns>;
+/** Specification numbers of kernels. */
 export type Exchanges = (tools: Pick<Tuner.Tools, 'won' | 'ledger'>) => number[];
 export type SessionGain = (tools: Tuner.Tools) => Promise<Gain>;
 export type GainOf = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, winners: Tuner.Winner[], specs: number[]) => Promise<Gain>;

@@ -1,11 +1,11 @@
-// One tuning run of a bundle at a time: in all tabs, and in one page.
-// Input: an engine, work.  Output: what the work gives, once it was its turn.  It is told whether it had to wait:
-// then others may have found something.
+// One tuning session per bundle at a time, across tabs and within a page (a Web Lock, or a queue without locks).
+// Input: an engine, work.  Output: the work's result, once it had its turn.  The work is told whether it had to wait,
+// because then another session may have found winners.
 
 import { unless } from './pace.js';
 import { bundleName } from '../records/record.js';
 
-/** Where the browser has no locks: the last run of each bundle in this page. @type {Map<string, Promise<unknown>>} */
+/** For browsers without locks: by bundle, the last session queued in this page. @type {Map<string, Promise<unknown>>} */
 const last = new Map();
 
 /** @type {Tune.Alone} */
@@ -20,7 +20,7 @@ export async function alone(engine, signal, onEvent, work) {
     const before = last.get(name);
     if (before) wait();
     const mine = before ? unless(before, signal).then(late) : work(false);
-    // Who gives up waiting does not let the next one overtake.
+    // A waiter that is aborted must not let the next one start before its turn.
     const ended = Promise.allSettled([before, mine]).then(() => void (last.get(name) === ended && last.delete(name)));
     last.set(name, ended);
     return mine;

@@ -1,6 +1,6 @@
-// From a candidate to what became of it: checked, tried, adopted or not, noted, told.
-// Input: a candidate, the tools of a session.  Output: events, a ledger and an engine that know of it.  A fault of
-// the host is thrown: it says nothing of the candidate, which a later visit tries.
+// Handles one candidate: check, trial, adoption, bookkeeping, events.
+// Input: a candidate, the tools of a session.  Output: events, and an updated ledger and engine.  A host fault is
+// thrown: it is no verdict, so a later visit tries the candidate again.
 
 import { asEngineError, EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
@@ -10,10 +10,10 @@ import { COMPILERS, RIGHT } from '../records/ledger.js';
 import { barOf } from './objective.js';
 import { changeOf } from '../records/record.js';
 
-/** What it means for a candidate that the engine fails in such a way with it in use. @type {Record<string, Tune.Verdict>} */
+/** Verdict on a candidate with which the engine fails, by the error's code. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
 
-/** Gives the verdict and whether it was adopted; null if there was nothing to try. @type {Tune.Handle} */
+/** Resolves with the verdict and whether the candidate was adopted; null if it need not be tried. @type {Tune.Handle} */
 export async function handle(tools, sent, round) {
   const { ledger, objective, onEvent, source, targets } = tools;
   const { spec, candidate, mark, schedule, needs } = sent.header;
@@ -24,14 +24,14 @@ export async function handle(tools, sent, round) {
   const bar = barOf(objective, needs, (old ?? ledger.offers.get(spec))?.needs);
   if (bar.margin === Infinity && !judge) return null;
   const outcome = await tryOne(tools, sent, judge, bar);
-  // It trapped in a run of the page: what the candidate was compared with is in use no more.
+  // The kernel it was compared with trapped in a run of the page and is no longer in use.
   if (ledger.winner(spec) !== old) return null;
   const { milliseconds, refuted } = outcome;
   const put = outcome.module ? await takeIn(tools, sent, outcome, old) : null;
   const { verdict, why = '' } = put ?? outcome;
   const swapped = put?.stays ?? false;
   const undone = put !== null && verdict === 'slower';
-  // What the engine itself found slower is no better than what it would have replaced.
+  // If the engine's own step was slower, its ratio replaces the trial's.
   const { ratio = NaN, low = NaN, high = NaN } = undone ? { ratio: put.before / put.after } : refuted ? { ratio: 1 } : outcome;
   const over = before * ratio;
   const own = ledger.unknown(spec) || refuted ? NaN : before * (outcome.times?.[0] ?? NaN);
@@ -47,13 +47,13 @@ export async function handle(tools, sent, round) {
   return { verdict, swapped };
 }
 
-/** A winner, and what was in use before this session. @type {Tune.NoteWinner} */
+/** Notes a winner, and the kernel in use before this session. @type {Tune.NoteWinner} */
 function note({ ledger, changed, won }, { header, module }, { over, old, better, refuted }) {
   const { spec, candidate, schedule, tiles, grains, scratch, needs, digest } = header;
   ledger.use(spec, { spec, candidate, schedule, digest, module, tiles, grains, scratch, needs, ratio: over, ...(old?.moved && { moved: true }) });
   won.set(spec, candidate);
   if (refuted) {
-    // Right is right, whatever the time: this is never undone.
+    // It replaces a wrong kernel, so it is never rolled back for its time.
     ledger.refute(spec);
     changed.delete(spec);
     return;
@@ -67,9 +67,9 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   const { spec, digest, tiles, scratch } = header;
   const { scratch_bytes: most } = engine.parts.program.memory;
   const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
-  if (!targets.has(spec)) return refused('nobody asked for this kernel');
-  // That is the line's doing, not the candidate's.
-  if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate came damaged: its digest is not the announced one', 'A later visit asks for it again; look at what lies between page and source', { spec, digest });
+  if (!targets.has(spec)) return refused('this kernel is not being tuned');
+  // Damage in transit is a host fault, not the candidate's.
+  if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate arrived damaged: its digest is not the announced one', 'Check proxies between page and source; a later visit asks for it again', { spec, digest });
   if (!(scratch <= most)) return refused(`it needs ${scratch} bytes of scratch memory, and ${most} are reserved`);
   if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
   const best = ledger.winner(spec);
@@ -84,7 +84,7 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   }
 }
 
-/** Into the engine, where it may still turn out to be slower, or not to fit. @type {Tune.TakeIn} */
+/** Swaps a winner into the engine, where it may still be slower or be refused. @type {Tune.TakeIn} */
 async function takeIn({ engine, pace, signal, targets }, { header }, { verdict, module, refuted, why }, old) {
   const { spec, tiles, grains, scratch } = header;
   const change = { spec, module: /** @type {WebAssembly.Module} */ (module), tiles, grains, scratch };
@@ -99,7 +99,7 @@ async function takeIn({ engine, pace, signal, targets }, { header }, { verdict, 
       const { stays, ...times } = await adopt(engine, pace, target, change, back);
       if (!trapped()) return { ...times, stays, verdict: stays ? verdict : 'slower', why: stays ? '' : 'the engine was slower with it' };
       if (stays) await engine.swap([back]);
-      return { ...times, stays: false, verdict: 'trapped', why: 'a run of the page trapped in this kernel meanwhile' };
+      return { ...times, stays: false, verdict: 'trapped', why: 'a run of the page trapped in this kernel while it was timed' };
     });
   } catch (error) {
     signal.throwIfAborted();

@@ -1,22 +1,25 @@
-// Latency of the whole model while it is tuned: the page's own runs if there were enough, or else some that nobody asked for.
-// Input: an engine, its pace.  Output: the latest median, and events.  Runs are warmed up first; a gain is none of its business.
+// Latency of the whole model during tuning: from the page's own runs if there were enough, else from extra runs.
+// Input: an engine, its pace.  Output: the latest median, and events.  Extra runs are warmed up.  It measures no gain.
 
 import { settled, usual, warmUp } from '../exchange/runs.js';
 
-/** Runs of the page that are enough, milliseconds of runs of our own, and the share of tuning time that they may take. */
+/** Page runs that are enough. */
 const RUNS = 8;
+/** Minimum milliseconds of extra runs. */
 const LOOK = 60;
+/** Maximum share of the tuning time for extra runs. */
 const SHARE = 0.1;
-/** Milliseconds of a plan above which even the first latency waits until that share allows it, and runs that it takes. */
+/** Milliseconds of a plan above which even the first latency must keep to that share. */
 const ENDLESS = 1000;
+/** Extra runs that a latency is expected to take. */
 const FEWEST = 4;
 
 /** @type {Tune.OpenLatency} */
 export function openLatency({ engine, pace, target: { plan, whole }, story, onEvent }) {
   const { dims: bucket } = engine.parts.manifest.plans[plan];
-  /** Milliseconds that went into it. */
+  /** Milliseconds spent on extra runs. */
   let looked = 0;
-  /** Whether the latest one, if there can be any, is of the kernels in use. */
+  /** Whether the latest latency is of the kernels in use. */
   let known = false;
 
   const tell = (/** @type {number} */ round, /** @type {number} */ milliseconds) => {
@@ -27,7 +30,7 @@ export function openLatency({ engine, pace, target: { plan, whole }, story, onEv
   return {
     tell,
 
-    /** Other kernels are in use: runs of before do not count. */
+    /** Other kernels are in use: earlier runs no longer count. */
     changed() {
       known = false;
       pace.forgetRuns();

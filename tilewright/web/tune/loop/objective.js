@@ -1,21 +1,21 @@
-// What an objective asks of a candidate before it takes the place of the kernel in use.
-// Input: the objective, what both need (docs/spaces.md: known without measuring).  Output: how much faster the candidate
-// must be.  It measures nothing.
+// The bar that an objective sets for replacing the kernel in use.
+// Input: the objective, the needs of both kernels (docs/spaces.md; known without measuring).  Output: the margin by
+// which the candidate must be faster.  It measures nothing.
 //
-// With another objective than latency no swap trades one for the other: who needs less must be as fast, who needs as
-// much must be faster, who needs more does not come in.
+// Objectives other than latency never trade one for the other: a candidate that needs less must be as fast, one that
+// needs the same must be faster, and one that needs more is never adopted.
 
 export const LATENCY = 'latency';
 export const OBJECTIVES = [LATENCY, 'traffic', 'scratch'];
 
-/** A candidate is adopted if the lower end of its ratio's interval is above this. */
+/** The lower end of a candidate's ratio interval must exceed this. */
 const MARGIN = 1.01;
-/** Who needs less is judged as if it were so many times as fast: it need not show a gain, only that it is no loss. */
+/** Factor on the ratio of a candidate that needs less, so that it need not show a gain, only that it is no loss. */
 const GRANT = 1.04;
 
-/** A margin of infinity: it is not adopted, however fast. @type {Tune.BarOf} */
+/** An infinite margin means: never adopt, however fast. @type {Tune.BarOf} */
 export function barOf(objective, needs, inUse) {
   const [its, present] = [needs, inUse].map((one) => one?.[objective] ?? NaN);
-  // Of latency, and where one of the two is not known, neither holds.
+  // With latency as objective, or unknown needs, both are NaN and neither comparison holds.
   return { margin: its > present ? Infinity : MARGIN, grant: its < present ? GRANT : 1 };
 }

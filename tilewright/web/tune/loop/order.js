@@ -1,15 +1,15 @@
-// In which order candidates are tried when nobody else has tried them: as tuning/compose.py says.
+// The order in which candidates are tried without a server's knowledge; the same as in tuning/compose.py.
 // Input: kernels with their order of trial, and a hello.  Output: pairs of kernel and candidate.
 
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';
 
-/** Candidates of a kernel come in runs of so many: to change kernels costs a device time. */
+/** Consecutive candidates of one kernel: a trial of another kernel needs preparation. */
 const RUN = 4;
 
 /**
- * First the compiler's own, where an order has it; then runs of one kernel, kernels in proportion to their share of the
- * time, best candidates first.
+ * The compiler's own candidates first, where an order has them.  Then kernels take turns of RUN candidates, as often as
+ * their share of the time says, best candidates first.
  * @type {S.InOrder}
  */
 export function inOrder(kernels, { specs, shares = [], tried = {} }) {
@@ -31,8 +31,8 @@ export function inOrder(kernels, { specs, shares = [], tried = {} }) {
 }
 
 /**
- * The order by latency made one by another objective, as tuning/candidates.py does: who needs less than the compiler's
- * own, the least first; that one stays before all where it is the judge.
+ * Re-sorts an order by latency for another objective, as tuning/candidates.py does: only candidates that need less than
+ * the compiler's own, the least first.  The compiler's own stays first where the order has it.
  * @type {S.Serving}
  */
 export function serving({ order, candidates }, objective = LATENCY) {
@@ -42,7 +42,7 @@ export function serving({ order, candidates }, objective = LATENCY) {
   return [...order.filter((candidate) => candidate === COMPILERS), ...less.sort((a, b) => needed(a) - needed(b))];
 }
 
-/** The part of a source that has nobody to tell. @type {Pick<Tune.Source, 'result' | 'report'>} */
+/** Methods of a source without a server: results and reports are dropped. @type {Pick<Tune.Source, 'result' | 'report'>} */
 export const unheard = {
   result() {},
 

@@ -1,27 +1,27 @@
-// When tuning may go on: within its share of the time, never while a run waits, not in a hidden tab.
-// Input: what the engine and the page are doing, milliseconds that were spent.  Output: promises to wait for.
+// Decides when tuning may work: within its budget, never while a run is open, not in a hidden tab.
+// Input: jobs of the engine, visibility of the page, milliseconds spent.  Output: promises to wait for.
 //
-// After a run the next one often comes at once, and a trial would lie on its start.  So tuning waits until the page
-// has left the engine alone for `QUIET`.  A page that runs the model for each picture of a camera, or on and on, never
-// does: such a page lends the gap behind one run in `EACH`, however short it is.
+// Runs often follow each other closely, and a trial in between would delay the next one.  So tuning waits until the
+// engine was idle for QUIET.  A page that runs the model for each camera frame, or without a break, never is: then
+// tuning borrows the gap after one run in EACH, however short it is.
 
-/** Milliseconds without a run: more than a picture takes at 25 per second, less than a person notices. */
+/** Milliseconds of idle time: longer than a frame at 25 per second, shorter than a person notices. */
 const QUIET = 45;
-/** Milliseconds without such rest after which gaps are lent. */
+/** Milliseconds without such idle time after which gaps are borrowed. */
 const BUSY = 2000;
-/** Runs and milliseconds from one such gap to the next: a trial rests some 2 ms after a run began, and of twenty runs less than one may feel it. */
+/** Minimum runs and milliseconds between borrowed gaps.  A trial stops some 2 ms after a run began, so less than one run in twenty is delayed. */
 const EACH = 40;
 const SPACE = 100;
-/** Milliseconds of work in one piece.  No more than one is saved up. */
+/** Milliseconds of work in one piece; also the maximum credit. */
 const PIECE = 50;
-/** Milliseconds after which states are looked at again, whatever was missed; a clock that jumps counts no more. */
+/** Maximum milliseconds between two looks, in case an event was missed; also the most that a jump of the clock counts. */
 const NAP = 2000;
-/** Milliseconds after which a hidden page makes room for another tab. */
+/** Milliseconds after which a hidden page gives its turn to another tab. */
 const ABSENCE = 30_000;
-/** Runs of a plan whose times are kept. */
+/** Size of the window of run times per plan. */
 const RECENT = 15;
 
-/** Resolves after so many milliseconds; rejects at once when the signal fires. @type {Tune.Sleep} */
+/** Resolves after `milliseconds`; rejects with the signal's reason as soon as it fires. @type {Tune.Sleep} */
 export const sleep = (milliseconds, signal) => new Promise((resolve, reject) => {
   signal.throwIfAborted();
   const stop = () => {
@@ -35,7 +35,7 @@ export const sleep = (milliseconds, signal) => new Promise((resolve, reject) => 
   signal.addEventListener('abort', stop);
 });
 
-/** What the promise gives, or the signal's reason if that comes first. @type {Tune.Unless} */
+/** Settles like the promise, or rejects with the signal's reason if that fires first. @type {Tune.Unless} */
 export const unless = (promise, signal) => new Promise((resolve, reject) => {
   const stop = () => reject(signal.reason);
   if (signal.aborted) stop();
@@ -43,10 +43,10 @@ export const unless = (promise, signal) => new Promise((resolve, reject) => {
   promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop));
 });
 
-/** Of each engine, who hears of its jobs besides the page. @type {WeakMap<T.Engine, Tune.Hearers>} */
+/** By engine, the tuner's listeners beside the page's `onjob`. @type {WeakMap<T.Engine, Tune.Hearers>} */
 const heard = new WeakMap();
 
-/** Hears of an engine's jobs until the function that it gives is called, in whatever order others come and go. @type {Tune.Hear} */
+/** Adds a listener for an engine's jobs; returns a function that removes it.  Listeners may be removed in any order. @type {Tune.Hear} */
 export function hear(engine, hearer) {
   const known = heard.get(engine) ?? listen(engine);
   known.all.add(hearer);
@@ -59,7 +59,11 @@ export function hear(engine, hearer) {
   };
 }
 
-/** What the page puts there meanwhile is told beside the hearers, and may call what it found there. @param {T.Engine} engine */
+/**
+ * Turns `onjob` into a property that calls the page's callback and all listeners.  The page may still replace it, and its
+ * new callback may call the one it replaced: only the outermost call reaches the listeners.
+ * @param {T.Engine} engine
+ */
 function listen(engine) {
   /** @type {Tune.Hearers} */
   const known = { all: new Set(), page: engine.onjob };
@@ -79,7 +83,7 @@ function listen(engine) {
 
 const isHidden = () => globalThis.document?.visibilityState === 'hidden';
 
-/** Resolves while the page is visible. @param {AbortSignal} signal */
+/** Resolves as soon as the page is visible; rejects when the signal fires. @param {AbortSignal} signal */
 export const shown = (signal) => unless(new Promise((resolve) => {
   const look = () => isHidden() || resolve(null);
   globalThis.document?.addEventListener('visibilitychange', look, { signal });
@@ -88,20 +92,20 @@ export const shown = (signal) => unless(new Promise((resolve) => {
 
 /** @type {Tune.MakePace} */
 export function makePace({ engine, budget, signal, onEvent, leave = () => {}, spent = 0, absence = ABSENCE }) {
-  /** Of each plan, milliseconds of the page's own latest runs. @type {Map<number, number[]>} */
+  /** By plan, milliseconds of the page's latest runs. @type {Map<number, number[]>} */
   const runs = new Map();
   let trials = { pause(/** @type {boolean} */ _on) {} };
   /** Jobs in the engine's queue, and how many of them are the tuner's. */
   let [open, own] = [0, 0];
-  /** Milliseconds since the beginning, and when the clock was looked at. */
+  /** Milliseconds since the start, without jumps of the clock; and the clock at the last tick. */
   let [elapsed, clock] = [0, performance.now()];
-  /** When the page last used the engine, and when it last left it alone for `QUIET`. */
+  /** `elapsed` when the page last used the engine, and when the engine had last been idle for QUIET. */
   let [active, calm] = [-Infinity, 0];
-  /** Whether this gap is lent, when the last one was, and runs since then. */
+  /** Whether the current gap is borrowed, `elapsed` at the last borrowed one, and runs since then. */
   let [lent, lentAt, since] = [false, 0, 0];
-  /** Milliseconds of work that the budget allows now; once they are used up, a whole piece is waited for. */
+  /** Milliseconds of work that the budget allows; once they are used up, tuning rests until a whole PIECE is saved. */
   let [credit, resting] = [PIECE, false];
-  /** Whether there is a trial, and whether it was told to rest. */
+  /** Whether a trial is under way, and whether it was paused. */
   let [trying, paused] = [false, false];
   let latest = -1;
   /** @type {(() => void)[]} */
@@ -121,7 +125,7 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
     if (!open && elapsed - active >= QUIET) calm = elapsed;
   }
 
-  /** Milliseconds until tuning may go on, or until it is worth to look again; 0: now. */
+  /** Milliseconds until tuning may continue, or until the next look; 0: now. */
   function rest() {
     if (open || isHidden()) return NAP;
     const left = active + QUIET - elapsed;
@@ -142,11 +146,11 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
       waiting = [];
       if (trying && budget < 1) wait = credit;
     }
-    // Trials rest until the next look, whoever waits for them.
+    // Without a timer, paused trials would never continue.
     if (wait) timer = setTimeout(look, Math.min(NAP, Math.ceil(wait)));
   }
 
-  /** The page's last run has ended, or another began. */
+  /** A run of the page began or ended. */
   function turned() {
     active = elapsed;
     lent = !open && ++since >= EACH && elapsed - calm > BUSY && elapsed - lentAt >= SPACE;
@@ -160,7 +164,7 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
     look();
   }
 
-  /** @param {number} milliseconds a clock that jumped counts nothing */
+  /** Adds to the time spent; ignores times from a clock that jumped. @param {number} milliseconds */
   function spend(milliseconds) {
     if (!(milliseconds > 0 && milliseconds < Infinity)) return 0;
     spent += milliseconds;
@@ -195,7 +199,7 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
 
     forgetRuns: () => runs.clear(),
 
-    /** These trials rest while tuning has to. */
+    /** Registers the trials to pause while tuning must wait. */
     guard(given) {
       trials = given;
       look();
@@ -214,7 +218,7 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
       }), signal);
     },
 
-    /** A trial: it counts while it goes on, and rests in between. */
+    /** Runs a trial; its time counts, except for pauses. */
     async trial(work) {
       trying = true;
       look();
@@ -228,14 +232,14 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
       }
     },
 
-    /** A job of the tuner's own in the engine's queue, in its turn or `now`; its time counts. */
+    /** Runs a job of the tuner in the engine's queue, in its turn or `now`; its time counts. */
     async job(work, now = false) {
       if (!now) await this.turn();
       signal.throwIfAborted();
       const from = performance.now();
       own++;
       try {
-        // What changes the engine is never left half-way: who ends it sees so after the bookkeeping.
+        // Not raced against the signal: a swap and its bookkeeping must finish together.
         return await work();
       } finally {
         own--;

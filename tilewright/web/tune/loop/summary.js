@@ -1,5 +1,5 @@
-// What a session says of its kernels: at the start, and at the end.
-// Input: the tools of a session.  Output: plain data.  Times and gains of a kernel are those of its trials: warm, by turns, one thread.
+// A session's kernels as plain data, for the `start` event and the summary.
+// Input: the tools of a session.  Output: plain data.  A kernel's times and gain are from its trials: warm, alternating, one thread.
 
 import { exchanges, NONE, unknown } from '../exchange/gain.js';
 
@@ -11,10 +11,10 @@ export const startOf = ({ targets, ledger }) => [...targets.values()].map(({ spe
   return { spec, plan, kind, shape, node, part, share, flops, default: own, current };
 });
 
-/** Null if nobody measured it. @type {(ledger: Tune.Ledger, spec: number) => number | null} */
+/** Null if it was never measured. @type {(ledger: Tune.Ledger, spec: number) => number | null} */
 const gainOf = (ledger, spec) => (ledger.unknown(spec) ? null : ledger.gain(spec));
 
-/** Before there are tools: a session that had hardly begun. @type {Tune.SummaryOf} */
+/** Without tools: the summary of a session that ended while it started. @type {Tune.SummaryOf} */
 export function summaryOf({ rounds, spent, latency, gain }, tools) {
   const at = (/** @type {number | null} */ candidate, /** @type {number} */ milliseconds, /** @type {number} */ flops, schedule = '') => (
     { candidate, schedule, milliseconds, gflops: flops / milliseconds / 1e6 });
@@ -27,6 +27,6 @@ export function summaryOf({ rounds, spent, latency, gain }, tools) {
       default: at(ledger.own(spec), own, flops), current: at(ledger.current(spec), own / (gain ?? NaN), flops, ledger.winner(spec)?.schedule),
     };
   });
-  const told = gain ?? (tools && exchanges(tools).length ? unknown('the session ended before it was') : NONE);
+  const told = gain ?? (tools && exchanges(tools).length ? unknown('the session ended before the measurement') : NONE);
   return { rounds, seconds: spent / 1000, class: tools?.device ?? '', kernels, latency, gain: told };
 }

@@ -1,23 +1,25 @@
-// What of a bundle is worth tuning: each kernel's share of the time, from profiles of its plans.
-// Input: an engine, the kernels that were asked for.  Output: kernels, hottest first, plan by plan.
+// Finds the kernels worth tuning by profiling the bundle's plans.
+// Input: an engine, optionally the kernels asked for.  Output: targets, plan by plan, hottest first.
 
 import { MOST_BYTES } from '../trial/specs.js';
 import { median } from '../trial/statistics.js';
 
-/** Kernels of less than this share of the time are left alone. */
+/** Kernels with a smaller share of a plan's time are not tuned. */
 const LEAST_SHARE = 0.002;
-/** Profiles of each plan, and milliseconds after which one is enough. */
+/** Profiles per plan. */
 const PROFILES = 3;
+/** Milliseconds of a profile after which no further one is made. */
 const LONG = 60;
-/** Steps of one job, so that runs need not wait long, and milliseconds after which a kernel that was seen is not timed again. */
+/** Steps per job, so that runs of the page do not wait long. */
 const PIECE = 8;
+/** Milliseconds of profiling a plan after which each kernel is timed at one step only. */
 const MUCH = 200;
-/** Operations or bytes of a millisecond, for steps that are too short for the clock. */
+/** Operations or bytes per millisecond, an estimate for steps too short for the clock. */
 const GUESS = 1e7;
 
 /**
- * Whether the tuner may run a plan: all of them work in the same memory, and would write over inputs that the page
- * fills in place for another.  Ask before each run, for the page may begin to do so at any time.
+ * Whether the tuner may run a plan.  Plans share memory, so a run would overwrite inputs that the page fills in place for
+ * another plan (`Engine.input`).  Check before each run: the page may begin to do so at any time.
  * @type {Tune.MayRun}
  */
 export const mayRun = ({ parts: { lent } }, plan) => [...lent].every((other) => other === plan);
@@ -57,14 +59,14 @@ export async function findTargets(engine, pace, specs, asked) {
 }
 
 /**
- * Steps of a plan, each with its kernel's time: of each step the shortest, of the steps of one kernel the median, since
- * one of them may have run while the machine did something else.  None if the plan may not run.
+ * Steps of a plan, each with the time of its kernel: the minimum over profiles per step, then the median over a kernel's
+ * steps, against disturbances.  Empty if the plan may not run.
  * @type {Tune.Profile}
  */
 async function profile(engine, pace, specs, { plan, bucket }) {
   const { steps } = engine.parts.manifest.plans[plan];
   const times = new Float64Array(steps.length).fill(Infinity);
-  /** Steps of each kernel that were timed. @type {Map<number, Set<number>>} */
+  /** By kernel, its steps that were timed. @type {Map<number, Set<number>>} */
   const seen = new Map(steps.map(({ spec }) => [spec, new Set()]));
   const look = (/** @type {number[]} */ only) => pace.job(async () => {
     if (!mayRun(engine, plan)) return false;
@@ -75,7 +77,7 @@ async function profile(engine, pace, specs, { plan, bucket }) {
     }
     return true;
   });
-  /** Of a plan that takes very long only one step of each kernel; but what reads by index must have run with all before it. */
+  /** For a slow plan only the kernels not timed yet.  A gather needs valid indices, so then all remaining steps must run. */
   function fewer(/** @type {number[]} */ rest) {
     const unseen = rest.filter((step) => !seen.get(steps[step].spec)?.size);
     return unseen.some((step) => specs.gathers(steps[step].spec)) ? rest : unseen;

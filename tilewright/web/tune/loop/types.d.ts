@@ -1,4 +1,4 @@
-// The shapes of a session and its parts; no browser fetches this file.
+// Types of a session and its parts; no browser fetches this file.
 
 import type * as Engine from '../../engine/types.js';
 import type * as Gains from '../exchange/types.js';
@@ -6,17 +6,17 @@ import type { Ledger, Reports, Winner } from '../records/types.js';
 import type { Bar, OpenedSpecs, Outcome, Trials } from '../trial/types.js';
 import type { Bytes, DeviceClass, Event, Header, Hello, Options, Source, Summary, Verdict, Welcome } from '../types.js';
 
-/** A kernel that is worth tuning, and the step by which the engine times it. */
+/** A kernel to tune, and the step at which the engine times it. */
 export type Target = {
   spec: number; plan: number; bucket: Engine.Sizes; step: number; kernel: string; node: string; flops: number;
-  /** Of the time of its plan, and of that of all plans, each of which counts the same. */
+  /** Share of its plan's time, and of the time of all plans, each weighted equally. */
   part: number; share: number;
-  /** Of the kernel in use and of the plan when they were looked at, perhaps before they were warm. */
+  /** Of the kernel in use and of its whole plan, as profiled, possibly before warm-up. */
   milliseconds: number;
   whole: number;
-  /** Of the bundle's own kernel, as the latest trial tells; NaN before. */
+  /** Milliseconds of the bundle's own kernel in the latest trial; NaN before. */
   own: number;
-  /** Whether the step can run by itself, whatever lies in the arena. */
+  /** Whether the step can run alone, whatever data is in the arena (it gathers nothing). */
   alone: boolean;
 };
 export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
@@ -24,8 +24,11 @@ export type Unless = <Value>(promise: Promise<Value>, signal: AbortSignal) => Pr
 export type Hearers = { all: Set<Engine.Engine['onjob']>; page: Engine.Engine['onjob'] };
 export type Hear = (engine: Engine.Engine, hearer: Engine.Engine['onjob']) => () => void;
 export interface Pace {
+  /** Milliseconds of tuning so far. */
   readonly spent: number;
+  /** The plan of the page's last run, or -1. */
   readonly latest: number;
+  /** Milliseconds of the page's latest runs of a plan. */
   recent(plan: number): number[];
   forgetRuns(): void;
   guard(trials: Pick<Trials, 'pause'>): void;
@@ -35,18 +38,18 @@ export interface Pace {
   job<Value>(work: () => Promise<Value>, now?: boolean): Promise<Value>;
   end(): void;
 }
-/** `leave`: called when the page was hidden for `absence` milliseconds; `spent`: milliseconds of earlier sessions. */
+/** `leave`: called after the page was hidden for `absence` milliseconds; `spent`: milliseconds of earlier sessions. */
 export type MakePace = (parts: {
   engine: Engine.Engine; budget: number; signal: AbortSignal; onEvent: (event: Event) => void; leave?: () => void; spent?: number; absence?: number;
 }) => Pace;
 export type Alone = <Value>(engine: Engine.Engine, signal: AbortSignal, onEvent: (event: Event) => void, work: (waited: boolean) => Promise<Value>) => Promise<Value>;
 export type Sent = {
   header: Header; module: Bytes;
-  /** What this device spent on making it. */
+  /** Time that this device spent on compiling it. */
   milliseconds?: number;
 };
 
-/** A source that is opened again when it was lost.  `welcomed` says whether hello was right. */
+/** A source that is reopened when its connection is lost.  `welcomed`: false if a corrected hello must be sent. */
 export type OpenLine = (parts: {
   source: Source; signal: AbortSignal; onEvent: (event: Event) => void; hello: () => Hello; welcomed: (welcome: Welcome) => Promise<boolean>;
 }) => Line;
@@ -57,23 +60,24 @@ export interface Line {
 }
 export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
 
-/** What the parts of a session share. */
+/** What the parts of a session share.  Maps are keyed by kernel, `compared` by comparison. */
 export type Tools = {
   engine: Engine.Engine; objective: string; pace: Pace; signal: AbortSignal; specs: OpenedSpecs; ledger: Ledger; trials: Trials; source: Source;
   onEvent: (event: Event) => void;
-  /** Its class. */
+  /** The device's class. */
   device: string;
   targets: Map<number, Target>;
+  /** Kernels changed in this session that confirm() has not checked yet. */
   changed: Map<number, Changed>;
-  /** By kernel, the candidate that was adopted last. */
+  /** The candidate adopted last. */
   won: Map<number, number>;
   compared: Map<string, Gains.Turns>;
 };
-/** A kernel that a session exchanged: what was in use before, and whether the engine found each exchange for the better. */
+/** A kernel that a session changed: the winner in use before (undefined: the bundle's own), and whether the engine's own timing showed a gain at each swap. */
 export type Changed = { before: Winner | undefined; better: boolean };
-/** What goes on when a page comes back: rounds, milliseconds of tuning, the last latency, kernels that nobody confirmed yet, all that were adopted. */
+/** State that survives a hidden page's pause: rounds, milliseconds of tuning, last latency, gain, and `changed` and `won` of Tools. */
 export type Story = { rounds: number; spent: number; latency: number | null; gain: Gains.Gain | null; changed: Map<number, Changed>; won: Map<number, number> };
-/** `anew`: another tab may have found more. */
+/** `anew`: read the record again, because another tab may have changed it. */
 type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | 'absence'> & { objective: string; onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
 export type WorkOn = (engine: Engine.Engine, pace: Pace, options: InSession) => Promise<Summary>;
@@ -93,7 +97,6 @@ export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => {
   tell(round: number, milliseconds: number): void;
 };
 
-/** What became of a candidate; null if it was none to try. */
 export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<{ verdict: Verdict; swapped: boolean } | null>;
 export type TryOne = (tools: Tools, sent: Sent, judge: boolean, bar: Bar) => Promise<Outcome>;
 export type NoteWinner = (tools: Tools, sent: Sent, found: { over: number; old: Winner | undefined; better: boolean; refuted: boolean }) => void;
@@ -102,16 +105,16 @@ export type PlanOf = Pick<Target, 'plan' | 'bucket'>;
 export type PlanTimes = (engine: Engine.Engine, pace: Pace, which: PlanOf, runs?: number) => Promise<number[]>;
 export type PlanTime = (...parts: Parameters<PlanTimes>) => Promise<number>;
 export type UnlessTrapped = <Value>(times: Promise<Value>, otherwise: Value) => Promise<Value>;
-/** `least`: milliseconds of runs. */
+/** `least`: minimum milliseconds of runs. */
 export type WarmUp = (engine: Engine.Engine, pace: Pace, which: PlanOf, least?: number) => Promise<number[]>;
 export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
-/** `better`: faster by more than what may be chance; times are milliseconds. */
+/** `stays`: not rolled back; `better`: faster by more than the noise; `before`, `after`: milliseconds. */
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
-/** Kernels that are exchanged, and whether a run trapped in one of them meanwhile. */
-export type Exchanged = { specs: number[]; trapped: boolean };
+/** An exchange under way: its kernels, and whether a run of the page trapped in one of them meanwhile. */
+export type OpenExchange = { specs: number[]; trapped: boolean };
 export type Undisturbed = <Value>(engine: Engine.Engine, specs: number[], work: (trapped: () => boolean) => Promise<Value>) => Promise<Value>;
 export type Examine = (engine: Engine.Engine, error: unknown, again: () => Promise<unknown>) => Promise<void>;

@@ -1,11 +1,11 @@
-// What is known of a bundle's kernels: what was offered, tried, measured, and what is in use.
-// Input: what the device keeps, offers, verdicts.  Output: answers by number of a kernel.  It measures and sends nothing.
+// The session's knowledge of a bundle's kernels: offered, tried, measured, in use.
+// Input: the device's record, offers, verdicts.  Output: answers by a kernel's number.  It measures and sends nothing.
 
-/** Nothing with these verdicts may run again. @type {Tune.Verdict[]} */
+/** Candidates with these verdicts must never run again. @type {Tune.Verdict[]} */
 const BAD = ['wrong', 'trapped', 'hung'];
-/** It computes what the kernel in use does: only then its time counts. @type {Tune.Verdict[]} */
+/** Verdicts on candidates with correct results: only their times count. @type {Tune.Verdict[]} */
 export const RIGHT = ['faster', 'same', 'slower'];
-/** The compiler's own candidate, and a number for a bundle's kernel that is none of its space. */
+/** The number of the compiler's own candidate, and one that stands for a bundle's kernel outside its space. */
 export const [COMPILERS, NONE] = [0, -1];
 
 /** @param {Record<string, number[]>} map @param {number} spec */
@@ -13,16 +13,16 @@ const listed = (map, spec) => (map[spec] ??= []);
 
 /** @type {Tune.OpenLedger} */
 export function openLedger(record, digest, objective) {
-  // What one objective has no use for another one may want.  What is in use, and what must never run again, stays out.
+  // Verdicts depend on the objective, so a new one tries all again, except winners and bad candidates.
   if (record.objective !== objective) {
     Object.assign(record, { objective, tried: structuredClone(record.bad) });
     for (const { spec, candidate } of record.winners) listed(record.tried, spec).push(candidate);
   }
   /** @type {Map<number, Tune.Offer>} */
   const offers = new Map();
-  /** Of each kernel, the ratios to its default that were measured and not told yet. @type {Map<number, Map<number, number>>} */
+  /** By kernel and candidate, ratios to the default that were measured and not reported yet. @type {Map<number, Map<number, number>>} */
   const ratios = new Map();
-  /** Of each kernel, what answers its gold question: of this visit alone, as its ratio is. @type {Record<string, number[]>} */
+  /** By kernel, tried candidates that answer its gold question; not stored, so that the next visit can answer it too. @type {Record<string, number[]>} */
   const answered = {};
   const ratiosOf = (/** @type {number} */ spec) => ratios.get(spec) ?? ratios.set(spec, new Map()).get(spec) ?? new Map();
 
@@ -32,17 +32,17 @@ export function openLedger(record, digest, objective) {
 
     winner: (spec) => record.winners.find((winner) => winner.spec === spec),
 
-    /** How many times faster than the bundle's own the kernel in use is. */
+    /** How many times as fast as the bundle's own the kernel in use is. */
     gain(spec) {
       return this.winner(spec)?.ratio ?? 1;
     },
 
-    /** It came with another build, or because the bundle's own is wrong: nobody measured the two against each other. */
+    /** The gain was never measured: the winner is from another build, or replaced a wrong kernel. */
     unknown(spec) {
       return Boolean(this.winner(spec)?.moved) || this.refuted(spec);
     },
 
-    /** Number of the bundle's own kernel; null if it is none of its space. */
+    /** Number of the bundle's own kernel; null if it is not in the space. */
     own(spec) {
       const offer = offers.get(spec);
       return offer ? offer.default : COMPILERS;
@@ -52,24 +52,24 @@ export function openLedger(record, digest, objective) {
       return this.winner(spec)?.candidate ?? this.own(spec);
     },
 
-    /** Another kernel is in use; without a winner the bundle's own. */
+    /** Notes which kernel is in use; without a winner it is the bundle's own. */
     use(spec, winner) {
       record.winners = [...record.winners.filter((other) => other.spec !== spec), ...winner ? [winner] : []];
     },
 
-    /** A relinked bundle runs what a crowd found: it is believed once the compiler's own candidate agrees. */
+    /** A relinked bundle runs a kernel that won the vote of other devices: not trusted until the compiler's own candidate agrees. */
     inQuestion: (spec) => (offers.get(spec)?.default ?? NONE) !== COMPILERS && record.sound[spec] !== digest,
 
     refuted: (spec) => record.refuted[spec] === digest,
 
     tried: (spec) => [...listed(record.tried, spec), ...listed(answered, spec)],
 
-    /** For hello: what was tried beside another bundle says nothing of this one's own kernel. */
+    /** Tried candidates, for the hello.  The compiler's own counts only if it was compared with this very build's kernel. */
     done(spec) {
       return this.tried(spec).filter((candidate) => candidate !== COMPILERS || record.sound[spec] === digest);
     },
 
-    /** Notes what became of a candidate; `ratio` is over the default. */
+    /** Notes a verdict; `ratio`: time of the default over time of the candidate. */
     note(spec, candidate, verdict, ratio) {
       const answer = candidate === offers.get(spec)?.gold?.b && !BAD.includes(verdict);
       const known = listed(answer ? answered : record.tried, spec);
@@ -82,20 +82,20 @@ export function openLedger(record, digest, objective) {
       record.sound[spec] = digest;
     },
 
-    /** The bundle's own kernel is wrong: nothing that was measured against it counts. */
+    /** The bundle's own kernel is wrong: no ratio to it counts. */
     refute(spec) {
       record.refuted[spec] = digest;
       listed(record.bad, spec).push(offers.get(spec)?.default ?? NONE);
       ratios.delete(spec);
     },
 
-    /** Nothing of this kernel was faster than this after all. */
+    /** After a rollback: caps the measured ratios at this one. */
     humble(spec, most) {
       const found = ratiosOf(spec);
       for (const [candidate, ratio] of found) found.set(candidate, Math.min(ratio, most));
     },
 
-    /** What a report can say: winners of earlier visits count, what turned out bad does not. */
+    /** Ratios for a report, with winners of earlier visits and without bad candidates; null if there is nothing to report. */
     findings(spec) {
       const winner = this.winner(spec);
       const found = ratios.get(spec);
@@ -109,7 +109,7 @@ export function openLedger(record, digest, objective) {
 
     untold: () => [...ratios.keys()],
 
-    /** Takes offers.  Numbers of another space (another class, another source) say nothing here; gives the kernels that had some. */
+    /** Takes offers.  Forgets candidate numbers of another space (another class or source); returns the kernels that had any. */
     take(kernels) {
       const other = kernels.filter(({ spec, checksum }) => this.tried(spec).length && record.checksums[spec] !== checksum).map(({ spec }) => spec);
       for (const offer of kernels) {

@@ -1,17 +1,17 @@
-// Winners of earlier visits: into an engine, so that it starts tuned without any server, or out of it.
-// Input: an engine.  Output: the same with the device's own kernels, or with the bundle's.  What is kept, and
-// whether it still fits, is record.js's business.
+// Restores the winners of earlier visits into an engine, so that it starts tuned without a server; or forgets them.
+// Input: an engine.  Output: the same engine with the device's winners, or with the bundle's own kernels.  record.js
+// stores the winners and decides whether they still fit.
 
 import { asEngineError } from '../../engine/errors.js';
 import { guard } from '../exchange/guard.js';
 import { changeOf, erase, keep, recall } from './record.js';
 
-/** Of each engine, the record whose winners are in use. @type {WeakMap<T.Engine, Tune.Record_>} */
+/** By engine, the record whose winners are in use. @type {WeakMap<T.Engine, Tune.TuningRecord>} */
 const inUse = new WeakMap();
 
 /**
- * Puts the device's winners into an engine, best before its first run; gives how many there are.
- * `anew` looks again, for another tab may have found more.
+ * Swaps the device's winners into an engine, ideally before its first run; resolves with their number.
+ * `anew`: reads the record again, because another tab may have changed it.
  * @type {Tune.Restore}
  */
 export async function restore(engine, anew = false) {
@@ -25,13 +25,13 @@ export async function restore(engine, anew = false) {
   } catch (thrown) {
     const error = asEngineError(thrown);
     if (error.code === 'disposed') throw error;
-    // The kernels of before are in use.  Else the host failed: these may be tried again.
+    // The swap failed, so the previous kernels are in use; the others may be tried again.
     const left = before?.winners ?? [];
     for (const { spec, candidate } of record.winners) {
       if (!left.some((winner) => winner.spec === spec && winner.candidate === candidate)) record.tried[spec] = record.tried[spec]?.filter((other) => other !== candidate);
     }
     record.winners = left;
-    // A record that cannot be goes.
+    // `input`: the record does not fit the bundle.
     if (error.code === 'input') await (before ? keep(engine, record) : erase(engine));
   }
   inUse.set(engine, record);
@@ -39,7 +39,7 @@ export async function restore(engine, anew = false) {
   return record.winners.length;
 }
 
-/** Forgets what was kept for the engine's bundle; the bundle's own kernels are in use again. @param {T.Engine} engine */
+/** Deletes the record of the engine's bundle; the bundle's own kernels are in use again. @param {T.Engine} engine */
 export async function forget(engine) {
   const { winners } = await recall(engine);
   await erase(engine);

@@ -1,7 +1,7 @@
-// What this device keeps of tuning a bundle: winners, and what was tried.
-// Input: an engine, a record.  Output: the same record after a reload, checked by digest.  One per name of
-// a bundle, wherever it lies: as built or relinked.  Another compiler or code variant drops it; of another
-// build those kernels stay that compute the same in the same plans.  It changes no engine.
+// What this device stores about tuning a bundle: winners, and which candidates were tried.
+// Input: an engine, a record.  Output: the record after a reload, verified by digest.  There is one record per bundle
+// name, for the plain and relinked versions together.  Another compiler or code variant drops it; after another build,
+// kernels are kept that compute the same in the same plans.  It changes no engine.
 
 import { sha256 } from '../../engine/files.js';
 import { decode, encode } from '../sources/frames.js';
@@ -9,28 +9,28 @@ import { LATENCY } from '../loop/objective.js';
 
 const CACHE = 'tilewright-tuned-1';
 
-/** Of each engine, the one record that all in this page share. @type {WeakMap<T.Engine, Tune.Record_>} */
+/** By engine, the one record that all code in this page shares. @type {WeakMap<T.Engine, Tune.TuningRecord>} */
 const known = new WeakMap();
-/** Engines whose record could not be kept: what is known of them is all there is. @type {WeakSet<T.Engine>} */
+/** Engines whose record could not be stored: the one in memory is the only copy. @type {WeakSet<T.Engine>} */
 const unkept = new WeakSet();
 
 /** @param {T.Engine} engine */
 const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${new URLSearchParams({ bundle: bundleName(info.url) })}`;
 
-/** The last folder of a bundle's address: the name that the server knows it by. @param {string} url */
+/** The last folder of a bundle's URL, which is its name on the server. @param {string} url */
 export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
 
-/** @param {T.Engine} engine @returns {Tune.Record_} */
+/** @param {T.Engine} engine @returns {Tune.TuningRecord} */
 const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
 
-/** What is kept for the engine's bundle, if it still fits; `anew` looks again, for another tab may have found more. @type {Tune.Recall} */
+/** The stored record of the engine's bundle if it still fits, else an empty one.  `anew`: reads it again, because another tab may have changed it. @type {Tune.Recall} */
 export async function recall(engine, anew = false) {
   const held = known.get(engine);
   if (held && (!anew || unkept.has(engine))) return held;
   const record = await read(engine).catch(() => null);
-  // No storage, or a damaged record: the device starts anew.
+  // No storage, a damaged record, or one that does not fit.
   if (!record) await erase(engine);
-  // Two may have asked at once.
+  // Two concurrent calls must get the same record.
   const found = (!anew && known.get(engine)) || record || empty(engine);
   known.set(engine, found);
   return found;
@@ -55,8 +55,8 @@ async function read(engine) {
 }
 
 /**
- * The record of another build.  What compiles to the same kernel in the same plans stays, but by how much it is
- * faster than this build's own is not known: nothing is reported of it.
+ * Adapts the record of another build.  Winners for the same kernels in the same plans are kept as `moved`: their gain over
+ * this build's own kernels is unknown, so they are not reported.
  * @type {Tune.Moved}
  */
 async function moved(engine, record) {
@@ -71,7 +71,7 @@ async function moved(engine, record) {
   };
 }
 
-/** By number of each kernel specification, a digest of what it computes and where: not of how. @type {Tune.AboutKernels} */
+/** By index of the kernel specification, a digest of what it computes and in which steps, independent of its schedule. @type {Tune.AboutKernels} */
 export async function aboutKernels({ parts: { manifest, file } }) {
   const listed = JSON.parse(new TextDecoder().decode(await file(manifest.kernels)));
   return Promise.all(listed.map(async (/** @type {any} */ { spec }, /** @type {number} */ number) => {
@@ -80,7 +80,7 @@ export async function aboutKernels({ parts: { manifest, file } }) {
   }));
 }
 
-/** Keeps the record; a device that keeps nothing is no error. @type {Tune.Keep} */
+/** Stores the record; a device without storage is no error. @type {Tune.Keep} */
 export async function keep(engine, record) {
   known.set(engine, record);
   try {
@@ -89,24 +89,24 @@ export async function keep(engine, record) {
     await (await storage()).put(keyOf(engine), new Response(frame));
     unkept.delete(engine);
   } catch {
-    // Private mode, or no space left.
+    // Private mode, or storage is full.
     unkept.add(engine);
   }
 }
 
-/** Fails where pages may keep nothing: without https the browser has no `caches`. */
+/** Rejects where there is no storage: outside secure contexts the browser has no `caches`. */
 const storage = async () => caches.open(CACHE);
 
-/** Nothing is kept any more. @param {T.Engine} engine */
+/** Deletes the record. @param {T.Engine} engine */
 export async function erase(engine) {
   known.delete(engine);
   await storage().then((cache) => cache.delete(keyOf(engine)), () => {});
 }
 
-/** By the bytes of a winner: code that is compiled anew is slow again. @type {WeakMap<Tune.Bytes, Promise<WebAssembly.Module>>} */
+/** Compiled modules by their bytes: a module compiled again would start unoptimised. @type {WeakMap<Tune.Bytes, Promise<WebAssembly.Module>>} */
 const compiled = new WeakMap();
 
-/** What the engine is told of a winner. @type {Tune.ChangeOf} */
+/** The engine change that swaps a winner in. @type {Tune.ChangeOf} */
 export async function changeOf({ spec, module: bytes, tiles, grains, scratch }) {
   const module = compiled.get(bytes) ?? WebAssembly.compile(bytes);
   compiled.set(bytes, module);

@@ -1,26 +1,27 @@
-// Votes of a tuning run: told when a kernel is done, and kept until the source has answered.
-// Input: ratios to the default that were measured, a source.  Output: reports, each with a nonce of its own.
-// What was not acknowledged is sent again by a later visit, for a day.
+// Votes of a tuning session: sent when a kernel is done, and stored until the source has acknowledged them.
+// Input: measured ratios to the default, a source.  Output: reports, each with its own nonce.
+// A report without an acknowledgement is sent again by later visits, for a day.
 
 import { COMPILERS, NONE } from './ledger.js';
 
-/** Votes of a report, and the largest ratio that is believed. */
+/** Candidates per report. */
 const TOP = 5;
+/** Largest ratio that a server believes; others are clamped. */
 const MOST_VOTE = 20;
-/** Milliseconds that the last reports may take. */
+/** Milliseconds to wait for the last acknowledgements. */
 const FAREWELL = 3000;
-/** Milliseconds after which a report is too old: stores count by days. */
+/** Milliseconds after which a report is too old: stores count votes by day. */
 const DAY = 86_400_000;
 
 /** @type {Tune.OpenReports} */
 export function openReports({ source, record, digest, on, save }) {
   const fresh = (/** @type {Tune.Unsent} */ { at, digest: from }) => on && from === digest && Date.now() - at < DAY && at <= Date.now();
   record.unsent = (record.unsent ?? []).filter(fresh);
-  /** Nonces that are with the source. @type {Set<string>} */
+  /** Nonces of reports that were sent and not answered. @type {Set<string>} */
   const open = new Set();
   /** @type {Promise<unknown>[]} */
   const sent = [];
-  /** What this visit answered to gold questions, by kernel. @type {Map<number, Tune.Report['gold']>} */
+  /** By kernel, this visit's answer to its gold question. @type {Map<number, Tune.Report['gold']>} */
   const answers = new Map();
 
   /** @param {Tune.Report} report */
@@ -36,7 +37,7 @@ export function openReports({ source, record, digest, on, save }) {
   }
 
   return {
-    /** What could not be told before; of kernels of this session alone, for others would be refused. */
+    /** Sends stored reports again, if their kernel is offered in this session: others would be refused. */
     again(offers) {
       for (const { report } of record.unsent) {
         const offer = offers.get(report.spec);
@@ -46,11 +47,11 @@ export function openReports({ source, record, digest, on, save }) {
       }
     },
 
-    /** Reports the best of a kernel; false if there is nothing to say, or not yet. */
+    /** Reports the best candidates of a kernel; false if there is nothing to report (yet). */
     tell(offer, found) {
       if (!on || !offer || !found?.size) return false;
       const { spec, checksum, gold: asked } = offer;
-      // Another default is counted over the compiler's own.
+      // With another default the store converts ratios to the compiler's own, so that one must be among them.
       if (offer.default !== COMPILERS && !found.has(COMPILERS)) return false;
       const ratioOf = (/** @type {number} */ candidate) => (candidate === offer.default ? 1 : found.get(candidate));
       const [a, b] = [ratioOf(asked?.a ?? NONE), ratioOf(asked?.b ?? NONE)];
@@ -68,7 +69,7 @@ export function openReports({ source, record, digest, on, save }) {
   };
 }
 
-/** The best of what was measured over the default; beside another default than its own, the compiler's is among them. @type {Tune.TopOf} */
+/** The best measured candidates, best first, with clamped ratios; includes the compiler's own if the default is another one. @type {Tune.TopOf} */
 export function topOf(found, own) {
   const ranked = [...found].sort((x, y) => y[1] - x[1]);
   const base = own === COMPILERS ? [] : ranked.filter(([candidate]) => candidate === COMPILERS);
@@ -77,8 +78,8 @@ export function topOf(found, own) {
 }
 
 /**
- * A report as this session must send it: with an answer to the gold question that it was asked, and to no other.
- * Who was not asked when the report was made has none, and may have it later in this session.
+ * A stored report as this session must send it: with an answer to the gold question asked now, or without one if none is
+ * asked.  Null if this session has no answer yet.
  * @type {Tune.Fitting}
  */
 function fitting(report, { gold: asked }, answer) {
@@ -86,7 +87,7 @@ function fitting(report, { gold: asked }, answer) {
   return answer?.a === asked.a && answer.b === asked.b ? { ...report, gold: answer } : null;
 }
 
-/** Three digits are as good as any measurement here; all of them would tell a winner's device by its ratio. @param {number} ratio */
+/** Rounds to three digits: measurements are no better, and more digits would identify the device. @param {number} ratio */
 const clamped = (ratio) => Number(Math.min(MOST_VOTE, Math.max(1 / MOST_VOTE, ratio)).toPrecision(3));
 
 const nonce = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');

@@ -1,45 +1,47 @@
-// The shapes of what a device keeps and what it reports; no browser fetches this file.
+// Types of what a device stores and reports; no browser fetches this file.
 
 import type * as Engine from '../../engine/types.js';
 import type { Bytes, Hello, Needs, Offer, Report, Source, Told, Verdict } from '../types.js';
 
 export type Encode = (header: object, ...payloads: Uint8Array[]) => Bytes;
 export type Decode = (frame: ArrayBuffer) => { header: any; payload: Bytes };
+/** A tuned kernel in use.  `ratio`: time of the bundle's own kernel over its own, in trials. */
 export type Winner = { spec: number; candidate: number; schedule: string; digest: string; module: Bytes; tiles: number; grains: Record<string, number>; scratch: number; needs?: Needs | null; ratio: number;
-  /** It won in another build: `ratio` says nothing. */
+  /** It won against another build's kernel, so `ratio` is meaningless. */
   moved?: boolean;
 };
-export type Record_ = {
+export type TuningRecord = {
   digest: string; variant: string; tool: string;
-  /** Of the session before: what was tried, it judged. */
+  /** The objective by which `tried` was judged. */
   objective: string;
-  /** Class of the device as it was found out, and when. */
+  /** Class of the device, and when it was probed (Date.now()). */
   device: string; deviceAt: number;
-  /** By number of a kernel, what it computes and where (a digest). */
+  /** By kernel, a digest of what it computes and in which steps. */
   about: string[];
-  /** By kernel, checksum of the space that the numbers of its candidates are of. */
+  /** By kernel, checksum of the space that candidate numbers refer to. */
   checksums: Record<string, string>;
   winners: Winner[];
-  /** By kernel, all that were tried; and those that must never run again. */
+  /** By kernel, all tried candidates. */
   tried: Record<string, number[]>;
+  /** By kernel, the candidates that must never run again. */
   bad: Record<string, number[]>;
   /** By kernel, digest of the bundle whose own kernel agrees with the compiler's. */
   sound: Record<string, string>;
-  /** The same of bundles whose own disagrees: the compiler's is in use, and nothing else is tried. */
+  /** By kernel, digest of the bundle whose own kernel disagrees: the compiler's is in use, and no other is tried. */
   refuted: Record<string, string>;
-  /** Reports without an answer. */
+  /** Reports without an acknowledgement. */
   unsent: Unsent[];
 };
-export type Recall = (engine: Engine.Engine, anew?: boolean) => Promise<Record_>;
-export type Moved = (engine: Engine.Engine, record: Record_) => Promise<Record_>;
+export type Recall = (engine: Engine.Engine, anew?: boolean) => Promise<TuningRecord>;
+export type Moved = (engine: Engine.Engine, record: TuningRecord) => Promise<TuningRecord>;
 export type AboutKernels = (engine: Engine.Engine) => Promise<string[]>;
-export type Keep = (engine: Engine.Engine, record: Record_) => Promise<void>;
+export type Keep = (engine: Engine.Engine, record: TuningRecord) => Promise<void>;
 export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
 export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
 
-export type OpenLedger = (record: Record_, digest: string, objective: string) => Ledger;
+export type OpenLedger = (record: TuningRecord, digest: string, objective: string) => Ledger;
 export interface Ledger {
-  record: Record_;
+  record: TuningRecord;
   offers: Map<number, Offer>;
   winner(spec: number): Winner | undefined;
   gain(spec: number): number;
@@ -61,17 +63,17 @@ export interface Ledger {
   take(kernels: Offer[]): number[];
 }
 
-/** `digest`: of the bundle whose default the ratios are over; `at`: when it was made. */
+/** `digest`: of the bundle whose default the ratios refer to; `at`: when the report was made (Date.now()). */
 export type Unsent = { at: number; digest: string; report: Report };
 export type Reports = {
   tell(offer: Offer | undefined, found: Map<number, number> | null): boolean;
   again(offers: Map<number, Offer>): void;
   farewell(): Promise<void>;
 };
-export type OpenReports = (parts: { source: Source; record: Record_; digest: string; on: boolean; save: () => Promise<void> }) => Reports;
-/** By kernel, the candidates that came in this visit. */
+export type OpenReports = (parts: { source: Source; record: TuningRecord; digest: string; on: boolean; save: () => Promise<void> }) => Reports;
+/** `came`: by kernel, the candidates that arrived in this visit. */
 export type ToldOf = (hello: Hello, came: Map<number, Set<number>>) => Told;
 export type Whole = (offer: Offer, tried: Record<string, number[]>) => boolean;
 export type Fitting = (report: Report, offer: Offer, answer: Report['gold'] | undefined) => Report | null;
-/** `own`: the number of the bundle's own kernel; null if it has none. */
+/** `own`: the number of the bundle's own kernel; null if it is not in the space. */
 export type TopOf = (found: Map<number, number>, own: number | null) => { candidate: number; ratio: number }[];

@@ -1,5 +1,5 @@
-// Candidates from the folder of a static build: every one was made beforehand, no server takes part.
-// Input: the URL of `tuning/` (docs/modes.md).  Output: a source of candidates, each one verified.
+// Candidates from the folder of a static build: all were compiled in advance, so no tuning server is needed.
+// Input: the URL of `tuning/` (docs/modes.md).  Output: a source of candidates, verified by digest.
 
 import { bundleFiles, makeMeter } from '../../engine/files.js';
 import { EngineError } from '../../engine/errors.js';
@@ -10,7 +10,7 @@ const FORMAT = 1;
 const INDEX = 'index.json';
 const REBUILD = 'Build the bundle again with --static, and copy all of its folder to the server';
 
-/** The browser's own cache is enough for files that are wanted once. @type {T.Store} */
+/** Candidates are read once, so the HTTP cache is enough. @type {T.Store} */
 const NO_STORE = {
   on: false,
   problem: '',
@@ -23,10 +23,12 @@ const NO_STORE = {
   tidy: async () => {},
 };
 
-/** Files below a URL, checked against their digests. @type {S.FilesOf} */
+/** Reads files below a URL and verifies their digests. @type {S.FilesOf} */
 export const filesOf = (url, signal) => bundleFiles({ base: new URL(url), store: NO_STORE, meter: makeMeter(() => {}), signal });
 
 /**
+ * A source that reads a static build.  Its methods reject with `bundle-version`, `bundle-corrupt`, `input`,
+ * `unsupported-host` or `network`.
  * @param {string | URL} url of the folder `tuning/`
  * @param {{signal?: AbortSignal}} [options]
  * @returns {Tune.Source}
@@ -39,10 +41,10 @@ export function folderSource(url, { signal } = {}) {
   let reading = null;
   /** @type {Map<number, S.ListedKernel>} */
   let listed = new Map();
-  /** @type {S.Trial[]} */
+  /** @type {S.CandidateRef[]} */
   let left = [];
 
-  /** Asked again if it failed. */
+  /** The index, read once; read again after a failure. */
   const index = () => (reading ??= files.pointer(INDEX, readIndex).catch((error) => {
     reading = null;
     throw error;
@@ -60,12 +62,12 @@ export function folderSource(url, { signal } = {}) {
     async open(hello) {
       const { tool, bundle, objective, classes, spaces } = await index();
       if (bundle !== hello.digest) {
-        throw new EngineError('bundle-version', `The candidates are of another build of the bundle, by ${tool}`, REBUILD,
+        throw new EngineError('bundle-version', `The candidates belong to another build of the bundle, by ${tool}`, REBUILD,
           { path: base.href, tool, found: bundle, expected: hello.digest });
       }
-      // Those of latency are all that there are; the page itself puts them in another objective's order.
+      // A build for latency has all candidates, and serving() orders them for any objective; other builds have a selection.
       if (objective !== LATENCY && objective !== hello.objective) {
-        throw new EngineError('input', `The candidates are those for ${objective}, and the page tunes for ${hello.objective}`,
+        throw new EngineError('input', `The candidates are for the objective ${objective}, but the page tunes for ${hello.objective}`,
           `Tune with the option objective: '${objective}', or build the bundle again with --static and without --objective`,
           { path: base.href, found: objective, expected: hello.objective });
       }
@@ -99,7 +101,7 @@ export function folderSource(url, { signal } = {}) {
 /** @type {S.FileOf} */
 const blob = ({ digest, bytes }) => ({ file: `blobs/${digest}.wasm`, digest, bytes });
 
-/** The device's own class, or the first wider one that was built. @type {S.Nearest} */
+/** The device's class, or the nearest wider one with candidates; throws `unsupported-host` if there is none. @type {S.Nearest} */
 function nearest(device, classes, spaces) {
   const table = new Map(classes.map((row) => [row.id, row]));
   const seen = new Set();
@@ -121,7 +123,7 @@ function readJson(bytes, place) {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
-    throw corrupt(`${place} is no JSON: ${error instanceof Error ? error.message : error}`, { path: place });
+    throw corrupt(`${place} is not valid JSON: ${error instanceof Error ? error.message : error}`, { path: place });
   }
 }
 
@@ -139,9 +141,9 @@ function readIndex(bytes, place) {
   return value;
 }
 
-/** What the index says is not covered by any digest: no absurd length may be asked of memory. @param {T.FileRef} ref */
+/** No digest covers the index, so its references are checked before memory of that length is allocated. @param {T.FileRef} ref */
 function checked(ref) {
   const sound = /^blobs\/[0-9a-f]{64}\.(wasm|json)$/.test(ref?.file) && Number.isInteger(ref.bytes) && ref.bytes >= 0 && ref.bytes < 1 << 28;
-  if (!sound) throw corrupt('The list of candidates names a file that is none', { file: ref?.file, bytes: ref?.bytes });
+  if (!sound) throw corrupt('The list of candidates has an invalid file reference', { file: ref?.file, bytes: ref?.bytes });
   return ref;
 }

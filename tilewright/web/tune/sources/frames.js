@@ -1,4 +1,4 @@
-// Binary frames: u32 little-endian length of the header, the header as JSON (UTF-8), payload.
+// Encodes and decodes binary frames: header length (u32, little-endian), header (JSON, UTF-8), payload.
 // Input: a plain object and bytes, or a frame.  Output: the other.
 
 import { EngineError } from '../../engine/errors.js';
@@ -25,7 +25,7 @@ export function decode(frame) {
     if (4 + length > bytes.length) throw new Error('it is cut off');
     return { header: JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(4, 4 + length))), payload: bytes.slice(4 + length) };
   } catch (error) {
-    throw new EngineError('network', `A frame of ${bytes.length} bytes is no message: ${error instanceof Error ? error.message : error}`,
+    throw new EngineError('network', `A frame of ${bytes.length} bytes is not a message: ${error instanceof Error ? error.message : error}`,
       'Update the server, or this page', { bytes: bytes.length });
   }
 }

@@ -1,12 +1,12 @@
-// The line to a source of candidates, which may be lost: it is opened again with all that was tried.
-// Input: a source, what to say hello with.  Output: classes, candidates; a typed error after many attempts in vain.
+// The connection to a source of candidates: retries with exponential backoff, and reconnects with all that was tried.
+// Input: a source, a function that makes the hello.  Output: classes, candidates; the last error after ATTEMPTS failures.
 
 import { EngineError } from '../../engine/errors.js';
 import { sleep, unless } from '../loop/pace.js';
 
-/** Milliseconds before a lost source is tried again: doubled each time, up to the last. */
+/** Milliseconds of the first backoff, and the maximum; it doubles with each failure, with jitter. */
 const [BACK_OFF, MOST_BACK_OFF] = [500, 60_000];
-/** Attempts in vain, one after the other, before it is given up. */
+/** Failures in a row after which it gives up. */
 const ATTEMPTS = 12;
 
 /** @type {Tune.OpenLine} */
@@ -49,7 +49,7 @@ export function openLine({ source, hello, welcomed, signal, onEvent }) {
         await connect();
         return source.next();
       });
-      // Only what came says that the line holds.
+      // Only a received candidate proves that the connection works; a successful open does not.
       failures = 0;
       return found;
     },

@@ -1,6 +1,6 @@
-// Candidates made on the client: the compiler runs under Pyodide in a worker of the page.
-// Input: a bundle's URL and where the compiler lies (docs/modes.md).  Output: a source of candidates.
-// Each one has the digest of the kernel that a server would have sent.
+// Candidates compiled on the device: the compiler runs under Pyodide in a worker of the page.
+// Input: the URLs of a bundle and of the compiler (docs/modes.md).  Output: a source of candidates.
+// Each has the same digest as the kernel that a server would send.
 
 import { inspect } from '../../engine/engine.js';
 import { abortError, EngineError } from '../../engine/errors.js';
@@ -8,23 +8,24 @@ import { TARGET } from '../../engine/wasm.js';
 import { filesOf } from './folder.js';
 import { inOrder, unheard } from '../loop/order.js';
 
-/** Milliseconds: megabytes may have to be fetched and compiled; a kernel takes less than one second. */
+/** Milliseconds for the start, which may have to fetch and compile megabytes. */
 const START_LIMIT = 120_000;
+/** Milliseconds for other requests; a kernel usually takes less than a second. */
 const LIMIT = 60_000;
 
-/** Bundlers find the file by this very form. */
+/** Bundlers recognise the file only in this literal form. */
 const SOURCE = new URL('../../compiler/source.zip', import.meta.url);
 
-/** @param {S.PyodideOptions} options @returns {Tune.Source} */
+/** A source that compiles in the page.  Its methods reject with `bundle-version`, `bundle-corrupt`, `host` or `network`. @param {S.PyodideOptions} options @returns {Tune.Source} */
 export function pyodideSource({ bundle, compiler, pyodide = compiler ?? new URL('.', SOURCE), signal, onProgress = () => {} }) {
   const stop = new AbortController();
   const ended = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-  /** @type {S.Trial[]} */
+  /** @type {S.CandidateRef[]} */
   let left = [];
   /** @type {ReturnType<typeof startWorker> | null} */
   let worker = null;
 
-  /** Starts once; after a failure it may be tried anew. */
+  /** Starts the worker once; may be called again after a failure. */
   async function start() {
     ended.throwIfAborted();
     if (worker) return worker;
@@ -79,7 +80,7 @@ export function pyodideSource({ bundle, compiler, pyodide = compiler ?? new URL(
   };
 }
 
-/** The folder of a URL, be it of the folder or of its bundle.json. @param {string | URL} url */
+/** The folder of a URL that names a folder or the bundle.json in it. @param {string | URL} url */
 const folder = (url) => new URL('.', new URL(String(url).replace(/(\/bundle\.json)?\/?$/, '/'), globalThis.document?.baseURI)).href;
 
 /** A worker that answers requests, each within a time limit. @param {AbortSignal} signal */
@@ -101,8 +102,8 @@ function startWorker(signal) {
   }
   const aborted = () => end(abortError());
   signal.addEventListener('abort', aborted);
-  worker.addEventListener('error', ({ message }) => end(new EngineError('host', `The compiler's worker does not run: ${message || 'its script could not be loaded'}`,
-    'Check that tune/sources/pyodide_worker.js is on the server, and what its content security policy allows to workers')));
+  worker.addEventListener('error', ({ message }) => end(new EngineError('host', `The compiler's worker failed: ${message || 'its script could not be loaded'}`,
+    'Check that tune/sources/pyodide_worker.js is on the server, and that the content security policy allows workers to run it')));
   worker.addEventListener('message', ({ data: { id, value, error } }) => {
     const answer = open.get(id);
     open.delete(id);

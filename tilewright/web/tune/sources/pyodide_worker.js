@@ -1,6 +1,6 @@
-// The compiler in a worker: Python under Pyodide, from the same source as on the server.
-// Input: requests {id, kind, params}.  Output: {id, value} or {id, error}.  It talks to nobody else:
-// Pyodide's core and the compiler's source come from the addresses that the page gives.
+// The worker that runs the compiler under Pyodide, from the same Python source as on the server.
+// Input: requests {id, kind, params}.  Output: {id, value} or {id, error}.  It fetches only Pyodide's core and the
+// compiler's source, from the URLs that the page gives.
 
 import { EngineError } from '../../engine/errors.js';
 
@@ -27,7 +27,7 @@ async function bytesOf(url) {
 const HANDLERS = {
   async start({ source, pyodide }) {
     const start = performance.now();
-    // Both are on their way at once; whichever fails is told.
+    // Fetched in parallel; the first failure is reported.
     const [archive, python] = await Promise.all([bytesOf(source), startPython(pyodide)]);
     const started = performance.now();
     try {
@@ -46,7 +46,7 @@ const HANDLERS = {
   /** @returns {S.Ordered[]} */
   open: (given) => JSON.parse(call('open', JSON.stringify(given))[0]),
 
-  /** Without header and module if it cannot be made; Python has said on the console why. */
+  /** The header is null if the candidate cannot be made; Python logs the reason to the console. */
   make({ spec, candidate }) {
     const start = performance.now();
     const [header, module] = call('make', spec, candidate);
@@ -64,7 +64,7 @@ async function startPython(folder) {
   }
 }
 
-/** Rejects when a module cannot be instantiated: Pyodide itself would only say so on the console, and never end. */
+/** Rejects when a module cannot be instantiated: Pyodide would only log that and never settle. */
 function brokenModule() {
   const { instantiateStreaming } = WebAssembly;
   return new Promise((_, reject) => {
@@ -76,7 +76,7 @@ function brokenModule() {
   });
 }
 
-/** Text and bytes; an error of the compiler comes as text. @param {string} name @param {unknown[]} given */
+/** Calls the Python side; returns its text and bytes.  Throws the compiler's error, which comes as JSON. @param {string} name @param {unknown[]} given */
 function call(name, ...given) {
   const answer = client.answer(name, ...given);
   const [error, ...values] = answer.toJs();
@@ -85,7 +85,7 @@ function call(name, ...given) {
   return values;
 }
 
-/** A traceback's last line is what happened. @param {unknown} error */
+/** The last line of a Python traceback is the error itself. @param {unknown} error */
 const lastLine = (error) => String(error).trimEnd().split('\n').at(-1);
 
 self.addEventListener('message', async ({ data: { id, kind, params } }) => {

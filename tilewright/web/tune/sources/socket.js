@@ -1,26 +1,27 @@
-// A source of candidates: the server's tuning socket (docs/tuning-protocol.md).
-// Input: its URL.  Output: the interface `Source`.  A lost connection rejects `next` with a `network` error;
-// `open` again goes on where it was, for the server knows only what hello says; it says no more than told.js lets it.
+// A source of candidates over the server's tuning socket (docs/tuning-protocol.md).
+// Input: its URL.  Output: a Source.  If the connection is lost, `next` rejects with a `network` error.  The server
+// keeps no session, so `open` resumes from the hello alone; told.js limits what that reveals.
 
 import { EngineError } from '../../engine/errors.js';
 import { decode, encode } from './frames.js';
 import { toldOf, whole } from './told.js';
 
-/** Kernels on their way while one is tried. */
+/** Candidates to prefetch while one is tried. */
 const AHEAD = 2;
-/** Milliseconds to wait for the welcome, and until a report is sent again that came too early. */
+/** Milliseconds to wait for the welcome. */
 const PATIENCE = 15_000;
+/** Milliseconds after which a postponed report is sent again. */
 const AGAIN = 20_000;
-/** Milliseconds that the server has to close. */
+/** Milliseconds that the server has to close the connection. */
 const GOODBYE = 2000;
-/** Answers after which the same report may be sent once more. */
+/** Acknowledgements that postpone a report. */
 const LATER = ['later', 'rate'];
-/** Errors after which another attempt may go well. */
+/** Transient error codes: a retry may succeed. */
 const PASSING = ['busy', 'error', 'too-slow', 'too-many'];
 
-const cut = () => new EngineError('network', 'The connection to the tuning server is lost', 'It is tried again');
+const cut = () => new EngineError('network', 'The connection to the tuning server is lost', 'It is retried automatically');
 
-/** `onSend` hears all that is sent. @param {string | URL} [url] @param {(header: any) => void} [onSend] @returns {Tune.Source} */
+/** A source over a WebSocket; `onSend` is called with the header of every message sent. @param {string | URL} [url] @param {(header: any) => void} [onSend] @returns {Tune.Source} */
 export function socketSource(url = '/api/tune', onSend = () => {}) {
   /** @type {WebSocket | null} */
   let socket = null;
@@ -28,21 +29,21 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
   let inbox = [];
   let left = new Set();
   let share = false;
-  /** By kernel, what earlier visits tried. @type {Record<number, number[]>} */
+  /** By kernel, candidates tried earlier. @type {Record<number, number[]>} */
   let known = {};
-  /** Candidates that the spaces still have: who sends more would never end. */
+  /** Candidates still expected, so that a server that repeats itself cannot go on for ever. */
   let due = 0;
-  /** By kernel, what came in this visit. @type {Map<number, Set<number>>} */
+  /** By kernel, candidates that arrived in this visit. @type {Map<number, Set<number>>} */
   const came = new Map();
-  /** Why nothing more comes. @type {unknown} */
+  /** The error that ended the connection. @type {unknown} */
   let lost = null;
   let wake = () => {};
   /** @type {((header: any) => void) | null} */
   let welcomed = null;
-  /** Reports that the server has not stored yet, by nonce. @type {Map<string, {report: any, resolve: (ack: any) => void, reject: (why: unknown) => void}>} */
+  /** Reports without a final answer, by nonce. @type {Map<string, {report: any, resolve: (ack: any) => void, reject: (why: unknown) => void}>} */
   const unanswered = new Map();
 
-  /** Of the server that has the socket, be it another than the page's; `scheme` is http or ws. @param {string} scheme */
+  /** The socket's URL with the scheme `http` or `ws` (https and wss on secure pages); its server may differ from the page's. @param {string} scheme */
   function address(scheme) {
     const found = new URL(url, globalThis.location.href);
     found.protocol = found.protocol.replace(/^(http|ws)/, scheme);
@@ -65,16 +66,16 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
       case 'done': return void (left.delete(header.spec) && inbox.push({ done: header.spec }));
       case 'ack': return acknowledged(header);
       case 'error': return fail(refusal(header));
-      default: return undefined; // a newer server may say more
+      default: return undefined; // from a newer server
     }
   }
 
   /** @param {any} header @param {Uint8Array<ArrayBuffer>} module */
   function arrived(header, module) {
     const { spec, candidate } = header;
-    if (--due < 0) return fail(new EngineError('input', 'The tuning server sends more candidates than there are', 'Update the server', { spec, candidate }));
+    if (--due < 0) return fail(new EngineError('input', 'The tuning server sends more candidates than it announced', 'Update the server', { spec, candidate }));
     came.set(spec, (came.get(spec) ?? new Set()).add(candidate));
-    // Not for its place in the line: there it would wait for a gap between two runs.
+    // Already tried: asks for another at once instead of queueing it, where it would wait for a gap between runs.
     if (known[spec]?.includes(candidate)) send({ type: 'want', count: 1 });
     else inbox.push({ header, module });
   }
@@ -99,7 +100,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
     wake();
   }
 
-  /** The next session may be asked another gold question: who made the reports sends them again (reports.js). */
+  /** Rejects open reports: reports.js sends them again, perhaps with the answer to another gold question. */
   function giveBack() {
     for (const { reject } of unanswered.values()) reject(cut());
     unanswered.clear();
@@ -107,13 +108,13 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
 
   return {
     async classes() {
-      const away = (/** @type {unknown} */ cause) => new EngineError('network', `The server's device classes cannot be had: ${cause}`, 'It is tried again; look at the server and the network');
+      const away = (/** @type {unknown} */ cause) => new EngineError('network', `The server's device classes could not be fetched: ${cause}`, 'It is retried automatically; check the server and the network');
       const response = await fetch(new URL('classes', address('http'))).catch((error) => {
         throw away(error);
       });
       const { ok, status } = response;
       if (!ok && status < 500 && status !== 429) {
-        throw new EngineError('input', `The server has no device classes: it answered ${status}`, "Serve with tuning, or name the device's class: option `device`", { status });
+        throw new EngineError('input', `The server has no device classes: it answered ${status}`, "Start the server with tuning, or name the device's class: option `device`", { status });
       }
       if (!ok) throw away(status);
       return response.json().catch((error) => {
@@ -173,7 +174,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
     },
 
     result(result) {
-      // It would tell which candidates an earlier visit had tried: those of which none comes.
+      // Sent only if shared: missing results would reveal which candidates an earlier visit had tried.
       if (share) send({ type: 'result', ...result });
     },
 
@@ -188,7 +189,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
       const own = socket;
       socket = null;
       lost ??= new EngineError('disposed', 'The source was closed', 'Open another one');
-      // The server closes after bye; one that is gone does not.
+      // The server closes after `bye`; an unreachable one never does.
       setTimeout(() => own?.close(), GOODBYE);
       wake();
     },

@@ -1,6 +1,6 @@
-// The shapes that the sources without a server share; no browser fetches this file.
+// Types of the sources without a server; no browser fetches this file.
 
-// In their files they are called S.Name, those of the tuner Tune.Name, those of the engine T.Name.
+// Their files refer to these types as S.Name, to the tuner's as Tune.Name, to the engine's as T.Name.
 
 import type * as Engine from '../../engine/types.js';
 import type * as Tuner from '../types.js';
@@ -9,9 +9,9 @@ export as namespace S;
 
 /** An offer with all candidates in their order of trial. */
 export type Ordered = Tuner.Offer & { order: number[] };
-/** A row of the table of classes; `fallback` is the next wider one, or ''. */
+/** A row of the table of classes; `fallback`: id of the next wider class, or ''. */
 export type Row = Tuner.DeviceClass & { fallback: string };
-export type Trial = { spec: number; candidate: number };
+export type CandidateRef = { spec: number; candidate: number };
 
 /** `tuning/index.json` of a static build (docs/modes.md). */
 export type Index = {
@@ -19,14 +19,14 @@ export type Index = {
   tool: string;
   /** Digest of the manifest whose kernels these are. */
   bundle: string;
-  /** What the candidates serve; those of `latency` are all that there are. */
+  /** The objective of the candidates; `latency`: all candidates of the spaces. */
   objective: string;
   classes: Row[];
   /** By class: the file that lists its candidates. */
   spaces: Record<string, Engine.FileRef>;
 };
 export type Listed = Pick<Tuner.Header, 'mark' | 'schedule' | 'digest' | 'tiles' | 'grains' | 'scratch' | 'needs' | 'bytes'>;
-/** What that file holds of each kernel. */
+/** A kernel in such a file; a candidate that could not be built is null. */
 export type ListedKernel = Ordered & { candidates: (Listed | null)[] };
 
 export type PyodideOptions = {
@@ -34,16 +34,16 @@ export type PyodideOptions = {
   bundle: string | URL;
   /** Folder with the compiler's source and Pyodide's core; by default beside the engine. */
   compiler?: string | URL;
-  /** Folder of Pyodide's core, if it is elsewhere. */
+  /** Folder of Pyodide's core; default: `compiler`. */
   pyodide?: string | URL;
-  /** Ends the worker. */
+  /** Ends the source and its worker. */
   signal?: AbortSignal;
   onProgress?: (progress: Started) => void;
 };
-/** How long the parts of a start took, in milliseconds: Python's interpreter, the compiler's modules. */
+/** The compiler's version, and milliseconds that the start of the Python interpreter and of the compiler took. */
 export type Started = { tool: string; python: number; compiler: number };
 
-export type InOrder = (kernels: Ordered[], hello: Tuner.Hello) => Trial[];
+export type InOrder = (kernels: Ordered[], hello: Tuner.Hello) => CandidateRef[];
 export type Serving = (kernel: ListedKernel, objective?: string) => number[];
 export type FilesOf = (url: string | URL, signal: AbortSignal) => Engine.Files;
 export type ReadJson = (bytes: Uint8Array, place: string) => any;

@@ -1,36 +1,37 @@
-// How the trial worker breathes: messages come in between pieces of work, pauses last as long as they must.
-// Input: a pause that begins or ends.  Output: milliseconds of work without the pauses, signs of life.
+// Cooperative scheduling of the trial worker: between pieces of work it yields to its message queue, waits while the
+// page has paused it, and sends heartbeats.
+// Input: a pause that begins or ends.  Output: milliseconds of work without pauses, heartbeats.
 
-/** Milliseconds between two looks at the messages. */
+/** Milliseconds of work between two yields. */
 export const BREATH = 2;
-/** Milliseconds between two signs of life. */
+/** Milliseconds between two heartbeats. */
 const BEAT = 100;
-/** Milliseconds between two looks at the clock that no work takes. */
+/** Milliseconds between two readings above which the clock must have jumped. */
 const JUMP = 20_000;
 
-/** Number of the pause that the page asked for; 0: none. */
+/** Number of the current pause; 0: none. */
 let pause = 0;
 let resume = () => {};
-/** Milliseconds of work so far, without pauses; and when the clock was last looked at. */
+/** Milliseconds of work so far, without pauses. */
 let worked = 0;
+/** Times of the last clock reading, heartbeat and yield. */
 let looked = 0;
 let beaten = 0;
-/** When messages could last come in. */
 let breathed = 0;
 
-/** Work begins: what was before does not count. Gives milliseconds of work so far. */
+/** Starts counting work from now; returns the milliseconds of work before. */
 export function beginWork() {
   looked = performance.now();
   return worked;
 }
 
-/** @param {number} number of the pause that begins; 0: it ends */
+/** Begins or ends a pause. @param {number} number of the pause that begins; 0: it ends */
 export function rest(number) {
   pause = number;
   if (!pause) resume();
 }
 
-/** Milliseconds of work so far.  A clock that jumped counts nothing. */
+/** Milliseconds of work so far; jumps of the clock do not count. */
 export function workedUntilNow() {
   const now = performance.now();
   if (now > looked && now - looked < JUMP) worked += now - looked;
@@ -38,7 +39,7 @@ export function workedUntilNow() {
   return worked;
 }
 
-/** A sign of life, but not too many. */
+/** Sends a heartbeat, at most one per BEAT. */
 export function beat() {
   const now = Date.now();
   if (Math.abs(now - beaten) < BEAT) return;
@@ -46,13 +47,13 @@ export function beat() {
   self.postMessage({ beat: true });
 }
 
-/** Signs of life while the work waits for something; ends what it began. */
+/** Sends heartbeats while the work awaits something; returns a function that stops them. */
 export function beating() {
   const timer = setInterval(beat, BEAT);
   return () => clearInterval(timer);
 }
 
-/** Lets messages in, and waits while there is a pause; true if there was one. */
+/** Yields to the message queue, and waits for the end of a pause; true if there was one. */
 export async function breathe() {
   const channel = new MessageChannel();
   await new Promise((resolve) => {
@@ -64,19 +65,19 @@ export async function breathe() {
   breathed = looked;
   beat();
   if (!pause) return false;
-  // The page may count on it: until the end of this pause no kernel runs.
+  // Acknowledges the pause: no kernel runs until it ends.
   self.postMessage({ rests: pause });
   await new Promise((resolve) => (resume = () => resolve(null)));
   breathed = looked = performance.now();
   return true;
 }
 
-/** Breathes if it is time to. */
+/** Yields if BREATH has passed since the last time. */
 export async function breatheIfDue() {
   return Math.abs(performance.now() - breathed) >= BREATH && breathe();
 }
 
-/** Work on `count` items in pieces, with a breath in between where one is due. @type {Tune.InPieces} */
+/** Works on `count` items in pieces, and yields in between where due. @type {Tune.InPieces} */
 export async function inPieces(count, piece, work) {
   for (let from = 0; from < count; from += piece) {
     work(from, Math.min(count, from + piece));

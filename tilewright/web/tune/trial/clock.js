@@ -1,16 +1,18 @@
-// The clock of a worker: how fine it is, and how long what is timed must take for it.
-// Input: nothing but the clock.  Output: milliseconds; NaN for a time that cannot be true.
+// The worker's clock: its resolution, and how long a timed batch must take because of it.
+// Output: milliseconds; NaN for an implausible time.
 
-/** Ticks of the clock in the shortest batch, and bounds of its length in milliseconds. */
+/** Ticks of the clock per batch. */
 const TICKS = 20;
+/** Minimum and maximum milliseconds of a batch. */
 const SHORTEST = 0.4;
 const LONGEST = 20;
 
-/** Looks at the clock for at most so many milliseconds, or so often if it stands still. */
+/** Milliseconds to measure the resolution. */
 const PROBE = 4;
+/** Maximum readings for that, in case the clock does not advance. */
 const LOOKS = 200_000;
 
-/** The smallest step of the clock that was seen; 1 if it never moved on. */
+/** Milliseconds of the smallest step of the clock; 1 if it did not advance. */
 export function resolution() {
   let finest = Infinity;
   const start = performance.now();
@@ -23,10 +25,10 @@ export function resolution() {
   return Number.isFinite(finest) ? finest : 1;
 }
 
-/** @param {number} finest */
+/** Milliseconds of a timed batch, for a clock of this resolution. @param {number} finest */
 export const batchMilliseconds = (finest) => Math.min(LONGEST, Math.max(SHORTEST, TICKS * finest));
 
-/** Milliseconds of the work, at most `most`; NaN if the clock says what cannot be. @type {Tune.Timed} */
+/** Milliseconds of the work; NaN unless above 0 and below `most`, as then the clock jumped or did not advance. @type {Tune.Timed} */
 export function timed(work, most) {
   const start = performance.now();
   work();

@@ -1,10 +1,10 @@
-// Numbers to try a kernel on, and the comparison of what two kernels made of them.
-// Input: what is known of a buffer, the name of a set, a seed.  Output: the buffer's content, or what
-// is wrong with a result.  Equal arguments give equal content.  Large buffers take long: it breathes.
+// Test inputs for kernels, and the comparison of two kernels' results.
+// Input: a buffer's description, the name of an input set, a seed.  Output: the buffer's contents, the same for the same
+// arguments; or what is wrong with a result.  Work on large buffers yields in between (breath.js).
 //
-//     random    numbers of usual size: what is timed, too
-//     edge      zeros (whole rows of them), both signs, tiny and large numbers, a few denormal ones; ends of ranges
-//     special   random, and a few NaN and infinities
+//     random    usual magnitudes; also used for timing
+//     edge      whole rows of zeros, both signs, tiny and large numbers, a few denormals; ends of integer ranges
+//     special   random with a few NaN and infinities
 
 import { inPieces } from './breath.js';
 
@@ -13,18 +13,19 @@ const ARRAYS = { f32: Float32Array, f64: Float64Array, i8: Int8Array, u8: Uint8A
 /** @type {Record<string, [number, number]>} */
 const RANGES = { i8: [-128, 127], u8: [0, 255], i16: [-1000, 1000], i32: [-1000, 1000], i64: [-8, 8], bool: [0, 1] };
 const EDGES = [0, -0, 1, -1, 1000, -1000, 1e-6, -0.5];
-/** Processors calculate with these some hundred times slower: with 8 % of them a product takes six times as long. */
+/** Few of these, because arithmetic on denormals is about a hundred times slower: 8 % of them make a product six times slower. */
 const DENORMALS = [1e-42, -1e-40];
 const SPECIALS = [NaN, Infinity, -Infinity];
-/** A float in so many is a denormal or a special one; and how often it is one of the edges. */
+/** One float in RARE is a denormal or special value. */
 const RARE = 997;
+/** Probability that a float of the set `edge` is one of EDGES. */
 const OFTEN = 0.4;
-/** Elements at a time. */
+/** Elements per piece of work. */
 const PIECE = 1 << 14;
 
-/** Results of kernels that round differently are equal up to this, of the largest number among them. */
+/** Tolerance of float results, relative to the largest magnitude among them. */
 const ROUNDING = 2e-5;
-/** Last bits that a neighbour may differ in. */
+/** shake() changes a float's bits by XOR with a number below this. */
 const LAST_BITS = 4;
 
 /** @param {string} dtype */
@@ -33,7 +34,7 @@ export const arrayOf = (dtype) => ARRAYS[dtype];
 /** @param {string} dtype */
 export const isFloat = (dtype) => dtype === 'f32' || dtype === 'f64';
 
-/** Numbers in [0, 1): Marsaglia's xorshift of 32 bits. @type {Tune.Uniform} */
+/** Random numbers in [0, 1), by Marsaglia's 32-bit xorshift. @type {Tune.Uniform} */
 function uniform(seed) {
   let state = seed * 2654435761 >>> 0 || 1;
   return () => {
@@ -44,7 +45,7 @@ function uniform(seed) {
   };
 }
 
-/** One element of a set after the other, by its place. @type {Tune.NumbersOf} */
+/** A generator of a set's elements, to be called once per index in order. @type {Tune.NumbersOf} */
 function numbersOf({ dtype, size, limit, extent }, set, next) {
   const usual = () => 4 * next() - 2;
   if (isFloat(dtype)) {
@@ -62,7 +63,7 @@ function numbersOf({ dtype, size, limit, extent }, set, next) {
   return dtype === 'i64' ? () => BigInt(pick()) : pick;
 }
 
-/** @type {Tune.Filled} */
+/** A buffer's contents for an input set, in bytes: weights as the model has them, else generated. @type {Tune.Filled} */
 export async function filled(buffer, set, seed) {
   if (buffer.real) return buffer.real;
   const number = numbersOf(buffer, set, uniform(seed));
@@ -73,8 +74,7 @@ export async function filled(buffer, set, seed) {
   return new Uint8Array(data.buffer);
 }
 
-/** How far results of kernels that are right may be apart: integers are equal, or one apart where they
- * were rounded. @type {Tune.Allowed} */
+/** Maximum absolute difference between results of correct kernels; for integers 0, or 1 if they were rounded from floats. @type {Tune.Allowed} */
 export async function allowed(wanted, dtype, rounds) {
   if (!isFloat(dtype)) return Number(rounds);
   let largest = 0;
@@ -88,8 +88,8 @@ export async function allowed(wanted, dtype, rounds) {
 }
 
 /**
- * Numbers in memory become their neighbours: some of the last bits change.  What a kernel makes of it says how exact its
- * results can be: an attention's score of a million has an error of 0.1, of which exp makes a tenth of the result.
+ * Perturbs the last bits of floats in place.  The change in a kernel's result then shows how exact it can be at all: an
+ * attention score of a million has a rounding error of 0.1, which exp turns into a tenth of the result.
  * @type {Tune.Shake}
  */
 export async function shake(bytes, { dtype, size }, seed) {
@@ -101,7 +101,7 @@ export async function shake(bytes, { dtype, size }, seed) {
   });
 }
 
-/** The largest difference between results that are floats. @type {Tune.Spread} */
+/** The largest finite absolute difference between two float results. @type {Tune.Spread} */
 export async function spread(found, wanted) {
   let largest = 0;
   await inPieces(wanted.length, PIECE, (from, to) => {
@@ -113,8 +113,7 @@ export async function spread(found, wanted) {
   return largest;
 }
 
-/** What is wrong with `found`, or '' if it is as good as `wanted`; NaN and infinities are where they should
- * be. @type {Tune.Difference} */
+/** The first element that differs by more than `most`, in words, or ''; NaN and infinities must match. @type {Tune.Difference} */
 export async function difference(found, wanted, most) {
   let wrong = '';
   await inPieces(wanted.length, PIECE, (from, to) => {

@@ -1,8 +1,8 @@
-// The memory of a trial: never the model's.  It runs kernels there, and says what one did wrong.
+// The trial worker's own memory, separate from the model's: runs kernels there and checks what they did.
 // Input: facts of a specification, kernels.  Output: results; what is wrong with a kernel, or ''.
 //
-// Argument block, scratch, then the kernel's buffers; before and behind each of them a canary, which no
-// kernel may touch.  It grows to what the largest kernel so far needs.
+// Layout: argument block, scratch, then the kernel's buffers.  Canaries before and after each region detect writes out
+// of bounds.  The memory grows as kernels need.
 
 import { allowed, arrayOf, difference, filled, isFloat, shake, spread } from './inputs.js';
 import { BREATH, breathe, inPieces } from './breath.js';
@@ -11,31 +11,31 @@ const PAGE = 65536;
 const ARGS = 1024;
 const CANARY = 256;
 const MARK = 0xa5;
-/** Bytes of what nobody has written: floats are NaN then, integers no usual number. */
+/** Fill bytes that reveal elements nobody wrote: floats are NaN, integers an unusual number. */
 const UNWRITTEN = { float: 0xff, integer: 0xa6 };
-/** Words behind the scalars of the argument block: no number of rows, and no address. */
+/** Fills the argument block after the scalars; invalid both as a row count and as an address. */
 const BEYOND = 0x7ffffff0;
-/** Results may be apart by so many times what the last bits of inputs do to them; but by no more than so many times what is allowed
- * without (1 % of the largest): a step, as of `round`, that one element is at excuses no others. */
+/** Added tolerance, as a multiple of the change that perturbed inputs cause in the result. */
 const DOUBTS = 4;
+/** Maximum of it, as a multiple of the basic tolerance (1 % of the largest element): one element at a step of `round` must not excuse others. */
 const MOST_DOUBT = 500;
-/** Bytes that are copied or compared at a time. */
+/** Bytes per piece when copying or comparing. */
 const PIECE = 1 << 19;
 
-/** The kernel cannot be built here. */
+/** The browser does not accept the kernel's module. */
 export class Refused extends Error {}
-/** The kernel ended in another way than by returning. */
+/** The kernel threw. */
 export class Trapped extends Error {}
 
 /** @type {WebAssembly.Memory} */
 let memory;
 let scratch = { address: 0, bytes: 0 };
-/** Where buffers begin. */
+/** Address of the first buffer. */
 let base = 0;
-/** The kernel that is tried now. @type {Tune.Loaded | null} */
+/** The kernel whose buffers are laid out now. @type {Tune.LoadedKernel | null} */
 export let loaded = null;
 
-/** A memory for buffers of at most so many bytes. @param {number} bytes @param {number} scratchBytes */
+/** Creates the memory. @param {number} bytes maximum for all buffers of a kernel @param {number} scratchBytes */
 export function openMemory(bytes, scratchBytes) {
   const from = ARGS + 4096;
   scratch = { address: from, bytes: scratchBytes };
@@ -43,18 +43,18 @@ export function openMemory(bytes, scratchBytes) {
   memory = new WebAssembly.Memory({ initial: Math.ceil(base / PAGE) + 1, maximum: Math.ceil((base + bytes) / PAGE) + 1, shared: true });
 }
 
-/** What is laid out is of this kernel. @param {Tune.Loaded | null} next */
+/** Sets the kernel whose buffers are laid out. @param {Tune.LoadedKernel | null} next */
 export const use = (next) => (loaded = next);
 
 /** @param {number} address @param {number} length */
 const bytesAt = (address, length) => new Uint8Array(memory.buffer, address, length);
 
-/** @param {BufferSource} bytes */
+/** Compiles a module; rejects with Refused if it is invalid. @param {BufferSource} bytes */
 export async function compiled(bytes) {
   try {
     return await WebAssembly.compile(bytes);
   } catch (error) {
-    // Anything else is the browser's trouble.
+    // Other errors are faults of the host.
     throw error instanceof WebAssembly.CompileError ? new Refused(String(error)) : error;
   }
 }
@@ -75,14 +75,14 @@ export async function makeRunner(module, name, entries, tiles) {
       try {
         kernel(ARGS, first, last);
       } catch (error) {
-        // Not only traps: what calls itself for ever is an error of another class in each browser.
+        // Not only traps: for endless recursion each browser throws another class.
         throw new Trapped(error instanceof Error ? error.message : String(error));
       }
     },
   };
 }
 
-/** The argument block, the canaries, and the buffers of a specification. @type {Tune.Lay} */
+/** Lays out a specification's buffers: writes argument block and canaries, and returns the addresses. @type {Tune.Lay} */
 export function lay(facts) {
   let at = base;
   const addresses = facts.buffers.map(({ bytes }) => {
@@ -100,23 +100,23 @@ export function lay(facts) {
   return { addresses, words, block, canaries };
 }
 
-/** Everything outside of buffers and scratch is as it was. */
+/** Whether argument block and canaries are unchanged. */
 function untouched() {
-  const { words, block, canaries } = /** @type {Tune.Loaded} */ (loaded);
+  const { words, block, canaries } = /** @type {Tune.LoadedKernel} */ (loaded);
   return block.every((word, at) => word === (at < words.length ? words[at] >>> 0 : BEYOND)) && canaries.every((bytes) => bytes.every((byte) => byte === MARK));
 }
 
-/** Contents of all inputs. @type {Tune.InputsOf} */
+/** Contents of all inputs; null for the output, which is buffer 0. @type {Tune.InputsOf} */
 export async function inputsOf({ buffers, spec }, set) {
   const inputs = [];
   for (const [number, buffer] of buffers.entries()) inputs.push(number ? await filled(buffer, set, 1 + number + 31 * spec) : null);
   return inputs;
 }
 
-/** Inputs as the set has them; an output and scratch memory that nobody has written. @param {string} set */
+/** Writes the inputs of a set, and fills output and scratch as unwritten. @param {string} set */
 export async function begin(set) {
-  const { addresses, facts, sets } = /** @type {Tune.Loaded} */ (loaded);
-  // What the last kernel left there may be what this one forgot to make.
+  const { addresses, facts, sets } = /** @type {Tune.LoadedKernel} */ (loaded);
+  // Otherwise a kernel that writes too little could pass with the previous kernel's results.
   const own = bytesAt(scratch.address, scratch.bytes);
   await inPieces(scratch.bytes, PIECE, (from, to) => own.fill(UNWRITTEN.float, from, to));
   for (const [number, { bytes, dtype }] of facts.buffers.entries()) {
@@ -127,29 +127,29 @@ export async function begin(set) {
   }
 }
 
-/** The output of the set, as it lies in memory now. */
+/** A view of the output in memory. */
 export function output() {
-  const { addresses, facts: { buffers: [{ dtype, size }] } } = /** @type {Tune.Loaded} */ (loaded);
+  const { addresses, facts: { buffers: [{ dtype, size }] } } = /** @type {Tune.LoadedKernel} */ (loaded);
   return new (arrayOf(dtype))(memory.buffer, addresses[0], size);
 }
 
-/** The output becomes what is right for this set. @type {Tune.Accept} */
+/** Takes the output as this set's expected result. @type {Tune.Accept} */
 export async function accept(set) {
-  const { facts: { rounds, buffers: [{ dtype }] } } = /** @type {Tune.Loaded} */ (loaded);
+  const { facts: { rounds, buffers: [{ dtype }] } } = /** @type {Tune.LoadedKernel} */ (loaded);
   const wanted = output().slice();
   return Object.assign(set, { wanted, allowed: await allowed(wanted, dtype, rounds) });
 }
 
-/** How far from what is right the set's inputs bring a kernel that is right, if they are a bit otherwise. @type {Tune.Doubt} */
+/** Raises the set's tolerance by how much a correct kernel's result changes when inputs are perturbed. @type {Tune.Doubt} */
 export async function doubt(set, runner) {
-  const { addresses, facts: { buffers } } = /** @type {Tune.Loaded} */ (loaded);
+  const { addresses, facts: { buffers } } = /** @type {Tune.LoadedKernel} */ (loaded);
   if (!isFloat(buffers[0].dtype)) return;
   for (const [number, buffer] of buffers.entries()) if (number) await shake(bytesAt(addresses[number], buffer.bytes), buffer, number);
   await runAll(runner, false);
   set.allowed += Math.min(DOUBTS * await spread(output(), set.wanted), MOST_DOUBT * set.allowed);
 }
 
-/** Tiles in pieces of about a breath, in an order that is never the same; may be paused. @type {Tune.RunAll} */
+/** Runs all tiles in pieces of about BREATH, with pauses in between; in random order if `shuffled`. @type {Tune.RunAll} */
 export async function runAll(runner, shuffled) {
   const { tiles, run } = runner;
   let step = 1;
@@ -161,7 +161,7 @@ export async function runAll(runner, shuffled) {
   for (let at = 0; at < tiles;) {
     const before = performance.now();
     const end = Math.min(tiles, at + step);
-    // Neighbours go as one piece, as the tickets of a run do.
+    // Adjacent tiles run in one call, as those of a ticket do.
     for (let from = at; from < end;) {
       let to = from + 1;
       while (to < end && starts[to] === starts[to - 1] + 1) to++;
@@ -176,9 +176,9 @@ export async function runAll(runner, shuffled) {
   }
 }
 
-/** The first input that is not what the set has, or 0. @param {(Uint8Array | null)[]} inputs */
+/** Number of the first input that the kernel changed, or 0. @param {(Uint8Array | null)[]} inputs */
 async function changedInput(inputs) {
-  const { addresses } = /** @type {Tune.Loaded} */ (loaded);
+  const { addresses } = /** @type {Tune.LoadedKernel} */ (loaded);
   let changed = 0;
   for (const [number, input] of inputs.entries()) {
     if (!input || changed) continue;
@@ -190,7 +190,7 @@ async function changedInput(inputs) {
   return changed;
 }
 
-/** Equal bytes, compared as words where they can be. @type {Tune.Same} */
+/** Whether bytes are equal; compares 32-bit words where aligned. @type {Tune.Same} */
 function same(a, b) {
   const words = (a.byteOffset | b.byteOffset) % 4 ? 0 : a.length >> 2;
   const [x, y] = [a, b].map(({ buffer, byteOffset }) => new Uint32Array(buffer, words && byteOffset, words));
@@ -199,9 +199,9 @@ function same(a, b) {
   return true;
 }
 
-/** What is wrong with a candidate, or ''. @type {Tune.Check} */
+/** What is wrong with a kernel, by all input sets, or ''; throws Trapped. @type {Tune.Check} */
 export async function check(runner) {
-  const { sets } = /** @type {Tune.Loaded} */ (loaded);
+  const { sets } = /** @type {Tune.LoadedKernel} */ (loaded);
   for (const [name, { inputs, wanted, allowed: most }] of Object.entries(sets)) {
     await begin(name);
     await runAll(runner, name === 'random');
@@ -214,7 +214,7 @@ export async function check(runner) {
   return '';
 }
 
-/** What is wrong with a kernel that is in use, by the results of another one. @type {Tune.Check} */
+/** Like `check`, but a trap is an answer, too. @type {Tune.Check} */
 export async function refutation(runner) {
   try {
     return await check(runner);

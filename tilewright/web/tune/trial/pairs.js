@@ -1,34 +1,36 @@
-// How many pairs of times it takes to know which of two kernels is faster.
-// Input: a function that measures one pair, the time that is left.  Output: verdict, ratio, interval.
-// What wins is measured again, from new pairs only: of many candidates the luckiest looks best, and its
-// first figures flatter it.  It has no clock.
+// Sequential test: measures pairs of times until it is clear which of two kernels is faster.
+// Input: a function that measures one pair, a time limit.  Output: verdict, ratio (first over second), interval.
+// A winner is measured again from new pairs only, since the best of many candidates is partly lucky (winner's curse).
+// It reads no clock itself.
 
 import { judged, median, SURE } from './statistics.js';
 
-/** Rounds before which nothing is given up, most rounds, and how sure each of the two verdicts is.  Both
- * must err for a mistake; rounds of much work take long, so that they are fewer. */
+/**
+ * Minimum and maximum rounds, and the confidence of each of the two verdicts in standard deviations.  A wrong adoption needs
+ * two wrong verdicts.  Rounds of long kernels take longer, so they are fewer.
+ */
 const SHORT = { least: 10, most: 80, sure: SURE };
 const LONG = { least: 4, most: 80, sure: 2.4 };
-/** What is long is given up if after so many rounds of that many pairs its ratio is below this, and that of half of the pairs, too: each
- * kernel was the first one as often, and what is given up by mistake costs a gain, nothing else. */
+/** By number of rounds: a long kernel is dropped early if both its ratio and the median ratio of its pairs are below this. */
 const POOR = [0, 0.985, 0.995, 1];
+/** Minimum number of pairs for that. */
 const MANY = 30;
-/** What cannot gain this much, and does not look as if it gained at all, is not looked at for longer. */
+/** A kernel whose ratio is below the margin, and whose interval ends below this, is not measured further. */
 const WORTH = 1.03;
-/** After so many times as long it is given up even without an interval: something else has the core. */
+/** Multiple of the time limit after which it gives up even without an interval: something else keeps the core busy. */
 const HOPELESS = 6;
-/** Pairs that were interrupted, or timed by a clock that jumped: so many, and two for each good one. */
+/** Maximum lost pairs (interrupted, or timed by a clock that jumped), plus two for each good one. */
 const LOST = 40;
 
-/** So many of many parts, from all regions of the work, say enough if they are so many times apart: whatever
- * differs between parts of two schedules, it does not differ by that much. */
+/** Number of parts that sweep() samples, evenly spread over the work. */
 const SOME = 10;
+/** Factor by which the kernels must differ in this sample to decide: single parts of equally fast schedules differ less. */
 const WIDE = 2;
-/** What need not be faster may look so much slower. */
+/** A kernel that need not be faster may have a ratio down to this. */
 const EVEN = 0.99;
 const NOTHING = { ratio: NaN, low: NaN, high: NaN, first: NaN, second: NaN };
 
-/** What some parts say, if that is clear. @type {Tune.Sweep} */
+/** Compares a sample of the parts; null unless the result is clear. @type {Tune.Sweep} */
 async function sweep(pair, parts) {
   const pairs = [];
   for (let at = 0; at < SOME; at++) {
@@ -40,11 +42,11 @@ async function sweep(pair, parts) {
   return found.low >= WIDE || found.high <= 1 / WIDE ? { ...found, first: parts * first, second: parts * second } : null;
 }
 
-/** Pairs until the interval lies on one side of the margin, or the time is over. @type {Tune.Compare} */
+/** Measures pairs until the interval lies on one side of the margin, or the time is over. @type {Tune.Compare} */
 export async function compare({ measure, parts, long }, margin, over) {
   const { least, most, sure } = long ? LONG : SHORT;
   let [count, lost] = [0, 0];
-  /** A good one, or null if there are hardly any. @param {number} part @param {number} order */
+  /** The next good pair, or null if too many were lost. @param {number} part @param {number} order */
   const pair = async (part, order) => {
     for (;;) {
       const found = await measure(part, order);
@@ -65,7 +67,7 @@ export async function compare({ measure, parts, long }, margin, over) {
     pairs.push(found);
     const rounds = Math.floor(pairs.length / parts);
     const hopeless = rounds >= LONG.least && over(HOPELESS);
-    // In even numbers of rounds each kernel was the first one as often.
+    // Decides only when each kernel went first equally often.
     if (!hopeless && (rounds < (long ? 1 : least) || pairs.length % (parts > 1 ? parts : 2))) continue;
     const verdict = judged(pairs, parts, sure);
     const { ratio, low, high } = verdict;
@@ -79,12 +81,12 @@ export async function compare({ measure, parts, long }, margin, over) {
   }
 }
 
-/** Whether a kernel that need not be faster is as fast: its ratio, and no interval that lies below 1. @type {(found: Tune.Judgement) => boolean} */
+/** Whether a kernel that need not be faster is as fast: neither its ratio nor its interval shows a loss. @type {(found: Tune.Judgement) => boolean} */
 const even = ({ ratio, high }) => ratio >= EVEN && high >= 1;
 
 /**
- * The verdict on the second kernel, and whether it wins: faster, or as fast if it was granted something.  The figures are
- * those of the last comparison, as they were measured: only how soon it ends, and what it decides, depends on the grant.
+ * The verdict on the second kernel, and whether it wins: it is faster, or as fast and the bar has a grant (above 1).  The
+ * grant affects decisions only: figures are as measured, from the last comparison.
  * @type {Tune.Contest}
  */
 export async function contest(pairs, { margin, grant }, overs) {

@@ -1,14 +1,14 @@
-// What a trial must know of a kernel specification, read from the bundle's own files.
-// Input: the list of kernels, plan images, the model's memory where it is shared.  Output: `Facts`: buffers and how
-// to fill them, scalars, slot and tiles of the bundle's own kernel.  It knows nothing of schedules.
+// Reads from the bundle's files what a trial needs to know about a kernel specification.
+// Input: the list of kernels, plan images, the model's memory if shared.  Output: `SpecFacts`: buffers and how to fill
+// them, scalars, slot and tiles of the bundle's own kernel.  It knows nothing about schedules.
 
 import { ARGS, HEADER, RECORD, SLOT, TILES } from '../../engine/abi.js';
 import { EngineError } from '../../engine/errors.js';
 
 const BYTES = /** @type {Record<string, number>} */ ({ f32: 4, f64: 8, i8: 1, u8: 1, i16: 2, i32: 4, i64: 8, bool: 1 });
-/** A kernel with more bytes of buffers than this is not tried: the device may lack memory for a copy. */
+/** Kernels with more bytes of buffers are not tried: the device may lack memory for copies. */
 export const MOST_BYTES = 512 * 2 ** 20;
-/** Reductions whose results show a NaN wherever it came in, whatever their order. */
+/** Reductions that propagate a NaN in any order of evaluation. */
 const CLEAR = ['sum', 'prod'];
 
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
@@ -54,10 +54,10 @@ export async function openSpecs(engine) {
   };
 }
 
-/** By number of a buffer that holds indices, how many there may be: the smallest table that it reads. @type {Tune.Gathered} */
+/** By number of an index buffer, the bound of its elements: the extent of the smallest table they index. @type {Tune.Gathered} */
 function gathered(data, extent = 0, found = new Map()) {
   if (Array.isArray(data)) {
-    // an index's term is [coefficient, 'gather', value, extent], a load ['load', dtype, buffer, index]
+    // Terms of an index are [coefficient, 'gather', value, extent]; loads are ['load', dtype, buffer, index].
     if (data[1] === 'gather') return gathered(data[2], data[3], found);
     if (data[0] === 'load' && extent) found.set(data[2], Math.min(extent, found.get(data[2]) ?? Infinity));
   }

@@ -1,28 +1,27 @@
-// The verdict on two kernels from pairs of times: robust, with an interval, and undecided if need be.
-// Input: pairs measured one right after the other.  Output: the ratio of their times with an interval.
+// Robust estimates from paired times of two kernels.
+// Input: pairs of times, each measured back to back.  Output: the ratio with a confidence interval, infinite if undecided.
 // It measures nothing.
 //
-// Rounds are compared by the logarithm of their ratio.  Its centre and interval are those of
-// Hodges and Lehmann (Wilcoxon's signed ranks): outliers, as of a core that did something else
-// meanwhile, hardly move them.
+// The estimate is the Hodges-Lehmann centre of the rounds' log ratios, the interval that of Wilcoxon's signed-rank
+// test: outliers, as from a busy core, hardly move them.
 
-/** Standard deviations of a normal distribution: 99.9 % of it lie within.  With 99 %, one of some
- * 20,000 simulated adoptions was of a kernel that is slower (benchmarks/crowd.py). */
+/** Half-width of intervals in standard deviations: 99.9 %.  With 99 %, one of some 20,000 simulated adoptions was of a
+ * slower kernel (benchmarks/crowd.py). */
 export const SURE = 3.3;
-/** No time counts as more than so many times the median of its part. */
+/** Times are clipped to this multiple of their part's median. */
 const CLIP = 1.1;
-/** So many rounds that all say so, and by this much or more, need no interval. */
+/** If at least FEW rounds all differ by at least the factor FAR, that bounds the interval. */
 const FEW = 4;
 const FAR = 1.25;
 
-/** @param {ArrayLike<number>} values */
+/** The median; NaN for no values. @param {ArrayLike<number>} values */
 export function median(values) {
   const sorted = Float64Array.from(values).sort();
   const middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-/** Means of all pairs of values, each with itself too, in order. @param {number[]} values */
+/** The Walsh averages, sorted: means of all pairs of values, each with itself too. @param {number[]} values */
 function pairMeans(values) {
   const means = new Float64Array(values.length * (values.length + 1) / 2);
   let at = 0;
@@ -30,17 +29,17 @@ function pairMeans(values) {
   return means.sort();
 }
 
-/** Infinite while there are too few values to say anything. @type {Tune.Interval} */
+/** Hodges-Lehmann centre and signed-rank interval; infinite for too few values. @type {Tune.Interval} */
 export function interval(values, sure = SURE) {
   const count = values.length;
   const means = pairMeans(values);
-  // Ranks are whole numbers: the half corrects for that.
+  // 0.5 is the continuity correction of the normal approximation.
   const rank = Math.floor(means.length / 2 + 0.5 - sure * Math.sqrt(count * (count + 1) * (2 * count + 1) / 24));
   const centre = median(means);
   return rank < 1 ? { centre, low: -Infinity, high: Infinity } : { centre, low: means[rank - 1], high: means[means.length - rank] };
 }
 
-/** Times of whole rounds, of one side. @type {Tune.RoundsOf} */
+/** One kernel's times of complete rounds: the sum over all parts, clipped. @type {Tune.RoundsOf} */
 function roundsOf(pairs, parts, side) {
   const sums = new Float64Array(Math.floor(pairs.length / parts));
   for (let part = 0; part < parts; part++) {
@@ -52,9 +51,8 @@ function roundsOf(pairs, parts, side) {
 }
 
 /**
- * One kernel or the other, from all whole rounds.  A kernel of little work is timed whole, a round is
- * one pair; one of much work in parts, which both cut at the same fractions of their tiles.  Parts of
- * two kernels are not the same work, only their sums are.
+ * Judges two kernels by all complete rounds.  For a short kernel a round is one pair.  A long one is timed in parts, cut at
+ * the same fractions of the tiles; parts of two schedules are different work, so only sums over a round are compared.
  * @type {Tune.Judged}
  */
 export function judged(pairs, parts, sure = SURE, far = FAR) {

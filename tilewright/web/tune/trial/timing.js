@@ -1,36 +1,42 @@
-// Timing in the trial worker: until a kernel is warm, roughly, and two of them in turn.
-// Input: kernels, warm ones for pairs.  Output: milliseconds of all tiles; pairs of times.
+// Timing in the trial worker: warm-up, rough times, and pairs of times of two kernels.
+// Input: kernels; for pairs they must be warm.  Output: milliseconds of all tiles; pairs of times.
 
 import { batchMilliseconds, resolution, timed } from './clock.js';
 import { median } from './statistics.js';
 import { BREATH, breathe, breatheIfDue } from './breath.js';
 
-/** Warming up, milliseconds: the length of one look, when to stop at the latest (a few long looks may
- * take longer, up to a limit), and before which time no look counts; a kernel that is still so much slower than the other one may not be optimised yet. */
+/** Milliseconds of one look, a group of calls that is timed as one sample. */
 const LOOK = 3;
+/** Maximum milliseconds of warm-up. */
 const WARM_MOST = 160;
+/** Maximum if looks are few and long. */
 const WARM_LIMIT = 480;
+/** Minimum milliseconds of warm-up. */
 const WARM_LEAST = 20;
+/** A kernel slower than the other one by this factor may not be optimised yet. */
 const WARM_SLOW = 1.6;
-/** So many looks without a new best end it. */
+/** Looks without a new minimum that end the warm-up. */
 const FLAT = 4;
 
-/** Calls by which a kernel is measured roughly, and milliseconds that they may take. */
+/** Minimum calls of a rough measurement. */
 const QUICK_LEAST = 7;
+/** Maximum milliseconds of one. */
 const QUICK_MOST = 50;
-/** A batch that takes so many times what it should is no measurement. */
+/** Multiple of its expected time above which a batch is discarded. */
 const ABSURD = 200;
 
-/** The smallest step of the clock, and milliseconds of a batch. */
+/** Resolution of the clock in milliseconds. */
 export let finest = 1;
+/** Milliseconds of a batch. */
 let batch = 1;
 
+/** Measures the clock's resolution; called before anything is timed. */
 export function readClock() {
   finest = resolution();
   batch = batchMilliseconds(finest);
 }
 
-/** Runs until the time per tile falls no more; `other` is that of a kernel known to be warm. @type {Tune.Warm} */
+/** Runs a kernel until its times stop falling; resolves with the best.  `other`: time of a kernel known to be warm, or NaN. @type {Tune.Warm} */
 export async function warm(runner, other) {
   const { tiles, run } = runner;
   let [at, step, spent, flat] = [0, 1, 0, 0];
@@ -57,8 +63,8 @@ export async function warm(runner, other) {
 }
 
 /**
- * Measures one kernel, then the other, on the same part of their tiles.  Gives null after a pause, as
- * caches are cold then, and for a time that cannot be true.
+ * Measures pairs: one kernel, then the other, on the same part of their tiles.  Resolves with null after a pause, which
+ * leaves caches cold, and for an implausible time.
  * @type {Tune.PairsOf}
  */
 export function pairsOf(first, second, times) {
@@ -93,7 +99,7 @@ export function pairsOf(first, second, times) {
   };
 }
 
-/** Milliseconds of all tiles of a warm kernel, roughly. @type {Tune.Quick} */
+/** A rough time of all tiles of a warm kernel, in milliseconds. @type {Tune.Quick} */
 export async function quick({ tiles, run }) {
   const parts = [];
   let [at, step, total, count] = [0, 1, 0, 0];

@@ -1,24 +1,27 @@
-// The page's side of the trial worker: starts it, lets it rest, ends it if it hangs, starts another.
-// Input: facts of a specification and a candidate.  Output: a verdict on the candidate; or an error of
-// code `host`, which says nothing of it: no worker, no memory, facts that cannot be read.
+// The page's side of the trial worker: starts it, pauses it, and replaces it if it hangs.
+// Input: facts of a specification and a candidate.  Output: a verdict on the candidate; or a `host` error, which is no
+// verdict: no worker, no memory, unreadable facts.
 
 import { EngineError } from '../../engine/errors.js';
 
-/** Bytes of inputs and results that the worker keeps for kernels it knows. */
+/** Maximum bytes of inputs and results that the worker caches. */
 const HELD = 256 * 2 ** 20;
-/** Sets of inputs, with a result each; weights are read where the model has them. */
+/** Input sets per kernel, each with a result; weights are not copied. */
 const SETS = 3;
-/** Bytes that a worker may have used without need, and trials after which it is exchanged for that. */
+/** Bytes of the worker's memory that are tolerated although recent kernels need far less. */
 const SPARE = 64 * 2 ** 20;
+/** Consecutive small trials that are tolerated before the worker is replaced to free its memory. */
 const IDLE = 8;
-/** Milliseconds without a sign of life after which a kernel hangs; looked at so often. */
+/** Milliseconds without a heartbeat after which a kernel counts as hung. */
 const PATIENCE = 4000;
+/** Milliseconds between two checks of that. */
 const LOOK = 250;
-/** So many times as long may it take until a worker says its first word, and what one request asks for. */
+/** Multiple of PATIENCE that a worker has until its first message. */
 const OPENING = 8;
+/** Multiple of PATIENCE that one request may take. */
 const MOST = 30;
 
-/** The candidate hangs, as it seems after so many milliseconds. */
+/** The candidate counts as hung after this many milliseconds. */
 class Hung extends Error {
   /** @param {number} milliseconds @param {string} why */
   constructor(milliseconds, why) {
@@ -38,15 +41,15 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   let next = 1;
   let closed = false;
   let paused = false;
-  /** Number of the latest pause, and of the one in which the worker said that it rests. */
+  /** Number of the latest pause, and of the last one that the worker acknowledged. */
   let [pauses, rests] = [0, 0];
-  /** Whether the candidate runs, by what the worker says. */
+  /** Whether the candidate itself is running, as the worker reports. */
   let trying = false;
-  /** Looks since the worker last said something, and at this request. */
+  /** Checks since the worker's last message and since the request began; whether this worker ever sent a message. */
   let [silent, looks, heard] = [0, 0, false];
-  /** Kernels whose facts the worker knows, and how many bytes those take. @type {Map<number, number>} */
+  /** Kernels whose inputs the worker caches, and their bytes; the least recently used first. @type {Map<number, number>} */
   const told = new Map();
-  /** Most bytes of a kernel since it started, and how many since then needed far less. */
+  /** Most bytes of a kernel since the worker started, and the number of consecutive kernels that needed far less. */
   let [largest, idle] = [0, 0];
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let watch;
@@ -66,7 +69,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     }
   });
 
-  /** The worker is of no use any more; the next request starts another. @param {unknown} error */
+  /** Terminates the worker and rejects its request; the next attempt starts another. @param {unknown} error */
   function end(error) {
     worker?.terminate();
     worker = null;
@@ -75,7 +78,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     open = null;
   }
 
-  /** Timers of a hidden page are slow, and clocks may jump: looks are counted, not time. */
+  /** The watchdog.  It counts its own calls instead of time, since timers of hidden pages are slow and clocks may jump. */
   function look() {
     if (!open || (paused && rests === pauses)) return;
     const limit = Math.ceil(patience / LOOK);
@@ -94,16 +97,16 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       trying = data.trying;
       looks = 0;
     }
-    // What it says of a pause that is over comes late.
+    // Acknowledges a pause, perhaps one that is already over: look() compares the numbers.
     if (data.rests) rests = data.rests;
     if (!open || open.id !== data.id) return;
-    if (data.error !== undefined) return end(failed(data.error, 'It stays as it is; the others are tuned'));
+    if (data.error !== undefined) return end(failed(data.error, 'This kernel stays as it is; others are tuned'));
     const { resolve } = open;
     open = null;
     resolve(data.value);
   }
 
-  /** A worker that has the bundle's own kernels. */
+  /** Starts a worker with the bundle's own kernels, unless there is one. */
   async function ready() {
     if (closed) throw gone();
     if (!worker) {
@@ -124,13 +127,13 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       told.clear();
       [trying, heard, largest, idle, rests] = [false, false, 0, 0, 0];
       worker.postMessage({ pause: paused ? pauses : 0 });
-      // Copied: the next worker needs it too.
+      // `code` is copied, not transferred, for the next worker.
       opened = request('open', { code, entries: slots, bytes, scratchBytes });
     }
     await opened;
   }
 
-  /** What was taken for a large kernel is given back when only small ones follow. @param {number} size */
+  /** Wasm memory cannot shrink, so after a large kernel and many small ones the worker is replaced. @param {number} size */
   function spare(size) {
     idle = largest > SPARE && 4 * size < largest ? idle + 1 : 0;
     if (idle > IDLE) end(gone());
@@ -149,7 +152,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       const { spec } = work;
       /** @type {number[]} */
       const forget = [];
-      /** @type {Tune.Facts | null} */
+      /** @type {Tune.SpecFacts | null} */
       let given = null;
       let taken = told.get(spec) ?? 0;
       if (!taken) {
@@ -164,7 +167,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       }
       try {
         const outcome = await request('attempt', { ...work, forget, facts: given });
-        // The latest one is the last to be forgotten.
+        // Moves it to the end: the least recently used are forgotten first.
         told.delete(spec);
         told.set(spec, taken);
         return outcome;
@@ -191,11 +194,11 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
 /** @param {string} why @param {string} hint */
 const failed = (why, hint) => new EngineError('host', `A kernel could not be tried: ${why}`, hint);
 
-/** @param {() => Tune.Facts} facts */
+/** @param {() => Tune.SpecFacts} facts */
 function read(facts) {
   try {
     return facts();
   } catch (error) {
-    throw failed(`what the bundle says of it cannot be read: ${error}`, 'Load the bundle again');
+    throw failed(`the bundle's description of it cannot be read: ${error}`, 'Load the bundle again');
   }
 }

@@ -1,28 +1,31 @@
-// The shapes of trials: what is asked of the trial worker, and what passes inside it; no browser fetches this file.
+// Types of trials: requests to the trial worker, and its internals; no browser fetches this file.
 
 import type * as Engine from '../../engine/types.js';
 import type { Bytes, Needs, Verdict } from '../types.js';
 
+/** A buffer of a kernel; `size` in elements. */
 export type Buffer = {
   dtype: string; size: number; bytes: number;
-  /** No element is larger in magnitude; 0: not known. */
+  /** Bound of the elements' magnitude; 0: unknown. */
   limit: number;
-  /** Elements are indices below this; 0: they are none. */
+  /** Elements are indices below this; 0: they are not indices. */
   extent: number;
-  /** The model's own memory, if this is a weight and memory is shared. */
+  /** The weight in the model's own memory, if this is one and memory is shared. */
   real: Uint8Array | null;
 };
-export type Facts = {
+/** What a trial knows about a kernel specification; buffer 0 is the output. */
+export type SpecFacts = {
   spec: number; buffers: Buffer[]; scalars: number[]; slot: number; tiles: number; flops: number;
-  /** Results are rounded: schedules may differ in the last bits. */
+  /** Results are rounded, so schedules may differ in the last bits. */
   rounds: boolean;
-  /** NaN and infinities come out where they went in, whatever the schedule. */
+  /** NaN and infinities propagate the same way in every schedule. */
   special: boolean;
 };
 export type OpenedSpecs = {
-  facts: (spec: number) => Facts;
-  /** Bytes of memory that a trial takes. */
+  facts: (spec: number) => SpecFacts;
+  /** Bytes of a kernel's buffers in a trial. */
   bytesOf: (spec: number) => number;
+  /** Whether the kernel reads indices from a buffer. */
   gathers: (spec: number) => boolean;
   /** The bundle's kernel module. */
   code: () => Promise<ArrayBuffer>;
@@ -36,40 +39,42 @@ export type Allowed = (wanted: any, dtype: string, rounds: boolean) => Promise<n
 export type Shake = (bytes: Uint8Array, buffer: Buffer, seed: number) => Promise<void>;
 export type Spread = (found: any, wanted: any) => Promise<number>;
 export type Difference = (found: any, wanted: any, most: number) => Promise<string>;
-export type Kernel = { digest: string; module: Bytes; tiles: number };
-/** How much faster a candidate must be, and how many times as fast it counts as. */
+export type KernelCode = { digest: string; module: Bytes; tiles: number };
+/** `margin`: the ratio that a candidate must exceed; `grant`: factor on its ratio in decisions, 1 or more. */
 export type Bar = { margin: number; grant: number };
 export type BarOf = (objective: string, needs?: Needs | null, inUse?: Needs | null) => Bar;
 type Tried = {
-  spec: number; candidate: Kernel; incumbent: Kernel | null; bar: Bar;
-  /** The candidate is the compiler's own: its results are right, those of the kernel in use are in question. */
+  spec: number; candidate: KernelCode; incumbent: KernelCode | null; bar: Bar;
+  /** The candidate is the compiler's own and serves as reference: its results are correct, the kernel in use is checked. */
   judge: boolean;
 };
-/** What a trial needs; `bytes`: of the kernel's buffers. */
-export type Work = Tried & { facts: () => Facts; bytes: number };
-/** The same on its way to the worker, with facts that it does not know yet, and kernels to forget. */
-export type Asked = Tried & { facts: Facts | null; forget: number[] };
+/** `bytes`: of the kernel's buffers. */
+export type TrialWork = Tried & { facts: () => SpecFacts; bytes: number };
+/** The message to the worker: facts only if it does not know them yet; kernels to drop from its cache. */
+export type Asked = Tried & { facts: SpecFacts | null; forget: number[] };
 export type Outcome = {
   verdict: Verdict;
-  /** Of the trial without pauses, and the part of it that served all candidates of the kernel. */
+  /** Of the trial without pauses, and the part that prepared the kernel for all its candidates. */
   milliseconds: number; prepared: number;
-  /** Of the clock. */
+  /** Of the clock, in milliseconds. */
   resolution: number;
+  /** Time of the incumbent over time of the candidate, with its interval. */
   ratio?: number; low?: number; high?: number;
-  /** Of the incumbent and of the candidate. */
+  /** Milliseconds of the incumbent and of the candidate. */
   times?: number[];
   /** Of the last comparison; `lost`: pairs that were interrupted, or timed by a clock that jumped. */
   parts?: number; pairs?: number; lost?: number;
+  /** The reason for the verdict, in words. */
   why?: string;
-  /** If it is to be adopted. */
+  /** Only if the candidate is to be adopted. */
   module?: WebAssembly.Module;
-  /** What is wrong with the kernel in use, by the compiler's own. */
+  /** What is wrong with the kernel in use, compared with the compiler's own. */
   refuted?: string;
 };
 export interface Trials {
-  /** The verdict on a candidate.  Rejects with a `host` error where the trial itself failed: that says nothing of the candidate. */
-  attempt(work: Work): Promise<Outcome>;
-  /** Bytes of L1, or 0 if that is not clear. */
+  /** The verdict on a candidate.  Rejects with a `host` error if the trial itself failed, which is no verdict. */
+  attempt(work: TrialWork): Promise<Outcome>;
+  /** Bytes of L1 data cache, or 0 if unclear. */
   l1(): Promise<number>;
   pause(on: boolean): void;
   close(): void;
@@ -80,43 +85,47 @@ export type Request = (kind: string, params: object) => Promise<any>;
 
 // Inside the trial worker.
 
+/** An instantiated kernel; `run` executes tiles [first, last). */
 export type Runner = { tiles: number; run: (first: number, last: number) => void };
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
-/** `allowed`: how far a result may be from what is wanted. */
+/** An input set: its inputs, the expected result, and the maximum absolute difference from it. */
 export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };
-export type Loaded = {
-  facts: Facts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
-  /** By name, what goes in and what the bundle's kernel makes of it. */
+/** A kernel specification laid out in the trial memory. */
+export type LoadedKernel = {
+  facts: SpecFacts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
+  /** Input sets, by name. */
   sets: Record<string, TrialSet>;
-  /** Kernels that are warm, by digest; '' is the bundle's own. */
+  /** Warm kernels, by digest; '' is the bundle's own. */
   known: Map<string, Runner>;
 };
 export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
-export type Prepare = (facts: Facts, reference: Runner | null) => Promise<void>;
+export type Prepare = (facts: SpecFacts, reference: Runner | null) => Promise<void>;
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
-export type Lay = (facts: Facts) => Pick<Loaded, 'addresses' | 'words' | 'block' | 'canaries'>;
-export type InputsOf = (facts: Facts, set: string) => Promise<(Uint8Array | null)[]>;
+export type Lay = (facts: SpecFacts) => Pick<LoadedKernel, 'addresses' | 'words' | 'block' | 'canaries'>;
+export type InputsOf = (facts: SpecFacts, set: string) => Promise<(Uint8Array | null)[]>;
 export type Accept = (set: TrialSet) => Promise<TrialSet>;
 export type Doubt = (set: TrialSet, runner: Runner) => Promise<void>;
+/** Milliseconds of two kernels on the same part. */
 export type Pair = { first: number; second: number };
-/** `order`: which of the two comes first.  Pairs go through all parts, round after round. */
+/** `order`: 1 if the second kernel runs first.  A round measures one pair of each part. */
 export type Pairs = { parts: number; long: boolean; measure: (part: number, order: number) => Promise<Pair | null> };
 export type PairsOf = (first: Runner, second: Runner, times: number[]) => Pairs;
 export type RoundsOf = (pairs: Pair[], parts: number, side: 'first' | 'second') => Float64Array;
+/** `ratio`: time of the first over time of the second, with its interval; `first`, `second`: milliseconds per round. */
 export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
 export type Compared = Judgement & { pairs: number; lost: number; undecided: boolean };
-/** Whether more than so many times the limit was spent. */
+/** Whether more than `times` the time limit was spent. */
 export type Over = (times: number) => boolean;
 export type Sweep = (pair: (part: number, order: number) => Promise<Pair | null>, parts: number) => Promise<Judgement | null>;
 export type Compare = (pairs: Pairs, margin: number, over: Over) => Promise<Compared>;
-/** `overs`: of the first comparison and of both. */
+/** `overs`: time limits of the first comparison, and of both together. */
 export type Contest = (pairs: Pairs, bar: Bar, overs: Over[]) => Promise<Compared & { verdict: Verdict; wins: boolean }>;
-export type RunnerOf = (known: Kernel | null) => Promise<Runner>;
+export type RunnerOf = (known: KernelCode | null) => Promise<Runner>;
 export type Found = Partial<Outcome> & { verdict: Verdict; wins?: boolean };
-export type Question = (facts: Facts, runner: Runner, incumbent: Kernel | null) => Promise<{ wrong?: string; refuted?: string }>;
+export type Question = (facts: SpecFacts, runner: Runner, incumbent: KernelCode | null) => Promise<{ wrong?: string; refuted?: string }>;
 export type Against = (runner: Runner, other: Runner, bar: Bar, overs: Over[]) => Promise<Found>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;

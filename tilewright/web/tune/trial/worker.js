@@ -1,6 +1,6 @@
-// The worker in which candidates are tried, with a memory of its own: never the model's.
-// Input: requests of trials.js.  Output: a verdict on each candidate.  A kernel that hangs is the
-// page's business: it ends this worker.  What fails before the candidate runs is an error, no verdict.
+// The worker in which candidates are tried, with its own memory, never the model's.
+// Input: requests of trials.js.  Output: a verdict on each candidate; an error if something fails before it runs.
+// If a kernel hangs, the page terminates this worker.
 
 import { l1Bytes } from '../device/device.js';
 import { contest } from './pairs.js';
@@ -8,32 +8,32 @@ import { beating, beginWork, breathe, rest, workedUntilNow } from './breath.js';
 import { accept, begin, check, compiled, doubt, inputsOf, lay, loaded, makeRunner, openMemory, Refused, refutation, runAll, Trapped, use } from './memory.js';
 import { finest, pairsOf, quick, readClock, warm } from './timing.js';
 
-/** Milliseconds of a trial after which no further pair is measured: of the first verdict, and of all. */
+/** Milliseconds after which no further pair is measured, for the first comparison and for both together. */
 const LIMITS = [400, 650];
-/** Milliseconds of the first two sets without which there is a third. */
+/** If the sets `random` and `edge` take more milliseconds, the set `special` is skipped. */
 const LONG = 250;
-/** So many times slower is slower without a test. */
+/** A candidate slower by this factor is not compared further. */
 const FAR = 1.5;
 
 /** @type {WebAssembly.Module} */
 let bundled;
 let slots = 0;
-/** All kernels that were tried. @type {Map<number, Tune.Loaded>} */
+/** The cache: by specification, prepared kernels. @type {Map<number, Tune.LoadedKernel>} */
 const states = new Map();
-/** @type {Map<number, Tune.Facts>} */
+/** @type {Map<number, Tune.SpecFacts>} */
 const told = new Map();
-/** Whether the candidate is to blame for what happens. */
+/** Whether a failure now is the candidate's fault. */
 let trying = false;
 
-/** @param {boolean} on */
+/** Tells the page, so that it knows whose fault a hang is. @param {boolean} on */
 function blame(on) {
   if (on !== trying) self.postMessage({ trying: on });
   trying = on;
 }
 
-/** What a kernel makes of the inputs: the bundle's own, or the one that is to judge it. @type {Tune.Prepare} */
+/** Makes the input sets and expected results of a kernel, with the bundle's own kernel or the given reference. @type {Tune.Prepare} */
 async function prepare(facts, reference) {
-  /** @type {Tune.Loaded} */
+  /** @type {Tune.LoadedKernel} */
   const next = { facts, ...lay(facts), sets: {}, known: new Map() };
   states.delete(facts.spec);
   use(next);
@@ -44,18 +44,18 @@ async function prepare(facts, reference) {
   blame(blamed);
   next.known.set('', standard);
   for (const set of ['random', 'edge', 'special']) {
-    // Long kernels are not run for each rare number.
+    // Skipped for slow kernels.
     if (set === 'special' && (!facts.special || workedUntilNow() - start > LONG)) continue;
     next.sets[set] = { inputs: await inputsOf(facts, set), wanted: null, allowed: 0 };
     await begin(set);
     try {
       await runAll(reference ?? standard, false);
       await accept(next.sets[set]);
-      // With NaN among them they are as exact as without.
+      // NaN would spoil the estimate; the tolerance is that of ordinary numbers.
       if (set === 'special') next.sets[set].allowed = next.sets.random.allowed;
       else await doubt(next.sets[set], reference ?? standard);
     } catch (error) {
-      // Numbers that the kernel refuses, as it may, compare nothing.
+      // A correct kernel may trap on unusual values; then the set is dropped.
       if (set === 'random' || !(error instanceof Trapped)) throw error;
       delete next.sets[set];
     }
@@ -67,9 +67,9 @@ async function prepare(facts, reference) {
   states.set(facts.spec, next);
 }
 
-/** The kernel that candidates must beat: the bundle's own, or a winner of before. @type {Tune.RunnerOf} */
+/** The kernel that candidates must beat, warm: the bundle's own (null) or an earlier winner. @type {Tune.RunnerOf} */
 async function runnerOf(known) {
-  const { known: runners } = /** @type {Tune.Loaded} */ (loaded);
+  const { known: runners } = /** @type {Tune.LoadedKernel} */ (loaded);
   const key = known?.digest ?? '';
   const found = runners.get(key);
   if (found || !known) return /** @type {Tune.Runner} */ (found);
@@ -81,20 +81,20 @@ async function runnerOf(known) {
 }
 
 /**
- * Whether the compiler's own kernel and those in use agree: they are what is in question.  A winner of
- * before may be right where the bundle's own, to which all later ones are compared, is not.
+ * Checks the kernels in use against the compiler's own (`runner`).  Both the bundle's kernel, to which later candidates are
+ * compared, and an earlier winner must agree with it.
  * @type {Tune.Question}
  */
 async function question(facts, runner, incumbent) {
   await prepare(facts, runner);
-  // Whether its tiles can go in any order, and stay where they may write.
+  // The reference itself must work with tiles in any order, and stay within its bounds.
   const wrong = await refutation(runner);
   if (wrong) {
     states.delete(facts.spec);
     return { wrong };
   }
   blame(false);
-  const { known } = /** @type {Tune.Loaded} */ (loaded);
+  const { known } = /** @type {Tune.LoadedKernel} */ (loaded);
   const refuted = await refutation(/** @type {Tune.Runner} */ (known.get(''))) || (incumbent && await refutation(await runnerOf(incumbent))) || '';
   lay(facts);
   await begin('random');
@@ -102,12 +102,12 @@ async function question(facts, runner, incumbent) {
   return { refuted };
 }
 
-/** A candidate that has not run yet, against the kernel in use. @type {Tune.Against} */
+/** Tries a candidate that has not run yet against the kernel in use. @type {Tune.Against} */
 async function against(runner, other, bar, overs) {
   await begin('random');
   const least = await quick(other);
   const time = await warm(runner, least);
-  // Far behind: not worth to know by how much.
+  // Far slower: no precise ratio is needed.
   if (time > FAR * least) {
     const times = [await quick(other), await quick(runner)];
     const ratio = times[0] / times[1];
@@ -128,11 +128,11 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, 
   const spent = () => workedUntilNow() - start;
   let prepared = 0;
   const outcome = (/** @type {Tune.Found} */ found) => ({ milliseconds: spent(), prepared, resolution: finest, ...found });
-  // Not even the first piece of work, while a run waits.
+  // The page may have paused this worker already.
   await breathe();
   for (const old of forget) [states, told].forEach((map) => map.delete(old));
   if (given) told.set(spec, given);
-  const facts = /** @type {Tune.Facts} */ (told.get(spec));
+  const facts = /** @type {Tune.SpecFacts} */ (told.get(spec));
   const build = async () => makeRunner(module, 'k0', 1, candidate.tiles);
   /** @type {WebAssembly.Module} */
   let module;
@@ -153,14 +153,14 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, 
     const known = states.get(spec);
     if (known) use(known);
     else await prepare(facts, null);
-    // Whatever the last candidate left there.
+    // Restores what the previous candidate may have overwritten.
     lay(facts);
     const other = await runnerOf(incumbent);
     prepared = spent();
     blame(true);
     if (!runner) {
       runner = await build();
-      // It may have written something as it was made.
+      // Instantiation may have written to memory (data segments, start function).
       lay(facts);
     }
     const { wins, ...found } = await against(runner, other, bar, LIMITS.map((limit) => (times) => spent() - prepared > times * limit));
