@@ -9,7 +9,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tilewright.base.errors import StoreVersion, UsageError
-from tilewright.store import Store
+from tilewright.store import KernelStore
 from tilewright.store.database import Database
 from tilewright.store.migrate import MIGRATIONS, upgrade
 from tilewright.store.schema import HEAD, REVISIONS, metadata
@@ -31,11 +31,11 @@ def test_revisions_are_those_of_the_migrations() -> None:
 
 @pytest.mark.parametrize(("revision", "said"), [("9999", "newer"), ("0000", "newer")])
 def test_a_newer_schema_is_left_alone(url: str, revision: str, said: str) -> None:
-    Store.open(url).close()
+    KernelStore.open(url).close()
     database = Database(url)
     with database.write() as connection:
         connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
-    for act in (lambda: Store.open(url), lambda: upgrade(database)):
+    for act in (lambda: KernelStore.open(url), lambda: upgrade(database)):
         with pytest.raises(StoreVersion, match=said) as raised:
             act()
         assert "Upgrade" in raised.value.hint
@@ -47,11 +47,11 @@ def test_other_peoples_tables_are_left_alone(url: str) -> None:
     with database.write() as connection:
         connection.execute(sa.text("CREATE TABLE theirs (x INTEGER)"))
     with pytest.raises(Exception, match="other tables"):
-        Store.open(url)
+        KernelStore.open(url)
     database.close()
 
 
 @pytest.mark.parametrize("bad", ["", "nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:"])
 def test_addresses_that_are_none(bad: str) -> None:
     with pytest.raises(UsageError):
-        Store.open(bad)
+        KernelStore.open(bad)

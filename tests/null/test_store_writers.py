@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from helpers.reports import key, report
 from test_store import GOOD, counted
 
-from tilewright.store import Receipt, Report, Store
+from tilewright.store import KernelStore, Receipt, StoredReport
 from tilewright.store.schema import reports
 
 KEYS = [key(f"{i:064x}") for i in range(3)]
 
 
-def batch(worker: int, size: int) -> list[tuple[Report, str]]:
+def batch(worker: int, size: int) -> list[tuple[StoredReport, str]]:
     """Reports of which all workers send the first half, each with its own second half."""
     found = []
     for i in range(size):
@@ -30,11 +30,11 @@ def batch(worker: int, size: int) -> list[tuple[Report, str]]:
 
 
 def send(url: str, worker: int, size: int) -> list[Receipt]:
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         return [store.submit(sent, source) for sent, source in batch(worker, size)]
 
 
-def exact(store: Store, workers: int, size: int) -> None:
+def exact(store: KernelStore, workers: int, size: int) -> None:
     expected = {r.nonce for w in range(workers) for r, _ in batch(w, size)}
     with store.database.read() as connection:
         nonces = list(connection.execute(sa.select(reports.c.nonce)).scalars())
@@ -44,7 +44,7 @@ def exact(store: Store, workers: int, size: int) -> None:
 
 
 def test_threads_lose_and_double_nothing(url: str) -> None:
-    with Store.open(url) as store, ThreadPoolExecutor(6) as pool:
+    with KernelStore.open(url) as store, ThreadPoolExecutor(6) as pool:
 
         def work(worker: int) -> list[Receipt]:
             return [store.submit(sent, source) for sent, source in batch(worker, 24)]
@@ -60,7 +60,7 @@ def test_processes_lose_and_double_nothing(url: str) -> None:
         # They also race for making the tables.
         for receipts in pool.starmap(send, [(url, worker, 20) for worker in range(3)]):
             assert receipts == [Receipt(True)] * 20
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         exact(store, 3, 20)
 
 
@@ -68,8 +68,8 @@ KILLED = """
 import sys
 sys.path.insert(0, "tests"); sys.path.insert(0, "tests/null")
 import test_store_writers
-from tilewright.store import Store
-store = Store.open(sys.argv[1])
+from tilewright.store import KernelStore
+store = KernelStore.open(sys.argv[1])
 for sent, source in test_store_writers.batch(0, 400):
     store.submit(sent, source)
     print(sent.nonce, flush=True)
@@ -77,7 +77,7 @@ for sent, source in test_store_writers.batch(0, 400):
 
 
 def test_a_killed_writer_loses_and_doubles_nothing(url: str) -> None:
-    Store.open(url).close()
+    KernelStore.open(url).close()
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, url], stdout=subprocess.PIPE, text=True
     )
@@ -86,7 +86,7 @@ def test_a_killed_writer_loses_and_doubles_nothing(url: str) -> None:
     process.kill()
     confirmed += process.stdout.read().split()
     process.communicate()
-    with Store.open(url) as store:
+    with KernelStore.open(url) as store:
         with store.database.read() as connection:
             stored = list(connection.execute(sa.select(reports.c.nonce)).scalars())
         assert set(confirmed) <= set(stored)
@@ -100,6 +100,6 @@ def test_threads_make_their_databases_at_once(tmp_path: Path) -> None:
     """Each has its own tables in its own file."""
     with ThreadPoolExecutor(4) as pool:
         urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(12)]
-        for store in pool.map(Store.open, urls):
+        for store in pool.map(KernelStore.open, urls):
             with store:
                 assert store.submit(report(GOOD), "s").accepted
