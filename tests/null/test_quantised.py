@@ -17,7 +17,7 @@ from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32, I16
-from tilewright.fusion.steps import Step
+from tilewright.fusion.steps import KernelStep
 from tilewright.graph.node import (
     Graph,
     cast,
@@ -41,7 +41,7 @@ from tilewright.targets.simd.table import default_schedule, lower
 CORE = Core("simd", registers=60, l1=32768)
 
 
-def the_step(name: str) -> tuple[Graph, Step]:
+def the_step(name: str) -> tuple[Graph, KernelStep]:
     packed = optimise(made(name)[0], PACKING)
     *before, step = steps_of(packed)
     assert all(not s.kernel.stages for s in before)  # copies of activations, at most
