@@ -55,7 +55,6 @@ from tilewright.base.abi import (
     TRAPPED,
     WAITS,
     WIDEST,
-    WORKER_BYTES,
     WORKER_LINES,
     WORKERS,
 )
@@ -66,7 +65,6 @@ from tilewright.targets.wasm.ir import (
     Block,
     BrIf,
     Effect,
-    Expr,
     Func,
     If,
     Invoke,
@@ -82,10 +80,22 @@ from tilewright.targets.wasm.ir import (
     op,
     times,
 )
-from tilewright.targets.wasm.isa import ISA
 from tilewright.targets.wasm.module import Import, Module, encode_module
 from tilewright.targets.wasm.resize import resize
 from tilewright.targets.wasm.target import WasmTarget
+from tilewright.targets.wasm.words import (
+    atomic,
+    bump,
+    get,
+    i32_locals,
+    i64,
+    least,
+    line_of,
+    or_default,
+    put,
+    sleep_on,
+    wake,
+)
 
 #: Looks at the state before a waiting worker sleeps: some 50 microseconds.
 DEFAULT_SPIN = 8192
@@ -98,68 +108,23 @@ IDLE_PERIOD = 10_000_000_000
 TIMED_OUT = 2
 
 
-def _i64(value: int) -> Op:
-    return Op("i64.const", (), (value,))
-
-
-def _atomic(name: str, address: int, *args: Expr, base: Expr | None = None) -> Op:
-    """An atomic instruction on a word of the control block, or of a worker's line at `base`."""
-    return Op(name, (base or const(0), *args), (ISA[name].align, address))
-
-
-def _get(address: int, base: Expr | None = None) -> Op:
-    return _atomic("i32.atomic.load", address, base=base)
-
-
-def _set(address: int, value: Expr, base: Expr | None = None) -> Effect:
-    return Effect(_atomic("i32.atomic.store", address, value, base=base))
-
-
-def _bump(address: int, by: int) -> Effect:
-    return Effect(_atomic("i32.atomic.rmw.add", address, const(by)))
-
-
-def _wake(address: int) -> Effect:
-    return Effect(_atomic("memory.atomic.notify", address, const(-1)))
-
-
-def _wait(address: int, expected: Expr, period: int) -> Op:
-    return _atomic("memory.atomic.wait32", address, expected, _i64(period))
-
-
-def _line(worker: Expr) -> Expr:
-    return add(const(WORKER_LINES), times(worker, WORKER_BYTES))
-
-
-def _or_default(value: Expr, default: int) -> Expr:
-    return op("select", value, const(default), value)
-
-
-def _min(a: Expr, b: Expr) -> Expr:
-    return op("select", a, b, op("i32.lt_s", a, b))
-
-
-def _locals(names: str) -> list[Local]:
-    return [Local(name, "i32") for name in names.split()]
-
-
 def _hold() -> Func:
     """Sleeps while the preempt word is set.  Returns the abort word: zero means go on."""
-    (word,) = _locals("word")
+    (word,) = i32_locals("word")
     body = Block(
         (
             Loop(
                 (
-                    BrIf(1, _get(ABORT)),
-                    Assign(word, _get(PREEMPT)),
+                    BrIf(1, get(ABORT)),
+                    Assign(word, get(PREEMPT)),
                     BrIf(1, op("i32.eqz", word)),
-                    Effect(_wait(PREEMPT, word, PREEMPT_PERIOD)),
+                    Effect(sleep_on(PREEMPT, word, PREEMPT_PERIOD)),
                     BrIf(0, const(1)),
                 )
             ),
         )
     )
-    return Func("hold", (), (body,), _get(ABORT))
+    return Func("hold", (), (body,), get(ABORT))
 
 
 def _stalled() -> Func:
@@ -168,34 +133,34 @@ def _stalled() -> Func:
     Time alone says nothing: a device sleeps, a tab is frozen.  Only waits are counted in which no
     worker finished a ticket although nobody had stopped them.
     """
-    workers, worker, total = _locals("workers worker total")
-    count = Assign(total, add(total, _get(PROGRESS, _line(worker))))
-    moved = op("i32.or", op("i32.ne", total, _get(SEEN)), op("i32.ne", _get(PREEMPT), const(0)))
+    workers, worker, total = i32_locals("workers worker total")
+    count = Assign(total, add(total, get(PROGRESS, line_of(worker))))
+    moved = op("i32.or", op("i32.ne", total, get(SEEN)), op("i32.ne", get(PREEMPT), const(0)))
     body: tuple[Stmt, ...] = (
         Assign(total, const(0)),
         for_loop(worker, const(0), workers, 1, (count,), False),
         If(
             moved,
-            (_set(SEEN, total), _set(QUIET, const(0))),
+            (put(SEEN, total), put(QUIET, const(0))),
             (
-                _bump(QUIET, 1),
+                bump(QUIET, 1),
                 If(
-                    op("i32.ge_u", _get(QUIET), _or_default(_get(PATIENCE), DEFAULT_PATIENCE)),
-                    (_set(ABORT, const(STALLED)),),
+                    op("i32.ge_u", get(QUIET), or_default(get(PATIENCE), DEFAULT_PATIENCE)),
+                    (put(ABORT, const(STALLED)),),
                 ),
             ),
         ),
     )
-    return Func("stalled", (workers,), body, _get(ABORT))
+    return Func("stalled", (workers,), body, get(ABORT))
 
 
 def _rest() -> Func:
     """Sleeps until DONE is no longer `seen`.  Worker 0 gets the abort word if nothing moves."""
-    seen, workers, result = _locals("seen workers result")
+    seen, workers, result = i32_locals("seen workers result")
     body: tuple[Stmt, ...] = (
-        _bump(SLEEPERS, 1),
-        Assign(result, op("i32.eq", _wait(DONE, seen, PERIOD), const(TIMED_OUT))),
-        _bump(SLEEPERS, -1),
+        bump(SLEEPERS, 1),
+        Assign(result, op("i32.eq", sleep_on(DONE, seen, PERIOD), const(TIMED_OUT))),
+        bump(SLEEPERS, -1),
         If(op("i32.and", result, op("i32.ne", workers, const(0))),
            (Assign(result, Invoke("stalled", (workers,), "i32")),),
            (Assign(result, const(0)),)),
@@ -209,9 +174,9 @@ def _work() -> Func:
     `workers` is 0 but for worker 0, who also waits until everything is finished.  A run that is
     over, or another one, shows in POSITION; so late and slow workers can do no harm.
     """
-    plan, first, last, base, workers, line = _locals("plan first last base workers line")
-    step, record, ticket, finished, done = _locals("step record ticket finished done")
-    spins, stop, begin, code = _locals("spins stop begin code")
+    plan, first, last, base, workers, line = i32_locals("plan first last base workers line")
+    step, record, ticket, finished, done = i32_locals("step record ticket finished done")
+    spins, stop, begin, code = i32_locals("spins stop begin code")
     position, target = Local("position", "i64"), Local("target", "i64")
 
     def word(field: int) -> Load:
@@ -221,52 +186,52 @@ def _work() -> Func:
         return op("i32.and", word(FLAGS), const(bit))
 
     def signals(leave: int) -> If:
-        look = op("i64.ne", _atomic("i64.atomic.load", PREEMPT), _i64(0))
+        look = op("i64.ne", atomic("i64.atomic.load", PREEMPT), i64(0))
         return If(look, (Assign(code, Invoke("hold", (), "i32")), BrIf(leave + 1, code)))
 
     place = Assign(record, add(plan, times(step, RECORD)))
-    sequence = op("i32.wrap_i64", op("i64.shr_u", position, _i64(32)))
+    sequence = op("i32.wrap_i64", op("i64.shr_u", position, i64(32)))
     mirrored = op("i32.sub", op("i32.sub", word(TICKETS), const(1)), ticket)
     opened = op("i64.extend_i32_u", add(base, op("i32.sub", step, first)))
     count = (
-        Assign(done, add(_atomic("i32.atomic.rmw.add", DONE, finished), finished)),
+        Assign(done, add(atomic("i32.atomic.rmw.add", DONE, finished), finished)),
         Assign(finished, const(0)),
-        If(op("i32.and", op("i32.eq", done, word(BEFORE)), op("i32.ne", _get(SLEEPERS), const(0))),
-           (_wake(DONE),)),
+        If(op("i32.and", op("i32.eq", done, word(BEFORE)), op("i32.ne", get(SLEEPERS), const(0))),
+           (wake(DONE),)),
     )  # fmt: skip
     # depths: the innermost of these blocks is 0
     wait = (  # if wait, if waits, if exhausted, loop, block
         BrIf(4, op("i32.and", op("i32.eq", step, last), op("i32.eqz", workers))),
         Assign(spins, add(spins, const(1))),
-        BrIf(3, op("i32.lt_u", spins, _or_default(_get(SPIN), DEFAULT_SPIN))),
+        BrIf(3, op("i32.lt_u", spins, or_default(get(SPIN), DEFAULT_SPIN))),
         Assign(code, Invoke("rest", (done, workers), "i32")),
         BrIf(4, code),
         BrIf(3, const(1)),
     )
     following = (  # if exhausted, loop, block
-        Assign(step, _min(add(step, word(SKIP)), last)),
+        Assign(step, least(add(step, word(SKIP)), last)),
         place,
         If(
             op("i32.or", flag(WAITS), op("i32.eq", step, last)),
             (
-                If(finished, count, (Assign(done, _get(DONE)),)),
+                If(finished, count, (Assign(done, get(DONE)),)),
                 If(op("i32.lt_s", op("i32.sub", done, word(BEFORE)), const(0)), wait),
             ),
         ),
         BrIf(2, op("i32.eq", step, last)),
         Assign(ticket, const(0)),
-        Assign(target, op("i64.or", op("i64.shl", opened, _i64(32)), _i64(1))),
+        Assign(target, op("i64.or", op("i64.shl", opened, i64(32)), i64(1))),
     )
     tiles = (  # loop of one ticket, loop, block
-        _set(STEP, add(step, const(1)), line),
+        put(STEP, add(step, const(1)), line),
         Assign(begin, op("i32.mul", op("select", mirrored, ticket, flag(BACK)), word(GRAIN))),
         Run(
             SLOT_TYPE,
-            (word(ARGS), begin, _min(add(begin, word(GRAIN)), word(TILES))),
+            (word(ARGS), begin, least(add(begin, word(GRAIN)), word(TILES))),
             word(SLOT),
         ),
         Assign(finished, add(finished, const(1))),
-        _set(PROGRESS, add(_get(PROGRESS, line), const(1)), line),
+        put(PROGRESS, add(get(PROGRESS, line), const(1)), line),
         Assign(step, add(step, const(1))),
         Assign(record, add(record, const(RECORD))),
         # a chain of serial steps goes with one ticket
@@ -274,81 +239,81 @@ def _work() -> Func:
     )
     again = (  # loop, block
         signals(1),
-        Assign(position, _atomic("i64.atomic.load", POSITION)),
+        Assign(position, atomic("i64.atomic.load", POSITION)),
         Assign(step, op("i32.sub", sequence, base)),
         BrIf(1, op("i32.ge_u", step, op("i32.sub", last, first))),
         Assign(step, add(step, first)),
         place,
         Assign(ticket, op("i32.wrap_i64", position)),
-        Assign(target, op("i64.add", position, _i64(1))),
+        Assign(target, op("i64.add", position, i64(1))),
         If(op("i32.ge_u", ticket, word(TICKETS)), following),
         BrIf(
             0,
             op(
                 "i64.ne",
-                _atomic("i64.atomic.rmw.cmpxchg", POSITION, position, target),
+                atomic("i64.atomic.rmw.cmpxchg", POSITION, position, target),
                 position,
             ),
         ),
         Assign(spins, const(0)),
-        Assign(stop, _min(add(step, word(SKIP)), last)),
+        Assign(stop, least(add(step, word(SKIP)), last)),
         Loop(tiles),
         BrIf(0, const(1)),
     )
     body: tuple[Stmt, ...] = (
-        _set(STEP, const(JOINED), line),
+        put(STEP, const(JOINED), line),
         Block((Loop(again),)),
-        _set(STEP, const(OUTSIDE), line),
+        put(STEP, const(OUTSIDE), line),
         # after an abort worker 0 waits for this
-        If(code, (Effect(_atomic("memory.atomic.notify", STEP, const(-1), base=line)),)),
+        If(code, (Effect(atomic("memory.atomic.notify", STEP, const(-1), base=line)),)),
     )
     return Func("work", (plan, first, last, base, workers, line), body, code)
 
 
 def _settle() -> Func:
     """Waits until no worker but the first is inside a run.  Returns ABORT: STALLED if one stays."""
-    workers, worker, line, word, quiet = _locals("workers worker line word quiet")
-    patience = _or_default(_get(PATIENCE), DEFAULT_PATIENCE)
-    asleep = _atomic("memory.atomic.wait32", STEP, word, _i64(PERIOD), base=line)
+    workers, worker, line, word, quiet = i32_locals("workers worker line word quiet")
+    patience = or_default(get(PATIENCE), DEFAULT_PATIENCE)
+    asleep = atomic("memory.atomic.wait32", STEP, word, i64(PERIOD), base=line)
     one = (  # loop, block, loop over workers
-        Assign(word, _get(STEP, line)),
+        Assign(word, get(STEP, line)),
         BrIf(1, op("i32.eqz", word)),
         Assign(quiet, add(quiet, op("i32.eq", asleep, const(TIMED_OUT)))),
         BrIf(0, op("i32.lt_u", quiet, patience)),
-        _set(ABORT, const(STALLED)),
+        put(ABORT, const(STALLED)),
     )
-    each = (Assign(line, _line(worker)), Block((Loop(one),)))
-    body: tuple[Stmt, ...] = (_wake(DONE), for_loop(worker, const(1), workers, 1, each, False))
-    return Func("settle", (workers,), body, _get(ABORT))
+    each = (Assign(line, line_of(worker)), Block((Loop(one),)))
+    body: tuple[Stmt, ...] = (wake(DONE), for_loop(worker, const(1), workers, 1, each, False))
+    return Func("settle", (workers,), body, get(ABORT))
 
 
 def _abort() -> Func:
     """Worker 0 trapped: makes all others leave and waits for it."""
-    (workers,) = _locals("workers")
+    (workers,) = i32_locals("workers")
     line = const(WORKER_LINES)
-    body = (_set(ABORT, const(TRAP)), _set(STEP, const(OUTSIDE), line))
+    body = (put(ABORT, const(TRAP)), put(STEP, const(OUTSIDE), line))
     return Func("abort", (workers,), body, Invoke("settle", (workers,), "i32"))
 
 
 def _run() -> Func:
-    plan, first, last, workers, base, code = _locals("plan first last workers base code")
+    plan, first, last, workers, base, code = i32_locals("plan first last workers base code")
     start = Load("i32.load", add(plan, times(first, RECORD)), HEADER + BEFORE, -1)
     wide = op("i32.gt_u", Load("i32.load", plan, WIDEST, -1), const(1))
-    moved = op("i64.shl", op("i64.extend_i32_u", base), _i64(32))
+    moved = op("i64.shl", op("i64.extend_i32_u", base), i64(32))
     given = (plan, first, last, workers)
     body: tuple[Stmt, ...] = (
         Assign(workers, op("select", workers, const(1), wide)),
-        Assign(base, add(add(_get(EPOCH), op("i32.sub", _get(LAST), _get(FIRST))), const(1))),
+        Assign(base, add(add(get(EPOCH), op("i32.sub", get(LAST), get(FIRST))), const(1))),
         # who reads the words below while they change sees that, and leaves them
-        _set(COMING, base),
+        put(COMING, base),
         # from here on, who still looks at the run before finds nothing to take
-        Effect(_atomic("i64.atomic.store", POSITION, moved)),
-        _set(DONE, start),
-        *(_set(word, const(0)) for word in (ABORT, TRAPPED, QUIET)),
-        *(_set(word, v) for word, v in zip((PLAN, FIRST, LAST, WORKERS), given, strict=True)),
-        _set(EPOCH, base),
-        If(op("i32.and", op("i32.gt_s", workers, const(1)), op("i32.ne", _get(IDLE), const(0))),
-           (_wake(EPOCH),)),
+        Effect(atomic("i64.atomic.store", POSITION, moved)),
+        put(DONE, start),
+        *(put(word, const(0)) for word in (ABORT, TRAPPED, QUIET)),
+        *(put(word, v) for word, v in zip((PLAN, FIRST, LAST, WORKERS), given, strict=True)),
+        put(EPOCH, base),
+        If(op("i32.and", op("i32.gt_s", workers, const(1)), op("i32.ne", get(IDLE), const(0))),
+           (wake(EPOCH),)),
         Assign(code, Invoke("work", (*given[:3], base, workers, const(WORKER_LINES)), "i32")),
         If(code, (Assign(code, Invoke("settle", (workers,), "i32")),)),
     )  # fmt: skip
@@ -356,24 +321,24 @@ def _run() -> Func:
 
 
 def _serve() -> Func:
-    worker, seen, epoch, spins, done = _locals("worker seen epoch spins done")
-    plan, first, last, workers = _locals("plan first last workers")
+    worker, seen, epoch, spins, done = i32_locals("worker seen epoch spins done")
+    plan, first, last, workers = i32_locals("plan first last workers")
     sleep = (
-        _bump(IDLE, 1),
-        Effect(_wait(EPOCH, seen, IDLE_PERIOD)),
-        _bump(IDLE, -1),
+        bump(IDLE, 1),
+        Effect(sleep_on(EPOCH, seen, IDLE_PERIOD)),
+        bump(IDLE, -1),
     )
     look = (  # loop, block, outer loop, outer block
-        BrIf(3, _get(STOP)),
+        BrIf(3, get(STOP)),
         # read first: who sees a new epoch sees all that was written before it
-        Assign(epoch, _get(EPOCH)),
+        Assign(epoch, get(EPOCH)),
         BrIf(1, op("i32.ne", epoch, seen)),
         Assign(spins, add(spins, const(1))),
-        BrIf(0, op("i32.lt_u", spins, _or_default(_get(SPIN), DEFAULT_SPIN))),
+        BrIf(0, op("i32.lt_u", spins, or_default(get(SPIN), DEFAULT_SPIN))),
         *sleep,
         BrIf(0, const(1)),
     )
-    run = (plan, first, last, epoch, const(0), _line(worker))
+    run = (plan, first, last, epoch, const(0), line_of(worker))
     words = zip((plan, first, last, workers), (PLAN, FIRST, LAST, WORKERS), strict=True)
     body = Block(
         (
@@ -382,9 +347,9 @@ def _serve() -> Func:
                     Assign(spins, const(0)),
                     Block((Loop(look),)),
                     Assign(seen, epoch),
-                    *(Assign(local, _get(word)) for local, word in words),
+                    *(Assign(local, get(word)) for local, word in words),
                     # words of two runs would make one that never was
-                    BrIf(0, op("i32.ne", _get(COMING), epoch)),
+                    BrIf(0, op("i32.ne", get(COMING), epoch)),
                     BrIf(0, op("i32.ge_u", worker, workers)),
                     Assign(done, Invoke("work", run, "i32")),
                     BrIf(0, const(1)),

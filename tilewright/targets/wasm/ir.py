@@ -274,14 +274,17 @@ class Mapper:
         if type(e) is Local or (type(e) is Op and not e.args):
             return e
         known = self._known.get(id(e))  # the function keeps all of its parts alive meanwhile
-        if known is None:
-            known = self._known[id(e)] = self._change(self._parts(e))
+        if known is not None:
+            return known
+        if type(e) is Op:  # by far the most, so without a call of its own
+            args = map_args(e.args, self.expr)
+            made = e if args is e.args else Op(e.name, args, e.imms)
+        else:
+            made = self._parts(e)
+        known = self._known[id(e)] = self._change(made)
         return known
 
     def _parts(self, e: Expr) -> Expr:
-        if isinstance(e, Op):
-            args = map_args(e.args, self.expr)
-            return e if args is e.args else Op(e.name, args, e.imms)
         if isinstance(e, Load):
             address = self.expr(e.address)
             vector = None if e.vector is None else self.expr(e.vector)

@@ -370,8 +370,15 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 ALL: frozenset[str] = frozenset(name for name, _ in PASSES)
 
 
+#: Each changes one access or instruction, whatever is around it: one walk does for both.
+_LOCAL = frozenset({"offset_load_store", "combined_instruction"})
+
+
 def run(fn: Func, enabled: frozenset[str] = ALL) -> Func:
     """The enabled passes, in order."""
+    if enabled >= _LOCAL:
+        fn = Mapper(lambda e: _combine(_fold_load(e)), _fold_store).func(fn)
+        enabled -= _LOCAL
     for name, change in PASSES:
         if name in enabled:
             fn = change(fn)

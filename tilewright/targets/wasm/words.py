@@ -1,0 +1,65 @@
+"""Words of the control block that workers share: how the driver reads, writes and waits for them.
+
+Input: addresses of base/abi.py.  Output: Wasm IR.  What the words mean is the driver's business.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.abi import WORKER_BYTES, WORKER_LINES
+from tilewright.targets.wasm.ir import Effect, Expr, Local, Op, add, const, op, times
+from tilewright.targets.wasm.isa import ISA
+
+
+def i64(value: int) -> Op:
+    """A constant."""
+    return Op("i64.const", (), (value,))
+
+
+def atomic(name: str, address: int, *args: Expr, base: Expr | None = None) -> Op:
+    """An atomic instruction on a word of the control block, or of a worker's line at `base`."""
+    return Op(name, (base or const(0), *args), (ISA[name].align, address))
+
+
+def get(address: int, base: Expr | None = None) -> Op:
+    """The word at `address`, of a worker's line if `base` is one."""
+    return atomic("i32.atomic.load", address, base=base)
+
+
+def put(address: int, value: Expr, base: Expr | None = None) -> Effect:
+    """Stores a word."""
+    return Effect(atomic("i32.atomic.store", address, value, base=base))
+
+
+def bump(address: int, by: int) -> Effect:
+    """Adds to a word."""
+    return Effect(atomic("i32.atomic.rmw.add", address, const(by)))
+
+
+def wake(address: int) -> Effect:
+    """Wakes all who sleep on a word."""
+    return Effect(atomic("memory.atomic.notify", address, const(-1)))
+
+
+def sleep_on(address: int, expected: Expr, period: int) -> Op:
+    """Sleeps while the word is `expected`, for `period` nanoseconds at most."""
+    return atomic("memory.atomic.wait32", address, expected, i64(period))
+
+
+def line_of(worker: Expr) -> Expr:
+    """The address of a worker's line."""
+    return add(const(WORKER_LINES), times(worker, WORKER_BYTES))
+
+
+def or_default(value: Expr, default: int) -> Expr:
+    """`default` where the value is 0."""
+    return op("select", value, const(default), value)
+
+
+def least(a: Expr, b: Expr) -> Expr:
+    """The smaller of two numbers."""
+    return op("select", a, b, op("i32.lt_s", a, b))
+
+
+def i32_locals(names: str) -> list[Local]:
+    """Variables by their names."""
+    return [Local(name, "i32") for name in names.split()]
