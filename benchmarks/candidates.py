@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -74,8 +75,9 @@ def row(name: str, kernels: Sequence[Kernel], sample: int) -> dict[str, Any]:
         picked = Random(number).sample(range(sizes[-1]), min(sample, sizes[-1]))
         for n in picked:
             s = space.schedules[n]
-            code.append(len(build(kernel, s, TARGET).module))
-            made.append(milliseconds(lambda k=kernel, s=s: build(k, s, TARGET)))  # type: ignore[misc]
+            make = partial(build, kernel, s, DEVICE.target, DEVICE.variant)
+            code.append(len(make().module))
+            made.append(milliseconds(make))
         scratch += _scratch(kernel)
     return {
         "name": name,

@@ -32,7 +32,6 @@ from tilewright.hosts.browser_process import started
 from tilewright.server import BackgroundServer, create_app
 from tilewright.server.pyodide import FILES, core
 from tilewright.targets.classes import find
-from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, kernels_of, space_of
 from tilewright.tuning.source import source_zip
 
@@ -110,7 +109,7 @@ def in_process(bundle: Bundle, candidates: list[list[Any]]) -> list[float]:
     times = []
     for spec, number, digest in candidates:
         start = time.perf_counter()
-        built = build(kernels[spec], spaces[spec].schedules[number], TARGETS[device.variant])
+        built = build(kernels[spec], spaces[spec].schedules[number], device.target, device.variant)
         times.append((time.perf_counter() - start) * 1e3)
         if built.digest != digest:
             raise SystemExit(f"candidate {number} of kernel {spec} has other bytes in the page")

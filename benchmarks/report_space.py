@@ -14,9 +14,9 @@ from typing import Any
 
 from charts import cell, grouped, ratios, table
 
+from tilewright.targets import findings
 from tilewright.targets.simd.sizes import ENOUGH_TILES
-from tilewright.tuning import findings
-from tilewright.tuning.primitives import MEASURED, NAMED
+from tilewright.targets.wasm.primitives import FINDINGS, MEASURED, NAMED
 
 Record = dict[str, Any]
 Row = Mapping[str, Any]
@@ -223,7 +223,7 @@ def _bar(told: Row | None) -> float | None:
 
 def primitives() -> str:
     """The findings that are shipped: ratio and interval per device, and the decision."""
-    document = findings.read()
+    document = findings.read(FINDINGS)
     decided = findings.decisions(document.devices)
     head = ["primitive", "untuned", "tuned", *(d.host for d in document.devices), "decision"]
     rows = []
@@ -250,7 +250,7 @@ def primitives() -> str:
 
 
 def primitive_chart() -> str:
-    document = findings.read()
+    document = findings.read(FINDINGS)
     names = [d.host for d in document.devices]
     rows = []
     for p in MEASURED:
@@ -262,10 +262,10 @@ def primitive_chart() -> str:
 
 def sections() -> Iterator[str]:
     """The part of results/README.md that comes from the shipped findings."""
-    if findings.read().devices:
+    if findings.read(FINDINGS).devices:
         yield from ("## primitives", "", primitives(), "", "![primitives](primitives.svg)", "")
 
 
 def pictures() -> Iterator[tuple[str, str]]:
-    if findings.read().devices:
+    if findings.read(FINDINGS).devices:
         yield "primitives.svg", primitive_chart()

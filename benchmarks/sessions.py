@@ -14,7 +14,7 @@ from typing import Any
 
 import common
 
-from tilewright.benchkernel import alone, by_machine
+from tilewright.benchkernel import alone
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
@@ -24,9 +24,9 @@ from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.table import default_schedule
-from tilewright.tuning.primitives import untuned
+from tilewright.targets.wasm.primitives import untuned
 
 Row = dict[str, Any]
 STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {

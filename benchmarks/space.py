@@ -38,8 +38,8 @@ from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets.classes import DeviceClass, find, match
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.table import schedule_from_json
-from tilewright.tuning.candidates import Space, loops_of, space_of
+from tilewright.targets.simd.table import lower, schedule_from_json
+from tilewright.tuning.candidates import Space, space_of
 
 KEY = ("host", "kernel", "device")
 #: Rounds of all candidates; the first are not judged by, since engines compile hot functions anew
@@ -315,9 +315,7 @@ def cross(
                     times = sweep(timer, len(schedules)).times
             own = times[names.index(name)]
             shares = {other: round(own / t, 3) for other, t in zip(names, times, strict=True)}
-            tiles = {
-                n: loops_of(step.kernel, s).tiles for n, s in zip(names, schedules, strict=True)
-            }
+            tiles = {n: lower(step.kernel, s).tiles for n, s in zip(names, schedules, strict=True)}
             found.append({
                 "host": host, "kernel": name, "device": device.id, "shares": shares,
                 "tiles": tiles,

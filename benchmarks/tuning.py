@@ -177,7 +177,7 @@ def server(name: str) -> Row:
     spent, busy, sizes = [], [], []
     for schedule in space.schedules:
         start, worked = time.perf_counter(), time.process_time()
-        built = build(kernel, schedule, TARGETS[device.variant])
+        built = build(kernel, schedule, device.target, device.variant)
         spent.append((time.perf_counter() - start) * 1e3)
         busy.append((time.process_time() - worked) * 1e3)
         sizes.append(len(built.module))

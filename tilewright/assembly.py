@@ -45,6 +45,7 @@ class Facts:
     assets: tuple[Path, ...] = ()
     probes: tuple[tuple[Mapping[str, int], Graph], ...] = ()
     states: States | None = None
+    extents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def contents_of(
         tool=TOOL,
         name=facts.name,
         dims={k: tuple(sorted(v)) for k, v in facts.buckets.items()},
+        extents=facts.extents,
         inputs=_infos(plans, facts, lambda g: _without(g.inputs, states)),
         outputs=_infos(plans, facts, lambda g: _without(g.outputs, states.values())),
         states=tuple(

@@ -7,7 +7,7 @@ number of floating point operations of one run.  It measures nothing; hosts and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -33,6 +33,8 @@ from tilewright.plan import Access, Plan, Value, plan_to_data
 from tilewright.plan import Step as KernelRun
 from tilewright.targets import DEFAULT
 from tilewright.targets import target as find_target
+from tilewright.targets.protocol import Variant
+from tilewright.targets.schedule import Schedule
 
 #: Tiles of the peak kernel per run: some 10 milliseconds on a machine of today.
 PEAK_TILES = 2048
@@ -45,11 +47,6 @@ class Subject:
     name: str
     contents: bundle.Contents
     flops: int
-
-
-def by_machine(choose: Callable[[Kernel, Any], Any]) -> Callable[[Kernel, Any], Any]:
-    """A choice of schedules by a machine's numbers, as compiler options take it."""
-    return lambda kernel, variant: choose(kernel, variant.machine)
 
 
 def matmul(m: int, k: int, n: int, options: Options | None = None) -> Subject:
@@ -156,14 +153,19 @@ CANDIDATE = "candidate"
 
 def candidates(
     step: KernelStep,
-    schedules: Sequence[Any],
+    schedules: Sequence[Schedule | Mapping[str, Schedule]],
     options: Options | None = None,
     times: int = 1,
 ) -> Subject:
-    """One kernel under many schedules: plan i runs it `times` under schedule i.
+    """One kernel under many schedules: plan i runs it `times` under schedule i, which may be one
+    by variant.
 
     All plans read and write the same places; what the kernel reads are inputs, weights excepted.
     """
+
+    def choose(kernel: Kernel, variant: Variant) -> Schedule:
+        chosen = schedules[int(kernel.name)]
+        return chosen[variant.name] if isinstance(chosen, Mapping) else chosen
 
     graph = _around(step)
     plans = [
@@ -174,7 +176,7 @@ def candidates(
     numbered = replace(
         options or Options(),
         buckets={CANDIDATE: tuple(range(len(schedules)))},
-        schedule=lambda kernel, _: schedules[int(kernel.name)],
+        schedule=choose,
     )
     compiled = assemble(step.kernel.name, plans, numbered)
     return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)

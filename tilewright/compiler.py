@@ -21,6 +21,7 @@ from tilewright.frontend import Importer, Model, combinations, load
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import Planned, States, program_of
 from tilewright.fusion.specs import Known, kernel_steps
+from tilewright.graph.extents import Probe, follow
 from tilewright.graph.node import Graph
 from tilewright.graph.passes import Passes
 from tilewright.kernel.layout import Packing
@@ -40,6 +41,7 @@ class Options:
 
     shapes:   a shape per input where the file leaves one open; entries may be dimension names
     buckets:  sizes per named dimension: one plan for each combination
+    extents:  the largest size of named dimensions that each run sets anew, without a bucket
     targets:  names of the targets to build for
     variants: which of the targets' variants to build; all of them if none is named
     states:   by the name of an input, the output that is its contents in the next run
@@ -51,6 +53,7 @@ class Options:
 
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    extents: Mapping[str, int] = field(default_factory=dict)
     targets: tuple[str, ...] = DEFAULT
     variants: tuple[str, ...] = ()
     states: States = field(default_factory=dict)
@@ -59,6 +62,11 @@ class Options:
     schedule: Choose | None = None
     without: frozenset[str] = frozenset()
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dims(self) -> dict[str, Sequence[int]]:
+        """All named dimensions; an extent has one size, its bound."""
+        return {**self.buckets, **{name: (bound,) for name, bound in self.extents.items()}}
 
 
 @dataclass(frozen=True)
@@ -96,12 +104,15 @@ def compile_model(
     # what all combinations share is imported, rewritten, packed and fused once
     importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()
     plans: list[Planned] = []
-    choices = combinations(options.buckets)
+    _check_extents(options)
+    choices = combinations(options.dims)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
             graph = passes.run(_imported(importer, dims, options))
+            extents = follow(graph, _sizes(importer, passes, dims, options))
         with clock.stage("kernels", number, len(choices)):
-            plans.append(Planned(dims, graph, kernel_steps(graph, fuse(graph), known)))
+            steps = kernel_steps(graph, fuse(graph), known, extents)
+            plans.append(Planned(dims, graph, steps, extents))
     with clock.stage("graph"):
         probes = tuple(_probes(importer, options))
     return assemble(model.name, plans, options, clock, probes)
@@ -131,14 +142,39 @@ def _imported(importer: Importer, dims: dict[str, int], options: Options) -> Gra
         raise ShapeError(error.message, hint=hint, **facts) from error
 
 
+#: The smallest bound: two smaller sizes show what follows an extent, and neither may be 1.
+LEAST_BOUND = 4
+
+
+def _check_extents(options: Options) -> None:
+    for name, bound in options.extents.items():
+        if name in options.buckets or bound < LEAST_BOUND:
+            raise UsageError(
+                f"The dimension {name!r} cannot be an extent up to {bound}",
+                hint=f"An extent is no bucket, and its bound is at least {LEAST_BOUND}",
+                extents=dict(options.extents),
+                buckets=list(options.buckets),
+            )
+
+
+def _sizes(
+    importer: Importer, passes: Passes, dims: dict[str, int], options: Options
+) -> Iterator[Probe]:
+    """The model at smaller sizes of each extent, which show what follows it."""
+    for number, (name, bound) in enumerate(options.extents.items()):
+        for size in sorted({bound - 1, bound // 2}):
+            graph = passes.run(_imported(importer, dims | {name: size}, options))
+            yield Probe(name, number, bound, size, graph)
+
+
 def _probes(importer: Importer, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:
     """The model at further sizes of each dimension, beside the largest buckets of the others.
 
     Buckets alone do not tell n from n rounded up to a multiple of 8.
     """
-    full = {name: max(sizes) for name, sizes in options.buckets.items()}
+    full = {name: max(sizes) for name, sizes in options.dims.items()}
     for name, most in full.items():
-        sizes = {most - 1, most // 2} - {0, *options.buckets[name]}
+        sizes = {most - 1, most // 2} - {0, *options.dims[name]}
         for size in sorted(sizes or {most + 1}):
             dims = full | {name: size}
             try:
@@ -158,10 +194,13 @@ def assemble(
     """Kernels → plan → per target schedules, code, section → bundle, for graphs from anywhere."""
     clock = clock or _Clock(None)
     with clock.stage("plan"):
-        program, tensors = program_of(plans, options.states)
+        program, tensors = program_of(plans, options.states, options.extents)
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
-        facts = Facts(options.name or name, options.buckets, options.assets, probes, options.states)
+        facts = Facts(
+            options.name or name, options.dims, options.assets, probes, options.states,
+            tuple(options.extents),
+        )  # fmt: skip
         contents = contents_of(facts, plans, program, tensors, made)
     return Compiled(contents, tuple(plans), program, made, clock.seconds)
 

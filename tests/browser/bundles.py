@@ -19,7 +19,7 @@ from helpers.once import made_once
 from helpers.schedules import scheduled
 
 from tilewright.base.dtypes import BOOL, F32, I32, I64
-from tilewright.benchkernel import by_machine, compile_graph, compile_matmul
+from tilewright.benchkernel import compile_graph, compile_matmul
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.frontend import load
@@ -37,7 +37,7 @@ from tilewright.graph.node import (
 )
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import Machine, by_machine
 
 from . import search_model
 

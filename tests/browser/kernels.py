@@ -16,13 +16,14 @@ from tilewright.bundle import open_bundle
 from tilewright.bundle.linear import facts_of
 from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
+from tilewright.targets import target
 from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS, CompiledKernel, WasmTarget, link
 from tilewright.targets.wasm.emit import assemble, flatten
 from tilewright.targets.wasm.ir import BrIf, Func, Local, Loop, Stmt, Trap, const
 from tilewright.targets.wasm.isa import uleb
-from tilewright.tuning.candidates import build, grain_of, kernels_of, space_of
+from tilewright.tuning.candidates import build, kernels_of, space_of
 from tilewright.tuning.offers import plans_of
 
 Sent = dict[str, Any]
@@ -63,7 +64,7 @@ class Kernels:
     def sent(
         self, spec: int, candidate: int, schedule: Schedule, kernel: Kernel | None = None
     ) -> Sent:
-        made = build(kernel or self.kernels[spec], schedule, self.target)
+        made = build(kernel or self.kernels[spec], schedule, "wasm", self.target.name)
         return self._header(spec, candidate, made.module, made.tiles, made.scratch, str(schedule))
 
     def wrong(self, how: str, spec: int, candidate: int = 900) -> Sent:
@@ -173,4 +174,4 @@ class Kernels:
 
     def _grains(self, spec: int, tiles: int) -> dict[int, int]:
         steps = [[step.spec for step in plan.steps] for plan in self.bundle.manifest.plans]
-        return dict.fromkeys(plans_of(steps)[spec], grain_of(self.kernels[spec], tiles))
+        return dict.fromkeys(plans_of(steps)[spec], target("wasm").grain(self.kernels[spec], tiles))

@@ -14,10 +14,11 @@ from random import Random
 import numpy as np
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
-from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, IndexValue, Load, walk
+from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index, unflatten
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Buffer, Kernel, Stage, check
+from tilewright.kernel.tree import walk
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 17)
 POINTS = 400  # output points of a random kernel, so that the interpreter stays fast

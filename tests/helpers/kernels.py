@@ -16,11 +16,12 @@ from helpers.kernel_parts import POINTS, TERMS, Case, Maker
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
-from tilewright.kernel.expr import Acc, Call, Const, Expr, Load, walk
+from tilewright.kernel.expr import Acc, Call, Const, Expr, Load
 from tilewright.kernel.index import Var, flatten, index
 from tilewright.kernel.layout import ROWS, Panels
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import walk
 
 # ---- anchors -------------------------------------------------------------------------------------
 

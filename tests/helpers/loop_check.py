@@ -22,10 +22,10 @@ from tilewright.kernel.expr import (
     Shuffle,
     dtype_of,
     lanes_of,
-    walk,
 )
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 from tilewright.kernel.loops import For, If, Let, LetGather, LetMin, Set, Stmt, Store, TileFn
+from tilewright.kernel.tree import walk
 from tilewright.targets.simd.vectorize import VECTOR_DTYPES
 
 

@@ -14,7 +14,8 @@ from helpers.graphs import results, run_steps, steps_of
 from tilewright.fusion.steps import Step
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes import optimise
-from tilewright.kernel.expr import Call, Const, walk
+from tilewright.kernel.expr import Call, Const
+from tilewright.kernel.tree import walk
 from tilewright.targets.simd.layouts import PACKING
 
 

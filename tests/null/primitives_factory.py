@@ -5,11 +5,11 @@ from __future__ import annotations
 from tilewright.benchkernel import matmul_step
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
+from tilewright.targets.findings import Device, Finding
+from tilewright.targets.primitives import MATMUL, Primitive
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule
-from tilewright.tuning.findings import Device, Finding
-from tilewright.tuning.primitives import MATMUL, Primitive
 
 FASTER, SLOWER = Finding(1.5, 1.4, 1.6, 9), Finding(0.7, 0.6, 0.8, 9)
 UNSURE = Finding(1.02, 0.98, 1.1, 9)

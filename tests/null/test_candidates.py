@@ -10,20 +10,24 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tilewright.base.errors import UsageError
-from tilewright.benchkernel import compile_matmul, product_kernel
+from tilewright.base.dtypes import F32
+from tilewright.base.errors import InputError, NoSpace, UsageError
+from tilewright.benchkernel import compile_matmul, product_kernel, steps_of
 from tilewright.bundle import Step, open_bundle, write
 from tilewright.compiler import Compiled, Options
+from tilewright.graph.node import Graph, elementwise, graph_input
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.sharing import Work, share
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, objection
 from tilewright.targets.wasm import TARGETS
-from tilewright.tuning.candidates import build, grain_of, kernels_of, space_of
+from tilewright.tuning.candidates import build, kernels_of, space_of
 
 X86 = CLASSES["wasm-x86-relaxed-32k"]
 ARM = CLASSES["wasm-arm-simd-64k"]
+A = graph_input("a", (8, 8), F32)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +87,7 @@ def test_objectives_change_no_number(compiled: Compiled) -> None:
     assert latency.schedules == traffic.schedules == scratch.schedules
     assert latency.checksum == traffic.checksum
     assert len({latency.order, traffic.order, scratch.order}) == 3
-    needs = [build(kernel, scratch.schedules[n], TARGETS["x86"]).scratch for n in scratch.order]
+    needs = [build(kernel, scratch.schedules[n], "wasm", "x86").scratch for n in scratch.order]
     assert needs == sorted(needs)
 
 
@@ -94,11 +98,10 @@ def test_what_does_not_serve_the_objective_is_not_tried() -> None:
     for device in (X86, ARM):
         latency, scratch = (space_of(kernel, device, o) for o in ("latency", "scratch"))
         assert latency.trial == latency.order
-        target = TARGETS[device.variant]
-        most = build(kernel, scratch.schedules[0], target).scratch
+        most = build(kernel, scratch.schedules[0], "wasm", device.variant).scratch
         assert most > 0
         for number in scratch.order[::12]:
-            need = build(kernel, scratch.schedules[number], target).scratch
+            need = build(kernel, scratch.schedules[number], "wasm", device.variant).scratch
             assert (need < most) is (number in scratch.trial)
         assert 0 < len(scratch.trial) < len(scratch.order)
     packed = product_kernel("mk,kn->mn", (128, 384), (384, 384), weight=True)
@@ -113,18 +116,37 @@ def test_a_webgpu_space_is_its_lite_space(compiled: Compiled) -> None:
     assert 24 <= len(space.schedules) <= 96
 
 
+def test_where_nothing_can_be_tried_the_error_says_what_to_do(compiled: Compiled) -> None:
+    """Of a class, a kernel that is no product; of a target, any: code has one schedule there."""
+    (step,) = steps_of(Graph("map", (("a", A),), (("y", elementwise("exp", A)),)))
+    for device in (CLASSES["webgpu-apple"], replace(X86, target="c")):
+        with pytest.raises(NoSpace) as raised:
+            space_of(step.kernel, device)
+        assert "tilewright space --classes" in raised.value.hint
+        assert raised.value.facts["device"] == device.id
+    kernel, foreign = compiled.codes[0].kernel, space_of(compiled.codes[0].kernel, X86).schedules[0]
+    with pytest.raises(UsageError, match="one schedule"):
+        build(kernel, foreign, "c", "scalar")
+    with pytest.raises(InputError, match="no choices"):
+        target("c").schedule(foreign.to_json())
+    made = build(kernel, target("c").schedule({}), "c", "scalar")
+    assert made.extension == "c"
+    assert made.grain == made.tiles > 1
+
+
 def test_build(compiled: Compiled) -> None:
     kernel = compiled.codes[0].kernel
     space = space_of(kernel, X86)
     for number in (0, *space.order[:3]):
-        made = build(kernel, space.schedules[number], TARGETS["x86"])
+        made = build(kernel, space.schedules[number], "wasm", "x86")
         assert made.module.startswith(b"\0asm")
         assert made.digest == hashlib.sha256(made.module).hexdigest()
         assert made.schedule == space.schedules[number]
         assert made.features == ("relaxed_simd",)
         assert made.scratch <= SCRATCH
         assert made.tiles > 1
-    plain = build(kernel, space.schedules[0], TARGETS["x86-simd"])
+        assert (made.extension, made.grain) == ("wasm", target("wasm").grain(kernel, made.tiles))
+    plain = build(kernel, space.schedules[0], "wasm", "x86-simd")
     assert plain.features == ()
 
 
@@ -140,7 +162,7 @@ def test_schedules_that_mean_nothing_are_typed_errors(compiled: Compiled, change
     kernel = compiled.codes[0].kernel
     wrong = replace(space_of(kernel, X86).schedules[0], **change)
     with pytest.raises(UsageError, match=next(iter(change))):
-        build(kernel, wrong, TARGETS["x86"])
+        build(kernel, wrong, "wasm", "x86")
 
 
 def test_every_candidate_is_a_schedule_from_outside(compiled: Compiled) -> None:
@@ -159,7 +181,7 @@ def test_a_grain_follows_the_compilers_rule() -> None:
     step = Step(spec=0, kernel="k", node="n", flops=flops, bytes=size)
     for tiles in (2, 17, 64, 1000, 100_000):
         (way,) = share([Work(flops, size, tiles, (), ())])
-        assert grain_of(step, tiles) == way.grain
-    assert grain_of(step, 1) == 1
+        assert target("wasm").grain(step, tiles) == way.grain
+    assert target("wasm").grain(step, 1) == 1
     small = Step(spec=0, kernel="k", node="n", flops=10, bytes=10)
-    assert grain_of(small, 12) == 12, "a serial step is one ticket"
+    assert target("wasm").grain(small, 12) == 12, "a serial step is one ticket"

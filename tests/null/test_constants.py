@@ -16,7 +16,7 @@ import pytest
 from frontend_factory import Array, distance, model, reference, run
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import F32, I32
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import import_model, load, tensors
@@ -183,3 +183,16 @@ def test_padding_of_both_signs_is_two_tensors() -> None:
     assert plus is again
     signs = [np.signbit(value[0]) for value in evaluate([plus, minus], {"x": np.ones(2)})]
     assert signs == [False, True]
+
+
+def test_equal_bytes_of_other_dtypes_are_other_constants() -> None:
+    """Zeros of f32 and of i32, and one row of six or two of three."""
+    numbers = Constants()
+    weights = [
+        node(Weight("w", shape, dtype, lambda s=shape, d=dtype: np.zeros(s, d.numpy)))
+        for dtype in (F32, I32)
+        for shape in ((6,), (2, 3))
+    ]
+    assert len({numbers.number(w) for w in weights}) == 4
+    again = node(Weight("v", (6,), F32, lambda: np.zeros(6, np.float32)))
+    assert numbers.number(again) == numbers.number(weights[0])

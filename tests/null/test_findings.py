@@ -16,10 +16,10 @@ from primitives_factory import FASTER, SLOWER, UNSURE, device
 
 from tilewright.base.errors import UsageError
 from tilewright.cli import primitives as command
-from tilewright.targets import wasm
-from tilewright.tuning import findings
-from tilewright.tuning.findings import Document, Finding
-from tilewright.tuning.primitives import MATMUL, MEASURED
+from tilewright.targets import findings, wasm
+from tilewright.targets.findings import Document, Finding
+from tilewright.targets.primitives import MATMUL
+from tilewright.targets.wasm.primitives import MEASURED
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,15 @@ from tilewright.kernel.form import (
     product,
 )
 from tilewright.kernel.index import Var, index
+from tilewright.kernel.layout import (
+    ROWS,
+    Groups,
+    Layout,
+    Panels,
+    Taps,
+    layout_from_data,
+    layout_to_data,
+)
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.targets.simd.machine import Machine
@@ -120,3 +129,8 @@ def test_rows_in_the_middle_are_reduced_across_memory() -> None:
     buffers = (Buffer(F32, 60), Buffer(F32, 60))
     kernel = Kernel("top", (a, n, j), (stage,), Acc(0, F32), at, buffers, cols=1)
     assert classify(kernel) == Reduce(n)
+
+
+@pytest.mark.parametrize("layout", [ROWS, Panels(8), Groups(4, 8), Taps(2)], ids=str)
+def test_layouts_are_data_and_back(layout: Layout) -> None:
+    assert layout_from_data(layout_to_data(layout)) == layout

@@ -12,9 +12,8 @@ from tilewright.benchkernel import product_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.simd.depth import DepthSchedule
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.simd.gold import DEEP, slow_schedule
 from tilewright.tuning.candidates import build, space_of
-from tilewright.tuning.gold import DEEP, slow_schedule
 
 Sizes = tuple[int, int, int]
 DEVICES = [c for c in CLASSES.values() if c.kind == "wasm"]
@@ -55,7 +54,7 @@ def test_it_takes_several_times_the_instructions_for_the_same_result(
     numbers = np.random.default_rng(1)
     given = [numbers.standard_normal(b.size).astype("f4") for b in kernel.buffers[1:]]
     out = np.zeros(kernel.buffers[0].size, "f4")
-    usual, slow = (build(kernel, s, TARGETS[variant]) for s in (space.schedules[0], space.slow))
+    usual, slow = (build(kernel, s, "wasm", variant) for s in (space.schedules[0], space.slow))
     want, got = (run_module(b.module, [(0, b.tiles)], [out, *given]) for b in (usual, slow))
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * float(np.abs(want).max()))
     least, most = (instructions(b.module, b.tiles, [out, *given]) for b in (usual, slow))

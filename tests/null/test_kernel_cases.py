@@ -19,11 +19,12 @@ from tilewright.base.dtypes import BOOL, F32, F64, I32, I64
 from tilewright.base.errors import KernelTrap
 from tilewright.kernel import interp
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, Load, lanes_of, walk
+from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, Load, lanes_of
 from tilewright.kernel.form import product
 from tilewright.kernel.index import Gathered, Index, Var, index
 from tilewright.kernel.loops import For, If, Set, Stmt, Store, TileFn
 from tilewright.kernel.spec import Buffer, Kernel, Stage
+from tilewright.kernel.tree import walk
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.table import lower
 

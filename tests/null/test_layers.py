@@ -6,9 +6,12 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tilewright.targets import TARGETS
 
 PACKAGE = Path(__file__).parents[2] / "tilewright"
 
@@ -104,6 +107,112 @@ def test_the_graph_knows_kernels_by_indices_and_layouts_alone() -> None:
     assert named == {"tilewright.kernel.index", "tilewright.kernel.layout"}
 
 
+#: What others may import of targets/: the registry, what a target is, and what all of them share.
+NEUTRAL = {
+    "": "the registry by name",
+    "protocol": "what a target is",
+    "device": "what a class of devices is",
+    "classes": "the classes of all targets",
+    "schedule": "what all schedules are",
+    "lite": "the paper's space by formulas, for any kind of core",
+    "primitives": "what a variable of schedules and code is",
+    "findings": "what was measured of primitives",
+}
+
+#: Where else the name of a target is written down, and why.
+NAMING = {
+    "hosts/wasmtime.py": {"wasm": "the host executes this section of a bundle"},
+    "hosts/native.py": {"c": "the host executes this section of a bundle"},
+}
+#: What strings outside of targets/ may say of a target in longer words, and why.
+WORDS = {
+    "server/files.py": "the media type of WebAssembly files",
+    "server/headers.py": "the name of a browser's policy",
+    "server/pyodide.py": "names of Pyodide's files",
+}
+
+
+def outside() -> list[Path]:
+    """Every module of the package but those in targets/."""
+    return [p for p in sorted(PACKAGE.rglob("*.py")) if PACKAGE / "targets" not in p.parents]
+
+
+def from_targets(path: Path) -> Iterator[str]:
+    """The modules of targets/ that a file imports; "" is the package itself."""
+    folder = PACKAGE / "targets"
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{a.name}" for a in node.names]
+        else:
+            continue
+        for name in names:
+            if not f"{name}.".startswith("tilewright.targets."):
+                continue
+            parts = name.split(".")[2:]
+            is_module = parts and any((folder / p).exists() for p in (parts[0], f"{parts[0]}.py"))
+            yield parts[0] if is_module else ""
+
+
+def test_nobody_outside_reaches_into_a_target() -> None:
+    wrong = [
+        f"{path}: {name}"
+        for path in outside()
+        for name in from_targets(path)
+        if name not in NEUTRAL
+    ]
+    assert not wrong
+    used = {name for path in outside() for name in from_targets(path)}
+    assert used == NEUTRAL.keys(), "a row that nobody needs"
+
+
+def strings(path: Path) -> Iterator[str]:
+    """The literals of a file that are no documentation."""
+    tree = ast.parse(path.read_text())
+    told = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            yield node.value
+
+
+def test_nobody_outside_names_a_target() -> None:
+    """Names come from the registry; a host that executes one target's code says which."""
+    named: dict[str, set[str]] = {}
+    for path in outside():
+        found = set(strings(path)) & TARGETS.keys()
+        if found:
+            named[path.relative_to(PACKAGE).as_posix()] = found
+    assert named == {path: set(names) for path, names in NAMING.items()}
+
+
+def test_strings_outside_have_no_words_of_a_target() -> None:
+    """Classes, variants, features and stages of targets: who needs one asks the target."""
+    words = re.compile(rf"\b({'|'.join(sorted(vocabulary()))})(?!time)")  # wasmtime is a host
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in outside()
+        if path.relative_to(PACKAGE).as_posix() not in NAMING
+        for text in strings(path)
+        if words.search(text)
+    }
+    assert found == WORDS.keys()
+
+
+def vocabulary() -> set[str]:
+    """Names that targets gave, but for those that are words of other matters, too."""
+    kinds = {c.kind for t in TARGETS.values() for c in t.classes}
+    variants = {name for t in TARGETS.values() for name in t.variants}
+    features = frozenset[str]().union(*(t.facts.features for t in TARGETS.values()))
+    return (kinds | variants | features | TARGETS.keys()) - {"c", "arm", "core", "scalar"}
+
+
 @pytest.mark.parametrize("folder", ALLOWED_WEB)
 def test_scripts_name_files_one_way(folder: str) -> None:
     web = PACKAGE / "web"
@@ -129,7 +238,7 @@ def test_web_engine_names_no_python() -> None:
 
 
 #: Folders and modules that also run where there is nothing but Python itself.
-PORTABLE = ["kernel", "targets", "tuning/candidates", "tuning/primitives", "tuning/gold"]
+PORTABLE = ["kernel", "targets", "tuning/candidates", "tuning/offers", "tuning/client"]
 
 
 def modules(name: str) -> list[str]:

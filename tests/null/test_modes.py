@@ -25,7 +25,6 @@ from tilewright.kernel.spec import Kernel
 from tilewright.server.workers import Workers
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wasm import TARGETS, WasmTarget
 from tilewright.tuning.candidates import Built, build, kernels_of, space_of
 from tilewright.tuning.client import Session
 from tilewright.tuning.folder import wanted, write_candidates
@@ -55,7 +54,7 @@ def test_folder_holds_every_candidate(bundle: Bundle) -> None:
         assert tuple(entry["order"]) == space.order
         assert entry["checksum"] == space.checksum
         for schedule, found in zip(space.schedules, entry["candidates"], strict=True):
-            built = build(kernel, schedule, TARGETS[device.variant])
+            built = build(kernel, schedule, device.target, device.variant)
             data = (folder / f"blobs/{found['digest']}.wasm").read_bytes()
             assert data == built.module
             assert hashlib.sha256(data).hexdigest() == found["digest"]
@@ -74,10 +73,10 @@ def test_a_candidate_that_cannot_be_made_is_left_out(
     space = space_of(kernel, device)
     bad = space.order[3]
 
-    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+    def built(kernel: Kernel, schedule: Schedule, *target: str) -> Built:
         if schedule == space.schedules[bad]:
             raise CompilerBug("this one cannot be made")
-        return build(kernel, schedule, target)
+        return build(kernel, schedule, *target)
 
     monkeypatch.setattr("tilewright.tuning.folder.build", built)
     written = write_candidates(bundle, [device])
@@ -98,10 +97,10 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]:
     released = Event()
     found: list[Schedule] = []
 
-    def built(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+    def built(kernel: Kernel, schedule: Schedule, *target: str) -> Built:
         if schedule in found:
             released.wait(LONG)
-        return build(kernel, schedule, target)
+        return build(kernel, schedule, *target)
 
     monkeypatch.setattr("tilewright.tuning.folder.build", built)
     yield found

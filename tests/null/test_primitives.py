@@ -27,10 +27,11 @@ from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.kernel.collapse import collapse
 from tilewright.kernel.form import product
 from tilewright.targets import wasm
+from tilewright.targets.primitives import MATMUL, Primitive
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, lower
-from tilewright.tuning.primitives import MATMUL, MEASURED, NAMED, PRIMITIVES, Primitive, untuned
+from tilewright.targets.wasm.primitives import MEASURED, NAMED, PRIMITIVES, untuned
 
 every_primitive = pytest.mark.parametrize("primitive", MEASURED, ids=lambda p: p.name)
 # ---- the table -----------------------------------------------------------------------------------
@@ -50,9 +51,9 @@ def test_one_variable_at_a_time(primitive: Primitive, machine: Machine) -> None:
     _, start = base(primitive, machine)
     before, after = (s.change(start) for s in (primitive.untuned, primitive.tuned))
     changed = {k for k, v in asdict(before).items() if v != asdict(after)[k]}
-    code = (primitive.untuned.without, primitive.untuned.fma) != (
+    code = (primitive.untuned.without, primitive.untuned.variants) != (
         primitive.tuned.without,
-        primitive.tuned.fma,
+        primitive.tuned.variants,
     )
     assert bool(changed) != code, "a primitive changes the schedule or the code, not both"
     assert changed <= {"x0", "y0"} or changed <= {"x1", "y1"} or len(changed) == 1

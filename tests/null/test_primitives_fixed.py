@@ -12,20 +12,22 @@ from primitives_factory import MACHINES, base
 from tilewright.benchkernel import matmul_step
 from tilewright.kernel.form import product
 from tilewright.kernel.spec import Kernel
+from tilewright.targets import findings
 from tilewright.targets.classes import find
+from tilewright.targets.primitives import MATMUL, Primitive
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule
-from tilewright.tuning import findings, primitives
+from tilewright.targets.wasm import primitives
+from tilewright.targets.wasm.primitives import MEASURED, NAMED
 from tilewright.tuning.candidates import space_of
-from tilewright.tuning.primitives import MATMUL, MEASURED, NAMED, Primitive
 
 
 def test_the_data_file_is_as_measured() -> None:
     """Decisions follow from the devices, names are those of the table."""
-    data = json.loads(findings.DATA.read_text())
-    document = findings.read()
+    data = json.loads(primitives.FINDINGS.read_text())
+    document = findings.read(primitives.FINDINGS)
     assert data == json.loads(json.dumps(findings.to_json(document)))
     assert document.matmul == MATMUL
     assert set(data["decisions"]) == ({p.name for p in MEASURED} if document.devices else set())
@@ -39,7 +41,7 @@ def fixed() -> dict[str, bool]:
 
 def test_only_choices_are_fixed() -> None:
     assert all(NAMED[name].kind in ("switch", "range") for name in fixed())
-    decided = findings.decisions(findings.read().devices)
+    decided = findings.decisions(findings.read(primitives.FINDINGS).devices)
     assert all(decided[name].tuned is tuned for name, tuned in fixed().items())
 
 

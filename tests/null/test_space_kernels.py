@@ -23,7 +23,6 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.table import lower
-from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 
 DEVICES = [CLASSES[name] for name in ("wasm-x86-relaxed-32k", "wasm-arm-simd-64k")]
@@ -92,7 +91,7 @@ def test_modules_of_candidates_compute_what_the_kernel_means(target: str, anchor
     for seed in range(6):
         case = random_case(seed, anchor)
         kernel, rng = collapse(case.kernel), Random(f"module {anchor}{seed}")
-        built = build(kernel, rng.choice(space_of(kernel, device).schedules), TARGETS[target])
+        built = build(kernel, rng.choice(space_of(kernel, device).schedules), "wasm", target)
         out = np.full(kernel.buffers[0].size, 77, kernel.dtype.numpy)
         got = run_module(built.module, [(0, built.tiles)], [out, *case.data])
         assert_close(got, expected(case), case.exact, 8 * case.relative)

@@ -16,8 +16,8 @@ from tilewright.targets.classes import find
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, schedule_from_json
+from tilewright.targets.wasm.primitives import untuned
 from tilewright.tuning.candidates import Space, space_of
-from tilewright.tuning.primitives import untuned
 
 DEVICE = find("wasm-x86-relaxed")
 

@@ -113,7 +113,7 @@ def test_all_votes_and_results_of_a_real_run(tmp_path: Path, capsys: Capsys) -> 
 def test_the_answer_to_a_gold_question_is_shown(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewright.tuning.gold.DEEP", 16)
+    monkeypatch.setattr("tilewright.targets.simd.gold.DEEP", 16)
     asked = space_of(kernels_of(open_bundle(bundle()))[0], CLASSES[DEVICE]).gold
     run = written(tmp_path, trial(0, 3, 0.9), trial(0, asked, 0.125))
     (report,) = of("report", shown(capsys, "--bundle", bundle(), "--run", run, "--device", DEVICE))
@@ -154,7 +154,7 @@ def test_beside_another_default_the_compilers_own_is_named(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by tune/records/reports.js: votes of a relinked bundle are counted over candidate 0."""
-    monkeypatch.setattr("tilewright.tuning.gold.DEEP", 16)
+    monkeypatch.setattr("tilewright.targets.simd.gold.DEEP", 16)
     base, device = open_bundle(bundle()), CLASSES[DEVICE]
     space = space_of(kernels_of(base)[0], device)
     own, *others = space.trial

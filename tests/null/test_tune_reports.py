@@ -17,7 +17,8 @@ from tuning_votes import counted, site, space, vote
 
 from tilewright.server import BackgroundServer
 from tilewright.store import Store
-from tilewright.tuning import compose, gold
+from tilewright.targets.simd import gold
+from tilewright.tuning import compose
 from tilewright.tuning.messages import Ack, GoldAnswer, Offer, Report, Vote
 
 

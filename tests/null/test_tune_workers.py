@@ -143,10 +143,10 @@ def test_a_candidate_that_never_comes_is_left_out(monkeypatch: pytest.MonkeyPatc
     bad = space.order[3]
     hasty(monkeypatch, lambda _, __, schedule=None, *___: schedule == space.schedules[bad])
 
-    def built(kernel: Any, schedule: Any, variant: str) -> Any:
+    def built(kernel: Any, schedule: Any, *variant: str) -> Any:
         if schedule == space.schedules[bad]:
             released.wait(LONG)
-        return real.built(kernel, schedule, variant)
+        return real.built(kernel, schedule, *variant)
 
     with BackgroundServer(app(makers=replace(real, built=built))) as server:
         for _ in range(2):  # the second one need not wait
@@ -163,10 +163,10 @@ def test_a_candidate_whose_workers_died_is_made_for_the_next() -> None:
     bad = space.order[3]
     deaths = [BrokenExecutor("killed")] * TRIES
 
-    def built(kernel: Any, schedule: Any, variant: str) -> Any:
+    def built(kernel: Any, schedule: Any, *variant: str) -> Any:
         if schedule == space.schedules[bad] and deaths:
             raise deaths.pop()
-        return real.built(kernel, schedule, variant)
+        return real.built(kernel, schedule, *variant)
 
     with BackgroundServer(app(makers=replace(real, built=built))) as server:
         for lost in ({bad}, set()):

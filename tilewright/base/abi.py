@@ -28,8 +28,14 @@ TRAP, STALLED = 1, 2
 
 #: Bytes of a plan image's header and of one step's record, and the fields of both.
 HEADER, RECORD = 16, 32
-COUNT, WIDEST = 0, 4
+COUNT, WIDEST, TABLE = 0, 4, 8
 SLOT, ARGS, TILES, GRAIN, TICKETS, BEFORE, SKIP, FLAGS = range(0, 32, 4)
+
+#: Bytes of an entry of the table at TABLE (an offset in the image; 0: there is none), whose first
+#: word says how many there are, and an entry's fields: the word at PLACE becomes
+#: min((n * TIMES + PLUS) / BY, MOST) * EACH when extent NUMBER becomes n.
+ENTRY = 28
+PLACE, NUMBER, TIMES, PLUS, BY, MOST, EACH = range(0, 28, 4)
 
 #: Bits of FLAGS.
 WAITS, BACK = 1, 2

@@ -87,6 +87,12 @@ class UsageError(TilewrightError):
     exit_code = 2
 
 
+class NoSpace(UsageError):
+    """A kernel has no schedules to try on a class of devices."""
+
+    code = "no-space"
+
+
 class BundleCorrupt(TilewrightError):
     """A bundle file is missing or its bytes do not match their digest."""
 

@@ -161,6 +161,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     name: str
     dims: dict[str, tuple[int, ...]]
+    extents: tuple[str, ...] = ()
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     states: tuple[State, ...] = ()

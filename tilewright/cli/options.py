@@ -12,7 +12,6 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from tilewright.base.abi import MEMORY_LIMIT
 from tilewright.base.errors import MemoryLimit, UsageError
 from tilewright.bundle import POINTER
 from tilewright.targets import DEFAULT, TARGETS, target
@@ -44,7 +43,9 @@ Pyodide = Annotated[
 Targets = Annotated[
     list[str] | None,
     typer.Option(
-        "--target", help=f"What to compile for: {', '.join(TARGETS)}; repeatable. By default wasm."
+        "--target",
+        help=f"What to compile for: {', '.join(TARGETS)}; repeatable. "
+        f"By default {', '.join(DEFAULT)}.",
     ),
 ]
 States = Annotated[
@@ -59,8 +60,8 @@ Force = Annotated[
     bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
 ]
 OBJECTIVES = get_args(Objective)
-#: The longest dimension of f32 numbers that a memory has room for.
-LONGEST = MEMORY_LIMIT // WORD
+#: The longest dimension of f32 numbers that a memory of the usual target has room for.
+LONGEST = (1 << target(DEFAULT[0]).facts.address_bits) // WORD
 
 
 def database_url(text: str) -> str:

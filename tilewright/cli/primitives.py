@@ -24,11 +24,13 @@ from tilewright.cli.hosts import Timer, check_timing, engine_of, open_timers, ti
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Report, progress, table
 from tilewright.cli.tools import cpu
-from tilewright.targets.simd.contraction import ContractionSchedule
-from tilewright.targets.simd.table import default_schedule
-from tilewright.tuning import findings
-from tilewright.tuning.findings import Device, Document, Finding
-from tilewright.tuning.primitives import MATMUL, MEASURED, Columns
+from tilewright.targets import DEFAULT, findings, target
+from tilewright.targets.findings import Device, Document, Finding
+from tilewright.targets.primitives import MATMUL, Columns, Setup
+
+#: Whose primitives are measured, and which of them can be.
+TARGET = target(DEFAULT[0])
+MEASURED = tuple(p for p in TARGET.primitives if p.measured)
 
 # Engines compile a function anew after it has run for a while, in the background meanwhile.
 LEAST_PASSES, MOST_PASSES = 5, 16
@@ -47,7 +49,7 @@ class Way:
 
     columns: Columns
     without: frozenset[str]
-    fma: bool
+    variants: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -106,32 +108,22 @@ def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], Place]]:
     from tilewright.benchkernel import candidates, matmul_step
     from tilewright.bundle import write
     from tilewright.compiler import Options
-    from tilewright.hosts.wasmtime import REGISTERS
-    from tilewright.targets import wasm
 
-    ways: dict[Way, list[ContractionSchedule]] = {}
+    ways: dict[Way, list[Setup]] = {}
     places: dict[tuple[str, bool], Place] = {}
-    here = {n: t for n, t in wasm.TARGETS.items() if t.registers == REGISTERS}
-    (machine, *_) = (t.machine for t in here.values())
     steps = {c: matmul_step(*MATMUL, weight=c == "packed") for c in get_args(Columns)}
-    starts = {c: default_schedule(step.kernel, machine) for c, step in steps.items()}
     for primitive in MEASURED:
-        for tuned, setting in ((False, primitive.untuned), (True, primitive.tuned)):
-            way = Way(primitive.columns, setting.without, setting.fma)
-            schedules = ways.setdefault(way, [])
-            start = starts[primitive.columns]
-            assert isinstance(start, ContractionSchedule)
-            wanted = setting.change(start)
-            if wanted not in schedules:
-                schedules.append(wanted)
-            places[primitive.name, tuned] = Place(list(ways).index(way), schedules.index(wanted))
+        for tuned in (False, True):
+            setup = TARGET.setup(primitive, tuned, steps[primitive.columns].kernel)
+            way = Way(primitive.columns, setup.without, setup.variants)
+            setups = ways.setdefault(way, [])
+            if setup not in setups:
+                setups.append(setup)
+            places[primitive.name, tuned] = Place(list(ways).index(way), setups.index(setup))
     paths = []
-    for number, (way, schedules) in enumerate(ways.items()):
-        options = Options(
-            variants=tuple(name for name, target in here.items() if target.fma == way.fma),
-            without=way.without,
-        )
-        subject = candidates(steps[way.columns], schedules, options)
+    for number, (way, setups) in enumerate(ways.items()):
+        options = Options(targets=(TARGET.name,), variants=way.variants, without=way.without)
+        subject = candidates(steps[way.columns], [dict(s.schedules) for s in setups], options)
         paths.append(folder / str(number))
         write(subject.contents, paths[-1])
     return paths, places
@@ -187,10 +179,9 @@ def _view(document: Document) -> Group:
             continue
         cells = [_cell(d.findings.get(primitive.name)) for d in document.devices]
         decision = decided[primitive.name]
-        chosen = {True: primitive.tuned.label, False: primitive.untuned.label}
         verdict: str = decision.verdict
         if decision.tuned is not None:
-            verdict += f": {chosen[decision.tuned]}"
+            verdict += f": {primitive.setting(decision.tuned).label}"
         rows.append(
             (primitive.name, primitive.untuned.label, primitive.tuned.label, *cells, verdict)
         )

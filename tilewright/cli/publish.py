@@ -17,7 +17,7 @@ from tilewright.bundle import Bundle
 from tilewright.cli.options import check_objective
 
 if TYPE_CHECKING:
-    from tilewright.targets.classes import DeviceClass
+    from tilewright.targets.device import DeviceClass
     from tilewright.targets.lite import Objective
     from tilewright.tuning.folder import Written
 

@@ -32,9 +32,6 @@ from tilewright.tuning.preview import (
     read_run,
 )
 
-#: The class of an example.
-EXAMPLE = "wasm-x86-relaxed-32k"
-
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
 
 
@@ -56,14 +53,15 @@ def show(
         str,
         typer.Option(
             metavar="CLASS",
-            help=f"The class of the visitor's device; otherwise that of the run, or {EXAMPLE}.",
+            help="The class of the visitor's device; otherwise that of the run, or "
+            f"{classes.USUAL}.",
         ),
     ] = "",
     _as_json: Json = False,
 ) -> Answer:
     """Show all that a site's visitors send, and what more if the site turns reports on."""
     given = read_run(run.read_bytes()) if run else None
-    found_class = classes.find(device or (given.device if given else EXAMPLE))
+    found_class = classes.find(device or (given.device if given else classes.USUAL))
     with TemporaryDirectory(prefix="tilewright-") as place:
         if bundle is None:
             from tilewright.benchkernel import matmul

@@ -7,6 +7,7 @@ of whole spaces, the table of classes; or another bundle.  Nothing is measured h
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,27 +16,26 @@ import msgspec
 import typer
 from rich.console import Group
 
-from tilewright.base.abi import MEMORY_LIMIT
-from tilewright.base.errors import InputError, MemoryLimit, UsageError
+from tilewright.base.errors import InputError, MemoryLimit, NoSpace, UsageError
 from tilewright.bundle import is_bundle, open_bundle, write
 from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
 from tilewright.cli.output import Answer, pairs, size, table
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import CLASSES, DeviceClass, find, nearest
+from tilewright.targets import target
+from tilewright.targets.classes import CLASSES, USUAL, find, nearest
 from tilewright.targets.classes import table as class_table
+from tilewright.targets.device import DeviceClass
 from tilewright.targets.lite import (
     RELAXATION,
     WORD,
     Objective,
     Product,
-    limits,
+    figures,
     lite,
     naive,
     product_of,
-    tile_of,
 )
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.table import schedule_from_json
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 
 #: The paper's kernels; B and all sizes as it prints them.
@@ -60,7 +60,7 @@ def space(
     size: Annotated[
         str | None, typer.Argument(metavar="[B]xMxKxN", help="The sizes of a product.")
     ] = None,
-    device: Device = "wasm-x86-relaxed",
+    device: Device = USUAL,
     spec: Annotated[
         int | None, typer.Option(min=0, help="Which kernel of the bundle: its number.")
     ] = None,
@@ -87,12 +87,12 @@ def space(
         return _counts()
     if what is None:
         raise UsageError(
-            "Whose space?", hint="tilewright space matmul 384x768x768 --device wasm-x86-relaxed"
+            "Whose space?", hint=f"tilewright space matmul 384x768x768 --device {USUAL}"
         )
     serves = check_objective(objective)
     chosen, note = _device(device, fallback)
     if what in KNOWN:
-        kernel = _product(what, size or "")
+        kernel = _product(what, size or "", chosen)
     else:
         if spec is None:
             return _bundle(Path(what), chosen, note)
@@ -147,7 +147,7 @@ def _device(name: str, fallback: bool) -> tuple[DeviceClass, str]:
     return found, f"There is no class {name}: {found.id} is the next wider one"
 
 
-def _product(what: str, text: str) -> Kernel:
+def _product(what: str, text: str, device: DeviceClass) -> Kernel:
     hint = "384x768x768" if what == "matmul" else "12x384x384x64"
     found = sizes(text, "x", hint)
     if len(found) != (3 if what == "matmul" else 4):
@@ -156,10 +156,11 @@ def _product(what: str, text: str) -> Kernel:
 
     *batch, m, k, n = found
     needed = WORD * prod(batch) * (m * k + k * n + m * n)
-    if needed > MEMORY_LIMIT:
+    limit = 1 << target(device.target).facts.address_bits
+    if needed > limit:
         raise MemoryLimit(
-            f"The operands of {what} {text} do not fit into a wasm32 memory",
-            hint="Use smaller sizes", bytes=needed, limit=MEMORY_LIMIT,
+            f"The operands of {what} {text} do not fit into the memory of one model",
+            hint="Use smaller sizes", target=device.target, bytes=needed, limit=limit,
         )  # fmt: skip
     if what == "matmul":
         return product_kernel("mk,kn->mn", (m, k), (k, n), weight=True)
@@ -196,7 +197,8 @@ def _winners(
                     f"{path} has the winners of class {saved.device}, not of {chosen.id}",
                     hint="Leave --device out, or tune on a device of that class",
                 )
-            return chosen, {n: schedule_from_json(s) for n, s in saved.schedules.items()}
+            schedule = target(chosen.target).schedule
+            return chosen, {n: schedule(s) for n, s in saved.schedules.items()}
         given = msgspec.json.decode(data, type=dict[int, int | dict[str, Any]])
         if device is None:
             raise UsageError(f"{path} does not say for which class", hint="Give --device CLASS")
@@ -213,7 +215,8 @@ def _schedule(
     given: int | dict[str, Any], kernels: tuple[Kernel, ...], spec: int, device: DeviceClass
 ) -> Schedule:
     if isinstance(given, dict):
-        return schedule_from_json(given)
+        found: Schedule = target(device.target).schedule(given)
+        return found
     schedules = space_of(kernels[spec], device).schedules
     if not 0 <= given < len(schedules):
         raise IndexError(f"kernel {spec} has no candidate {given}")
@@ -239,24 +242,14 @@ def _listed(
 
 def _row(space: Space, kernel: Kernel, number: int) -> dict[str, object]:
     """One candidate: its tile by the paper's formulas, in words and bytes."""
-    s, core = space.schedules[number], space.device.core
-    row: dict[str, object] = {"number": number, "mark": space.marks[number], "schedule": str(s)}
-    matrix = product_of(kernel)
-    if matrix is not None:
-        tile = tile_of(s, matrix)
-        row |= {"reg_thread": tile.reg_thread, "l1_block": tile.l1_block}
-        if core.kind == "gpu":
-            found = limits(tile, core)
-            row |= {
-                "thread_block": tile.thread_block(core),
-                "block_core": round(min(core.warps, found.block_core), 2),
-                "reg_limit": round(found.registers, 2),
-                "l1_limit": round(found.l1, 2),
-                "warp_limit": round(found.warps, 2),
-            }
-        else:
-            row |= {"block_core": 1}
-    return row
+    schedule, matrix = space.schedules[number], product_of(kernel)
+    row: dict[str, object] = {
+        "number": number,
+        "mark": space.marks[number],
+        "schedule": str(schedule),
+    }
+    told = figures(schedule, matrix, space.device.core) if matrix is not None else {}
+    return {**row, **told}
 
 
 def _summary(space: Space, kernel: Kernel, relaxation: float = RELAXATION) -> dict[str, Any]:
@@ -297,14 +290,14 @@ def _bundle(path: Path, device: DeviceClass, note: str) -> Answer:
             hint=f"Write {' or '.join(KNOWN)}, or the folder of a bundle",
         )
     kernels = kernels_of(open_bundle(path))
-    known = [n for n, k in enumerate(kernels) if device.kind == "wasm" or product_of(k)]
-    if len(known) < len(kernels):
-        missing = f"{len(kernels) - len(known)} kernels are no products and have no space here yet"
+    rows: list[dict[str, Any]] = []
+    for spec, kernel in enumerate(kernels):
+        with suppress(NoSpace):
+            found = _summary(space_of(kernel, device), kernel)
+            rows.append({"spec": spec, "name": kernel.name} | found)
+    if len(rows) < len(kernels):
+        missing = f"{len(kernels) - len(rows)} kernels have no space on {device.id} yet"
         note = f"{note}; {missing}" if note else missing
-    rows = [
-        {"spec": n, "name": kernels[n].name} | _summary(space_of(kernels[n], device), kernels[n])
-        for n in known
-    ]
     shown = ("spec", "name", "kind", "shape", "lite", "extended", "all", "naive", "checksum")
     view = table(shown, ([row[name] for name in shown] for row in rows))
     return Answer({"note": note, "kernels": rows}, Group(note, view) if note else view)

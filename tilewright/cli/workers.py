@@ -19,8 +19,7 @@ from tilewright.server.workshop import Best, Makers
 from tilewright.targets.classes import find
 from tilewright.targets.lite import Objective
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wasm import TARGETS
-from tilewright.tuning.candidates import Built, Space, build, space_of
+from tilewright.tuning.candidates import Space, build, space_of
 from tilewright.tuning.relink import relink
 
 
@@ -31,15 +30,11 @@ def makers(workers: int) -> Makers:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(1, context, _begin)
 
-    return Makers(space, built, relinked, winners, pool, max(1, workers))
+    return Makers(space, build, relinked, winners, pool, max(1, workers))
 
 
 def space(kernel: Kernel, device: str, objective: Objective) -> Space:
     return space_of(kernel, find(device), objective)
-
-
-def built(kernel: Kernel, schedule: Schedule, variant: str) -> Built:
-    return build(kernel, schedule, TARGETS[variant])
 
 
 def relinked(

@@ -13,9 +13,16 @@ from dataclasses import dataclass, replace
 from tilewright.graph import ops
 from tilewright.graph.node import Node, literal
 
-#: Limits of one kernel.  Its expressions are trees, which the compiler walks by recursion and the
-#: bundle holds in full.  Each buffer is a parameter, and engines allow 1,000 of them.
-DEPTH, SIZE, BUFFERS, STAGES = 240, 4096, 900, 64
+#: Limits of one kernel.  Its expressions are trees, which the compiler walks by recursion (up to
+#: nine calls for a level) and the bundle holds in full.  Each buffer is a parameter, and engines
+#: allow 1,000 of them.
+DEPTH, SIZE, BUFFERS, STAGES = 64, 4096, 900, 64
+
+#: How often an index may repeat what it is made of, one reshape below the other.
+REPEATS = 1024
+
+#: So many parts of a concatenation are told apart one after the other, more of them by halves.
+IN_TURN = 16
 
 
 @dataclass(frozen=True)
@@ -23,18 +30,20 @@ class _Extent:
     """What a kernel holds that computes a node.
 
     depth, size:     of the expression, written out as a tree
+    repeats:         of the largest index, how often it may hold an index of the kernel's output
     buffers, stages: the nodes that it loads; the reductions that it runs before
     """
 
     depth: int = 0
     size: int = 1
+    repeats: int = 1
     buffers: frozenset[Node] = frozenset()
     stages: frozenset[Node] = frozenset()
 
     @property
     def fits(self) -> bool:
         sets = len(self.buffers) <= BUFFERS and len(self.stages) <= STAGES
-        return sets and self.depth <= DEPTH and self.size <= SIZE
+        return sets and self.depth <= DEPTH and self.size <= SIZE and self.repeats <= REPEATS
 
 
 Extents = dict[Node, _Extent]
@@ -61,14 +70,35 @@ def cut(nodes: Sequence[Node], stored: set[Node], whole: Set[Node]) -> bool:
 
 def _extent(n: Node, known: Extents) -> _Extent:
     parts = [known.get(i) or _leaf(i) for i in n.inputs]
+    repeats = _repeats(n) * max((p.repeats for p in parts), default=1)
     if len(parts) == 1:
-        return replace(parts[0], depth=parts[0].depth + 1, size=parts[0].size + 1)
+        (p,) = parts
+        return replace(p, depth=p.depth + 1, size=p.size + 1, repeats=repeats)
+    levels = _levels(len(parts)) if isinstance(n.op, ops.Concat) else 1
     return _Extent(
-        1 + max((p.depth for p in parts), default=0),
+        levels + max((p.depth for p in parts), default=0),
         1 + sum(p.size for p in parts),
+        repeats,
         frozenset().union(*(p.buffers for p in parts)),
         frozenset().union(*(p.stages for p in parts)),
     )
+
+
+def _repeats(n: Node) -> int:
+    """How often an index of a reshape's operand may hold each index of its result.
+
+    An axis of the operand is the offset, all of these indices, divided and with a remainder.
+    """
+    if not isinstance(n.op, ops.Reshape):
+        return 1
+    new, old = ([e for e in x.shape if e > 1] for x in (n, n.inputs[0]))
+    shared = next((i for i, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), len(new))
+    return max(1, len(old) - shared)
+
+
+def _levels(parts: int) -> int:
+    """How deep the choice between the parts of a concatenation is."""
+    return parts if parts <= IN_TURN else 1 + _levels(-(-parts // 2))
 
 
 def _leaf(n: Node) -> _Extent:

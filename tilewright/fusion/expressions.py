@@ -6,13 +6,15 @@ buffers it loads, and the reductions that became its stages.  It decides nothing
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import I32, DType
+from tilewright.fusion.cuts import IN_TURN
 from tilewright.fusion.regions import Layout, buffer_of
 from tilewright.graph import ops
+from tilewright.graph.extents import Follow
 from tilewright.graph.node import Node, literal
 from tilewright.graph.views import Indices, below
 from tilewright.kernel.expr import (
@@ -26,8 +28,9 @@ from tilewright.kernel.expr import (
     Load,
     dtype_of,
 )
+from tilewright.kernel.extents import extent
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index
-from tilewright.kernel.spec import Buffer, Kernel, Stage
+from tilewright.kernel.spec import Buffer, Kernel, Limit, Stage
 
 #: Asks for elements of other nodes, and gives the expression of one.
 Making = Generator[tuple[Node, Indices], Expr, Expr]
@@ -51,6 +54,8 @@ class Maker:
     keys: Var | None = None
     kept: tuple[Var, ...] = ()
     anchors: list[Node] = field(default_factory=list)
+    limits: dict[Var, Limit] = field(default_factory=dict)
+    extents: set[Var] = field(default_factory=set)
 
     @property
     def store(self) -> tuple[Node, Indices]:
@@ -61,7 +66,7 @@ class Maker:
 
     def kernel(self) -> Kernel:
         out = self.output
-        axes = tuple(Var(f"{AXES[i]}", extent) for i, extent in enumerate(out.shape))
+        axes = tuple(self._axis(AXES[i], out, i) for i in range(out.rank))
         at = tuple(index(v) for v in axes)
         value = self._compute(out, at)
         rows, cols = self._split(axes)
@@ -69,7 +74,30 @@ class Maker:
         store = flatten(where, host.shape)
         sizes = [Buffer(out.dtype, host.size)] + [buffer_of(n) for n in self.buffers]
         name = _name(out, tuple(self.stages))
-        return Kernel(name, rows + cols, tuple(self.stages), value, store, tuple(sizes), len(cols))
+        return Kernel(
+            name, rows + cols, tuple(self.stages), value, store, tuple(sizes), len(cols),
+            tuple(sorted(self.extents)), tuple(sorted(self.limits.values())),
+        )  # fmt: skip
+
+    def _axis(self, name: str, n: Node, axis: int) -> Var:
+        """A variable for an axis of a node, which may end at run time."""
+        var = Var(name, n.shape[axis])
+        found = self.layout.extents.of(n)[axis]
+        if found is not None:
+            self.limits[var] = Limit(var, self._extent(found.number), found.times)
+        return var
+
+    def _extent(self, number: int) -> Var:
+        scalar = extent(number, self.layout.extents.bounds[number])
+        self.extents.add(scalar)
+        return scalar
+
+    def _literal(self, found: Follow, dtype: DType) -> Expr:
+        """A number that follows an extent."""
+        scalar = self._extent(found.number)
+        number: Expr = IndexValue(index(scalar) * found.times, I32)
+        number = number if dtype == I32 else Call("cast", (number,), dtype)
+        return Call("div", (Const(1, dtype), number), dtype) if found.over else number
 
     def _split(self, axes: tuple[Var, ...]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
         """Columns: what an attention keeps, or the reduced axes that the output still has."""
@@ -100,7 +128,8 @@ class Maker:
         """The element of `n` at `at` if it is a literal, in memory, or computed already."""
         number = literal(n)
         if number is not None:
-            return Const(number, n.dtype)
+            follows = self.layout.extents.number(n)
+            return Const(number, n.dtype) if follows is None else self._literal(follows, n.dtype)
         return self._copy(n, at) if self.layout.holds(n) else self.known.get((n, at))
 
     def _expand(self, n: Node, at: Indices) -> Making:
@@ -139,9 +168,9 @@ class Maker:
         inner = list(at)
         loop = []
         for axis in axes:
-            extent = n.inputs[0].shape[axis]
             name = f"r{len(self.stages)}{AXES[axis]}"
-            var = self._keys(extent) if attention else Var(name, extent)
+            source = n.inputs[0]
+            var = self._keys(source, axis) if attention else self._axis(name, source, axis)
             loop.append(var)
             inner[axis] = index(var)
         value = yield n.inputs[0], tuple(inner)
@@ -151,9 +180,11 @@ class Maker:
         where = dict(zip(op.out, at, strict=True))
         loop = []
         for operand, letters in zip(n.inputs, (op.a, op.b), strict=True):
-            for letter, extent in zip(letters, operand.shape, strict=True):
+            for axis, letter in enumerate(letters):
                 if letter not in where:
-                    var = self._keys(extent) if op.role == "context" else Var(f"k{letter}", extent)
+                    context = op.role == "context"
+                    name = f"k{letter}"
+                    var = self._keys(operand, axis) if context else self._axis(name, operand, axis)
                     loop.append(var)
                     where[letter] = index(var)
         keep: tuple[Var, ...] = ()
@@ -169,9 +200,9 @@ class Maker:
         factors = tuple(_widened(x, n.dtype) for x in (a, b))
         return self._stage(n, "sum", tuple(loop), Call("mul", factors, n.dtype), keep)
 
-    def _keys(self, extent: int) -> Var:
+    def _keys(self, n: Node, axis: int) -> Var:
         """The axis that the scores of an attention keep, and that its later stages reduce."""
-        self.keys = self.keys or Var("j", extent)
+        self.keys = self.keys or self._axis("j", n, axis)
         return self.keys
 
     def _stage(
@@ -199,17 +230,35 @@ class Maker:
             bound = Bound(moved[axis], part.shape[axis])
             parts.append((bound, (yield part, tuple(moved))))
             start += part.shape[axis]
-        result = parts[-1][1]
-        for bound, value in reversed(parts[:-1]):
-            result = Guard((bound,), value, result)
-        return result
+        return _chosen(parts)
 
     def _gather(self, n: Node, axis: int, at: Indices) -> Making:
         data, indices = n.inputs
         where = yield indices, at[axis : axis + indices.rank]
-        extent = data.shape[axis]
-        picked = Index(((Gathered(where, extent), 1),))
+        picked = Index(((Gathered(self._within(where), data.shape[axis]), 1),))
         return (yield data, (*at[:axis], picked, *at[axis + indices.rank :]))
+
+    def _within(self, where: Expr) -> Expr:
+        """An index that is read from memory; behind a run-time end there may be anything, so 0."""
+        ends = tuple(
+            Bound(index(end) * times - axis_at - 1, axis.extent)
+            for axis, end, times in self.limits.values()
+            if axis in where.variables
+            for axis_at in (index(axis),)
+        )
+        return Guard(ends, where, Const(0, dtype_of(where))) if ends else where
+
+
+def _chosen(parts: Sequence[tuple[Bound, Expr]]) -> Expr:
+    """The value of the part whose bound holds; they lie side by side."""
+    if len(parts) > IN_TURN:
+        half = -(-len(parts) // 2)
+        left = Bound(parts[0][0].index, sum(bound.extent for bound, _ in parts[:half]))
+        return Guard((left,), _chosen(parts[:half]), _chosen(parts[half:]))
+    result = parts[-1][1]
+    for bound, value in reversed(parts[:-1]):
+        result = Guard((bound,), value, result)
+    return result
 
 
 AXES = "abcdefghijlmnopqstuvwxyz"

@@ -16,12 +16,14 @@ from tilewright.base.errors import UsageError
 from tilewright.fusion.steps import Step as KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
+from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Graph, Node
-from tilewright.kernel.expr import Load, walk
+from tilewright.kernel.expr import Load
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Buffer, Kernel
-from tilewright.plan import Access, Plan, Program, State, Step, Tensor, Value
+from tilewright.kernel.tree import walk
+from tilewright.plan import Access, Extent, Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.depends import dependencies
 
 
@@ -32,6 +34,7 @@ class Planned:
     dims: Mapping[str, int]
     graph: Graph
     steps: tuple[KernelStep, ...]
+    extents: Extents = NONE
 
 
 #: By the name of an input, the output that is its contents after a run.
@@ -39,12 +42,14 @@ States = Mapping[str, str]
 
 
 def program_of(
-    planned: Sequence[Planned], states: States | None = None
+    planned: Sequence[Planned],
+    states: States | None = None,
+    extents: Mapping[str, int] | None = None,
 ) -> tuple[Program, tuple[Node, ...]]:
     """The program, and for each of its tensors the node that computes it.
 
     `UsageError` where a state's input or output does not exist, or the two differ in dtype or
-    shape, or the shape differs between buckets.
+    shape, or the shape differs between buckets or follows an extent.
     """
     shared = _Shared(states or {})
     plans = tuple(_Maker(one, shared).plan() for one in planned)
@@ -55,7 +60,8 @@ def program_of(
         Tensor(n.dtype, n.shape, at, layout)
         for (n, layout), at in zip(shared.stored, offsets, strict=False)
     )
-    return Program(tuple(shared.kernels), plans, tensors, tuple(shared.states)), nodes
+    kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())
+    return Program(tuple(shared.kernels), plans, tensors, tuple(shared.states), kept), nodes
 
 
 class _Shared:
@@ -104,6 +110,7 @@ class _Maker:
         self.stored = {step.output for step in planned.steps}
         self.inputs = dict(planned.graph.inputs)
         self.outputs = dict(planned.graph.outputs)
+        self.extents = planned.extents
         self.values: list[Value] = []
         self.numbers: dict[Node, int] = {}
         self.steps: list[Step] = []
@@ -146,6 +153,13 @@ class _Maker:
                 outputs=list(self.outputs),
             )
         old, new = self.inputs[name], self.outputs[result]
+        if any(self.extents.of(old)):
+            raise UsageError(
+                f"The state {name!r} has an axis that ends at run time",
+                hint="A state is kept between runs of all lengths: give its axes fixed sizes",
+                state=name,
+                shape=list(old.shape),
+            )
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise UsageError(
                 f"Input {name!r} and output {result!r} cannot be one state",

@@ -15,6 +15,7 @@ from tilewright.base.dtypes import I8
 from tilewright.fusion.fuse import LEAVES
 from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
+from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Node, evaluate, fact, is_constant, literal, toposort
 from tilewright.graph.views import Indices
 from tilewright.kernel.index import Index
@@ -24,11 +25,13 @@ from tilewright.kernel.spec import PAIR_LIMIT, Buffer
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies in memory, where; and which nodes depend on the scores of their kernel."""
+    """What lies in memory, where; which nodes depend on the scores of their kernel; and which axes
+    end at run time."""
 
     stored: Set[Node]
     places: Places
     scored: Set[Node]
+    extents: Extents = NONE
 
     def holds(self, n: Node) -> bool:
         """True for what kernels load instead of computing it."""
@@ -103,6 +106,7 @@ def region_of(root: Node, layout: Layout) -> Region:
             key.append((hosts.setdefault(host, len(hosts)), buffer_of(host), n.dtype, *where))
         else:
             key.append((type(n.op), ops.attributes(n.op), n.dtype))
+    key += [layout.extents.key(n) for n in nodes if layout.extents.bounds]
     return Region(nodes, tuple(hosts), tuple(key))
 
 

@@ -15,6 +15,7 @@ from tilewright.fusion.place import place
 from tilewright.fusion.regions import Layout, Region, region_of
 from tilewright.fusion.steps import Step, distinct, unrolled
 from tilewright.graph import ops
+from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import scored
 from tilewright.graph.scan import Scan
@@ -42,7 +43,10 @@ Known = dict[object, _Made]
 
 
 def kernel_steps(
-    graph: Graph, stored: tuple[Node, ...], known: Known | None = None
+    graph: Graph,
+    stored: tuple[Node, ...],
+    known: Known | None = None,
+    extents: Extents = NONE,
 ) -> tuple[Step, ...]:
     """A step per stored node, in an order that respects dependencies.
 
@@ -50,7 +54,7 @@ def kernel_steps(
     Graphs that share `known` share equal kernels.
     """
     kept, known = set(stored), {} if known is None else known
-    layout = Layout(kept, place(graph, stored), scored(graph, kept))
+    layout = Layout(kept, place(graph, stored), scored(graph, kept), extents)
     return tuple(step for n in stored for step in _steps(n, layout, known))
 
 

@@ -26,6 +26,9 @@ from tilewright.graph.ops import Array, Op, Shape
 #: Constants with more elements stay a graph and are computed when the weights are written.
 FOLD_LIMIT = 4096
 
+#: Most operands of one concatenation.
+GROUP = 512
+
 _SOURCE: ContextVar[str] = ContextVar("source", default="")
 
 
@@ -63,10 +66,12 @@ class Node:
         """The tensor's value if it is a small constant (repeated or not), else None."""
         if isinstance(self.op, ops.Constant):
             return self.op.value
-        if isinstance(self.op, ops.Broadcast) and self.size <= FOLD_LIMIT:
-            inner = self.inputs[0].value
-            return None if inner is None else np.broadcast_to(inner, self.shape)
-        return None
+        n = self
+        while isinstance(n.op, ops.Broadcast):
+            n = n.inputs[0]
+        if self.size > FOLD_LIMIT or not isinstance(n.op, ops.Constant):
+            return None
+        return np.broadcast_to(n.op.value, self.shape)
 
     def __repr__(self) -> str:
         return f"<{type(self.op).__name__} {self.dtype}{list(self.shape)}>"
@@ -277,7 +282,10 @@ def flip(x: Node, axes: Sequence[int]) -> Node:
 
 
 def concat(parts: Sequence[Node], axis: int) -> Node:
+    """Parts side by side; very many are joined in groups, since a kernel reads no more at once."""
     kept = [p for p in parts if p.size] or list(parts[:1])
+    while len(kept) > GROUP:
+        kept = [concat(kept[i : i + GROUP], axis) for i in range(0, len(kept), GROUP)]
     return kept[0] if len(kept) == 1 else node(ops.Concat(axis % kept[0].rank), *kept)
 
 

@@ -122,7 +122,7 @@ class BrowserHost:
         """Loads a bundle into the page.
 
         `features` replaces what the engine finds by itself; `variant` names the code to take,
-        `device` where it runs: wasm or webgpu.
+        `device` the kind of device that it runs on.
         """
         if not is_bundle(bundle):
             open_bundle(bundle)

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import msgspec
 from tilewright.base.errors import HostError, KernelTrap
 from tilewright.hosts.plans import PlanHost
 from tilewright.hosts.tensors import Array
+from tilewright.kernel.extents import Count
 from tilewright.plan import Step
 
 #: The name of the target whose section it reads.
@@ -55,11 +57,24 @@ class NativeHost(PlanHost):
             )
         self._library = ctypes.CDLL(str(library))
         encoded = (msgspec.json.decode(self.bundle.read(ref)) for ref in build.plans)
-        self._calls: list[list[tuple[int, int]]] = list(encoded)
+        self._calls: list[list[list[Any]]] = list(encoded)
 
-    def step(self, plan: int, number: int, step: Step, views: list[Array]) -> None:
-        slot, tiles = self._calls[plan][number]
-        pointers = (ctypes.c_void_p * len(views))(*(v.ctypes.data for v in views))
+    def step(
+        self, plan: int, number: int, step: Step, views: list[Array], extents: Sequence[int]
+    ) -> None:
+        slot, *numbers = self._calls[plan][number]
+        tiles, *scalars = (_at(n, extents) for n in numbers)
+        given = (ctypes.c_long * len(scalars))(*scalars)
+        addresses = [v.ctypes.data for v in views] + [ctypes.addressof(given)]
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         function: Any = self._library[f"k{slot}"]
         if function(pointers, ctypes.c_long(0), ctypes.c_long(tiles)):
             raise KernelTrap("gathered index out of range")
+
+
+def _at(number: Any, extents: Sequence[int]) -> int:
+    """A number of a plan, which may follow an extent."""
+    if isinstance(number, int):
+        return number
+    count = Count(*number)
+    return count.at(extents[count.number])

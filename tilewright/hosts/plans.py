@@ -7,7 +7,7 @@ one step is computed is left to the host.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tilewright.hosts.tensors import (
     Array,
     Run,
     collect,
+    extents_of,
     fit,
     pick_plan,
     state_array,
@@ -58,8 +59,9 @@ class PlanHost(ABC):
         values = [self._value(value) for value in plan.values]
         for place, data in zip(plan.inputs, fit(manifest, shapes, inputs), strict=True):
             values[place] = data.reshape(-1)
+        extents = extents_of(manifest, inputs)
         for at, step in enumerate(plan.steps):
-            self._step(number, at, step, values)
+            self._step(number, at, step, values, extents)
         return collect(manifest, shapes, inputs, lambda n, _: values[plan.outputs[n]].tobytes())
 
     def reset(self) -> None:
@@ -85,17 +87,21 @@ class PlanHost(ABC):
         return np.zeros(value.size, value.dtype.numpy)
 
     @abstractmethod
-    def step(self, plan: int, number: int, step: Step, views: list[Array]) -> None:
+    def step(
+        self, plan: int, number: int, step: Step, views: list[Array], extents: Sequence[int]
+    ) -> None:
         """Computes one step; `views` are the kernel's buffers, the output first."""
 
-    def _step(self, plan: int, number: int, step: Step, values: list[Array]) -> None:
+    def _step(
+        self, plan: int, number: int, step: Step, values: list[Array], extents: Sequence[int]
+    ) -> None:
         kernel = self.kernels[step.kernel]
         views = [
             values[access.value][access.offset : access.offset + buffer.size]
             for access, buffer in zip(step.accesses, kernel.buffers, strict=True)
         ]
         try:
-            self.step(plan, number, step, views)
+            self.step(plan, number, step, views, extents)
         except KernelTrap as trap:
             raise KernelTrap(
                 trap.message,

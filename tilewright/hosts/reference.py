@@ -6,7 +6,7 @@ computes is what the kernels mean, schedules and targets aside.  For checking, n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.hosts.plans import PlanHost
 from tilewright.hosts.tensors import Array
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load, dtype_of
+from tilewright.kernel.extents import at_extents
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.plan import Step
@@ -25,8 +26,10 @@ from tilewright.plan import Step
 class ReferenceHost(PlanHost):
     """One loaded bundle.  It reads no target's section: only plans, kernels and weights."""
 
-    def step(self, plan: int, number: int, step: Step, views: list[Array]) -> None:
-        run_kernel(self.kernels[step.kernel], views)
+    def step(
+        self, plan: int, number: int, step: Step, views: list[Array], extents: Sequence[int]
+    ) -> None:
+        run_kernel(at_extents(self.kernels[step.kernel], extents), views)
 
 
 def run_kernel(kernel: Kernel, buffers: list[Array]) -> None:

@@ -45,6 +45,19 @@ def pick_plan(manifest: Manifest, inputs: Mapping[str, Any]) -> int:
     )
 
 
+def extents_of(manifest: Manifest, inputs: Mapping[str, Any]) -> list[int]:
+    """The run-time extents by their numbers: as long as the inputs are, else as long as can be."""
+    sizes = named_sizes(manifest, inputs)
+    extents = [sizes.get(name, manifest.dims[name][-1]) for name in manifest.extents]
+    if 0 in extents:
+        raise InputError(
+            "an input is empty along a dimension that ends at run time",
+            hint="Give one element at least",
+            sizes=sizes,
+        )
+    return extents
+
+
 def named_sizes(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, int]:
     """The size of each named dimension in the given inputs; checks names, ranks and sizes."""
     known = {info.name: info for info in manifest.inputs}

@@ -38,6 +38,7 @@ from tilewright.hosts.tensors import (
     Array,
     Run,
     collect,
+    extents_of,
     fit,
     pick_plan,
     state_array,
@@ -186,6 +187,8 @@ class WasmtimeHost:
         plan, place = manifest.plans[number], self.places[number]
         for address, data in zip(place.inputs, fit(manifest, plan, inputs), strict=True):
             self.memory.write(data.tobytes(), address)
+        for extent, size in enumerate(extents_of(manifest, inputs)):
+            self._caller.call("resize", place.address, extent, size)
         self._call(number)
         read = self.memory.read
         return collect(manifest, plan, inputs, lambda n, size: read(place.outputs[n], size))

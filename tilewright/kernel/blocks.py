@@ -29,6 +29,7 @@ class Block:
     passes: how many times `unroll` steps follow
     number: of the block, in [0, Blocks.count)
     piece:  of the innermost axis, in [0, Blocks.pieces)
+    end:    steps of the innermost axis, where they are known at run time only
     """
 
     values: Values
@@ -36,6 +37,7 @@ class Block:
     passes: Index
     number: Index
     piece: Index
+    end: Index | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,11 @@ class Blocks:
 
     @contextmanager
     def loop(self, b: Builder, values: Values) -> Iterator[Block]:
-        """The loops over all blocks."""
+        """The loops over all blocks.  An axis that ends at run time is not cut into pieces."""
+        if b.limited(self.inner):
+            assert self.count == 1, "an end at run time, and several blocks"
+            yield self.whole_of(values, b.end(self.inner), b)
+            return
         with (
             nest(b, self.outside, values) as found,
             b.loop("kb", Index(), index(self.pieces)) as piece,
@@ -92,6 +98,11 @@ class Blocks:
             if self.whole % self.passes:
                 passes = b.let_min(passes, first * -1 + self.whole, "ke")
             yield Block(found, first * self.unroll, passes, number, piece)
+
+    def whole_of(self, values: Values, end: Index, b: Builder) -> Block:
+        """One block up to a run-time end."""
+        zero = Index()
+        return Block(values, zero, b.let(end // self.unroll, "passes"), zero, zero, end)
 
     def is_first(self, block: Block) -> Bound:
         return Bound(block.number, 1)

@@ -8,7 +8,7 @@ only an induction variable and constants; gathered indices are read once, as far
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -23,8 +23,8 @@ from tilewright.kernel.expr import (
     Load,
     Reg,
     dtype_of,
-    rewrite,
 )
+from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.loops import (
     For,
@@ -39,6 +39,7 @@ from tilewright.kernel.loops import (
     TileFn,
 )
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite
 
 #: What index variables stand for at some point of a nest.
 Values = dict[Var, Index]
@@ -55,11 +56,21 @@ class _Frame:
 class Builder:
     """One loop nest under construction.  Frame 0 runs once per call, frame 1 once per tile."""
 
-    def __init__(self, scalars: dict[Var, int], tiles: int, threads: int = 1) -> None:
-        self._scalars = scalars
-        self._tile = Var("tile", tiles)
+    def __init__(
+        self,
+        scalars: Mapping[Var, Number],
+        tiles: Number,
+        kernel: Kernel | None = None,
+        threads: int = 1,
+    ) -> None:
+        """`kernel` is needed if axes of it end at run time."""
+        extents = kernel.extents if kernel is not None else ()
+        self._kernel = kernel
+        self._scalars: dict[Var, Number] = {**scalars, **{v: scalar_of(v) for v in extents}}
+        self._tiles = tiles
+        self._tile = Var("tile", bound_of(tiles))
         self._thread = Var("thread", threads)
-        self._frames = [_Frame(set(scalars)), _Frame({self._tile, self._thread})]
+        self._frames = [_Frame(set(self._scalars)), _Frame({self._tile, self._thread})]
         self._count = 0
 
     @property
@@ -79,12 +90,25 @@ class Builder:
 
     def finish(self, kernel: Kernel, scratch: tuple[Scratch, ...] = ()) -> TileFn:
         prologue, body = (tuple(frame.stmts) for frame in self._frames)
-        scalars, values = tuple(self._scalars), tuple(self._scalars.values())
-        tile, thread = self._tile, self._thread if self.threads > 1 else None
+        numbers = (self._tiles, *self._scalars.values())
+        counts = tuple(n if isinstance(n, Count) else None for n in numbers)
+        tiles, *values = map(bound_of, numbers)
         return TileFn(
-            *(kernel.name, kernel.buffers, scalars, scratch, tile),
-            *(prologue, body, tile.extent, values, thread),
+            *(kernel.name, kernel.buffers, tuple(self._scalars), scratch, self._tile),
+            *(prologue, body, tiles, tuple(values), self._thread if self.threads > 1 else None),
+            counts=counts if any(counts) else (),
         )
+
+    def limited(self, axis: Var) -> bool:
+        """True if the axis ends at run time."""
+        return self._kernel is not None and self._kernel.limit(axis) is not None
+
+    def end(self, axis: Var) -> Index:
+        """Where the axis ends: its extent, or what the argument block says."""
+        limit = self._kernel.limit(axis) if self._kernel is not None else None
+        if limit is None:
+            return index(axis.extent)
+        return self.let(index(limit.extent) * limit.times, "end")
 
     def fresh(self, stem: str, extent: int) -> Var:
         self._count += 1
@@ -307,7 +331,7 @@ def nest(b: Builder, axes: tuple[Var, ...], values: Values) -> Iterator[Values]:
     with ExitStack() as loops:
         inside = dict(values)
         for axis in axes:
-            loop = b.loop(axis.name, Index(), index(axis.extent))
+            loop = b.loop(axis.name, Index(), b.end(axis), extent=axis.extent)
             inside[axis] = loops.enter_context(loop)
         yield inside
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from tilewright.kernel.expr import Expr, Guard, IndexValue, Load, walk
+from tilewright.kernel.expr import Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
-from tilewright.kernel.spec import Kernel
+from tilewright.kernel.spec import Kernel, Limit
+from tilewright.kernel.tree import walk
 
 
 def collapse(kernel: Kernel) -> Kernel:
@@ -42,6 +43,8 @@ def _group(kernel: Kernel, group: int) -> tuple[Var, ...]:
 
 
 def _merge(kernel: Kernel, group: int, outer: Var, inner: Var) -> Kernel | None:
+    if kernel.limit(inner) is not None:
+        return None  # its end would lie inside the joined axis
     joined = Var(f"{outer.name}{inner.name}", outer.extent * inner.extent)
     at = index(joined)
     values = {outer: at // inner.extent, inner: at % inner.extent}
@@ -49,7 +52,11 @@ def _merge(kernel: Kernel, group: int, outer: Var, inner: Var) -> Kernel | None:
     if _splits(trial) > _splits(kernel):
         return None
     axes = tuple(joined if v == outer else v for v in _group(kernel, group) if v != inner)
-    return _with_group(trial, group, axes)
+    limits = tuple(
+        Limit(joined, limit.extent, limit.times * inner.extent) if limit.axis == outer else limit
+        for limit in kernel.limits
+    )
+    return _with_group(replace(trial, limits=limits), group, axes)
 
 
 def _with_group(kernel: Kernel, group: int, axes: tuple[Var, ...]) -> Kernel:

@@ -2,20 +2,20 @@
 
 Input: constants, loads at indices, scalar functions.  Output: frozen trees, hashable and printable.
 The first group serves kernel specifications and loops alike; the second exists only in loops, where
-values have lanes (a vector of `lanes` elements of one dtype).  No statement lives here.
+values have lanes (a vector of `lanes` elements of one dtype).  No statement lives here; tree.py
+walks and rebuilds them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from math import copysign
-from operator import attrgetter
-from typing import Any
 
 from tilewright.base.dtypes import I64, DType
-from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
+from tilewright.kernel.index import Index, Var
+from tilewright.kernel.tree import indices_of, layout_of, rewrite
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class Bound:
 
 @dataclass(frozen=True)
 class Expr:
-    """Base of all value expressions.  Its fields say what is below it: see `_layout`."""
+    """Base of all value expressions.  Its fields say what is below it: see tree.py."""
 
     @property
     def args(self) -> tuple[Expr, ...]:
         """The expressions right below, in order."""
-        return _layout(type(self)).args(self)
+        return layout_of(type(self)).args(self)
 
     @cached_property
     def variables(self) -> frozenset[Var]:
         """Every index variable that the value depends on."""
         found: set[Var] = set()
-        for i in _indices(self):
+        for i in indices_of(self):
             found |= i.variables
         for e in self.args:
             found |= e.variables
@@ -313,113 +313,3 @@ def dtype_of(e: Expr) -> DType:
 
 def lanes_of(e: Expr) -> int:
     return e.lanes  # type: ignore[attr-defined,no-any-return]
-
-
-def walk(e: Expr) -> Iterator[Expr]:
-    """Every node of the tree, parents first, loads inside gathered indices included."""
-    found: list[Expr] = []
-    _walk(e, found)
-    return iter(found)
-
-
-def _walk(e: Expr, found: list[Expr]) -> None:
-    found.append(e)
-    for arg in _layout(type(e)).args(e):
-        _walk(arg, found)
-    for i in _indices(e):
-        _walk_index(i, found)
-
-
-_INDICES: dict[type[Expr], Callable[[Any], Iterable[Index]]] = {
-    Load: lambda e: (e.index,),
-    IndexValue: lambda e: (e.index,),
-    Guard: lambda e: [b.index for b in e.bounds],
-}
-
-
-def _indices(e: Expr) -> Iterable[Index]:
-    read = _INDICES.get(type(e))
-    return read(e) if read is not None else ()
-
-
-def _walk_index(i: Index, found: list[Expr]) -> None:
-    for atom, _ in i.terms:
-        if isinstance(atom, Gathered):
-            assert isinstance(atom.value, Expr)
-            _walk(atom.value, found)
-        elif isinstance(atom, (Div, Mod)):
-            _walk_index(atom.value, found)
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """What the fields of a kind of expression hold, read off their annotations.
-
-    names: all fields;  parts: (position, field) of those that index variables may occur in
-    args:  reads the expressions: one field that holds all of them, or a field for each
-    """
-
-    names: tuple[str, ...]
-    parts: tuple[tuple[int, str], ...]
-    args: Callable[[Expr], tuple[Expr, ...]]
-
-
-_LAYOUTS: dict[type[Expr], _Layout] = {}
-
-
-def _layout(kind: type[Expr]) -> _Layout:
-    known = _LAYOUTS.get(kind)
-    if known is not None:
-        return known
-    types = {f.name: str(f.type) for f in fields(kind)}
-    parts = [
-        (at, name)
-        for at, (name, t) in enumerate(types.items())
-        if any(part in t for part in ("Expr", "Index", "Bound"))
-    ]
-    single = [name for name, t in types.items() if t == "Expr"]
-    several = [name for name, t in types.items() if t == "tuple[Expr, ...]"]
-    _LAYOUTS[kind] = _Layout(tuple(types), tuple(parts), _reader(single, several))
-    return _LAYOUTS[kind]
-
-
-def _reader(single: list[str], several: list[str]) -> Callable[[Expr], tuple[Expr, ...]]:
-    if not single + several:
-        return lambda _: ()
-    read: Callable[[Expr], Any] = attrgetter(*single, *several)
-    return (lambda e: (read(e),)) if len(single) == 1 else read
-
-
-def rewrite(
-    e: Expr, change: Callable[[Expr], Expr], values: Mapping[Var, Index] | None = None
-) -> Expr:
-    """Rebuild the tree bottom up: substitute index variables, then apply `change` to each node.
-
-    Parts that stay as they are are shared, not copied.
-    """
-    layout, new = _layout(type(e)), None
-    for at, name in layout.parts:
-        old = getattr(e, name)
-        fresh = _rewrite_field(old, change, values)
-        if fresh is not old:
-            new = new or [getattr(e, n) for n in layout.names]
-            new[at] = fresh
-    return change(e if new is None else type(e)(*new))
-
-
-def _rewrite_field(
-    old: Any, change: Callable[[Expr], Expr], values: Mapping[Var, Index] | None
-) -> Any:
-    if isinstance(old, Expr):
-        return rewrite(old, change, values)
-    if isinstance(old, tuple):
-        new: list[Any] | None = None
-        for at, part in enumerate(old):
-            fresh = _rewrite_field(part, change, values)
-            if fresh is not part:
-                new = new or list(old)
-                new[at] = fresh
-        return old if new is None else tuple(new)
-    if not values:
-        return old
-    return old.substitute(values)

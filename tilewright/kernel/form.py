@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from tilewright.kernel.expr import Expr, Guard, Load, walk
+from tilewright.kernel.expr import Expr, Guard, Load
 from tilewright.kernel.index import Var, stride
 from tilewright.kernel.roles import Operands, narrow, of_floats, of_groups, of_taps
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import walk
 
 
 @dataclass(frozen=True)

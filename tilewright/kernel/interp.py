@@ -43,14 +43,24 @@ from tilewright.kernel.loops import (
     Stmt,
     Store,
     TileFn,
+    numbers_at,
 )
 
 
-def run(fn: TileFn, buffers: Sequence[list[Any]], tiles: Iterable[int] | None = None) -> None:
-    """Compute `tiles` (default: all, in order) of the kernel on `buffers`, the output first."""
+def run(
+    fn: TileFn,
+    buffers: Sequence[list[Any]],
+    tiles: Iterable[int] | None = None,
+    extents: Sequence[int] = (),
+) -> None:
+    """Compute `tiles` (default: all, in order) of the kernel on `buffers`, the output first.
+
+    extents: the run-time numbers of the plan; without them, their bounds
+    """
     memory = [*buffers, *([0] * s.size for s in fn.scratch)]
-    known = dict(zip((v.name for v in fn.scalars), fn.values, strict=True))
-    chosen = range(fn.tiles) if tiles is None else tiles
+    count, *values = numbers_at(fn, extents)
+    known = dict(zip((v.name for v in fn.scalars), values, strict=True))
+    chosen = range(count) if tiles is None else tiles
     if fn.thread is None:
         machine = _Machine(memory, known)
         machine.block(fn.prologue)

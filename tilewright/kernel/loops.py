@@ -12,10 +12,12 @@ registers, and all of them share the tile's scratch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.dtypes import DType
 from tilewright.kernel.expr import Bound, Expr, lanes_of
+from tilewright.kernel.extents import Count
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.spec import Buffer
 
@@ -129,6 +131,8 @@ class TileFn:
     body:     statements that compute one tile
     tiles:    how many tiles the kernel's shape has
     values:   the value of each scalar for this shape
+    counts:   empty if tiles and values are fixed; else for the tiles, then for each scalar, how the
+              number follows an extent (None: not at all); `tiles` and `values` are then the largest
     """
 
     name: str
@@ -141,6 +145,7 @@ class TileFn:
     tiles: int
     values: tuple[int, ...]
     thread: Var | None = None
+    counts: tuple[Count | None, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -152,9 +157,21 @@ def settled(fn: TileFn) -> TileFn:
     """The same function for this one shape: its scalars are numbers, not arguments.
 
     scalars (rows,) values (384,)   ->   no scalars; prologue: rows = 384, ...
+    A function with run-time numbers stays as it is.
     """
+    if fn.counts:
+        return fn
     known = tuple(Let(s, Index((), v)) for s, v in zip(fn.scalars, fn.values, strict=True))
     return replace(fn, scalars=(), values=(), prologue=known + fn.prologue)
+
+
+def numbers_at(fn: TileFn, extents: Sequence[int]) -> list[int]:
+    """Tiles and the value of each scalar where the plan's extents have these values."""
+    numbers = [fn.tiles, *fn.values]
+    if not fn.counts or not extents:
+        return numbers
+    pairs = zip(fn.counts, numbers, strict=True)
+    return [n if count is None else count.at(extents[count.number]) for count, n in pairs]
 
 
 def render(fn: TileFn) -> str:

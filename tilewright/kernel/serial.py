@@ -12,7 +12,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
 from tilewright.kernel.layout import layout_from_data, layout_to_data
-from tilewright.kernel.spec import Buffer, Kernel, Stage
+from tilewright.kernel.spec import Buffer, Kernel, Limit, Stage
 
 Data = Any
 
@@ -29,6 +29,8 @@ def kernel_to_data(k: Kernel) -> dict[str, Data]:
         "value": _expr(k.value),
         "store": _index(k.store),
         "buffers": [_buffer(b) for b in k.buffers],
+        **({"extents": [_var(v) for v in k.extents]} if k.extents else {}),
+        **({"limits": [[_var(a), _var(e), times] for a, e, times in k.limits]} if k.limits else {}),
     }
 
 
@@ -47,6 +49,8 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
             for name, size, limit, layout in data["buffers"]
         ),
         data["cols"],
+        _vars(data.get("extents", [])),
+        tuple(Limit(Var(*a), Var(*e), times) for a, e, times in data.get("limits", [])),
     )
 
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from tilewright.base.dtypes import BOOL, I32, DType
-from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of, walk
+from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.layout import ROWS, Layout
+from tilewright.kernel.tree import walk
 
 #: Numbers up to this magnitude: two products with a byte, 2 * 64 * 255, stay within 16 bits.
 PAIR_LIMIT = 64
@@ -55,6 +57,15 @@ class Stage:
     keep: tuple[Var, ...] = ()
 
 
+class Limit(NamedTuple):
+    """An axis that goes only to `times` times the run-time number `extent`; it has its bound as
+    extent, and what lies beyond is nobody's."""
+
+    axis: Var
+    extent: Var
+    times: int = 1
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One kernel.
@@ -66,6 +77,8 @@ class Kernel:
     value:   the stored scalar, over axes and stage results
     store:   element offset in the output, over axes
     buffers: number 0 is the output, then the inputs in the order of `Load.buffer`
+    extents: run-time numbers that the kernel reads: variables that expressions may use (extents.py)
+    limits:  the axes that end at run time
     """
 
     name: str
@@ -75,6 +88,8 @@ class Kernel:
     store: Index
     buffers: tuple[Buffer, ...]
     cols: int = 0
+    extents: tuple[Var, ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -87,6 +102,10 @@ class Kernel:
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: hashes of text differ from one process to the next."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def limit(self, axis: Var) -> Limit | None:
+        """Where the axis ends at run time; None if it does not."""
+        return next((limit for limit in self.limits if limit.axis == axis), None)
 
     @property
     def rows(self) -> tuple[Var, ...]:
@@ -180,8 +199,13 @@ def check(kernel: Kernel) -> None:
 def render(kernel: Kernel) -> str:
     """The kernel as readable text; equal kernels give equal text."""
 
+    def end(axis: Var) -> str:
+        limit = kernel.limit(axis)
+        times = f"*{limit.times}" if limit and limit.times > 1 else ""
+        return f"{axis.extent}" if limit is None else f"{limit.extent}{times}<={axis.extent}"
+
     def domain(axes: tuple[Var, ...]) -> str:
-        return " ".join(f"{v.name}<{v.extent}" for v in axes)
+        return " ".join(f"{v.name}<{end(v)}" for v in axes)
 
     split = domain(kernel.rows)
     if kernel.cols:

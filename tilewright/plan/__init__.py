@@ -5,12 +5,24 @@ lives share an arena (`arena.py`).  Where a value lies, who computes a tile and 
 belong to a target's encoding of the plan.
 """
 
-from tilewright.plan.ir import CLASSES, Access, Plan, Program, State, Step, Tensor, Value, check
+from tilewright.plan.ir import (
+    CLASSES,
+    Access,
+    Extent,
+    Plan,
+    Program,
+    State,
+    Step,
+    Tensor,
+    Value,
+    check,
+)
 from tilewright.plan.serial import plan_from_data, plan_to_data
 
 __all__ = [
     "CLASSES",
     "Access",
+    "Extent",
     "Plan",
     "Program",
     "State",

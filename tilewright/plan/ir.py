@@ -17,6 +17,7 @@ from typing import Literal
 
 from tilewright.base.alignment import align
 from tilewright.base.dtypes import DType
+from tilewright.kernel.extents import number_of
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Kernel
 
@@ -129,14 +130,27 @@ class State:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """A named dimension whose size a run says, from 1 to `bound`.
+
+    Values lie as at the bound, whatever a run says; kernels read the number from their argument
+    block (`Kernel.limits` says which of their axes end there).
+    """
+
+    name: str
+    bound: int
+
+
+@dataclass(frozen=True)
 class Program:
     """All that targets need of a model: kernels, plans smallest first, the tables of both kinds of
-    values that plans share."""
+    values that plans share, and the run-time extents by their numbers."""
 
     kernels: tuple[Kernel, ...]
     plans: tuple[Plan, ...]
     tensors: tuple[Tensor, ...] = ()
     states: tuple[State, ...] = ()
+    extents: tuple[Extent, ...] = ()
 
     @property
     def tensor_bytes(self) -> int:
@@ -146,6 +160,9 @@ class Program:
 
 def check(program: Program) -> None:
     """Asserts the invariants: numbers exist, buffers fit, a step comes after what it waits for."""
+    for kernel in program.kernels:
+        bounds = [program.extents[number_of(v)].bound for v in kernel.extents]
+        assert bounds == [v.extent - 1 for v in kernel.extents], f"{kernel.name}: other bounds"
     for plan in program.plans:
         for number, step in enumerate(plan.steps):
             kernel = program.kernels[step.kernel]

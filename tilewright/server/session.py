@@ -183,7 +183,7 @@ class Session:
         """The client that this hello makes, or a `Refusal`."""
         opened = await self._workshop.open(hello.bundle, hello.digest)
         device = queue.device_class(hello.device)
-        if hello.variant not in opened.variants or not device.variant:
+        if not (device.tunable and opened.runs(device, hello.variant)):
             raise Unknown(
                 "There is no code for this variant of the bundle on this class",
                 hint=SEE, variant=hello.variant, device=device.id,

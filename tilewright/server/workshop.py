@@ -43,7 +43,7 @@ class Makers:
     """The compiler's part, passed in: its functions are called in workers.
 
     space:    kernel, id of the device class, objective → its space
-    built:    kernel, schedule, variant → the candidate
+    built:    kernel, schedule, target, variant → the candidate
     relinked: bundle, id of the class, schedule by kernel → manifest, and the files that are new
     winners:  kernels, id of the class, `Best` → schedule by kernel, of spaces that are the same
     pool:     makes an executor of one worker; again, when that dies or hangs
@@ -195,12 +195,12 @@ class Workshop:
         self, opened: Opened, spec: int, space: Space, number: int, variant: str
     ) -> Built | None:
         """A candidate's module; None if it cannot be made."""
-        schedule = space.schedule(number)
+        schedule, target = space.schedule(number), space.device.target
 
         async def make() -> Built | TilewrightError:
             try:
                 return await self._workers.run(
-                    self._makers.built, opened.kernels[spec], schedule, variant
+                    self._makers.built, opened.kernels[spec], schedule, target, variant
                 )
             except WorkersDied:
                 raise  # perhaps not by its fault: who comes next tries it again
@@ -208,7 +208,7 @@ class Workshop:
                 log.warning("Candidate %d of %s: %s", number, space.shape, error)
                 return error
 
-        key = (space.key, schedule, variant, __version__)
+        key = (space.key, schedule, target, variant, __version__)
         try:
             found = await self.built.get(key, make)
         except WorkersDied as error:

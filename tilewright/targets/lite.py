@@ -118,6 +118,22 @@ class Limits:
         return min(self.registers, self.l1, self.warps)
 
 
+def figures(schedule: Schedule, matrix: Product, core: Core) -> dict[str, float]:
+    """A schedule of a product by the formulas, as `tilewright space` prints it."""
+    tile = tile_of(schedule, matrix)
+    sizes: dict[str, float] = {"reg_thread": tile.reg_thread, "l1_block": tile.l1_block}
+    if not KINDS[core.kind].shared:
+        return sizes | {"block_core": 1}
+    found = limits(tile, core)
+    return sizes | {
+        "thread_block": tile.thread_block(core),
+        "block_core": round(min(core.warps, found.block_core), 2),
+        "reg_limit": round(found.registers, 2),
+        "l1_limit": round(found.l1, 2),
+        "warp_limit": round(found.warps, 2),
+    }
+
+
 def limits(tile: Tile, core: Core) -> Limits:
     """RegLimit, L1Limit and WarpLimit; a warp that is not full takes a whole one's place."""
     threads = tile.thread_block(core)
@@ -177,7 +193,7 @@ def _bound_by_registers(tile: Tile, core: Core, relaxation: float) -> bool:
 
 #: Table 2 of the paper has a GPU's ranges; for Wasm it gives none: a vector has at least four
 #: columns (heuristic 1: 128 bits), and one row or one step is possible.  Whether blocks are copied
-#: is not tried per tile there: what was found about this primitive decides (tuning/primitives.py).
+#: is not tried per tile there: what was found about this primitive decides (targets/primitives.py).
 KINDS: Mapping[Kind, Figures] = {
     "simd": Figures(
         inner=(1, 32),

@@ -15,27 +15,34 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewright.base.errors import UsageError
-from tilewright.base.sections import Section
+from tilewright.base.errors import InputError, NoSpace, UsageError
+from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, rewrite
+from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
+from tilewright.kernel.extents import limited_first, points, scaled
 from tilewright.kernel.index import flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import rewrite
 from tilewright.plan import Program
-from tilewright.targets.protocol import Code
+from tilewright.targets.device import DeviceClass
+from tilewright.targets.primitives import Primitive, Setup
+from tilewright.targets.protocol import Candidate, Code
+from tilewright.targets.schedule import Schedule
+
+#: What to do where only a target with schedules can measure.
+MEASURABLE = "Use --target wasm"
 
 
 @dataclass(frozen=True)
-class Plain:
-    """The only schedule there is."""
+class Plain(Schedule):
+    """The only schedule there is; its JSON is {}."""
+
+    form = "plain"
 
     def to_json(self) -> dict[str, Any]:
         return {}
-
-    def __str__(self) -> str:
-        return "plain"
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,8 @@ class PlainTarget(ABC):
 
     name: str
     variant: PlainVariant
+    classes: tuple[DeviceClass, ...] = ()
+    primitives: tuple[Primitive, ...] = ()
 
     @property
     def variants(self) -> Mapping[str, PlainVariant]:
@@ -64,7 +73,29 @@ class PlainTarget(ABC):
         return Plain()
 
     def schedule(self, data: Mapping[str, Any]) -> Plain:
+        if data:
+            raise InputError(
+                f"Schedules of the target {self.name} have no choices",
+                hint="Write {}, or name a schedule of the target that it was made for",
+                schedule=dict(data),
+            )
         return Plain()
+
+    def objection(self, kernel: Kernel, schedule: Any) -> str:
+        return "" if schedule == Plain() else f"the target {self.name} has one schedule, {Plain()}"
+
+    def candidates(
+        self, kernel: Kernel, device: DeviceClass, relaxation: float
+    ) -> Sequence[Candidate]:
+        raise NoSpace(
+            f"Kernels of the target {self.name} have one schedule: nothing can be tried",
+            hint="Choose a class that has a variant in `tilewright space --classes`",
+            kernel=kernel.name,
+            device=device.id,
+        )
+
+    def slow(self, kernel: Kernel, default: Any) -> None:
+        return None
 
     def codes(
         self,
@@ -105,23 +136,43 @@ class PlainTarget(ABC):
     ) -> Section:
         return self.encode(program, {variant: codes}, settings)
 
-    def module(self, code: Code, variant: str) -> bytes:
-        return str(code.body).encode()
+    def module(self, code: Code, variant: str) -> File:
+        return File(str(code.body).encode(), self.name)
+
+    def grain(self, kernel: Kernel, tiles: int) -> int:
+        """Tiles are not shared out: a step is one call."""
+        return max(1, tiles)
+
+    def setup(self, primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
+        raise UsageError(
+            f"The target {self.name} has no primitives", hint=MEASURABLE, primitive=primitive.name
+        )
 
     def probe(self, kind: str, **sizes: int) -> tuple[Section, int]:
-        raise UsageError(
-            f"The target {self.name} measures no host", hint="Use --target wasm", kind=kind
-        )
+        raise UsageError(f"The target {self.name} measures no host", hint=MEASURABLE, kind=kind)
 
     def text(self, code: Code, variant: str, stage: str) -> str:
         return str(code.body)
 
 
+def numbers_of(fn: TileFn) -> list[int | list[int]]:
+    """Invocations (one per tile and thread) and run-time scalars as data: a number, or the fields
+    of a `Count`."""
+    if not fn.counts:
+        return [fn.tiles * fn.threads]
+    tiles, *scalars = (
+        n if count is None else count
+        for count, n in zip(fn.counts, (fn.tiles, *fn.values), strict=True)
+    )
+    numbers = (scaled(tiles, fn.threads), *scalars)
+    return [n if isinstance(n, int) else n.to_data() for n in numbers]
+
+
 def lower(kernel: Kernel) -> TileFn:
     """One tile per point of the leading axes.  Reductions that keep axes are staged per tile."""
-    shape = tuple(v.extent for v in kernel.rows)
-    b = Builder({}, prod(shape))
-    at: Values = dict(zip(kernel.rows, unflatten(b.tile, shape), strict=True))
+    rows = limited_first(kernel, kernel.rows)
+    b = Builder({}, points(kernel, rows), kernel)
+    at: Values = dict(zip(rows, unflatten(b.tile, tuple(v.extent for v in rows)), strict=True))
     kept = [n for n, stage in enumerate(kernel.stages) if stage.keep]
     numbers = {n: len(kernel.buffers) + i for i, n in enumerate(kept)}
     for n, stage in enumerate(kernel.stages):

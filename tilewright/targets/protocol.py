@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from tilewright.base.sections import Section
+from tilewright.base.sections import File, Section
 from tilewright.kernel.layout import Packing
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
+from tilewright.targets.device import DeviceClass
+from tilewright.targets.primitives import Primitive, Setup
 
-
-class Schedule(Protocol):
-    """The choices of how one kernel runs: hashable data of the target's own types."""
-
-    def to_json(self) -> dict[str, Any]: ...
-
-    def __hash__(self) -> int: ...
+Mark = Literal["default", "lite", "extended"]
 
 
 class Variant(Protocol):
@@ -79,8 +75,33 @@ class Code:
     body: Hashable
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule that is worth trying on a class of devices.
+
+    mark:    "default", "lite" (the paper's space) or "extended" (our own)
+    cost:    what the target's model expects; smaller is better
+    scratch: bytes of scratch memory per worker, as far as they depend on the schedule
+    words:   words loaded and stored beyond L1
+    """
+
+    schedule: Any
+    mark: Mark
+    cost: float
+    scratch: int
+    words: float
+
+
 class Target(Protocol):
-    """A way to run kernels."""
+    """A way to run kernels.
+
+    What it is:          name, facts, variants, classes, stages
+    Schedules, spaces:   default, schedule, objection, candidates, slow
+    Code and its text:   codes, text
+    Bundles:             encode, exchange
+    How hosts time it:   module and grain (a candidate), primitives and setup (a setting of one of
+                         them), probe (the host itself)
+    """
 
     @property
     def name(self) -> str: ...
@@ -92,6 +113,10 @@ class Target(Protocol):
     def variants(self) -> Mapping[str, Variant]: ...
 
     @property
+    def classes(self) -> Sequence[DeviceClass]:
+        """Classes of devices that run it, the most exact first; () where nobody tunes it."""
+
+    @property
     def stages(self) -> tuple[str, ...]:
         """Names of what `text` can show, in the order of making."""
 
@@ -99,7 +124,23 @@ class Target(Protocol):
         """The schedule that a kernel starts with, from arithmetic alone."""
 
     def schedule(self, data: Mapping[str, Any]) -> Any:
-        """The schedule whose `to_json` gave `data`."""
+        """The schedule whose `to_json` gave `data`; `InputError` if it is none of this target."""
+
+    def objection(self, kernel: Kernel, schedule: Any) -> str:
+        """What is wrong with a schedule from outside; "" if code can be made from it."""
+
+    def candidates(
+        self, kernel: Kernel, device: DeviceClass, relaxation: float
+    ) -> Sequence[Candidate]:
+        """The space: the default first, then all others, each once; the same in every process.
+
+        relaxation: how much of a resource a lite tile may leave unused (targets/lite.py)
+        Raises `NoSpace` if nothing can be tried.
+        """
+
+    def slow(self, kernel: Kernel, default: Any) -> Any:
+        """A schedule beyond the space that is much slower than the default on any device, or None:
+        for questions whose answer is known."""
 
     def codes(
         self,
@@ -115,8 +156,21 @@ class Target(Protocol):
         without: names of optional passes that do not run
         """
 
-    def module(self, code: Code, variant: str) -> bytes:
+    def module(self, code: Code, variant: str) -> File:
         """One kernel that was made alone, as engines exchange it."""
+
+    def grain(self, kernel: Kernel, tiles: int) -> int:
+        """Tiles per ticket of a kernel's steps that have `tiles`; all where one worker runs them.
+
+        A step that is serial in the plan's image stays so: engines see to that.
+        """
+
+    @property
+    def primitives(self) -> Sequence[Primitive]:
+        """Variables of its schedules and code; () if nothing is to be chosen."""
+
+    def setup(self, primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
+        """What to build to time a setting of a primitive on a matrix product."""
 
     def encode(
         self,

@@ -1,6 +1,6 @@
 """Schedules: the choices of how one kernel runs, as small frozen records.
 
-Each target has types of its own, one for each way to run a form of kernels.  What they share is
+Each target has types of its own, one for each way to run a form of kernels.  What all share is
 here: a schedule is hashable, comparable, printable data, and its JSON has the name of its form.
 The same kernel with another schedule is another candidate; results may differ only in rounding.
 """

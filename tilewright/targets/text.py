@@ -52,6 +52,10 @@ class Dialect(ABC):
         or does not happen."""
 
     @abstractmethod
+    def scalar(self, number: int) -> str:
+        """A run-time scalar of the argument block."""
+
+    @abstractmethod
     def declare(self, name: str, dtype: DType) -> str: ...
 
     @abstractmethod
@@ -76,8 +80,9 @@ def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
     stmts = (*fn.prologue, *fn.body)
     for name, dtype in _registers(stmts).items():
         yield pad + dialect.declare(name, dtype)
-    for scalar, value in zip(fn.scalars, fn.values, strict=True):
-        yield pad + dialect.let(scalar.name, str(value))
+    for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
+        known = dialect.scalar(number) if fn.counts else str(value)
+        yield pad + dialect.let(scalar.name, known)
     yield from _block(stmts, dialect, pad)
 
 

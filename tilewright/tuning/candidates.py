@@ -9,33 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import __version__
 from tilewright.base.errors import CompilerBug, UsageError
-from tilewright.kernel.loops import TileFn, settled
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.classes import DeviceClass
-from tilewright.targets.lite import RELAXATION, Objective, Tile, lite, product_of, traffic
+from tilewright.targets import target as find_target
+from tilewright.targets.device import DeviceClass
+from tilewright.targets.lite import RELAXATION, Objective, product_of
+from tilewright.targets.protocol import Candidate, Mark, Target
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
-from tilewright.targets.simd.space import Candidate, candidates
-from tilewright.targets.simd.table import default_schedule, lower, objection
-from tilewright.targets.wasm import TARGETS, WasmTarget, compile_tile, link
-from tilewright.tuning.gold import slow_schedule
-from tilewright.tuning.primitives import choices
 
 if TYPE_CHECKING:
     from tilewright.bundle import Bundle
-
-
-#: What a class starts with whose lite space is empty: the smallest tile of WebGPU's ranges.
-SMALLEST = Tile(4, 4, 4, 32, 32, 32)
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,7 @@ class Space:
     shape: str
     device: DeviceClass
     schedules: tuple[Schedule, ...]
-    marks: tuple[str, ...]
+    marks: tuple[Mark, ...]
     needs: tuple[Needs, ...]
     order: tuple[int, ...]
     useful: int
@@ -94,7 +84,7 @@ class Space:
         known = (*self.schedules, self.slow)
         return known[number] if 0 <= number < len(known) else None
 
-    def mark(self, number: int) -> str:
+    def mark(self, number: int) -> Mark:
         """What is said of it; who asks about gold need not tell that it is."""
         return self.marks[number] if number < len(self.marks) else "extended"
 
@@ -103,18 +93,21 @@ class Space:
 class Built:
     """One candidate as code.
 
-    module:   exports `k0`, and fills entry 0 of the table that it is given
-    digest:   SHA-256 of module
-    tiles:    of the kernel under this schedule
-    scratch:  bytes of a worker's scratch area that it needs
-    features: what a host must have to run it
+    module:    as engines of the target exchange it, a file of this extension
+    digest:    SHA-256 of module
+    tiles:     of the kernel under this schedule
+    grain:     tiles per ticket of its steps
+    scratch:   bytes of a worker's scratch area that it needs
+    features:  what a host must have to run it
 
     It reads no run-time scalars, so that the argument block of any other candidate suits it.
     """
 
     module: bytes
+    extension: str
     digest: str
     tiles: int
+    grain: int
     scratch: int
     schedule: Schedule
     features: tuple[str, ...]
@@ -130,8 +123,10 @@ def space_of(
 
     The objective decides the order of trial only, and how much of it is useful.  Numbers mean
     something to others only at the usual relaxation ratio of the lite space.
+    Raises `NoSpace` where the class's target has no schedules to choose from.
     """
-    found = _candidates(kernel, device, relaxation)
+    target = find_target(device.target)
+    found = target.candidates(kernel, device, relaxation)
     key = key_of(kernel)
     schedules = tuple(c.schedule for c in found)
     order, useful = _order(found, objective)
@@ -148,36 +143,8 @@ def space_of(
         order=order,
         useful=useful,
         checksum=_digest(told)[:16],
-        slow=slow_schedule(kernel, schedules[0]) if device.machine is not None else None,
+        slow=target.slow(kernel, schedules[0]),
     )
-
-
-def _candidates(kernel: Kernel, device: DeviceClass, relaxation: float) -> list[Candidate]:
-    if device.machine is not None:
-        default = default_schedule(kernel, TARGETS[device.variant].machine)
-        settings = partial(choices, kernel)
-        return candidates(kernel, default, device.machine, device.core, relaxation, settings)
-    matrix = product_of(kernel)
-    if matrix is None:
-        raise UsageError(
-            "Only the space of matrix products is known for WebGPU",
-            hint="Choose a Wasm class of `tilewright space --classes`",
-            kernel=kernel.name,
-            kind=kernel.anchor,
-            device=device.id,
-        )
-    # kernels of WebGPU do not exist yet, nor does a default: it is the first in the order of trial
-    tiles = lite(matrix, device.core, relaxation) or (SMALLEST,)
-    return [
-        Candidate(
-            t,
-            "lite" if n else "default",
-            cost=float(n),
-            scratch=t.l1_block,
-            words=traffic(t, matrix),
-        )
-        for n, t in enumerate(tiles)
-    ]
 
 
 #: What comes first is small; equal ones follow by latency.
@@ -188,7 +155,7 @@ _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
 }
 
 
-def _order(found: list[Candidate], objective: Objective) -> tuple[tuple[int, ...], int]:
+def _order(found: Sequence[Candidate], objective: Objective) -> tuple[tuple[int, ...], int]:
     """All but the default, and how many of them need less than it does."""
     needs = [_amount(_KEYS[objective](c)) for c in found]
     order = sorted(range(1, len(found)), key=lambda n: (needs[n], found[n].cost, n))
@@ -201,34 +168,32 @@ def _amount(value: float) -> float:
     return round(value, 6)
 
 
-def build(kernel: Kernel, schedule: Schedule, target: WasmTarget) -> Built:
+def build(kernel: Kernel, schedule: Schedule, target: str, variant: str) -> Built:
     """One candidate as a module of its own; a typed error as `making` says if it cannot be made."""
-    with making(kernel, schedule, target.name):
-        fn = settled(loops_of(kernel, schedule))
-        compiled = compile_tile(fn, target)
-        module = link([compiled], target, 1)
+    chosen = find_target(target)
+    with making(chosen, kernel, schedule, variant):
+        code = chosen.codes(kernel, {variant: schedule}, alone=True)[variant]
+        file = chosen.module(code, variant)
+    tiles = code.loops.tiles
     return Built(
-        module=module,
-        digest=hashlib.sha256(module).hexdigest(),
-        tiles=fn.tiles,
-        scratch=compiled.scratch,
+        module=file.data,
+        extension=file.extension,
+        digest=hashlib.sha256(file.data).hexdigest(),
+        tiles=tiles,
+        grain=chosen.grain(kernel, tiles),
+        scratch=code.scratch,
         schedule=schedule,
-        features=tuple(sorted(compiled.needs & target.features)),
+        features=tuple(sorted(code.needs & chosen.variants[variant].features)),
     )
 
 
-def loops_of(kernel: Kernel, schedule: Schedule) -> TileFn:
-    """The kernel's loops under a name that all kernels have, so that equal ones give equal code."""
-    return replace(lower(kernel, schedule), name="kernel")
-
-
 @contextmanager
-def making(kernel: Kernel, schedule: Schedule, variant: str) -> Iterator[None]:
+def making(target: Target, kernel: Kernel, schedule: Schedule, variant: str) -> Iterator[None]:
     """Says which kernel and schedule something is wrong with.
 
     `UsageError` for a schedule that means nothing, `CompilerBug` where an invariant fails.
     """
-    wrong = objection(kernel, schedule)
+    wrong = target.objection(kernel, schedule)
     if wrong:
         raise UsageError(
             f"No code can be made from a schedule: {wrong}",
@@ -274,15 +239,6 @@ def shape_of(kernel: Kernel) -> str:
 def number_of(space: Space, schedule: Schedule) -> int | None:
     """The number of a schedule, such as the one that a relinked bundle has; None if it has none."""
     return space.schedules.index(schedule) if schedule in space.schedules else None
-
-
-def grain_of(kernel: Kernel, tiles: int, costs: Costs = USUAL) -> int:
-    """Tiles per ticket of a kernel's steps when it has so many: the compiler's own rule.
-
-    All tiles, where the rule would leave the steps to one worker.  A step that is serial in the
-    plan's image stays so whatever this says: engines see to that.
-    """
-    return tiles_per_ticket(Work(kernel.flops, kernel.bytes, tiles, (), ()), costs) or max(1, tiles)
 
 
 def _digest(data: Any) -> str:

@@ -14,10 +14,9 @@ from functools import cache
 from typing import Any
 
 from tilewright import TOOL as TOOL  # the worker under Pyodide asks for it
-from tilewright.base.errors import TilewrightError, UsageError
+from tilewright.base.errors import NoSpace, TilewrightError
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.targets import classes as devices
-from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of
 from tilewright.tuning.offers import default_of, described, ordered, plans_of
 
@@ -37,10 +36,10 @@ class Session:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.device = devices.find(given["device"])
-        if self.device.variant not in TARGETS:
-            raise UsageError(
-                f"Devices of class {self.device.id} run no WebAssembly kernels",
-                hint="Choose a class of the kind wasm",
+        if not self.device.tunable:
+            raise NoSpace(
+                f"There are no candidates for devices of class {self.device.id} yet",
+                hint="Choose a class that has a variant",
             )
         self.objective = given.get("objective", "latency")
         self.slots = json.loads(given["slots"])
@@ -60,13 +59,14 @@ class Session:
 
     def make(self, spec: int, candidate: int) -> Made | None:
         """A candidate and its module; None if it cannot be made: it is left out, as elsewhere."""
-        space, kernel = self.space(spec), self.kernels[spec]
+        space, device = self.space(spec), self.device
+        schedule = space.schedules[candidate]
         try:
-            built = build(kernel, space.schedules[candidate], TARGETS[self.device.variant])
+            built = build(self.kernels[spec], schedule, device.target, device.variant)
         except TilewrightError as error:
             log.warning("A candidate is left out: %s", error)
             return None
-        about = described(space, candidate, built, kernel, self.plans.get(spec, ()))
+        about = described(space, candidate, built, self.plans.get(spec, ()))
         head = {"spec": spec, "candidate": candidate}
         return {**head, "checksum": space.checksum, **about}, built.module
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import TOOL
-from tilewright.base.errors import TilewrightError, UsageError
+from tilewright.base.errors import NoSpace, TilewrightError
+from tilewright.base.sections import File
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import encode
 from tilewright.bundle.writer import reference
 from tilewright.bundle.written import FolderPart, check
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
-from tilewright.targets.classes import DeviceClass
+from tilewright.targets.device import DeviceClass
 from tilewright.targets.lite import Objective
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Built, Space, build, space_of
 from tilewright.tuning.offers import Data, default_of, described, ordered
 from tilewright.tuning.queue import opened
@@ -67,15 +67,15 @@ class Written:
 
 
 def wanted(ids: Sequence[str]) -> tuple[DeviceClass, ...]:
-    """The classes of these ids; of none, all that run WebAssembly."""
+    """The classes of these ids; of none, all that can be tuned."""
     if not ids:
-        return tuple(c for c in devices.CLASSES.values() if c.kind == "wasm")
+        return tuple(c for c in devices.CLASSES.values() if c.tunable)
     found = tuple(devices.find(id) for id in dict.fromkeys(ids))
     for device in found:
-        if device.variant not in TARGETS:
-            raise UsageError(
-                f"There are no kernels for devices of class {device.id} yet",
-                hint="Name classes of the kind wasm, or leave --classes out",
+        if not device.tunable:
+            raise NoSpace(
+                f"There are no candidates for devices of class {device.id} yet",
+                hint="Name classes that have a variant, or leave --classes out",
             )
     return found
 
@@ -131,8 +131,8 @@ def _written(
         for number, coming in enumerate(started):
             progress("candidates", number, len(jobs))
             made = await coming
-            for module in made.modules:
-                put(module, "wasm")
+            for file in made.modules:
+                put(file.data, file.extension)
             for id, about in made.listed.items():
                 listed[id].append(about)
             left_out.extend(made.left_out)
@@ -163,7 +163,7 @@ def _written(
 class _Made:
     """Of one kernel: its modules, and by class what the lists say of it."""
 
-    modules: tuple[bytes, ...]
+    modules: tuple[File, ...]
     listed: dict[str, Data]
     left_out: tuple[LeftOut, ...]
 
@@ -172,7 +172,7 @@ Job = tuple[int, Kernel, Mapping[str, Data], tuple[int, ...], tuple[DeviceClass,
 
 
 async def _candidates_of(job: Job, call: Call) -> _Made:
-    """Classes share most of their schedules: each is built once for each target.
+    """Classes share most of their schedules: each is built once for each variant.
 
     One that cannot be made, or that does not serve the objective, keeps its number, with null, and
     is not in the order of trial.
@@ -181,7 +181,7 @@ async def _candidates_of(job: Job, call: Call) -> _Made:
     spaces: list[Space] = [await call(space_of, kernel, device, objective) for device in classes]
     serving = [{0, *space.trial} for space in spaces]
     keys = dict.fromkeys(
-        (space.schedules[number], space.device.variant)
+        (space.schedules[number], space.device.target, space.device.variant)
         for space, numbers in zip(spaces, serving, strict=True)
         for number in sorted(numbers)
     )
@@ -192,9 +192,10 @@ async def _candidates_of(job: Job, call: Call) -> _Made:
         device = space.device
         about: list[Data | None] = []
         for number, schedule in enumerate(space.schedules):
-            built = known[schedule, device.variant] if number in numbers else None
+            key = (schedule, device.target, device.variant)
+            built = known[key] if number in numbers else None
             if isinstance(built, Built):
-                about.append(described(space, number, built, kernel, plans))
+                about.append(described(space, number, built, plans))
             else:
                 about.append(None)
         default = default_of(builds.get(device.target, {}), device.variant, space)
@@ -202,18 +203,18 @@ async def _candidates_of(job: Job, call: Call) -> _Made:
         offered["order"] = [n for n in offered["order"] if about[n] is not None]
         listed[device.id] = {**offered, "candidates": about}
     return _Made(
-        tuple(b.module for b in made if isinstance(b, Built)),
+        tuple(File(b.module, b.extension) for b in made if isinstance(b, Built)),
         listed,
         tuple(b for b in made if isinstance(b, LeftOut)),
     )
 
 
 async def _built(
-    spec: int, kernel: Kernel, schedule: Schedule, variant: str, call: Call
+    spec: int, kernel: Kernel, schedule: Schedule, target: str, variant: str, call: Call
 ) -> Built | LeftOut:
     """As the server does, whatever it is that goes wrong with one."""
     try:
-        built: Built = await call(build, kernel, schedule, TARGETS[variant])
+        built: Built = await call(build, kernel, schedule, target, variant)
     except TilewrightError as error:
         return LeftOut(spec, kernel.name, str(schedule), variant, str(error))
     return built

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tilewright.kernel.spec import Kernel
-from tilewright.targets.simd.table import schedule_from_json
-from tilewright.tuning.candidates import Built, Space, grain_of, number_of
+from tilewright.targets import target
+from tilewright.tuning.candidates import Built, Space, number_of
 
 Data = dict[str, Any]
 
@@ -33,7 +32,8 @@ def default_of(builds: Mapping[str, Data], variant: str, space: Space) -> int | 
     """
     if variant not in builds:
         return None
-    return number_of(space, schedule_from_json(builds[variant]["schedule"]))
+    chosen = target(space.device.target)
+    return number_of(space, chosen.schedule(builds[variant]["schedule"]))
 
 
 def offer(spec: int, space: Space, default: int | None) -> Data:
@@ -68,17 +68,14 @@ def ordered(spec: int, space: Space, default: int | None) -> Data:
     return offer(spec, space, default) | {"order": judge + order}
 
 
-def described(
-    space: Space, number: int, built: Built, kernel: Kernel, plans: Iterable[int]
-) -> Data:
+def described(space: Space, number: int, built: Built, plans: Iterable[int]) -> Data:
     """A candidate: what an engine has to know to swap it in, and what people like to see."""
-    grain = grain_of(kernel, built.tiles)
     return {
         "mark": space.mark(number),
         "schedule": str(built.schedule),
         "digest": built.digest,
         "tiles": built.tiles,
-        "grains": dict.fromkeys(plans, grain),
+        "grains": dict.fromkeys(plans, built.grain),
         "scratch": built.scratch,
         "needs": needs_of(space, number),
         "bytes": len(built.module),

@@ -16,7 +16,8 @@ import msgspec
 
 from tilewright import TOOL
 from tilewright.base.errors import InputError, UsageError
-from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.device import DeviceClass
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.messages import (
     MOST_SPECS,
@@ -207,11 +208,11 @@ def preview(opened: Opened, device: DeviceClass, run: Run | None = None) -> Prev
 
     `UsageError` for a class that a server refuses.
     """
-    if device.variant not in opened.variants:
+    if not opened.runs(device, device.variant):
         raise UsageError(
             f"The bundle has no code for devices of class {device.id}: none of them tunes it",
             hint="Name one of the known classes with --device",
-            known=[c.id for c in CLASSES.values() if c.variant in opened.variants],
+            known=[c.id for c in CLASSES.values() if opened.runs(c, c.variant)],
         )
     shares = _coarse(run.shares if run else _shares(opened))
     spaces = _spaces(opened, device, shares)

@@ -16,7 +16,8 @@ from tilewright.bundle.kernels import Slot, unpack, unpack_slots
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes
-from tilewright.targets.classes import CLASSES, DeviceClass
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.device import DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning import offers
 from tilewright.tuning.candidates import Built, Space, key_of, number_of
@@ -44,10 +45,10 @@ class Opened:
     def digest(self) -> str:
         return self.bundle.pointer.manifest.digest
 
-    @property
-    def variants(self) -> frozenset[str]:
-        sections = self.bundle.manifest.targets.values()
-        return frozenset(build.variant for section in sections for build in section.builds)
+    def runs(self, device: DeviceClass, variant: str) -> bool:
+        """Whether it has this variant of the code that devices of the class run."""
+        section = self.bundle.manifest.targets.get(device.target)
+        return section is not None and section.build(variant) is not None
 
     def default(self, spec: int, variant: str, space: Space) -> int | None:
         """The number of the candidate that the bundle itself has; None if the space lacks it."""
@@ -111,7 +112,7 @@ def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:
 def message(opened: Opened, spec: int, space: Space, candidate: int, built: Built) -> KernelMessage:
     """The header that goes with a module."""
     plans = opened.plans.get(spec, ())
-    about = offers.described(space, candidate, built, opened.kernels[spec], plans)
+    about = offers.described(space, candidate, built, plans)
     return KernelMessage(spec=spec, candidate=candidate, checksum=space.checksum, **_typed(about))
 
 

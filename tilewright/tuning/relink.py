@@ -22,10 +22,10 @@ from tilewright.bundle import Bundle, Contents, Manifest, Section, kernels
 from tilewright.bundle.sections import load, store
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
-from tilewright.plan import Program, State, plan_from_data
+from tilewright.plan import Extent, Program, State, plan_from_data
 from tilewright.targets import Code, Target
 from tilewright.targets import target as find_target
-from tilewright.targets.classes import DeviceClass
+from tilewright.targets.device import DeviceClass
 from tilewright.tuning.candidates import making
 
 
@@ -96,6 +96,7 @@ def program_of(bundle: Bundle, entries: Sequence[kernels.Entry]) -> Program:
         tuple(kernel_from_data(entry.spec) for entry in entries),
         tuple(map(plan_from_data, plans)),
         states=tuple(State(s.name, DTYPES[s.dtype], s.shape) for s in manifest.states),
+        extents=tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
     )
 
 
@@ -114,5 +115,5 @@ def _section(manifest: Manifest, device: DeviceClass) -> Section:
 
 
 def _code(target: Target, variant: str, kernel: Kernel, schedule: Any, alone: bool) -> Code:
-    with making(kernel, schedule, variant):
+    with making(target, kernel, schedule, variant):
         return target.codes(kernel, {variant: schedule}, alone=alone)[variant]

@@ -1,7 +1,8 @@
 """C as a target: what targets/protocol.py asks for.
 
-Input: kernels and programs.  Output: a section with one file of C and per plan a list of slots and
-tiles.  Hosts lay out the memory themselves: a plan's values have lives (docs/bundle.md).
+Input: kernels and programs.  Output: a section with one file of C and per plan a list of slots,
+tiles and run-time scalars.  Hosts lay out the memory themselves: a plan's values have lives
+(docs/bundle.md).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.c.emit import TYPES, function, prelude
-from tilewright.targets.plain import PlainTarget, PlainVariant
+from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts
 from tilewright.targets.simd.layouts import PACKING
 
@@ -42,8 +43,10 @@ class C(PlainTarget):
         first = dict(zip(reversed(numbers), reversed(listed), strict=True))
         functions = [function(first[n].loops, f"k{n}") for n in sorted(first)]
         text = "\n".join([prelude(), *functions, ""])
-        tiles = [code.loops.tiles for code in listed]
-        calls = ([[numbers[s.kernel], tiles[s.kernel]] for s in p.steps] for p in program.plans)
+        calls = (
+            [[numbers[s.kernel], *numbers_of(listed[s.kernel].loops)] for s in p.steps]
+            for p in program.plans
+        )
         plans = tuple(File(json.dumps(c).encode(), "json") for c in calls)
         return Section(
             builds=(Build(variant, (), File(text.encode(), "c"), plans, {}),),

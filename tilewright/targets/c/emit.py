@@ -128,6 +128,9 @@ class C(Dialect):
     def choose(self, condition: str, value: str, default: str) -> str:
         return f"({condition} ? {value} : {default})"
 
+    def scalar(self, number: int) -> str:
+        return f"scalars[{number}]"
+
     def declare(self, name: str, dtype: DType) -> str:
         return f"{TYPES[dtype.name]} {name};"
 
@@ -145,11 +148,16 @@ class C(Dialect):
 
 
 def function(fn: TileFn, name: str) -> str:
-    """The kernel: tiles [first, last) on the buffers, the output first."""
+    """The kernel: tiles [first, last) on the buffers, the output first.
+
+    Where it has run-time numbers, they come behind the buffers.
+    """
     lines = [f"int {name}(void **buffers, long first, long last) {{"]
     for n, buffer in enumerate(fn.buffers):
         kind = ("" if n == 0 else "const ") + TYPES[buffer.dtype.name]
         lines.append(f"  {kind} *b{n} = buffers[{n}];")
+    if fn.counts:
+        lines.append(f"  const long *scalars = buffers[{len(fn.buffers)}];")
     for n, area in enumerate(fn.scratch, len(fn.buffers)):
         lines.append(f"  {TYPES[area.dtype.name]} b{n}[{area.size}];")
     lines.append(f"  for (long {fn.tile.name} = first; {fn.tile.name} < last; {fn.tile.name}++) {{")

@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, rewrite
+from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
+from tilewright.kernel.extents import is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import Barrier, For, If, LetGather, Scratch, Stmt, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import rewrite
 
 #: Steps of a reduction that a thread must have to make up for the barrier.
 LEAST = 2
@@ -33,12 +35,18 @@ def lower_rows(kernel: Kernel, threads: int) -> TileFn | None:
     kept = any(stage.keep for stage in kernel.stages)
     if not sizes or kept or min(sizes) < LEAST * threads or tiles > MOST_TILES:
         return None
-    b = Builder({}, tiles, threads)
-    shape = tuple(v.extent for v in kernel.rows)
-    rows: Values = dict(zip(kernel.rows, unflatten(b.tile, shape), strict=True))
+    cols = kernel.axes[len(kernel.rows) :]
+    dealt = [cols, *(stage.axes for stage in kernel.stages)]
+    if any(sum(is_limited(kernel, (v,)) for v in axes) > 1 for axes in dealt):
+        return None  # points of two axes that end at run time cannot be counted through
+    outer = limited_first(kernel, kernel.rows)
+    b = Builder({}, points(kernel, outer), kernel, threads)
+    shape = tuple(v.extent for v in outer)
+    rows: Values = dict(zip(outer, unflatten(b.tile, shape), strict=True))
     for n, stage in enumerate(kernel.stages):
-        _reduce(b, stage, Reg(f"r{n}", dtype_of(stage.value)), len(kernel.buffers) + n, rows)
-    with _dealt(b, kernel.axes[len(kernel.rows) :], rows) as at:
+        reg, area = Reg(f"r{n}", dtype_of(stage.value)), len(kernel.buffers) + n
+        _reduce(b, stage, limited_first(kernel, stage.axes), reg, area, rows)
+    with _dealt(b, limited_first(kernel, cols), rows) as at:
         b.store(0, kernel.store.substitute(at), _value(kernel.value, at))
     areas = tuple(Scratch(dtype_of(stage.value), threads) for stage in kernel.stages)
     fn = b.finish(kernel, areas)
@@ -46,10 +54,12 @@ def lower_rows(kernel: Kernel, threads: int) -> TileFn | None:
     return None if _may_trap(fn.body) else fn
 
 
-def _reduce(b: Builder, stage: Stage, reg: Reg, area: int, rows: Values) -> None:
+def _reduce(
+    b: Builder, stage: Stage, axes: tuple[Var, ...], reg: Reg, area: int, rows: Values
+) -> None:
     """reg := the part of this thread;  area[thread] := reg;  barrier;  reg := over the area"""
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
-    with _dealt(b, stage.axes, rows) as at:
+    with _dealt(b, axes, rows) as at:
         b.set(reg.name, step(stage.op, reg, _value(stage.value, at)))
     b.store(area, b.thread, reg)
     b.add(Barrier())
@@ -60,10 +70,14 @@ def _reduce(b: Builder, stage: Stage, reg: Reg, area: int, rows: Values) -> None
 
 @contextmanager
 def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[Values]:
-    """A loop over this thread's points of the axes: every `threads`-th one."""
+    """A loop over this thread's points of the axes: every `threads`-th one.
+
+    Only the outermost axis may end at run time.
+    """
     shape = tuple(v.extent for v in axes)
     size = prod(shape)
-    with b.loop("point", b.thread, index(size), b.threads, size) as point:
+    end = b.let(b.end(axes[0]) * prod(shape[1:]), "end") if axes else index(1)
+    with b.loop("point", b.thread, end, b.threads, size) as point:
         yield rows | dict(zip(axes, unflatten(point, shape), strict=True))
 
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.base.dtypes import BOOL, F32
-from tilewright.kernel.expr import Acc, Call, Const, Expr, Load, Reg, Splat, rewrite
+from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.reduction import larger
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.attention_tile import VECTORS, AttentionTile
 from tilewright.targets.simd.lanes import across_lanes, lane_sums, transposed
@@ -41,30 +42,54 @@ class _Lowering(AttentionTile):
 
     def lower(self) -> TileFn:
         full, rest = divmod(self.at.keys.extent, self.block)
+        end = self.b.end(self.at.keys) if self.b.limited(self.at.keys) else None
         if not self.online:
-            self._block(Index(), self.block)
+            self._block(Index(), self.block, end)
             return self.b.finish(self.kernel, tuple(self.scratch))
         with self._each_row() as row:
             self.b.store(self.tops, row, Const(LOWEST, F32))
             self.b.store(self.sums, row, Const(0.0, F32))
         with self.b.loop("z", Index(), self.b.let(self.count * self.at.n.extent)) as z:
             self.b.store(self.sofar, z, Const(0.0, F32))
-        with self.b.loop("block", Index(), index(full)) as block:
-            self._block(self.b.let(block * self.block), self.block)
-        if rest:
-            self._block(index(full * self.block), rest)
+        if end is None:
+            with self.b.loop("block", Index(), index(full)) as block:
+                self._block(self.b.let(block * self.block), self.block)
+            if rest:
+                self._block(index(full * self.block), rest)
+        else:
+            self._blocks(end, full, rest)
         self._finish()
         return self.b.finish(self.kernel, tuple(self.scratch))
 
-    def _block(self, start: Index, keys: int) -> None:
-        """Scores, softmax and context of `keys` keys from `start` on."""
-        self._pad(keys)
-        self._scores(start, keys)
-        if self.online:
-            self._softmax_so_far(keys)
+    def _blocks(self, end: Index, full: int, rest: int) -> None:
+        """Blocks up to a run-time end: the last may hold fewer keys than it has room for."""
+        b = self.b
+        count = b.let_min(index(full), b.let((end + (self.block - 1)) // self.block))
+        with b.loop("block", Index(), count) as block:
+            start = b.let(block * self.block)
+            self._block(start, self.block, b.let_min(index(self.block), end - start))
+        if rest:
+            start = index(full * self.block)
+            with b.branch() as then:
+                self._block(start, rest, b.within(end - start, rest + 1, "keys"))
+            b.choose((Bound(end - (start + 1), self.at.keys.extent),), then)
+
+    def _block(self, start: Index, keys: int, end: Index | None = None) -> None:
+        """Scores, softmax and context of `keys` keys from `start` on.
+
+        end: how many of them there are, where that is known at run time
+        """
+        if end is None:
+            self._pad(keys)
+            self._scores(start, keys)
         else:
-            self._softmax(keys)
-        self._context(start, keys)
+            self._scores(start, keys, end)
+            self._pad_from(end)
+        if self.online:
+            self._softmax_so_far(keys, end)
+        else:
+            self._softmax(keys, end)
+        self._context(start, keys, end)
 
     # ---- scores ----------------------------------------------------------------------------------
 
@@ -79,12 +104,19 @@ class _Lowering(AttentionTile):
                 low = Const(float("-inf"), F32, self.lanes)
                 self.b.store(self.scores, row * self.width + at, low)
 
-    def _scores(self, start: Index, keys: int) -> None:
+    def _pad_from(self, end: Index) -> None:
+        """The same behind a run-time end, once the scores of whole panels are there."""
+        b, step = self.b, VECTORS * self.lanes
+        last = b.let((end + (step - 1)) // step * step)
+        with self._each_row() as row, b.loop("z", end, last, extent=self.width) as z:
+            b.store(self.scores, row * self.width + z, Const(float("-inf"), F32))
+
+    def _scores(self, start: Index, keys: int, end: Index | None = None) -> None:
         at, y0 = self.at, self.schedule.y0
         moved = {at.m: self.first + index(self.local), at.keys: start + index(self.key)}
         argument = at.argument.substitute(moved)
         if not self._staged("k") and stride(at.k.index, at.keys) != 1:
-            self._dots(argument, moved, keys)
+            self._dots(argument, moved, keys, end)
             return
         argument = rewrite(argument, lambda e: Acc(0, F32) if isinstance(e, Acc) else e)
         q = replace(at.q, index=at.q.index.substitute(moved))
@@ -95,7 +127,7 @@ class _Lowering(AttentionTile):
         store = index(self.local) * self.width + index(self.key)
         tile = self._tile(q, col, self.key, at.depth, argument, store, self.scores)
         with_panel = self._stage_keys if self._staged("k") else None
-        for panel, cols in self._panels(keys):
+        for panel, cols in self._panels(keys, end):
             if with_panel is not None:
                 with_panel(k, panel, cols)
             for local, rows in self._row_tiles():
@@ -121,7 +153,7 @@ class _Lowering(AttentionTile):
                 column = vector(k, self.key, base, lanes, values, {}, valid % lanes)
                 b.store(self.k_panel, d * y0 + group, column)
 
-    def _dots(self, argument: Expr, moved: dict[Var, Index], keys: int) -> None:
+    def _dots(self, argument: Expr, moved: dict[Var, Index], keys: int, end: Index | None) -> None:
         """Few rows: each score is a dot product along the depth; 8 keys at a time."""
         at, lanes, b = self.at, self.lanes, self.b
         whole, rest = divmod(at.depth.extent, lanes)
@@ -159,43 +191,55 @@ class _Lowering(AttentionTile):
                     value = vector(argument, self.key, there, lanes, values, known, valid % lanes)
                     b.store(self.scores, row * self.width + there, value, valid % lanes)
 
-            with b.loop("keys", Index(), index(keys // many)) as group:
+            groups = index(keys // many)
+            if end is not None:
+                groups = b.let_min(groups, b.let((end + (many - 1)) // many))
+            with b.loop("keys", Index(), groups) as group:
                 dots(group * many, many)
             if keys % many:
                 dots(index(keys // many * many), keys % many)
 
     # ---- softmax ---------------------------------------------------------------------------------
 
-    def _softmax(self, keys: int) -> None:
+    def _passes(self, keys: int, end: Index | None) -> Index:
+        """How many passes of VECTORS vectors hold a row's scores."""
+        step = VECTORS * self.lanes
+        if end is None:
+            return index(-(-keys // step))
+        return self.b.let((end + (step - 1)) // step, "passes")
+
+    def _softmax(self, keys: int, end: Index | None) -> None:
         """scores := exp(scores - maximum), and the sum of each row"""
+        passes = self._passes(keys, end)
         with self._each_row() as row:
-            self._maximum(row, keys)
-            self._powers(row, keys)
+            self._maximum(row, passes)
+            self._powers(row, passes)
             self.b.store(self.sums, row, Reg("sum", F32))
 
-    def _softmax_so_far(self, keys: int) -> None:
+    def _softmax_so_far(self, keys: int, end: Index | None) -> None:
         """The same with the running maximum, and the factor by which it changes what was before."""
         b, top = self.b, Reg("top", F32)
+        passes = self._passes(keys, end)
         with self._each_row() as row:
-            self._maximum(row, keys)
+            self._maximum(row, passes)
             before = Reg("before", F32)
             b.set("before", Load(self.tops, row, F32))
             b.set("top", larger(before, top))
             b.set("factor", Call("exp", (Call("sub", (before, top), F32),), F32))
             b.store(self.tops, row, top)
             b.store(self.factors, row, Reg("factor", F32))
-            self._powers(row, keys)
+            self._powers(row, passes)
             both = (Load(self.sums, row, F32), Reg("factor", F32), Reg("sum", F32))
             b.store(self.sums, row, Call("fma", both, F32))
 
-    def _maximum(self, row: Index, keys: int) -> None:
+    def _maximum(self, row: Index, passes: Index) -> None:
         """The row's largest score.  A NaN may get lost here: exp(NaN - maximum) brings it back."""
         b, lanes = self.b, self.lanes
         tops = [Reg(f"top{i}", F32, lanes) for i in range(VECTORS)]
         for t in tops:
             b.set(t.name, Const(float("-inf"), F32, lanes))
         step = VECTORS * lanes
-        with b.loop("u", Index(), index(-(-keys // step))) as u:
+        with b.loop("u", Index(), passes) as u:
             for i, t in enumerate(tops):
                 at = row * self.width + u * step + i * lanes
                 b.set("score", Load(self.scores, at, F32, lanes))
@@ -204,14 +248,13 @@ class _Lowering(AttentionTile):
             b.set(tops[0].name, larger(tops[0], t))
         b.set("top", across_lanes("max", tops[0]))
 
-    def _powers(self, row: Index, keys: int) -> None:
+    def _powers(self, row: Index, passes: Index) -> None:
         b, lanes = self.b, self.lanes
         sums = [Reg(f"sum{i}", F32, lanes) for i in range(2)]
         for s in sums:
             b.set(s.name, Const(0.0, F32, lanes))
         b.set("tops", Splat(Reg("top", F32), lanes))
-        step = VECTORS * lanes
-        with b.loop("u", Index(), index(-(-keys // step) * (VECTORS // len(sums)))) as u:
+        with b.loop("u", Index(), b.let(passes * (VECTORS // len(sums)))) as u:
             for i, s in enumerate(sums):
                 at = row * self.width + u * (len(sums) * lanes) + i * lanes
                 score = Load(self.scores, at, F32, lanes)
@@ -225,13 +268,13 @@ class _Lowering(AttentionTile):
 
     # ---- context ---------------------------------------------------------------------------------
 
-    def _context(self, start: Index, keys: int) -> None:
+    def _context(self, start: Index, keys: int, end: Index | None) -> None:
         """powers · v, into the output or onto what the blocks before gave"""
         at, local = self.at, index(self.local)
         key = Var(self.key.name, keys)
         v = replace(at.v, index=at.v.index.substitute({at.keys: start + index(key)}))
         if self._staged("v"):
-            self._stage_values(v, key)
+            self._stage_values(v, key, end)
             v = Load(self.v_copy, index(key) * self.v_width + index(at.n), F32)
         row = Load(self.scores, local * self.width + index(key), F32)
         if self.online:
@@ -246,12 +289,12 @@ class _Lowering(AttentionTile):
             tile = self._tile(row, v, at.n, key, value, store, 0)
         for panel, cols in self._panels(at.n.extent):
             for base, rows in self._row_tiles():
-                self._emit(tile, base, rows, panel, self.values, cols)
+                self._emit(tile, base, rows, panel, self.values, cols, end)
 
-    def _stage_values(self, v: Load, key: Var) -> None:
+    def _stage_values(self, v: Load, key: Var, end: Index | None) -> None:
         """v[key, n] of the block, row by row into scratch"""
         b, at, lanes = self.b, self.at, self.lanes
-        with b.loop("key", Index(), index(key.extent)) as k:
+        with b.loop("key", Index(), index(key.extent) if end is None else end) as k:
             values = {**self.values, key: k}
             for first in range(0, at.n.extent, lanes):
                 valid = min(at.n.extent - first, lanes) % lanes

@@ -14,6 +14,14 @@ from tilewright.base.dtypes import F32
 from tilewright.kernel.blocks import Block, blocks
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Bound, Call, Expr, Load
+from tilewright.kernel.extents import (
+    Number,
+    bound_of,
+    ceil_parts,
+    limited_first,
+    points,
+    scaled,
+)
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch
@@ -34,20 +42,28 @@ class AttentionTile:
         roles = form_as(kernel, Attention)
         self.kernel, self.schedule, self.at = kernel, schedule, roles
         self.lanes = LANES
-        rows = roles.m.extent
-        self.row_tiles = -(-rows // min(schedule.x0, rows))
-        self.small, self.larger = divmod(rows, self.row_tiles)
+        rows, self.even = roles.m.extent, kernel.limit(roles.m) is None
+        x0 = min(schedule.x0, rows)
+        self.row_tiles = -(-rows // x0)
+        # at run time whole register tiles count, in the last place what the bound leaves
+        self.small, self.larger = divmod(rows, self.row_tiles) if self.even else (x0, 0)
         self.group = max(1, min(schedule.x1 // max(schedule.x0, 1), self.row_tiles))
         self.most = min(rows, self.group * (self.small + (self.larger > 0)))
         self.block = min(schedule.y1, roles.keys.extent)
         self.online = self.block < roles.keys.extent
         step = VECTORS * self.lanes
         self.width = -(-self.block // step) * step
-        extents = (*(v.extent for v in roles.outer), -(-self.row_tiles // self.group))
-        self.b = Builder({}, prod(extents))
-        *outer, group = (self.b.let(i) for i in unflatten(self.b.tile, extents))
-        self.values = dict(zip(roles.outer, outer, strict=True))
-        self._rows(group)
+        heads = limited_first(kernel, roles.outer)
+        sizes: list[tuple[str, Number]] = [(v.name, points(kernel, (v,))) for v in heads]
+        sizes += [("rows", ceil_parts(points(kernel, (roles.m,)), x0 * self.group))]
+        # what ends at run time is outermost, so that whole tiles fall away
+        (_, first), *others = sizes = sorted(sizes, key=lambda pair: isinstance(pair[1], int))
+        tiles = scaled(first, prod(bound_of(size) for _, size in others))
+        self.b = Builder({}, tiles, kernel)
+        places = unflatten(self.b.tile, tuple(bound_of(size) for _, size in sizes))
+        at = dict(zip((name for name, _ in sizes), map(self.b.let, places), strict=True))
+        self.values = {v: at[v.name] for v in heads}
+        self._rows(at["rows"])
         self.scratch: list[Scratch] = []
         self.local, self.key = Var("local", self.most), Var("key", self.block)
         self.scores = self._area(self.most * self.width)
@@ -63,15 +79,21 @@ class AttentionTile:
 
     def _rows(self, group: Index) -> None:
         """Row tiles have even shares: the first `larger` ones have one row more."""
-        self.first_tile = self.b.let(group * self.group)
-        self.end_tile = self.b.let_min(self.first_tile + self.group, index(self.row_tiles))
+        b, rows = self.b, self.at.m.extent
+        all_tiles = index(self.row_tiles)
+        if not self.even:
+            all_tiles = b.let((b.end(self.at.m) + (self.small - 1)) // self.small, "row_tiles")
+        self.first_tile = b.let(group * self.group)
+        self.end_tile = b.let_min(self.first_tile + self.group, all_tiles)
 
         def start(tile: Index) -> Index:
-            extra = self.b.let_min(tile, index(self.larger)) if self.larger else Index()
+            if not self.even:
+                return b.let_min(tile * self.small, index(rows))
+            extra = b.let_min(tile, index(self.larger)) if self.larger else Index()
             return tile * self.small + extra
 
-        self.first = self.b.let(start(self.first_tile))
-        self.count = self.b.within(start(self.end_tile) - self.first, self.most + 1, "count")
+        self.first = b.let(start(self.first_tile))
+        self.count = b.within(start(self.end_tile) - self.first, self.most + 1, "count")
 
     def _area(self, size: int) -> int:
         self.scratch.append(Scratch(F32, size))
@@ -113,25 +135,56 @@ class AttentionTile:
         return Micro(self.b, kernel, ops, self.lanes, steps, x0, y0, count, tiles, out=out)
 
     def _emit(
-        self, tile: Micro, base: Index, rows: int, panel: Index, values: Values, cols: int
+        self,
+        tile: Micro,
+        base: Index,
+        rows: int,
+        panel: Index,
+        values: Values,
+        cols: int,
+        end: Index | None = None,
     ) -> None:
-        """One register tile over the whole reduction."""
-        whole = Block(values, Index(), index(tile.blocks.whole), Index(), Index())
+        """One register tile over the whole reduction; over keys, up to their run-time end."""
+        if end is None:
+            whole = Block(values, Index(), index(tile.blocks.whole), Index(), Index())
+        else:
+            whole = tile.blocks.whole_of(values, end, self.b)
         tile.tile(base, rows, Panel(panel, panel, cols), Index(), whole)
 
-    def _panels(self, extent: int) -> Iterator[tuple[Index, int]]:
-        """(number, columns) of each panel: a loop over the full ones, then the last."""
-        full, rest = divmod(extent, self.schedule.y0)
+    def _panels(self, extent: int, end: Index | None = None) -> Iterator[tuple[Index, int]]:
+        """(number, columns) of each panel: a loop over the full ones, then the last.
+
+        end: how many columns are needed, where that is known at run time
+        """
+        b, y0 = self.b, self.schedule.y0
+        full, rest = divmod(extent, y0)
         if full:
-            with self.b.loop("panel", Index(), index(full)) as panel:
-                yield panel, self.schedule.y0
-        if rest:
+            last = (
+                index(full)
+                if end is None
+                else b.let_min(index(full), b.let((end + (y0 - 1)) // y0))
+            )
+            with b.loop("panel", Index(), last) as panel:
+                yield panel, y0
+        if rest and end is None:
             yield index(full), rest
+        elif rest and end is not None:
+            with b.branch() as then:
+                yield index(full), rest
+            b.choose((Bound(end - (full * y0 + 1), extent),), then)
 
     def _row_tiles(self) -> Iterator[tuple[Index, int]]:
         """(first row in the tile, rows) of each register tile, in a loop."""
         b = self.b
         with b.loop("rt", self.first_tile, self.end_tile, extent=self.row_tiles) as tile:
+            rest = self.at.m.extent - (self.row_tiles - 1) * self.small
+            if not self.even and rest < self.small:
+                with b.branch() as then:
+                    yield b.within(tile * self.small - self.first, self.most, "m"), self.small
+                with b.branch() as orelse:
+                    yield b.within(tile * self.small - self.first, self.most, "m"), rest
+                b.choose((Bound(tile, self.row_tiles - 1),), then, orelse)
+                return
             if not self.larger:
                 yield b.within(tile * self.small - self.first, self.most, "m"), self.small
                 return

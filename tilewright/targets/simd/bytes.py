@@ -17,23 +17,13 @@ from functools import partial
 from tilewright.base.dtypes import I16, I32
 from tilewright.kernel.blocks import Block
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import (
-    Acc,
-    Call,
-    Const,
-    Dot,
-    Expr,
-    Join,
-    Load,
-    Pairs,
-    Reg,
-    rewrite,
-    walk,
-)
+from tilewright.kernel.expr import Acc, Call, Const, Dot, Expr, Join, Load, Pairs, Reg
+from tilewright.kernel.extents import reduces
 from tilewright.kernel.form import ByteContraction, form_as
 from tilewright.kernel.index import Index, Var, stride
 from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.lite import Tile
 from tilewright.targets.simd.contraction import WalkSchedule, tiled
 from tilewright.targets.simd.machine import Machine
@@ -55,8 +45,8 @@ class BytesSchedule(WalkSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if vectors hold the results."""
-    return storable(kernel.dtype)
+    """True if vectors hold the results, and what is summed does not end at run time."""
+    return storable(kernel.dtype) and not reduces(kernel)
 
 
 def default(kernel: Kernel, machine: Machine) -> BytesSchedule:

@@ -25,6 +25,15 @@ from math import prod
 
 from tilewright.kernel.blocks import blocks
 from tilewright.kernel.builder import Builder
+from tilewright.kernel.extents import (
+    Number,
+    bound_of,
+    ceil_parts,
+    limited_first,
+    points,
+    reduces,
+    scaled,
+)
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
@@ -73,7 +82,7 @@ class ContractionSchedule(WalkSchedule):
 
 def default(kernel: Kernel, machine: Machine) -> ContractionSchedule | depth.DepthSchedule:
     roles = form_as(kernel, Contraction).operands
-    if depth.suits(roles, machine):
+    if not kernel.extents and depth.suits(roles, machine):
         return depth.default(roles, machine)
     tile = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
     return walked(kernel, roles, tile, machine)
@@ -180,24 +189,36 @@ def tiled(
     stage: bool = False,
 ) -> TileFn:
     """The grid of tiles and the walk over the register tiles of one, which `make` emits."""
-    outer_extents = tuple(v.extent for v in ops.outer)
+    ops = replace(ops, rows=limited_first(kernel, ops.rows), outer=limited_first(kernel, ops.outer))
     rows, cols = ops.m.extent, ops.n.extent
     x0, y0 = min(schedule.x0, rows), schedule.y0
     row_tiles, panels = -(-rows // x0), -(-cols // y0)
     group = max(1, schedule.x1 // x0)
     span = max(1, min(schedule.y1 // y0, panels))
-    grid = (*outer_extents, -(-row_tiles // group), -(-panels // span))
+    number = points(kernel, ops.rows)
+    sizes: list[tuple[str, Number]] = [(v.name, points(kernel, (v,))) for v in ops.outer]
+    sizes += [("rows", ceil_parts(number, x0 * group))]
+    sizes += [("cols", ceil_parts(points(kernel, (ops.n,)), y0 * span))]
+    # what ends at run time is outermost, so that whole tiles fall away; other ends cut loops
+    (_, most), *others = sizes = sorted(sizes, key=lambda pair: isinstance(pair[1], int))
     count = Var("rows", rows + 1)
-    b = Builder({count: rows}, prod(grid))
+    tiles = scaled(most, prod(bound_of(size) for _, size in others))
+    b = Builder({count: number}, tiles, kernel)
     all_row_tiles = b.let((index(count) + (x0 - 1)) // x0, "row_tiles")
-    *outer_at, group_at, col_at = (b.let(i) for i in unflatten(b.tile, grid))
-    values = dict(zip(ops.outer, outer_at, strict=True))
-    first_row, first_panel = b.let(group_at * group), b.let(col_at * span)
+    grid = tuple(bound_of(size) for _, size in sizes)
+    at = dict(zip((name for name, _ in sizes), map(b.let, unflatten(b.tile, grid)), strict=True))
+    values = {v: at[v.name] for v in ops.outer}
+    first_row, first_panel = b.let(at["rows"] * group), b.let(at["cols"] * span)
     row_count = b.let_min(index(group), all_row_tiles - first_row)
-    panel_count = b.let_min(index(span), first_panel * -1 + panels)
+    all_panels = index(panels)
+    if kernel.limit(ops.n) is not None:
+        all_panels = b.let((b.end(ops.n) + (y0 - 1)) // y0, "panels")
+    panel_count = b.let_min(index(span), all_panels - first_panel)
 
-    split = blocks(ops.depth, schedule.r0, schedule.r1)
+    ends = reduces(kernel)
+    split = blocks(ops.depth, schedule.r0, 0 if ends else schedule.r1)
     micro = make(b, kernel, ops, lanes, split, x0, y0, count, all_row_tiles)
+    micro.even = isinstance(number, int)
     scratch: list[Scratch] = []
 
     def reserve(size: int) -> int:

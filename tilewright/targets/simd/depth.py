@@ -44,6 +44,8 @@ class DepthSchedule(Schedule):
         form = classify(kernel)
         if not isinstance(form, Contraction) or not form.operands.runs_along_depth:
             return "the operands do not lie along what is summed"
+        if kernel.extents:
+            return "vectors along what is summed need fixed axes"
         return super().objection(kernel)
 
 

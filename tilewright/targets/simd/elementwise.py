@@ -7,17 +7,20 @@ by one, the axis along which results lie side by side in vectors.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import prod
 
 from tilewright.base.dtypes import I8, U8
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of, rewrite, walk
+from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of
+from tilewright.kernel.extents import bound_of, capped, ceil_parts, limited_first, points
 from tilewright.kernel.form import Reduce, classify
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.sizes import TILE_ELEMENTS
 from tilewright.targets.simd.spans import (
@@ -102,21 +105,21 @@ def _walked(kernel: Kernel) -> Kernel:
 def lower(kernel: Kernel, schedule: MapSchedule | ReduceSchedule) -> TileFn:
     """Tiles of `x1` rows (points of the outer axes), or of elements where there is one row."""
     kernel = _walked(kernel)
-    last, outer = kernel.rows[-1], kernel.rows[:-1]
+    last, outer = kernel.rows[-1], limited_first(kernel, kernel.rows[:-1])
     results = (kernel.dtype, *(dtype_of(s.value) for s in kernel.stages))
     wide = all(map(storable, results)) and last.extent >= schedule.lanes
     wide = wide and stride(kernel.store, last) == 1
     lanes = schedule.lanes if wide else 1
     side = schedule.r0 if isinstance(schedule, ReduceSchedule) else 1
-    rows = prod(v.extent for v in outer)
+    rows = points(kernel, outer)
     parts = _segments(kernel, last) if lanes > 1 else []
     if rows == 1 and len(parts) < 2:
         return _lower_line(kernel, last, schedule.x1, lanes, side)
-    count = Var("rows", rows + 1)
-    b = Builder({count: rows}, -(-rows // schedule.x1))
+    count = Var("rows", bound_of(rows) + 1)
+    b = Builder({count: rows}, ceil_parts(rows, schedule.x1), kernel)
     first = b.let(b.tile * schedule.x1, "first")
     end = b.let_min(first + schedule.x1, index(count))
-    with b.loop("row", first, end, extent=rows) as row:
+    with b.loop("row", first, end, extent=bound_of(rows)) as row:
         at = unflatten(row, tuple(v.extent for v in outer))
         values = {v: b.let(i) for v, i in zip(outer, at, strict=True)}
         for part in parts or [kernel]:
@@ -124,12 +127,23 @@ def lower(kernel: Kernel, schedule: MapSchedule | ReduceSchedule) -> TileFn:
             for step, width in _passes(part, lanes, side):
                 groups = (axis.extent - start) // step
                 if groups:
-                    with b.loop("u", Index(), index(groups)) as u:
+                    with b.loop("u", Index(), _groups(b, part, axis, start, step, groups)) as u:
                         base = u * step + start
                         _points(b, part, axis, base, step // width, width, values, 0)
                 start += groups * step
-            _remainder(b, part, axis, start, lanes, values)
+            if part.limit(axis) is None:
+                _remainder(b, part, axis, start, lanes, values)
+            else:
+                there = Bound(b.end(axis) - (start + 1), axis.extent)
+                b.either(there, partial(_remainder, b, part, axis, start, lanes, values))
     return b.finish(kernel)
+
+
+def _groups(b: Builder, kernel: Kernel, axis: Var, start: int, step: int, most: int) -> Index:
+    """How many steps from `start` on the axis needs; the last may reach beyond a run-time end."""
+    if kernel.limit(axis) is None:
+        return index(most)
+    return b.let_min(index(most), b.let((b.end(axis) + (step - 1 - start)) // step))
 
 
 def _segments(kernel: Kernel, axis: Var) -> list[Kernel]:
@@ -216,7 +230,9 @@ def _lower_line(kernel: Kernel, axis: Var, elements: int, lanes: int, side: int)
     per_tile = max(1, elements // step)
     tiles = max(1, -(-groups // per_tile))
     count = Var("groups", groups + 1)
-    b = Builder({count: groups}, tiles)
+    points_of = points(kernel, (axis,))
+    needed = capped(ceil_parts(points_of, step), groups)
+    b = Builder({count: needed}, capped(ceil_parts(points_of, per_tile * step), tiles), kernel)
     first = b.let(b.tile * per_tile, "first")
     end = b.let_min(first + per_tile, index(count))
     if groups:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,3 +19,8 @@ class Machine:
     l1: int = 32768
     l2: int = 524288
     fma: bool = True
+
+
+def by_machine(choose: Callable[[Any, Machine], Any]) -> Callable[[Any, Any], Any]:
+    """A choice of schedules by a machine's numbers, as compiler options take it."""
+    return lambda kernel, variant: choose(kernel, variant.machine)

@@ -16,11 +16,12 @@ from typing import ClassVar
 from tilewright.base.dtypes import F32, DType
 from tilewright.kernel.blocks import Block, Blocks
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat, rewrite, walk
+from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, flatten, index, stride
 from tilewright.kernel.loops import Set
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.vectorize import vector
 
 
@@ -82,6 +83,8 @@ class Micro:
     count, row_tiles: rows, and register tiles of rows, of the whole kernel
     staged, partial:  numbers of scratch buffers: a block of columns; sums between blocks
     out:              number of the buffer that takes the values
+    even:             whether rows are split evenly; a number of rows that is known at run time is
+                      split into whole register tiles, up to the bound
 
     A kind of its own says what a step is, where sums begin and what becomes of them.
     """
@@ -100,6 +103,7 @@ class Micro:
     staged: int | None = None
     partial: int | None = None
     out: int = 0
+    even: bool = True
 
     # ---- which rows, which columns ---------------------------------------------------------------
 
@@ -120,6 +124,14 @@ class Micro:
         rows = self.ops.m.extent
         at = first_panel, panel
         tiles = -(-rows // self.x0)
+        if not self.even:
+            rest = rows - (tiles - 1) * self.x0
+            self.b.either(
+                Bound(row_tile, tiles if rest == self.x0 else tiles - 1),
+                lambda: self._columns(row_tile * self.x0, self.x0, at, slot, block),
+                lambda: self._columns(index(rows - rest), rest, at, slot, block),
+            )
+            return
         small, larger = divmod(rows, tiles)
         if not larger:
             self._columns(row_tile * small, small, at, slot, block)
@@ -221,6 +233,10 @@ class Micro:
         with nest(self.b, split.inside, block.values) as inside:
             with self.b.loop("k", Index(), block.passes) as k:
                 emit(inside, k * split.unroll, split.unroll)
+            if block.end is not None:
+                with self.b.loop("k", self.b.let(block.passes * split.unroll), block.end) as k:
+                    emit(inside, k, 1)
+                return
             if not split.rest:
                 return
             at = block.passes * split.unroll

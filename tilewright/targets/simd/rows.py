@@ -15,11 +15,13 @@ from functools import partial
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, lanes_of, rewrite, walk
+from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, lanes_of
+from tilewright.kernel.extents import bound_of, ceil_parts, is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, larger, step
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.lanes import across_lanes
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.spans import SpanRules, SumsSchedule, rows_per_tile
@@ -48,19 +50,20 @@ def rules(kernel: Kernel, usual: RowsSchedule, machine: Machine) -> SpanRules[Ro
 
 def lower(kernel: Kernel, schedule: RowsSchedule) -> TileFn:
     """`x1` rows per tile; a row is one point of the axes that the stages depend on."""
-    rows = prod(v.extent for v in kernel.rows)
-    count = Var("rows", rows + 1)
-    b = Builder({count: rows}, -(-rows // schedule.x1))
+    axes = limited_first(kernel, kernel.rows)
+    rows = points(kernel, axes)
+    count = Var("rows", bound_of(rows) + 1)
+    b = Builder({count: rows}, ceil_parts(rows, schedule.x1), kernel)
     kept, value = _kept(kernel)
     first = b.let(b.tile * schedule.x1, "first")
     end = b.let_min(first + schedule.x1, index(count))
-    with b.loop("row", first, end, extent=rows) as row:
-        at = unflatten(row, tuple(v.extent for v in kernel.rows))
-        values = {v: b.let(i) for v, i in zip(kernel.rows, at, strict=True)}
+    with b.loop("row", first, end, extent=bound_of(rows)) as row:
+        at = unflatten(row, tuple(v.extent for v in axes))
+        values = {v: b.let(i) for v, i in zip(axes, at, strict=True)}
         accs: dict[int, Expr] = {}
         for number, stage in enumerate(kernel.stages):
             area = len(kernel.buffers) if number == kept else 0
-            row_of = _Row(b, schedule, values, accs, f"r{number}", area)
+            row_of = _Row(b, kernel, schedule, values, accs, f"r{number}", area)
             accs[number] = _reduce(row_of, stage, _step_of(kernel, number))
         _columns(b, replace(kernel, value=value), schedule, values, accs)
     scratch = (Scratch(kernel.dtype, kernel.axes[-1].extent),) if kept is not None else ()
@@ -104,6 +107,8 @@ def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
         extents = [v.extent for v in stage.axes]
         if stage.op != "sum" or len(cols) != 1 or extents != [cols[0].extent]:
             continue
+        if is_limited(kernel, stage.axes) != is_limited(kernel, cols):
+            continue
         term = stage.value.substitute({stage.axes[0]: index(cols[0])})
         costly = any(isinstance(n, Call) and n.fn in TRANSCENDENTAL for n in walk(term))
         if costly and dtype_of(term) == kernel.dtype and term in list(walk(kernel.value)):
@@ -120,6 +125,7 @@ class _Row:
     """
 
     b: Builder
+    kernel: Kernel
     schedule: RowsSchedule
     values: Values
     accs: dict[int, Expr]
@@ -152,6 +158,7 @@ def _reduce(row: _Row, stage: Stage, step: Step) -> Reg:
         return result
     groups, rest = divmod(inner.extent, lanes)
     parts = min(parts, groups)
+    limited = row.kernel.limit(inner) is not None
     sums = [Reg(f"{name}_{i}", dtype, lanes) for i in range(parts)]
     for part in sums:
         b.set(part.name, identity(stage.op, dtype, lanes))
@@ -163,20 +170,48 @@ def _reduce(row: _Row, stage: Stage, step: Step) -> Reg:
         value = vector(body, inner, group * lanes, lanes, inside, accs)
         b.set(part.name, step(part, row.keep(group * lanes, value)))
 
+    def add_one(at: Index, inside: Values) -> None:
+        last = {**inside, inner: at}
+        b.set(name, step(result, row.keep(at, scalar(body, last, accs))))
+
     with nest(b, tuple(outer), values) as inside:
-        with b.loop("u", Index(), index(groups // parts)) as u:
-            for i, part in enumerate(sums):
-                add(part, u * parts + i, inside)
-        for i in range(groups % parts):
-            add(sums[i], index(groups - groups % parts + i), inside)
-        for i in range(rest):
-            last = {**inside, inner: index(groups * lanes + i)}
-            b.set(name, step(result, row.keep(last[inner], scalar(body, last, accs))))
+        if limited:
+            vectors, singles = partial(add, inside=inside), partial(add_one, inside=inside)
+            _to_the_end(b, inner, lanes, sums, vectors, singles)
+        else:
+            with b.loop("u", Index(), index(groups // parts)) as u:
+                for i, part in enumerate(sums):
+                    add(part, u * parts + i, inside)
+            for i in range(groups % parts):
+                add(sums[i], index(groups - groups % parts + i), inside)
+            for i in range(rest):
+                add_one(index(groups * lanes + i), inside)
     for part in sums[1:]:
         b.set(sums[0].name, step(sums[0], part))
     whole = across_lanes(stage.op, sums[0])
-    b.set(name, step(result, whole) if rest else whole)
+    b.set(name, step(result, whole) if rest or limited else whole)
     return result
+
+
+def _to_the_end(
+    b: Builder,
+    axis: Var,
+    lanes: int,
+    sums: list[Reg],
+    add: Callable[[Reg, Index], None],
+    add_one: Callable[[Index], None],
+) -> None:
+    """A reduction up to a run-time end: passes of all sums, then vectors, then single elements."""
+    end, each = b.end(axis), len(sums) * lanes
+    passes = b.let(end // each, "passes")
+    groups = b.let(end // lanes, "groups")
+    with b.loop("u", Index(), passes) as u:
+        for i, part in enumerate(sums):
+            add(part, u * len(sums) + i)
+    with b.loop("u", b.let(passes * len(sums)), groups) as u:
+        add(sums[0], u)
+    with b.loop("u", b.let(groups * lanes), end) as u:
+        add_one(u)
 
 
 def _columns(
@@ -192,9 +227,12 @@ def _columns(
     lanes = schedule.lanes if wide and last.extent >= schedule.lanes else 1
     groups, rest = divmod(last.extent, lanes)
     value = b.hoist(kernel.value, frozenset(cols), lambda e: scalar(e, values, accs))
+    whole = index(groups)
+    if kernel.limit(last) is not None:
+        whole = b.let_min(whole, b.let((b.end(last) + (lanes - 1)) // lanes))
     kernel = replace(kernel, value=value)
     with nest(b, tuple(outer), values) as inside:
-        with b.loop("c", Index(), index(groups)) as u:
+        with b.loop("c", Index(), whole) as u:
             _store_columns(b, kernel, last, u * lanes, lanes, inside, accs, 0)
         if rest:
             _store_columns(b, kernel, last, index(groups * lanes), lanes, inside, accs, rest)

@@ -10,30 +10,16 @@ It lowers nothing.  docs/spaces.md explains what is varied and why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
 
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite import RELAXATION, Core
+from tilewright.targets.protocol import Candidate, Mark
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import way_of
 
-Mark = Literal["default", "lite", "extended"]
-
 #: Bytes of scratch memory that a worker has for schedules other than the default one.
 SCRATCH = 256 * 1024
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A schedule, where it comes from, and what the model expects of it (smaller is better)."""
-
-    schedule: Schedule
-    mark: Mark
-    cost: float
-    scratch: int
-    words: float
 
 
 def candidates(
@@ -62,6 +48,8 @@ def candidates(
             found[normal] = Candidate(kept, mark, cost, scratch, words)
 
     take([default], "default")
+    if kernel.extents:  # times at one length say little about another (docs/decisions/0013)
+        return list(found.values())
     take((c for s in rules.lite(core, relaxation) for c in choices(s)), "lite")
     take((s for s in rules.extended() if rules.balanced(s)), "extended")
     return list(found.values())

@@ -47,8 +47,9 @@ class TapsSchedule(UnitSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if channels fill whole vectors of bytes, and vectors hold the results."""
-    return storable(kernel.dtype) and kernel.axes[-1].extent % BYTES == 0
+    """True if channels fill whole vectors of bytes, vectors hold the results, and all is fixed."""
+    wide = storable(kernel.dtype) and kernel.axes[-1].extent % BYTES == 0
+    return wide and not kernel.extents
 
 
 def default(kernel: Kernel, machine: Machine) -> TapsSchedule:

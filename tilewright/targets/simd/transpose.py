@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Expr, Load, Reg, rewrite
+from tilewright.kernel.expr import Acc, Expr, Load, Reg
 from tilewright.kernel.form import Transpose, classify, turned
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite
 from tilewright.targets.simd.lanes import transposed
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.spans import SpanRules, SpanSchedule, rows_per_tile
@@ -37,8 +38,9 @@ class TransposeSchedule(SpanSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if there are squares to turn, of values that vectors hold."""
-    return storable(kernel.dtype) and kernel.axes[-1].extent >= LANES and bool(_axes(kernel))
+    """True if there are squares to turn, of values that vectors hold, up to no run-time end."""
+    fits = storable(kernel.dtype) and kernel.axes[-1].extent >= LANES and not kernel.extents
+    return fits and bool(_axes(kernel))
 
 
 def default(kernel: Kernel, machine: Machine) -> TransposeSchedule:

@@ -24,9 +24,9 @@ from tilewright.kernel.expr import (
     Splat,
     dtype_of,
     lanes_of,
-    rewrite,
 )
 from tilewright.kernel.index import Index, Var, stride
+from tilewright.kernel.tree import rewrite
 
 #: Element types that vectors hold; BOOL lanes are computed and loaded too, but never stored.
 VECTOR_DTYPES = (F32, I32, I16, I8, U8)

@@ -70,8 +70,9 @@ class WindowsSchedule(UnitSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if vectors hold the sums and the results."""
-    return storable(kernel.dtype) and storable(dtype_of(kernel.stages[0].value))
+    """True if vectors hold the sums and the results, and no axis ends at run time."""
+    wide = storable(kernel.dtype) and storable(dtype_of(kernel.stages[0].value))
+    return wide and not kernel.extents
 
 
 def default(kernel: Kernel, machine: Machine) -> WindowsSchedule:

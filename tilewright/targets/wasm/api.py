@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from tilewright.base.errors import BundleVersion
@@ -17,17 +17,27 @@ from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.loops import settled
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
-from tilewright.targets.protocol import Code, Facts
+from tilewright.targets.device import DeviceClass
+from tilewright.targets.primitives import Primitive, Setup
+from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.sharing import USUAL, Costs
+from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
+from tilewright.targets.simd.gold import slow_schedule
 from tilewright.targets.simd.layouts import PACKING
-from tilewright.targets.simd.space import SCRATCH
-from tilewright.targets.simd.table import default_schedule, lower, schedule_from_json
+from tilewright.targets.simd.space import SCRATCH, candidates
+from tilewright.targets.simd.table import (
+    default_schedule,
+    lower,
+    objection,
+    schedule_from_json,
+)
+from tilewright.targets.wasm.classes import CLASSES
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tiles, emit_text
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.memory import Map, memory_map, plan_image, with_scratch
 from tilewright.targets.wasm.passes import ALL
+from tilewright.targets.wasm.primitives import PRIMITIVES, choices, setup
 from tilewright.targets.wasm.probes import peak_section, steps_section
 from tilewright.targets.wasm.target import TARGETS, WasmTarget
 
@@ -52,11 +62,32 @@ class Wasm:
     def variants(self) -> Mapping[str, WasmTarget]:
         return TARGETS
 
+    @property
+    def classes(self) -> tuple[DeviceClass, ...]:
+        return CLASSES
+
+    @property
+    def primitives(self) -> tuple[Primitive, ...]:
+        return PRIMITIVES
+
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         return default_schedule(kernel, TARGETS[variant].machine)
 
     def schedule(self, data: Mapping[str, Any]) -> Schedule:
         return schedule_from_json(data)
+
+    def objection(self, kernel: Kernel, schedule: Schedule) -> str:
+        return objection(kernel, schedule)
+
+    def candidates(
+        self, kernel: Kernel, device: DeviceClass, relaxation: float
+    ) -> Sequence[Candidate]:
+        default = self.default(kernel, device.variant)
+        settings = partial(choices, kernel)
+        return candidates(kernel, default, device.machine, device.core, relaxation, settings)
+
+    def slow(self, kernel: Kernel, default: Schedule) -> Schedule | None:
+        return slow_schedule(kernel, default)
 
     def codes(
         self,
@@ -80,8 +111,15 @@ class Wasm:
                 made[variant] = Code(kernel, schedule, loops, code.scratch, code.needs, code)
         return {variant: made[variant] for variant in schedules}
 
-    def module(self, code: Code, variant: str) -> bytes:
-        return link([_body(code)], TARGETS[variant], 1)
+    def module(self, code: Code, variant: str) -> File:
+        return File(link([_body(code)], TARGETS[variant], 1), "wasm")
+
+    def grain(self, kernel: Kernel, tiles: int) -> int:
+        work = Work(kernel.flops, kernel.bytes, tiles, (), ())
+        return tiles_per_ticket(work) or max(1, tiles)
+
+    def setup(self, primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
+        return setup(primitive, tuned, kernel)
 
     def encode(
         self,
@@ -102,7 +140,10 @@ class Wasm:
             builds=builds,
             slots=count,
             memory=memory.bytes,
-            programs={"driver": File(driver(count), "wasm"), "map": _map_file(memory)},
+            programs={
+                "driver": File(driver(count, extents=bool(program.extents)), "wasm"),
+                "map": _map_file(memory),
+            },
             plans=tuple(
                 {
                     "address": image,

@@ -84,6 +84,7 @@ from tilewright.targets.wasm.ir import (
 )
 from tilewright.targets.wasm.isa import ISA
 from tilewright.targets.wasm.module import Import, Module, encode_module
+from tilewright.targets.wasm.resize import resize
 from tilewright.targets.wasm.target import WasmTarget
 
 #: Looks at the state before a waiting worker sleeps: some 50 microseconds.
@@ -394,11 +395,11 @@ def _serve() -> Func:
     return Func("serve", (worker,), (body,))
 
 
-def driver(slots: int, memory_pages_min: int = 1) -> bytes:
-    """The driver's module."""
+def driver(slots: int, memory_pages_min: int = 1, extents: bool = False) -> bytes:
+    """The driver's module; with `extents`, plans can be resized (resize.py)."""
     target = WasmTarget("any", frozenset({"threads"}), Machine())
     inner = (_hold(), _stalled(), _rest(), _work(), _settle())
-    exported = (_abort(), _run(), _serve())
+    exported = (_abort(), _run(), _serve(), *([resize()] if extents else []))
     code = assemble([flatten(f) for f in (*inner, *exported)], target)
     imports = (Import("memory", "memory", memory_pages_min), Import("table", "table", slots))
     names = tuple((f.name, n) for n, f in enumerate(exported, len(inner)))

@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from tilewright.base.abi import BACK, HEADER, RECORD, WAITS
+from tilewright.base.abi import BACK, ENTRY, HEADER, RECORD, TABLE, TILES, WAITS
+from tilewright.kernel.extents import Count
 
-HEADER_WORDS, STEP_WORDS = HEADER // 4, RECORD // 4
+HEADER_WORDS, STEP_WORDS, ENTRY_WORDS = HEADER // 4, RECORD // 4, ENTRY // 4
 
 
 @dataclass(frozen=True)
 class Call:
     """One step: the table slot, buffer addresses (output first), run-time scalars, tile count.
 
+    counts:  how tiles and then each scalar follow an extent (`TileFn.counts`); empty if they do not
     grain:   tiles per ticket; 0 is all of them: a serial step, which one worker runs
     waits:   whether all steps before must be finished first
     chained: a serial step that goes with the ticket of the serial step before it
@@ -30,6 +32,7 @@ class Call:
     addresses: tuple[int, ...]
     scalars: tuple[int, ...]
     tiles: int
+    counts: tuple[Count | None, ...] = ()
     grain: int = 0
     waits: bool = True
     chained: bool = False
@@ -47,10 +50,11 @@ def calls_of(image: bytes, buffers: Sequence[int]) -> list[Call]:
     """
     words, records = _records(image)
     first = HEADER_WORDS + STEP_WORDS * (len(records) + 1)
+    end = words[TABLE // 4] // 4 or len(words)
     starts = [first + (record[1] - records[0][1]) // 4 for record in records]
-    blocks = [words[a:b] for a, b in pairwise([*starts, len(words)])]
+    blocks = [words[a:b] for a, b in pairwise([*starts, end])]
     return [
-        Call(record[0], block[:count], block[count:], record[2], 0 if alone else record[3])
+        Call(record[0], block[:count], block[count:], record[2], grain=0 if alone else record[3])
         for record, block, count, alone in zip(records, blocks, buffers, serial(image), strict=True)
     ]
 
@@ -72,12 +76,17 @@ def _records(image: bytes) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
 def image_bytes(calls: Sequence[Call]) -> int:
     """How long the image of these steps is."""
     blocks = sum(len(c.addresses) + len(c.scalars) for c in calls)
-    return 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1) + blocks)
+    entries = sum(count is not None for c in calls for count in c.counts)
+    table = 1 + ENTRY_WORDS * entries if entries else 0
+    return 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1) + blocks + table)
 
 
 def image(calls: Sequence[Call], address: int) -> bytes:
-    """The plan image for `address`: header, a record per step, one of the end, arguments."""
+    """The plan image for `address`: header, a record per step, one of the end, arguments, a table
+    of what follows an extent, if anything does: the number of entries, and each with its word.
+    """
     words = [len(calls), max((c.tickets for c in calls), default=0), 0, 0]
+    table: list[int] = []
     block = address + 4 * (HEADER_WORDS + STEP_WORDS * (len(calls) + 1))
     before = [0, *accumulate(c.tickets for c in calls)]
     together = _together(calls)
@@ -86,9 +95,21 @@ def image(calls: Sequence[Call], address: int) -> bytes:
         words += [call.slot, block + 4 * len(blocks), call.tiles, call.grain or call.tiles]
         flags = WAITS * call.waits + BACK * call.back
         words += [call.tickets, before[number], together[number], flags]
+        places = (
+            HEADER + RECORD * number + TILES,
+            *(
+                block - address + 4 * (len(blocks) + len(call.addresses) + i)
+                for i in range(len(call.scalars))
+            ),
+        )
+        for place, count in zip(places, call.counts, strict=False):
+            table += [place, *count.to_data()] if count is not None else []
         blocks += [*call.addresses, *call.scalars]
     words += [0, 0, 0, 0, 0, before[-1], 0, WAITS]
     words += blocks
+    if table:
+        words[TABLE // 4] = 4 * len(words)
+        words += [len(table) // ENTRY_WORDS, *table]
     return struct.pack(f"<{len(words)}I", *words)
 
 

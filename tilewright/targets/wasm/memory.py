@@ -130,6 +130,7 @@ def _calls(plan: Plan, codes: Sequence[Code]) -> list[Call]:
             (0,) * len(step.accesses),
             codes[step.kernel].loops.values,
             codes[step.kernel].loops.tiles,
+            codes[step.kernel].loops.counts,
         )
         for step in plan.steps
     ]

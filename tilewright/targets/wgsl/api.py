@@ -11,22 +11,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import UnsupportedDType
+from tilewright.base.errors import NoSpace, UnsupportedDType
 from tilewright.base.sections import Build, File, Section
-from tilewright.kernel.expr import dtype_of, walk
+from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import walk
 from tilewright.plan import Plan, Program, Value
 from tilewright.plan.arena import Life, place
+from tilewright.targets.device import DeviceClass
 from tilewright.targets.gpu.rows import lower_rows
-from tilewright.targets.plain import PlainTarget, PlainVariant
-from tilewright.targets.protocol import Code, Facts
+from tilewright.targets.lite import Tile, lite, product_of, traffic
+from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
+from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.simd.layouts import PACKING
-from tilewright.targets.wgsl.emit import GROUP, WORDS, invocations, module
+from tilewright.targets.wgsl.classes import CLASSES
+from tilewright.targets.wgsl.emit import GROUP, WORDS, module
 
 #: Words before everything else: the first tells of an index out of range.
 HEAD = 64
 WORD = 4
+
+#: What a class starts with whose lite space is empty: the smallest tile of the ranges.
+SMALLEST = Tile(4, 4, 4, 32, 32, 32)
 
 
 class Wgsl(PlainTarget):
@@ -34,6 +41,7 @@ class Wgsl(PlainTarget):
 
     name = "wgsl"
     variant = PlainVariant("core")
+    classes = CLASSES
     facts = Facts(
         address_bits=32,
         dtypes=frozenset(WORDS),
@@ -48,6 +56,32 @@ class Wgsl(PlainTarget):
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
         _require_types(kernel)
         return module(fn)
+
+    def candidates(
+        self, kernel: Kernel, device: DeviceClass, relaxation: float
+    ) -> Sequence[Candidate]:
+        """The paper's tiles of matrix products: kernels have no schedules yet, so that these are
+        for reading, and the default is the first in the order of trial."""
+        matrix = product_of(kernel)
+        if matrix is None:
+            raise NoSpace(
+                "Only the space of matrix products is known for WebGPU",
+                hint="Choose a class that has a variant in `tilewright space --classes`",
+                kernel=kernel.name,
+                kind=kernel.anchor,
+                device=device.id,
+            )
+        tiles = lite(matrix, device.core, relaxation) or (SMALLEST,)
+        return [
+            Candidate(
+                t,
+                "lite" if n else "default",
+                cost=float(n),
+                scratch=t.l1_block,
+                words=traffic(t, matrix),
+            )
+            for n, t in enumerate(tiles)
+        ]
 
     def encode(
         self,
@@ -82,11 +116,12 @@ class Wgsl(PlainTarget):
             calls = [
                 {
                     "slot": numbers[step.kernel],
-                    "tiles": invocations(listed[step.kernel].loops),
+                    "tiles": numbers_of(listed[step.kernel].loops)[0],
                     "words": [
                         words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
                         for a in step.accesses
                     ],
+                    "scalars": numbers_of(listed[step.kernel].loops)[1:],
                 }
                 for step in plan.steps
             ]

@@ -1,7 +1,8 @@
 """Loop nests as WGSL: one module per kernel; per tile one invocation, or a workgroup.
 
 Input: a scalar `TileFn`.  Output: text.  A kernel's buffers are parts of one array of 32-bit words;
-the step's uniform block has the number of invocations and the first word of each buffer.
+the step's uniform block has the number of invocations, the first word of each buffer, and run-time
+scalars.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
 """
@@ -136,6 +137,9 @@ class Wgsl(Dialect):
         # both are evaluated; reads beyond the array give any element of it
         return f"select({default}, {value}, {condition})"
 
+    def scalar(self, number: int) -> str:
+        return f"i32(word({1 + self.buffers + number}u))"
+
     def declare(self, name: str, dtype: DType) -> str:
         return f"var {name}: {TYPES[dtype.name]};"
 
@@ -167,15 +171,11 @@ _PACK = {
 }  # fmt: skip
 
 
-def invocations(fn: TileFn) -> int:
-    """How many invocations a step takes: one per tile, or a workgroup."""
-    return fn.tiles * fn.threads
-
-
 def module(fn: TileFn) -> str:
     """The kernel: the first word of memory is set if a gathered index lies outside its table."""
     assert fn.threads in (1, GROUP), f"{fn.threads} threads are no workgroup"
-    blocks = -(-(1 + len(fn.buffers)) // 4)
+    scalars = len(fn.scalars) if fn.counts else 0
+    blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
     areas = [
         f"var{{}} b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;"
         for n, area in enumerate(fn.scratch, len(fn.buffers))

@@ -9,7 +9,7 @@ export const FORMAT = 3;
 const REBUILD = 'Build the bundle again';
 const FILE_REF = { file: 'string', digest: 'string', bytes: 'number' };
 const MANIFEST = {
-  name: 'string', dims: 'object', inputs: 'object', outputs: 'object', states: 'object', weights: 'object',
+  name: 'string', dims: 'object', extents: 'object', inputs: 'object', outputs: 'object', states: 'object', weights: 'object',
   kernels: 'object', plans: 'object', targets: 'object', assets: 'object',
 };
 
@@ -34,7 +34,7 @@ export function sectionOf(manifest, target) {
 /** Plans and states as they lie in the memory of a target. @type {T.PlaceAll} */
 export function placed(manifest, places, states) {
   const plans = manifest.plans.map(({ dims, steps, inputs, outputs }, at) => ({
-    dims, steps, address: places[at].address,
+    dims, steps, extents: manifest.extents, address: places[at].address,
     inputs: listed(manifest.inputs, inputs, places[at].inputs),
     outputs: listed(manifest.outputs, outputs, places[at].outputs),
   }));

@@ -90,7 +90,7 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
   async function measure({ bucket = {}, ...work }) {
     requireLive();
     const plan = pickPlan(info.plans, bucket);
-    const value = await enqueue(async () => ask('measure', { plan, ...work }, lent.has(plan) ? null : last?.plan === plan ? last.tensors : []));
+    const value = await enqueue(async () => ask('measure', { plan, sizes: bucket, ...work }, lent.has(plan) ? null : last?.plan === plan ? last.tensors : []));
     return { ...value, bucket: info.plans[plan].dims };
   }
 
@@ -117,7 +117,7 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
       const done = enqueue(async () => {
         refuseIf(signal);
         const shared = link.memory?.buffer;
-        const work = shared ? { plan } : { plan, wanted: wanted.map(({ data, ...output }) => output) };
+        const work = shared ? { plan, sizes } : { plan, sizes, wanted: wanted.map(({ data, ...output }) => output) };
         // The page may not wait, as a held run does, and must breathe.
         const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);

@@ -23,6 +23,8 @@ export type Kinds = Record<DType, { array: any; also?: string[]; range?: [number
 /** What is missing, or was transferred away since it was checked, becomes zeros. */
 export type WriteInputs = (buffer: ArrayBufferLike, places: Placed[], tensors: Tensor[]) => void;
 export type ReadOutputs = (buffer: ArrayBufferLike, places: Placed[], wanted: Wanted[]) => Required<Wanted>[];
+/** Extents by their numbers, as long as a run says or as can be. */
+export type SizesOf = (plan: PlacedPlan, sizes?: Sizes) => number[];
 /** The array behind `Engine.input`. */
 export type InputArray = (buffer: ArrayBufferLike | undefined, places: Placed[], name: string) => any;
 /** Copies the box [0, box) from one row-major array to another. */
@@ -32,12 +34,14 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 
 export type StoredTensor = { dtype: DType; shape: number[]; layout: string; shard: number; offset: number; bytes: number; digest: string };
 /** A step as the plan's file has it: the first word of each buffer, the output first. */
-export type Dispatched = { slot: number; tiles: number; words: number[] };
+/** `tiles`, `scalars`: what follows an extent is given by the fields of kernel/extents.py's `Count`. */
+export type Dispatched = { slot: number; tiles: number | number[]; words: number[]; scalars: (number | number[])[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
 export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
 export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: string }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
-export type PlanOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => Dispatch[];
+export type PlanOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => { dispatches: Dispatch[]; resize: (sizes: number[]) => void };
+export type NumberAt = (number: number | number[], sizes: number[]) => number;
 export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
 export type WordsOf = (dtype: DType, elements: number) => number;

@@ -4,7 +4,7 @@
 import { STALLED, TRAPPED } from './abi.js';
 import { stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
-import { readOutputs, writeInputs } from './tensors.js';
+import { readOutputs, sizesOf, writeInputs } from './tensors.js';
 
 /** @type {T.MakeMachine} */
 export function makeMachine(plans, memory, driver, threads, kernels = []) {
@@ -46,7 +46,8 @@ export function makeMachine(plans, memory, driver, threads, kernels = []) {
   }
 
   return {
-    take({ plan, tensors }) {
+    take({ plan, sizes, tensors }) {
+      sizesOf(plans[plan], sizes).forEach((size, extent) => driver.resize(plans[plan].address, extent, size));
       if (tensors) writeInputs(buffer, plans[plan].inputs, tensors);
     },
 

@@ -22,7 +22,7 @@ export type Build = {
 /** The steps for one combination of buckets, whatever the target; shapes of inputs and outputs in the model's order. */
 export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps: Step[]; file: FileRef };
 /** The same in the memory of this target; `address`: where the image goes. */
-export type PlacedPlan = { dims: Sizes; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
+export type PlacedPlan = { dims: Sizes; extents: string[]; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
 /** With the plan driver, which WebAssembly has. */
 export type WasmProgram = Program & { driver: FileRef };
 export type State = { name: string; dtype: DType; shape: number[] };
@@ -63,6 +63,8 @@ export type Manifest = {
   tool: string;
   name: string;
   dims: Record<string, number[]>;
+  /** Dimensions whose size each run sets, up to their only bucket. */
+  extents: string[];
   inputs: TensorInfo[];
   outputs: TensorInfo[];
   states: State[];

@@ -136,6 +136,9 @@ export function pickPlan(plans, sizes) {
     'Shorten the input, or build the bundle with a larger bucket', { sizes, largest });
 }
 
+/** @type {T.SizesOf} */
+export const sizesOf = ({ dims, extents }, sizes) => extents.map((name) => sizes?.[name] ?? dims[name]);
+
 /** @type {T.InputArray} */
 export function inputArray(buffer, places, name) {
   const place = requireKnown(name, places, 'input');

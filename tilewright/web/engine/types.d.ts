@@ -65,6 +65,8 @@ export type Driver = {
   run: (plan: number, first: number, last: number, workers: number) => number;
   abort: (workers: number) => number;
   serve: (worker: number) => void;
+  /** Of bundles with extents. */
+  resize: (plan: number, extent: number, size: number) => void;
 };
 /** What each worker instantiates; kernels first, then the driver. */
 export type Setup = {
@@ -294,7 +296,8 @@ export interface Pool {
 }
 
 /** What is asked of a machine; `tensors` are the inputs, if they are not in memory yet. */
-export type Work = { plan: number; tensors?: Tensor[] };
+/** `sizes`: of named dimensions; extents that are not there are as long as can be. */
+export type Work = { plan: number; sizes?: Sizes; tensors?: Tensor[] };
 export interface Machine {
   /** `wanted` asks for outputs in the answer. */
   run(work: Work & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };

@@ -4,7 +4,7 @@
 
 import { placed, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
-import { arrayOf, elementsOf, readOutputs, regionOf, writeInputs } from './tensors.js';
+import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
 
 export const TARGET = 'wgsl';
 
@@ -66,12 +66,12 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const gone = () => new EngineError('host', `The GPU is gone: ${lost || 'it did not answer'}`, 'Load the bundle again');
 
   /** @type {(plan: number, first?: number, last?: number) => void} */
-  function submit(plan, first = 0, last = plans[plan].length) {
+  function submit(plan, first = 0, last = plans[plan].dispatches.length) {
     if (lost) throw gone();
     device.queue.writeBuffer(memory, 0, new Uint32Array(1));
     const encoder = device.createCommandEncoder();
     const pass = encoder.beginComputePass();
-    for (const { pipeline, bindings, offset, groups } of plans[plan].slice(first, last)) {
+    for (const { pipeline, bindings, offset, groups } of plans[plan].dispatches.slice(first, last)) {
       pass.setPipeline(pipeline);
       pass.setBindGroup(0, bindings, [offset]);
       pass.dispatchWorkgroups(groups[0], groups[1]);
@@ -81,7 +81,8 @@ export async function load({ manifest, files, meter, reached }, limits) {
   }
 
   /** @type {(work: T.Work) => void} */
-  function take({ plan, tensors: given }) {
+  function take({ plan, sizes, tensors: given }) {
+    plans[plan].resize(sizesOf(program.plans[plan], sizes));
     if (!given) return;
     const { inputs } = program.plans[plan];
     const { buffer, places } = staged(inputs);
@@ -115,7 +116,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
       requireCount('runs', runs, 1);
       requireCount('warmup', warmup, 0);
       take(work);
-      const timed = async (first = 0, last = plans[work.plan].length) => {
+      const timed = async (first = 0, last = plans[work.plan].dispatches.length) => {
         const start = performance.now();
         submit(work.plan, first, last);
         await device.queue.onSubmittedWorkDone();
@@ -180,20 +181,37 @@ async function pipelineOf(device, layout, code) {
 
 /** Every dispatch of a plan with its bindings, made once. @type {T.PlanOf} */
 function planOf(device, layout, memory, pipelines, group, calls) {
-  const stride = Math.max(...calls.map(({ words }) => aligned((1 + words.length) * WORD)), ALIGNMENT);
+  const stride = Math.max(...calls.map(({ words, scalars }) => aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
   const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
-  calls.forEach(({ tiles, words }, at) => blocks.set([tiles, ...words], (at * stride) / WORD));
   const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
-  device.queue.writeBuffer(uniform, 0, blocks);
   const bindings = device.createBindGroup({
     layout,
     entries: [{ binding: 0, resource: { buffer: memory } }, { binding: 1, resource: { buffer: uniform, size: stride } }],
   });
-  return calls.map(({ slot, tiles }, at) => {
-    const wanted = Math.ceil(tiles / group);
-    const rows = Math.ceil(wanted / MOST_GROUPS);
-    return { pipeline: pipelines[slot], bindings, offset: at * stride, groups: /** @type {[number, number]} */ ([Math.ceil(wanted / rows), rows]) };
-  });
+  /** @type {T.Dispatch[]} */
+  const dispatches = calls.map(({ slot }, at) => ({ pipeline: pipelines[slot], bindings, offset: at * stride, groups: [0, 0] }));
+  let last = '';
+  return {
+    dispatches,
+    resize(sizes) {
+      if (last === (last = `of ${sizes}`)) return;
+      calls.forEach(({ tiles, words, scalars }, at) => {
+        const [count, ...numbers] = [tiles, ...scalars].map((number) => numberAt(number, sizes));
+        blocks.set([count, ...words, ...numbers], (at * stride) / WORD);
+        const wanted = Math.ceil(count / group);
+        const rows = Math.ceil(wanted / MOST_GROUPS);
+        dispatches[at].groups = [Math.ceil(wanted / rows), rows];
+      });
+      device.queue.writeBuffer(uniform, 0, blocks);
+    },
+  };
+}
+
+/** A number that is fixed, or follows an extent: min((n * times + plus) // by, most) * each. @type {T.NumberAt} */
+function numberAt(number, sizes) {
+  if (typeof number === 'number') return number;
+  const [extent, times, plus, by, most, each] = number;
+  return Math.min(Math.floor((sizes[extent] * times + plus) / by), most) * each;
 }
 
 /** @param {number} bytes */

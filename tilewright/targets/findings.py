@@ -1,7 +1,8 @@
 """What the microbenchmark found, device by device, and what follows for all of them.
 
-Input: `data/primitives.json`, or documents like it from other machines.  Output: findings, and a
-decision per primitive: consistent, device-dependent, or without effect.  It knows no schedule.
+Input: files that `tilewright primitives` writes, such as the one that a target ships.  Output:
+findings, and a decision per primitive: consistent, device-dependent, or without effect.  It knows
+no schedule.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any, Literal
 
 from tilewright.base.errors import UsageError
 
-DATA = Path(__file__).parent / "data" / "primitives.json"
 FORMAT = 1
 
 #: A part of the time that no setting is chosen for: less would be the noise of another day.
@@ -142,7 +142,7 @@ def encoded(document: Document) -> bytes:
     return json.dumps(to_json(document), indent=1).encode() + b"\n"
 
 
-def read(path: Path = DATA) -> Document:
+def read(path: Path) -> Document:
     """Raises `UsageError` for a file that is none of ours."""
     try:
         return _document(json.loads(path.read_text("utf-8")))

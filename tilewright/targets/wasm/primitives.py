@@ -1,69 +1,35 @@
-"""The primitives of schedules and code, each with an untuned and a tuned setting; what is fixed.
+"""The primitives of SIMD schedules and WebAssembly code, and what findings fix of them.
 
-Input: nothing, or a kernel and its schedule.  Output: the table that `tilewright primitives` works
-through, the settings that its findings fix in the space, and schedules at all untuned settings.
-It measures nothing.  The idea is nnJIT's, section 5.1 and its figure 9.
+Input: a kernel and its schedule.  Output: the table that `tilewright primitives` works through, the
+settings that are fixed in the space, and schedules at all untuned settings.  It measures nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from functools import cache
-from typing import Literal
+from pathlib import Path
 
 from tilewright.kernel.form import Contraction, classify, form_as
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import wasm
+from tilewright.targets import findings
+from tilewright.targets.primitives import Primitive, Setting, Setup
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.depth import DepthSchedule
 from tilewright.targets.simd.elementwise import MapSchedule, ReduceSchedule, one_row
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule
-from tilewright.tuning import findings
+from tilewright.targets.wasm.passes import PASSES
+from tilewright.targets.wasm.target import TARGETS
 
-#: Rows, depth and columns of the product that is measured.  nnJIT takes 4096 each on a GPU; one CPU
-#: core would need 3 seconds for a single run of that, and needs 6 milliseconds for this.
-MATMUL = (512, 512, 512)
+#: What was found on the devices at hand.
+FINDINGS = Path(__file__).parent / "data" / "primitives.json"
 
-Kind = Literal["switch", "range", "size", "none"]
-Columns = Literal["packed", "rows"]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How it changes a contraction's schedule, or with which passes and features code is made."""
-
-    label: str
-    change: Callable[[ContractionSchedule], ContractionSchedule] = lambda s: s
-    without: frozenset[str] = frozenset()
-    fma: bool = True
-
-
-@dataclass(frozen=True)
-class Primitive:
-    """One variable of the microbenchmark.
-
-    kind:    "switch": there are these two settings; a consistent outcome fixes it, where devices
-             differ both are tried; "range": the untuned setting is one end of a range that the
-             space has anyway, and a consistent outcome takes that end out or leaves nothing else;
-             "size": two of many numbers, and the outcome only says whether they matter; "none":
-             not to be measured on this kind of target, as `says` explains
-    columns: how the columns of the product lie: a weight in panels, or rows as an input has them
-    has:     whether a schedule of a contraction has the tuned setting; None: not in schedules
-    concerns: whether a contraction leaves the choice; short sums cannot be unrolled, for one
-    """
-
-    name: str
-    says: str
-    kind: Kind
-    untuned: Setting = Setting("")
-    tuned: Setting = Setting("")
-    columns: Columns = "packed"
-    has: Callable[[ContractionSchedule], bool] | None = None
-    concerns: Callable[[Operands], bool] = lambda roles: True
+_FUSED = tuple(t.name for t in TARGETS.values() if t.fma)
+_PLAIN = tuple(t.name for t in TARGETS.values() if not t.fma)
 
 
 def _packed(roles: Operands) -> bool:
@@ -137,14 +103,14 @@ PRIMITIVES: tuple[Primitive, ...] = (
     ),
     Primitive(
         "fma", "products and sums", "switch",
-        Setting("two instructions", fma=False), Setting("one instruction"),
+        Setting("two instructions", variants=_PLAIN), Setting("one instruction"),
     ),
     *(
         Primitive(
             name, f"the Wasm pass of this name, number {number} of nnJIT's three", "switch",
             Setting("off", without=frozenset({name})), Setting("on"),
         )
-        for number, (name, _) in enumerate(wasm.PASSES, 1)
+        for number, (name, _) in enumerate(PASSES, 1)
     ),
     Primitive(
         "bind",
@@ -156,13 +122,13 @@ PRIMITIVES: tuple[Primitive, ...] = (
 
 NAMED: Mapping[str, Primitive] = {p.name: p for p in PRIMITIVES}
 #: What is measured; a device's vector of zeros and ones has this order.
-MEASURED: tuple[Primitive, ...] = tuple(p for p in PRIMITIVES if p.kind != "none")
+MEASURED: tuple[Primitive, ...] = tuple(p for p in PRIMITIVES if p.measured)
 
 
 @cache
 def decided() -> Mapping[str, findings.Decision]:
     """The decision on each primitive that is no size, from the findings that are shipped."""
-    found = findings.decisions(findings.read().devices)
+    found = findings.decisions(findings.read(FINDINGS).devices)
     return {p.name: found[p.name] for p in MEASURED if p.kind != "size" and p.name in found}
 
 
@@ -185,9 +151,23 @@ def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
             both = (primitive.untuned, primitive.tuned)
             made = tuple(dict.fromkeys(s.change(m) for m in made for s in both))
         elif tuned is not None:
-            setting = primitive.tuned if tuned else primitive.untuned
+            setting = primitive.setting(tuned)
             made = tuple(m for m in map(setting.change, made) if has(m) is tuned)
     return made
+
+
+def setup(primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
+    """What times a setting of a contraction: both settings start from one schedule, that of a
+    machine with fused multiply-add."""
+    setting = primitive.setting(tuned)
+    machines = {name: TARGETS[name].machine for name in setting.variants or _FUSED}
+    return Setup(
+        tuple(
+            (name, setting.change(default_schedule(kernel, replace(machine, fma=True))))
+            for name, machine in machines.items()
+        ),
+        setting.without,
+    )
 
 
 #: The untuned setting of fields that other schedules than a contraction's have.

@@ -1,0 +1,38 @@
+"""A model whose length each run says: every host gives what onnxruntime gives at that length.
+
+Lengths come in any order on one loaded bundle, so that what a longer run left would show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TARGETS
+from helpers.lengths import MOST, expected, saved, tokens, transformer
+
+from tilewright.bundle import write
+from tilewright.compiler import Options, compile_model
+
+ASKED = (1, 2, 7, 16, 37, MOST)
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "scores are outputs"])
+def test_any_length(
+    fused: bool, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    model = saved(transformer(fused), tmp_path)
+    options = Options(extents={"n": MOST}, targets=(TARGETS[host_name],))
+    write(compile_model(model, options).contents, tmp_path / "bundle")
+    host = open_host(tmp_path / "bundle")
+    order = [*ASKED, *ASKED]
+    Random(1).shuffle(order)
+    for n in order:
+        outputs = host.run(tokens(n)).outputs
+        for name, want in expected(model, tokens(n)).items():
+            assert outputs[name].shape == want.shape
+            np.testing.assert_allclose(outputs[name], want, 1e-4, 1e-4, err_msg=f"{name} at {n}")

@@ -1,0 +1,299 @@
+"""Which axes of a graph follow a run-time extent, found by comparing it with itself at other sizes.
+
+Input: the graph at the bound, and the same model at smaller sizes.  Output: `Extents`: axes that
+are the extent (or a multiple, the extent outermost), and literals that hold it.  Parts that differ
+between sizes in any other way are refused by name: so cutting the axes of the graph at the bound
+gives the graph at that size.
+
+    size 512: [1, 512, 384] -> [1, 12, 512, 32]     size 511: [1, 511, 384] -> [1, 12, 511, 32]
+    axis 1 follows n; axis 2 of the view does; the view walks both alike
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.base.errors import ShapeError
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node, evaluate, literal
+from tilewright.graph.scan import Scan
+from tilewright.graph.views import below
+from tilewright.kernel.index import Index, Var, index
+
+#: How far an inverse may be from exact: two roundings of f32.
+ROUNDING = 2.0**-22
+
+
+@dataclass(frozen=True)
+class Follow:
+    """An axis, or a number, that is `times` times extent `number`; its inverse if `over`."""
+
+    number: int
+    times: int
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class Extents:
+    """What follows run-time extents.
+
+    bounds:   of each extent, by its number
+    axes:     per node an entry for each axis (None: it is fixed); fixed nodes are left out
+    literals: constants of one element
+    """
+
+    bounds: tuple[int, ...] = ()
+    axes: Mapping[Node, tuple[Follow | None, ...]] = field(default_factory=dict)
+    literals: Mapping[Node, Follow] = field(default_factory=dict)
+
+    def of(self, n: Node) -> tuple[Follow | None, ...]:
+        return self.axes.get(n) or (None,) * n.rank
+
+    def number(self, n: Node) -> Follow | None:
+        """What a literal follows."""
+        return self.literals.get(_root(n)) if self.literals else None
+
+    def key(self, n: Node) -> object:
+        """What tells a node from one that is equal but for what follows."""
+        return (self.axes.get(n), self.number(n)) if self.bounds else None
+
+
+NONE = Extents()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The model at another size of one named dimension; all others are as at the bound."""
+
+    name: str
+    number: int
+    bound: int
+    size: int
+    graph: Graph
+
+
+def follow(graph: Graph, probes: Iterable[Probe]) -> Extents:
+    """What of `graph` follows its extents; `ShapeError` names a node where one cannot."""
+    found: dict[int, _Walk] = {}
+    bounds: dict[int, int] = {}
+    for probe in probes:
+        bounds[probe.number] = probe.bound
+        walk = _Walk(probe)
+        walk.run(graph, probe.graph)
+        known = found.setdefault(probe.number, walk)
+        for n in {**known.axes, **walk.axes, **known.literals, **walk.literals}:
+            same = known.axes.get(n) == walk.axes.get(n)
+            if not same or known.literals.get(n) != walk.literals.get(n):
+                raise walk.refusal(n, n, "follows it neither as itself nor as a multiple")
+    axes: dict[Node, tuple[Follow | None, ...]] = {}
+    literals: dict[Node, Follow] = {}
+    for walk in found.values():
+        for n, own in walk.axes.items():
+            before = axes.get(n, (None,) * n.rank)
+            if any(a and b for a, b in zip(own, before, strict=True)):
+                raise walk.refusal(n, n, "follows two of them in one axis")
+            axes[n] = tuple(a or b for a, b in zip(own, before, strict=True))
+        if not literals.keys().isdisjoint(walk.literals):
+            raise ShapeError("A number of the model follows two extents", hint=_hint(walk.probe))
+        literals |= walk.literals
+    return Extents(tuple(bounds.values()), axes, literals)
+
+
+class _Walk:
+    """Two graphs side by side, users before what they use."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.axes: dict[Node, tuple[Follow | None, ...]] = {}
+        self.literals: dict[Node, Follow] = {}
+        self.sources: dict[Node, str] = {}
+
+    def refusal(self, n: Node, m: Node, what: str) -> ShapeError:
+        return ShapeError(
+            f"A tensor of the model {what}, so {self.probe.name!r} cannot be an extent",
+            hint=_hint(self.probe),
+            node=n.source or self.sources.get(n) or None,
+            op=type(n.op).__name__.lower(),
+            dtype=str(n.dtype),
+            shape=list(n.shape),
+            other=list(m.shape),
+            sizes=[self.probe.bound, self.probe.size],
+        )
+
+    def run(self, graph: Graph, other: Graph) -> None:
+        twins: dict[Node, Node] = {}
+        constants: dict[tuple[Node, Node], None] = {}
+        for (_, n), (_, m) in zip(graph.outputs, other.outputs, strict=True):
+            self._meet(n, m, twins, constants)
+        for n in reversed(graph.nodes()):
+            if n not in twins:
+                continue
+            m = twins[n]
+            if (type(n.op), len(n.inputs)) != (type(m.op), len(m.inputs)):
+                raise self.refusal(n, m, "is another op at another size")
+            for i, j in zip(n.inputs, m.inputs, strict=True):
+                # what a rewrite made has no source of its own: who reads it tells where it is
+                self.sources.setdefault(i, n.source or self.sources.get(n, ""))
+                self._meet(i, j, twins, constants)
+        for n, m in constants:
+            self._constant(n, m)
+        for n in graph.nodes():  # operands first: the first that does not follow is named
+            if n not in twins:
+                continue
+            self._mark(n, twins[n])
+            self._op(n, twins[n])
+            if isinstance(n.op, Scan):
+                self._scan(n, twins[n])
+            elif n.inputs:
+                self._views(n, twins[n])
+
+    def _meet(
+        self,
+        n: Node,
+        m: Node,
+        twins: dict[Node, Node],
+        constants: dict[tuple[Node, Node], None],
+    ) -> None:
+        if n.constant and m.constant:
+            constants[n, m] = None
+        elif twins.setdefault(n, m) is not m:
+            raise self.refusal(n, m, "stands for two tensors at another size")
+
+    def _mark(self, n: Node, m: Node) -> None:
+        if (n.dtype, n.rank) != (m.dtype, m.rank):
+            raise self.refusal(n, m, "has another dtype or rank at another size")
+        own = tuple(self._axis(n, m, a, b) for a, b in zip(n.shape, m.shape, strict=True))
+        if any(own) and self.axes.setdefault(n, own) != own:
+            raise self.refusal(n, m, "has two meanings")
+
+    def _axis(self, n: Node, m: Node, here: int, there: int) -> Follow | None:
+        if here == there:
+            return None
+        times, rest = divmod(here, self.probe.bound)
+        if rest or there != times * self.probe.size:
+            raise self.refusal(n, m, "has an axis that is no multiple of it")
+        return Follow(self.probe.number, times)
+
+    def _of(self, n: Node) -> tuple[Follow | None, ...]:
+        return self.axes.get(n, (None,) * n.rank)
+
+    def _op(self, n: Node, m: Node) -> None:
+        """The attributes that no shape follows from."""
+        a, b = n.op, m.op
+        match a:
+            case ops.Reshape() | ops.Broadcast() | ops.Slice() | ops.Iota() | ops.Input() | Scan():
+                same = getattr(a, "axis", None) == getattr(b, "axis", None)
+                same &= getattr(a, "name", None) == getattr(b, "name", None)
+            case _:
+                same = a == b
+        if not same:
+            raise self.refusal(n, m, "has other attributes at another size")
+
+    def _views(self, n: Node, m: Node) -> None:
+        """What a node reads of its operands: the same at every size."""
+        first = self._of(n.inputs[0])
+        match n.op:
+            case ops.Pad(before, after, _):
+                if any(f and (x or y) for f, x, y in zip(first, before, after, strict=True)):
+                    raise self.refusal(n, m, "pads an axis that ends at run time")
+            case ops.Concat(axis):
+                if any(self._of(i)[axis] for i in n.inputs):
+                    raise self.refusal(n, m, "joins along an axis that ends at run time")
+            case ops.Gather(axis):
+                if first[axis]:
+                    raise self.refusal(n, m, "picks from an axis that ends at run time")
+            case _ if isinstance(n.op, ops.VIEWS):
+                here, there = (
+                    tuple(Var(f"i{axis}", extent) for axis, extent in enumerate(x.shape))
+                    for x in (n, m)
+                )
+                shorter: dict[Var, Index] = {
+                    a: index(b) for a, b in zip(here, there, strict=True) if a != b
+                }
+                ours = (i.substitute(shorter) for i in below(n, tuple(map(index, here))))
+                if tuple(ours) != below(m, tuple(map(index, there))):
+                    raise self.refusal(n, m, "walks its operand in another way")
+
+    def _scan(self, n: Node, m: Node) -> None:
+        a, b = n.op, m.op
+        assert isinstance(a, Scan)
+        assert isinstance(b, Scan)
+        same = (a.length, a.states, a.backward, a.parts) == (
+            b.length,
+            b.states,
+            b.backward,
+            b.parts,
+        )
+        if not same or any(i in self.axes for i in (n, *n.inputs)):
+            raise self.refusal(n, m, "repeats as often as it says")
+        inside = _Walk(self.probe)
+        inside.run(a.body, b.body)
+        if inside.axes or inside.literals:
+            raise self.refusal(n, m, "follows it in the body of a loop")
+
+    def _constant(self, n: Node, m: Node) -> None:
+        self._mark(n, m)
+        x, y = literal(n), literal(m)
+        if x is not None and y is not None:
+            if x != y:
+                found = self._literal(n, m, x, y)
+                if self.literals.setdefault(_root(n), found) != found:
+                    raise self.refusal(n, m, "has two meanings")
+            elif _root(n) in self.literals:
+                raise self.refusal(n, m, "has two meanings")
+            return
+        if n.shape == m.shape and _same(n, m):
+            return
+        whole, part = evaluate([n])[0], evaluate([m])[0]
+        cut = whole[tuple(slice(extent) for extent in m.shape)]
+        if not np.array_equal(cut, part, equal_nan=n.dtype.is_float):
+            raise self.refusal(n, m, "is a constant with other values at another size")
+
+    def _literal(self, n: Node, m: Node, x: float, y: float) -> Follow:
+        """`x` at the bound and `y` at the size of the probe."""
+        bound, size, number = self.probe.bound, self.probe.size, self.probe.number
+        times = round(x / bound)
+        if (x, y) == (times * bound, times * size):
+            return Follow(number, times)
+        times = round(1 / (x * bound)) if x else 0
+        pairs = ((x, bound), (y, size))
+        if n.dtype.is_float and times and all(abs(v * k * times - 1) < ROUNDING for v, k in pairs):
+            return Follow(number, times, over=True)
+        raise self.refusal(n, m, f"is the number {x}, and {y} at the other size")
+
+
+def _same(a: Node, b: Node) -> bool:
+    """True if two constants are made alike from equal ones; their values are not computed."""
+    waiting, seen = [(a, b)], set[tuple[Node, Node]]()
+    while waiting:
+        pair = waiting.pop()
+        if pair in seen:
+            continue
+        seen.add(pair)
+        n, m = pair
+        if n is m:
+            continue
+        if type(n.op) is not type(m.op) or (n.shape, n.dtype) != (m.shape, m.dtype):
+            return False
+        if isinstance(n.op, (ops.Weight, ops.Constant)):
+            assert isinstance(m.op, (ops.Weight, ops.Constant))
+            if n.op.digest != m.op.digest:
+                return False
+        elif isinstance(n.op, Scan) or n.op != m.op or len(n.inputs) != len(m.inputs):
+            return False
+        waiting += zip(n.inputs, m.inputs, strict=True)
+    return True
+
+
+def _root(n: Node) -> Node:
+    """The constant that a literal repeats."""
+    while isinstance(n.op, (ops.Broadcast, ops.Reshape)):
+        n = n.inputs[0]
+    return n
+
+
+def _hint(probe: Probe) -> str:
+    return f"Build with a bucket instead: --buckets {probe.name}={probe.bound}"

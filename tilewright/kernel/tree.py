@@ -1,0 +1,145 @@
+"""Expressions as trees: walking all of one, and rebuilding it with changes.
+
+Input: any expression of expr.py.  Output: its nodes, or a new expression that shares what stays as
+it is.  What is below a node is read off the annotations of its fields, so that a new kind of
+expression needs nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
+
+if TYPE_CHECKING:
+    from tilewright.kernel.expr import Expr
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """Every node of the tree, parents first, loads inside gathered indices included."""
+    found: list[Expr] = []
+    _walk(e, found)
+    return iter(found)
+
+
+def _walk(e: Expr, found: list[Expr]) -> None:
+    found.append(e)
+    layout = layout_of(type(e))
+    for arg in layout.args(e):
+        _walk(arg, found)
+    if layout.indices:
+        for i in layout.indices(e):
+            _walk_index(i, found)
+
+
+def _walk_index(i: Index, found: list[Expr]) -> None:
+    for atom, _ in i.terms:
+        if isinstance(atom, Gathered):
+            value: Any = atom.value
+            _walk(value, found)
+        elif isinstance(atom, (Div, Mod)):
+            _walk_index(atom.value, found)
+
+
+def indices_of(e: Expr) -> tuple[Index, ...]:
+    """The indices right in a node, those of bounds included."""
+    read = layout_of(type(e)).indices
+    return read(e) if read is not None else ()
+
+
+def rewrite(
+    e: Expr, change: Callable[[Expr], Expr], values: Mapping[Var, Index] | None = None
+) -> Expr:
+    """Rebuild the tree bottom up: substitute index variables, then apply `change` to each node.
+
+    Parts that stay as they are are shared, not copied.
+    """
+    layout, new = layout_of(type(e)), None
+    for at, name, below in layout.parts:
+        old = getattr(e, name)
+        fresh = below(old, change, values)
+        if fresh is not old:
+            new = new or [getattr(e, n) for n in layout.names]
+            new[at] = fresh
+    return change(e if new is None else type(e)(*new))
+
+
+def _each(below: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a tuple; it stays the same tuple if nothing changes."""
+
+    def of(old: tuple[Any, ...], *how: Any) -> tuple[Any, ...]:
+        new: list[Any] | None = None
+        for at, part in enumerate(old):
+            fresh = below(part, *how)
+            if fresh is not part:
+                new = new or list(old)
+                new[at] = fresh
+        return old if new is None else tuple(new)
+
+    return of
+
+
+def _substituted(old: Any, _: object, values: Mapping[Var, Index] | None) -> Any:
+    return old.substitute(values) if values else old
+
+
+#: How each kind of field that holds parts of a tree is rebuilt, by its annotation.
+_PARTS: dict[str, Callable[..., Any]] = {
+    "Expr": rewrite,
+    "tuple[Expr, ...]": _each(rewrite),
+    "Index": _substituted,
+    "tuple[Bound, ...]": _each(_substituted),
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the fields of a kind of expression hold.
+
+    names:   all fields;  parts: (position, field, how it is rebuilt) of those that hold trees
+    args:    reads the expressions: one field that holds all of them, or a field for each
+    indices: reads the indices, if the kind has any
+    """
+
+    names: tuple[str, ...]
+    parts: tuple[tuple[int, str, Callable[..., Any]], ...]
+    args: Callable[[Expr], tuple[Expr, ...]]
+    indices: Callable[[Expr], tuple[Index, ...]] | None
+
+
+_LAYOUTS: dict[type[Expr], Layout] = {}
+
+
+def layout_of(kind: type[Expr]) -> Layout:
+    """The layout of a kind of expression."""
+    known = _LAYOUTS.get(kind)
+    if known is not None:
+        return known
+    types = {f.name: str(f.type) for f in fields(kind)}
+    parts = [(at, name, _PARTS[t]) for at, (name, t) in enumerate(types.items()) if t in _PARTS]
+    single = [name for name, t in types.items() if t == "Expr"]
+    several = [name for name, t in types.items() if t == "tuple[Expr, ...]"]
+    _LAYOUTS[kind] = Layout(
+        tuple(types), tuple(parts), _reader(single, several), _index_reader(types)
+    )
+    return _LAYOUTS[kind]
+
+
+def _reader(single: list[str], several: list[str]) -> Callable[[Expr], tuple[Expr, ...]]:
+    if not single + several:
+        return lambda _: ()
+    read: Callable[[Expr], Any] = attrgetter(*single, *several)
+    return (lambda e: (read(e),)) if len(single) == 1 else read
+
+
+def _index_reader(types: Mapping[str, str]) -> Callable[[Expr], tuple[Index, ...]] | None:
+    for name, t in types.items():
+        read: Callable[[Expr], Any] = attrgetter(name)
+        if t == "Index":
+            return lambda e: (read(e),)
+        if t == "tuple[Bound, ...]":
+            return lambda e: tuple([bound.index for bound in read(e)])
+    return None

@@ -1,0 +1,97 @@
+"""Classes of devices that run WGSL, by vendor and architecture.
+
+Input: nothing.  Output: `CLASSES`, the most exact first.
+
+A class falls back to a wider one: `webgpu-nvidia-ampere` to `webgpu-nvidia` to `webgpu`.  A wider
+class has the smallest of each figure, and the widest warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tilewright.targets.device import DeviceClass
+from tilewright.targets.lite import Core
+
+KIND = "webgpu"
+
+#: Per vendor and architecture, as `GPUAdapterInfo` spells them, what one core has ("core": SM, CU,
+#: WGP half, subslice, Xe core, shader core, SP): words of registers, bytes of L1 or shared memory,
+#: warps in flight, threads of a warp.  Public figures of the largest common chip.
+GPUS: Mapping[str, Mapping[str, tuple[int, int, int, int]]] = {
+    "nvidia": {
+        "maxwell": (65536, 98304, 64, 32),
+        "pascal": (65536, 98304, 64, 32),
+        "volta": (65536, 131072, 64, 32),
+        "turing": (65536, 98304, 32, 32),
+        "ampere": (65536, 131072, 48, 32),
+        "lovelace": (65536, 131072, 48, 32),
+        "hopper": (65536, 262144, 64, 32),
+        "blackwell": (65536, 131072, 48, 32),
+    },
+    "amd": {
+        "gcn-4": (65536, 65536, 40, 64),
+        "gcn-5": (65536, 65536, 40, 64),
+        "rdna-1": (65536, 65536, 40, 32),
+        "rdna-2": (65536, 65536, 32, 32),
+        "rdna-3": (65536, 65536, 32, 32),
+        "rdna-4": (98304, 65536, 32, 32),
+    },
+    "samsung": {
+        "rdna-2": (65536, 65536, 32, 32),
+        "rdna-3": (65536, 65536, 32, 32),
+    },
+    "intel": {
+        "gen-8": (57344, 65536, 56, 16),
+        "gen-9": (57344, 65536, 56, 16),
+        "gen-11": (57344, 65536, 56, 16),
+        "gen-12lp": (114688, 131072, 112, 16),
+        "gen-12hp": (131072, 131072, 128, 16),
+        "xe-lpg": (131072, 131072, 128, 16),
+        "xe-2lpg": (131072, 196608, 64, 16),
+        "xe-2hpg": (131072, 262144, 64, 16),
+        "xe-3lpg": (163840, 262144, 80, 16),
+    },
+    "apple": {"": (53248, 61440, 96, 32)},
+    "arm": {
+        "bifrost": (24576, 16384, 96, 8),
+        "valhall": (32768, 16384, 64, 16),
+        "gen-5": (65536, 16384, 128, 16),
+    },
+    "qualcomm": {
+        "adreno-6xx": (49152, 32768, 16, 64),
+        "adreno-7xx": (49152, 32768, 16, 64),
+    },
+}
+
+
+def _classes() -> Iterator[DeviceClass]:
+    for vendor, chips in GPUS.items():
+        wider = f"{KIND}-{vendor}"
+        for architecture, figures in chips.items():
+            if architecture:
+                yield _class(f"{wider}-{architecture}", vendor, architecture, [figures], wider)
+        yield _class(wider, vendor, "", chips.values(), KIND)
+    yield _class(KIND, "", "", (figures for chips in GPUS.values() for figures in chips.values()))
+
+
+def _class(
+    id: str,
+    vendor: str,
+    architecture: str,
+    figures: Iterable[tuple[int, int, int, int]],
+    fallback: str = "",
+) -> DeviceClass:
+    """No variant: kernels of this target have no schedules yet."""
+    return DeviceClass(
+        id, "wgsl", KIND, vendor, architecture, frozenset(), _core(figures), None, "", fallback
+    )
+
+
+def _core(figures: Iterable[tuple[int, int, int, int]]) -> Core:
+    """The smallest of each, and the widest warp: it leaves the fewest warps to a block."""
+    registers, l1, warps, widths = zip(*figures, strict=True)
+    return Core("gpu", min(registers), min(l1), min(warps), max(widths))
+
+
+CLASSES = tuple(_classes())
