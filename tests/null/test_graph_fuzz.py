@@ -26,7 +26,7 @@ from helpers.seeds import seeds
 from tilewright.graph.node import Graph, render
 from tilewright.graph.passes import integers, optimise
 from tilewright.graph.passes.algebra import RULES, simplify
-from tilewright.graph.passes.pack import pack
+from tilewright.graph.passes.pack import rules
 from tilewright.graph.rewrite import RuleFn, rewrite
 from tilewright.targets.simd.layouts import PACKING
 
@@ -78,4 +78,4 @@ def test_rewriting_reaches_a_fixpoint(seed: int) -> None:
     once = simplify(graph)
     assert render(simplify(once)) == render(once)
     packed = optimise(graph, PACKING)
-    assert render(pack(packed, PACKING)) == render(packed)
+    assert render(rewrite(packed, rules(PACKING))) == render(packed)
