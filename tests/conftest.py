@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,6 +19,8 @@ settings.load_profile("patient")
 #: Folders with tests that drive browsers, and those browsers, as parameters name them.
 PAGES = ("tests/browser", "tests/conformance")
 BROWSERS = ("chromium-webgpu", "chromium", "firefox")
+#: These take the same code.
+BY_TURNS = ("chromium", "firefox")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,6 +35,22 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files anew, then fail")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test marked `by_turns` each browser gets every other one by day."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for item in items:
+        if item.get_closest_marker("by_turns") is None:
+            continue
+        browser = next((b for b in BY_TURNS if b in item.callspec.params.values()), None)  # type: ignore[attr-defined]
+        if browser is None:
+            continue
+        key = (item.nodeid.partition("[")[0], browser)
+        if (seen[key] + BY_TURNS.index(browser)) % 2:
+            item.add_marker(pytest.mark.nightly)
+        seen[key] += 1
 
 
 class Shared(LoadFileScheduling):

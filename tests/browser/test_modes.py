@@ -193,6 +193,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("fault", FAULTS)
 def test_folder_that_is_broken(take: Take, site: tuple[Path, str], fault: str) -> None:
     refused(take, "folder", site[0], FAULTS[fault])
@@ -320,6 +321,7 @@ CLIENT_FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("fault", CLIENT_FAULTS)
 def test_compiler_that_does_not_start(take: Take, site: tuple[Path, str], fault: str) -> None:
     refused(take, "pyodide", site[0], CLIENT_FAULTS[fault])

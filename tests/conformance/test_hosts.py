@@ -20,6 +20,7 @@ from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets import target
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("name", BUILDERS)
 def test_case(name: str, host_name: str, run_bundle: RunBundle, bundle_of: BundleOf) -> None:
     case = BUILDERS[name]()

@@ -37,6 +37,7 @@ def inputs_for(manifest: Manifest, length: int) -> dict[str, np.ndarray]:
     return made
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_model_agrees_with_onnxruntime(
     path: Path, run_bundle: RunBundle, bundle_of: BundleOf

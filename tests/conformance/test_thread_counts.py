@@ -80,6 +80,7 @@ def test_kernels(name: str, run_at: RunAt, bundle_of: BundleOf) -> None:
     agree(run_at, path, case.inputs)
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_models(path: Path, run_at: RunAt, bundle_of: BundleOf) -> None:
     buckets = dict.fromkeys(load(path).dim_names, (12,))
