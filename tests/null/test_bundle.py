@@ -62,8 +62,8 @@ def test_json_follows_the_document(tmp_path: Path) -> None:
     assert list(pointer) == ["format", "tool", "manifest"]
     assert set(pointer["manifest"]) == {"file", "digest", "bytes"}
     plain = json.loads((tmp_path / pointer["manifest"]["file"]).read_bytes())
-    first, last = "format tool name dims inputs outputs states", "plans targets assets"
-    assert " ".join(plain) == f"{first} weights kernels {last}"
+    first, last = "format tool name dims extents inputs outputs", "plans targets assets"
+    assert " ".join(plain) == f"{first} states weights kernels {last}"
     assert plain["dims"] == {"n": [16, 32]}
     assert plain["inputs"] == [{"name": "x", "dtype": "f32", "shape": [1, "n"]}]
     section = manifest.section("wasm")

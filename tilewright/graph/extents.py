@@ -113,7 +113,7 @@ class _Walk:
 
     def refusal(self, n: Node, m: Node, what: str) -> ShapeError:
         return ShapeError(
-            f"A tensor of the model {what}, so {self.probe.name!r} cannot be an extent",
+            f"The dimension {self.probe.name!r} cannot be an extent: a tensor {what}",
             hint=_hint(self.probe),
             node=n.source or self.sources.get(n) or None,
             op=type(n.op).__name__.lower(),
