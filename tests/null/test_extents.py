@@ -172,6 +172,17 @@ def test_longer_than_the_bound_and_empty(fused: Built) -> None:
             host.run(tokens(0))
 
 
+def test_a_bound_that_is_another_size_of_the_model(tmp_path: Path) -> None:
+    """1/32 of a mean over 32 channels stays; 1/32 of the mean over n follows."""
+    model = saved(transformer(most=WIDTH), tmp_path)
+    write(compile_model(model, Options(extents={"n": WIDTH})).contents, tmp_path / "bundle")
+    for host in (ReferenceHost(tmp_path / "bundle"), WasmtimeHost(tmp_path / "bundle")):
+        for n in (5, WIDTH, 1):
+            outputs = host.run(tokens(n)).outputs
+            for name, want in expected(model, tokens(n)).items():
+                np.testing.assert_allclose(outputs[name], want, 1e-4, 1e-4, err_msg=name)
+
+
 def test_beside_buckets(tmp_path: Path) -> None:
     """One plan for each batch size; the length is set by each run."""
     m = Made()
