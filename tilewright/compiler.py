@@ -109,7 +109,7 @@ def compile_model(
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
             graph = passes.run(_imported(importer, dims, options))
-            extents = follow(graph, _sizes(importer, passes, dims, options))
+            graph, extents = follow(graph, _sizes(importer, passes, dims, options))
         with clock.stage("kernels", number, len(choices)):
             steps = kernel_steps(graph, fuse(graph), known, extents)
             plans.append(Planned(dims, graph, steps, extents))

@@ -13,12 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TARGETS
-from helpers.lengths import MOST, expected, saved, tokens, transformer
+from helpers.lengths import MOST, expected, rows, saved, tokens, transformer
 
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 
 ASKED = (1, 2, 7, 16, 37, MOST)
+
+
+def test_long_rows(host_name: str, open_host: Callable[[Path], Any], tmp_path: Path) -> None:
+    model = saved(rows(), tmp_path)
+    options = Options(extents={"n": 300}, targets=(TARGETS[host_name],))
+    write(compile_model(model, options).contents, tmp_path / "bundle")
+    host = open_host(tmp_path / "bundle")
+    for n in (300, 1, 130, 17, 299, 64, 2):
+        given = {"x": np.random.default_rng(n).standard_normal((1, 4, n)).astype(np.float32)}
+        outputs = host.run(given).outputs
+        for name, want in expected(model, given).items():
+            np.testing.assert_allclose(outputs[name], want, 1e-4, 1e-5, err_msg=f"{name} at {n}")
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "scores are outputs"])

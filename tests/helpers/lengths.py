@@ -101,6 +101,18 @@ def transformer(fused: bool = True, most: int = MOST) -> onnx.ModelProto:
     return m.model([ids], infos)
 
 
+def rows() -> onnx.ModelProto:
+    """x [1, 4, n] -> reductions along n, long enough to be shared by a group of threads."""
+    m = Made()
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, "n"])
+    m.named(m.op("Softmax", "x", axis=-1), "soft")
+    m.named(m.op("ReduceMean", "x", m.ints(2), keepdims=0), "mean")
+    m.named(m.op("ReduceLogSumExp", "x", m.ints(1, 2), keepdims=0), "all")
+    shapes = {"soft": [1, 4, "n"], "mean": [1, 4], "all": [1]}
+    infos = [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in shapes.items()]
+    return m.model([x], infos)
+
+
 def saved(model: onnx.ModelProto, folder: Path, name: str = "model") -> Path:
     path = folder / f"{name}.onnx"
     onnx.save(model, path)

@@ -143,6 +143,23 @@ def test_run_a_bundle(capsys: Capture, tmp_path: Path, model: Path, host: str) -
     np.testing.assert_allclose(found, np.maximum(x @ WEIGHT, 0), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("host", ["reference", "wasmtime"])
+def test_run_to_an_extent(capsys: Capture, tmp_path: Path, model: Path, host: str) -> None:
+    """One plan, for the bundle and for the model itself."""
+    built = Called(capsys, "build", model, "-o", tmp_path / "b", "--extent", "n=16", "--json")
+    assert [p["dims"] for p in built.json["plans"]] == [{"n": 16}]
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    inputs = save_inputs(tmp_path / "in.npz", x=x)
+    for asked in ((tmp_path / "b",), (model, "--extent", "n=16")):
+        files = ("--inputs", inputs, "--outputs", tmp_path / "out.npz", "--force")
+        called = Called(capsys, "run", *asked, "--host", host, *files, "--json")
+        assert called.code == 0
+        found = np.load(tmp_path / "out.npz")["y"]
+        np.testing.assert_allclose(found, np.maximum(x @ WEIGHT, 0), rtol=1e-5, atol=1e-5)
+    again = ("run", tmp_path / "b", "--extent", "n=8", "--inputs", inputs, "--json")
+    assert "shapes already" in Called(capsys, *again).json["error"]["message"]
+
+
 def test_run_looks_at_the_output_first(capsys: Capture, tmp_path: Path) -> None:
     asked = ("run", "m.onnx", "--inputs", "in.npz", "--outputs", tmp_path / "missing" / "out.npz")
     called = Called(capsys, *asked, "--json")
@@ -219,7 +236,7 @@ def test_open_dimension(capsys: Capture, tmp_path: Path, model: Path) -> None:
     called = Called(capsys, "build", model, "-o", tmp_path / "b", "--json")
     assert called.code == 4
     assert called.json["error"]["code"] == "shape"
-    for wrong in ("--shape=x", "--buckets=n"):
+    for wrong in ("--shape=x", "--buckets=n", "--extent=n", "--extent=n=4,8", "--extent=n=3"):
         called = Called(capsys, "build", model, "-o", tmp_path / "b", wrong, "--json")
         assert (called.code, called.json["error"]["code"]) == (2, "usage")
 

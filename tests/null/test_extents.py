@@ -172,6 +172,17 @@ def test_longer_than_the_bound_and_empty(fused: Built) -> None:
             host.run(tokens(0))
 
 
+def test_a_bound_that_is_another_size_of_the_model(tmp_path: Path) -> None:
+    """1/32 of a mean over 32 channels stays; 1/32 of the mean over n follows."""
+    model = saved(transformer(most=WIDTH), tmp_path)
+    write(compile_model(model, Options(extents={"n": WIDTH})).contents, tmp_path / "bundle")
+    for host in (ReferenceHost(tmp_path / "bundle"), WasmtimeHost(tmp_path / "bundle")):
+        for n in (5, WIDTH, 1):
+            outputs = host.run(tokens(n)).outputs
+            for name, want in expected(model, tokens(n)).items():
+                np.testing.assert_allclose(outputs[name], want, 1e-4, 1e-4, err_msg=name)
+
+
 def test_beside_buckets(tmp_path: Path) -> None:
     """One plan for each batch size; the length is set by each run."""
     m = Made()
@@ -251,7 +262,7 @@ def test_what_does_not_follow_is_refused_by_name(name: str, tmp_path: Path) -> N
     m.named(m.op("Exp", make(m)), "y")
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     model = saved(m.model([x], [out]), tmp_path)
-    with pytest.raises(ShapeError, match="'n' cannot be an extent") as caught:
+    with pytest.raises(ShapeError, match="'n' cannot be an extent: a tensor") as caught:
         compile_model(model, Options(extents={"n": 16}, shapes={"x": (1, "n", 6)}))
     facts = caught.value.facts
     assert facts["op"] in op.split("|")

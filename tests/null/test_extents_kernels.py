@@ -26,6 +26,7 @@ from tilewright.kernel.index import Var
 from tilewright.kernel.loops import TileFn, numbers_at
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel, Limit, check
+from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.plain import lower as plain
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.machine import Machine
@@ -98,9 +99,12 @@ def test_random_kernels_end_where_they_should(seed: int, anchor: str) -> None:
     collapsed = collapse(kernel)
     check(collapsed)
     schedules = random_schedule(rng, collapsed), default_schedule(collapsed, Machine())
+    shared = lower_rows(collapsed, 2)
     made = [plain(collapsed), *(lower(collapsed, s) for s in schedules)]
+    made += [shared] if shared is not None else []
     for fn in made:
-        check_loops(fn)
+        if fn.thread is None:
+            check_loops(fn)
     for n in sorted({1, rng.randint(1, bound), bound}):
         want, stored = meant(kernel, n, case.data)
         assert stored.any()

@@ -26,6 +26,7 @@ from tilewright.cli.options import (
     OBJECTIVES,
     Buckets,
     Client,
+    Extents,
     Force,
     Json,
     ModelFile,
@@ -54,6 +55,7 @@ def build(
     target: Targets = None,
     shape: Shapes = None,
     bucket: Buckets = None,
+    extent: Extents = None,
     state: States = None,
     asset: Annotated[
         list[Path] | None,
@@ -82,7 +84,7 @@ def build(
     check_free(output, (POINTER, *beside.names))
     start = time.perf_counter()
     compiled = _compile(
-        model, shape, bucket, as_json,
+        model, shape, bucket, extent, as_json,
         assets=_assets(asset or ()), targets=targets, states=states,
     )  # fmt: skip
     write(compiled.contents, output)
@@ -94,14 +96,18 @@ def build(
 
 
 def check(
-    model: ModelFile, shape: Shapes = None, bucket: Buckets = None, as_json: Json = False
+    model: ModelFile,
+    shape: Shapes = None,
+    bucket: Buckets = None,
+    extent: Extents = None,
+    as_json: Json = False,
 ) -> Answer:
     """Say of every node whether it is supported, and how much memory the model needs."""
     del as_json  # the entry point acts on it
     from tilewright.frontend import check as check_model
-    from tilewright.frontend import combinations, parse_buckets, parse_shapes
+    from tilewright.frontend import combinations, parse_buckets, parse_extents, parse_shapes
 
-    largest = combinations(parse_buckets(bucket or ()))[-1]
+    largest = combinations(parse_buckets(bucket or ()))[-1] | parse_extents(extent or ())
     report = check_model(model, largest, parse_shapes(shape or ()))
     memory = report.weight_bytes + report.activation_bytes
     rows = ((r.name, r.op, r.status, _why(r)) for r in report.rows)
@@ -126,6 +132,7 @@ def run(
     ] = None,
     shape: Shapes = None,
     bucket: Buckets = None,
+    extent: Extents = None,
     force: Force = False,
     as_json: Json = False,
 ) -> Answer:
@@ -138,7 +145,7 @@ def run(
         output.check()
     given = read_arrays(inputs)
     with (
-        _bundle_of(model, shape, bucket, given, as_json) as folder,
+        _bundle_of(model, shape, bucket, extent, given, as_json) as folder,
         open_runner(host, folder, threads) as run_once,
     ):
         ran = run_once(given)
@@ -167,6 +174,7 @@ def show(
     stage: Annotated[str, typer.Option(help=f"Which stage: {', '.join(STAGES)}.")] = "graph",
     shape: Shapes = None,
     bucket: Buckets = None,
+    extent: Extents = None,
     as_json: Json = False,
 ) -> Answer:
     """Print what a stage of the compiler made of a model."""
@@ -174,7 +182,7 @@ def show(
         raise UsageError(f"Unknown stage: {stage}", hint=f"Known are {', '.join(STAGES)}")
     from tilewright.cli.stages import text_of
 
-    text = text_of(_compile(model, shape, bucket, as_json), stage)
+    text = text_of(_compile(model, shape, bucket, extent, as_json), stage)
     return Answer({"stage": stage, "text": text}, Text(text))
 
 
@@ -182,17 +190,19 @@ def _compile(
     source: Path | Model,
     shape: Sequence[str] | None,
     bucket: Sequence[str] | None,
+    extent: Sequence[str] | None,
     as_json: bool,
     known: Mapping[str, Sequence[int]] | None = None,
     **more: Any,
 ) -> Compiled:
     """Compiles with the options given; `known` are shapes for a model that was given none."""
     from tilewright.compiler import Options, compile_model
-    from tilewright.frontend import parse_buckets, parse_shapes
+    from tilewright.frontend import parse_buckets, parse_extents, parse_shapes
 
     options = Options(
         shapes=parse_shapes(shape or ()) or known or {},
         buckets=parse_buckets(bucket or ()),
+        extents=parse_extents(extent or ()),
         **more,
     )
     with progress(as_json) as report:
@@ -204,18 +214,19 @@ def _bundle_of(
     path: Path,
     shape: Sequence[str] | None,
     bucket: Sequence[str] | None,
+    extent: Sequence[str] | None,
     given: Arrays,
     as_json: bool,
 ) -> Generator[Path]:
     """The bundle itself, or one that is built for the while.
 
-    Without --shape and --buckets open dimensions are as long as in the inputs.
+    Without --shape, --buckets and --extent open dimensions are as long as in the inputs.
     """
     if is_bundle(path) or path.is_dir():
-        if shape or bucket:
+        if shape or bucket or extent:
             raise UsageError(
                 "A bundle has its shapes already",
-                hint="Leave --shape and --buckets out, or run the model itself",
+                hint="Leave --shape, --buckets and --extent out, or run the model itself",
                 bundle=path,
             )
         yield path
@@ -224,8 +235,8 @@ def _bundle_of(
 
     model = load(path)
     dynamic = [i.name for i in model.inputs if _is_open(i.dims) and i.name in given]
-    known = {} if shape or bucket else {name: given[name].shape for name in dynamic}
-    compiled = _compile(model, shape, bucket, as_json, known=known)
+    known = {} if shape or bucket or extent else {name: given[name].shape for name in dynamic}
+    compiled = _compile(model, shape, bucket, extent, as_json, known=known)
     with tempfile.TemporaryDirectory(prefix="tilewright-run-") as folder:
         write(compiled.contents, Path(folder))
         yield Path(folder)

@@ -34,6 +34,14 @@ Buckets = Annotated[
         help="Sizes of a named dimension, one plan for each; repeatable.",
     ),
 ]
+Extents = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--extent",
+        metavar="DIM=512",
+        help="The most of a named dimension that each run sets anew, in one plan; repeatable.",
+    ),
+]
 Client = Annotated[
     bool, typer.Option("--client", help="Give pages the compiler itself, to tune with (Pyodide).")
 ]

@@ -6,7 +6,13 @@ Input: a model file and values for its dynamic dimensions.  Output: `Graph`s and
 from tilewright.frontend.importer import Importer, import_model
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.report import Coverage, NodeRow, check
-from tilewright.frontend.shapes import combinations, parse_buckets, parse_shapes, resolve
+from tilewright.frontend.shapes import (
+    combinations,
+    parse_buckets,
+    parse_extents,
+    parse_shapes,
+    resolve,
+)
 
 __all__ = [
     "Coverage",
@@ -19,6 +25,7 @@ __all__ = [
     "import_model",
     "load",
     "parse_buckets",
+    "parse_extents",
     "parse_shapes",
     "resolve",
 ]

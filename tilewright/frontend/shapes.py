@@ -73,6 +73,18 @@ def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return made
 
 
+def parse_extents(texts: Iterable[str]) -> dict[str, int]:
+    """`n=512`, as the command line gives them."""
+    made: dict[str, int] = {}
+    for text in texts:
+        name, _, bound = text.partition("=")
+        if not name or not _is_number(bound):
+            raise UsageError(f"cannot read the extent {text!r}", hint="write --extent NAME=512")
+        _check_fresh(name, made, "--extent")
+        made[name] = int(bound)
+    return made
+
+
 def _is_number(text: str) -> bool:
     """Plain digits only: `int` does not read all that `isdigit` accepts, "²" for one."""
     return text.isascii() and text.isdigit()

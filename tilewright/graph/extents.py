@@ -11,8 +11,8 @@ gives the graph at that size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -75,15 +75,21 @@ class Probe:
     graph: Graph
 
 
-def follow(graph: Graph, probes: Iterable[Probe]) -> Extents:
-    """What of `graph` follows its extents; `ShapeError` names a node where one cannot."""
+def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
+    """What of the graph follows its extents; `ShapeError` names a node where one cannot.
+
+    The graph is given back, with constants apart that are equal at the bound alone.
+    """
+    listed = list(probes)
+    walks = [_Walk(probe, graph) for probe in listed]
+    apart = _apart(graph, walks)
+    if apart is not graph:
+        graph, walks = apart, [_Walk(probe, apart) for probe in listed]
     found: dict[int, _Walk] = {}
-    bounds: dict[int, int] = {}
-    for probe in probes:
-        bounds[probe.number] = probe.bound
-        walk = _Walk(probe)
-        walk.run(graph, probe.graph)
-        known = found.setdefault(probe.number, walk)
+    bounds = {probe.number: probe.bound for probe in listed}
+    for walk in walks:
+        walk.check(graph)
+        known = found.setdefault(walk.probe.number, walk)
         for n in {**known.axes, **walk.axes, **known.literals, **walk.literals}:
             same = known.axes.get(n) == walk.axes.get(n)
             if not same or known.literals.get(n) != walk.literals.get(n):
@@ -99,21 +105,54 @@ def follow(graph: Graph, probes: Iterable[Probe]) -> Extents:
         if not literals.keys().isdisjoint(walk.literals):
             raise ShapeError("A number of the model follows two extents", hint=_hint(walk.probe))
         literals |= walk.literals
-    return Extents(tuple(bounds.values()), axes, literals)
+    return graph, Extents(tuple(bounds.values()), axes, literals)
+
+
+def _apart(graph: Graph, walks: Sequence[_Walk]) -> Graph:
+    """The graph where no constant stands for several: 1/384 of a mean over 384 channels, and of one
+    over n, are one constant where n is 384."""
+    uses: dict[tuple[Node, int], list[object]] = {}
+    for walk in walks:
+        for n, m in walk.twins.items():
+            for place, (i, j) in enumerate(zip(n.inputs, m.inputs, strict=True)):
+                if i.constant and j.constant:
+                    uses.setdefault((n, place), []).append((repr(literal(j)), j.shape))
+    kinds: dict[Node, dict[tuple[object, ...], Node]] = {}
+    for (n, place), meaning in uses.items():
+        known = kinds.setdefault(n.inputs[place], {})
+        known.setdefault(tuple(meaning), _copy(n.inputs[place]) if known else n.inputs[place])
+    if all(len(known) == 1 for known in kinds.values()):
+        return graph
+    new: dict[Node, Node] = {}
+    for n in graph.nodes():
+        inputs = tuple(
+            kinds[i][tuple(uses[n, place])] if (n, place) in uses else new[i]
+            for place, i in enumerate(n.inputs)
+        )
+        new[n] = n if inputs == n.inputs else replace(n, inputs=inputs)
+    return replace(graph, outputs=tuple((name, new[n]) for name, n in graph.outputs))
+
+
+def _copy(n: Node) -> Node:
+    """Another node for the same constant."""
+    return replace(n, inputs=tuple(map(_copy, n.inputs)))
 
 
 class _Walk:
-    """Two graphs side by side, users before what they use."""
+    """Two graphs side by side: twins are what stands at one place in both."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: Probe, graph: Graph) -> None:
         self.probe = probe
+        self.twins: dict[Node, Node] = {}
+        self.constants: dict[tuple[Node, Node], None] = {}
         self.axes: dict[Node, tuple[Follow | None, ...]] = {}
         self.literals: dict[Node, Follow] = {}
         self.sources: dict[Node, str] = {}
+        self._pair(graph, probe.graph)
 
     def refusal(self, n: Node, m: Node, what: str) -> ShapeError:
         return ShapeError(
-            f"A tensor of the model {what}, so {self.probe.name!r} cannot be an extent",
+            f"The dimension {self.probe.name!r} cannot be an extent: a tensor {what}",
             hint=_hint(self.probe),
             node=n.source or self.sources.get(n) or None,
             op=type(n.op).__name__.lower(),
@@ -123,44 +162,39 @@ class _Walk:
             sizes=[self.probe.bound, self.probe.size],
         )
 
-    def run(self, graph: Graph, other: Graph) -> None:
-        twins: dict[Node, Node] = {}
-        constants: dict[tuple[Node, Node], None] = {}
+    def _pair(self, graph: Graph, other: Graph) -> None:
+        """Users before what they use."""
         for (_, n), (_, m) in zip(graph.outputs, other.outputs, strict=True):
-            self._meet(n, m, twins, constants)
+            self._meet(n, m)
         for n in reversed(graph.nodes()):
-            if n not in twins:
+            if n not in self.twins:
                 continue
-            m = twins[n]
+            m = self.twins[n]
             if (type(n.op), len(n.inputs)) != (type(m.op), len(m.inputs)):
                 raise self.refusal(n, m, "is another op at another size")
             for i, j in zip(n.inputs, m.inputs, strict=True):
                 # what a rewrite made has no source of its own: who reads it tells where it is
                 self.sources.setdefault(i, n.source or self.sources.get(n, ""))
-                self._meet(i, j, twins, constants)
-        for n, m in constants:
+                self._meet(i, j)
+
+    def check(self, graph: Graph) -> None:
+        for n, m in self.constants:
             self._constant(n, m)
         for n in graph.nodes():  # operands first: the first that does not follow is named
-            if n not in twins:
+            if n not in self.twins:
                 continue
-            self._mark(n, twins[n])
-            self._op(n, twins[n])
+            self._mark(n, self.twins[n])
+            self._op(n, self.twins[n])
             if isinstance(n.op, Scan):
-                self._scan(n, twins[n])
+                self._scan(n, self.twins[n])
             elif n.inputs:
-                self._views(n, twins[n])
+                self._views(n, self.twins[n])
 
-    def _meet(
-        self,
-        n: Node,
-        m: Node,
-        twins: dict[Node, Node],
-        constants: dict[tuple[Node, Node], None],
-    ) -> None:
+    def _meet(self, n: Node, m: Node) -> None:
         if n.constant and m.constant:
-            constants[n, m] = None
-        elif twins.setdefault(n, m) is not m:
-            raise self.refusal(n, m, "stands for two tensors at another size")
+            self.constants[n, m] = None
+        elif self.twins.setdefault(n, m) is not m:
+            raise self.refusal(n, m, "stands for two of them at another size")
 
     def _mark(self, n: Node, m: Node) -> None:
         if (n.dtype, n.rank) != (m.dtype, m.rank):
@@ -229,8 +263,8 @@ class _Walk:
         )
         if not same or any(i in self.axes for i in (n, *n.inputs)):
             raise self.refusal(n, m, "repeats as often as it says")
-        inside = _Walk(self.probe)
-        inside.run(a.body, b.body)
+        inside = _Walk(replace(self.probe, graph=b.body), a.body)
+        inside.check(a.body)
         if inside.axes or inside.literals:
             raise self.refusal(n, m, "follows it in the body of a loop")
 
@@ -296,4 +330,4 @@ def _root(n: Node) -> Node:
 
 
 def _hint(probe: Probe) -> str:
-    return f"Build with a bucket instead: --buckets {probe.name}={probe.bound}"
+    return f"Build with another bound, or a bucket: --buckets {probe.name}={probe.bound}"
