@@ -63,7 +63,7 @@ def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Nod
     number = dtype.is_float or dtype in (I8, U8)
     if prod(shape) <= (SMALL if number else FOLD_LIMIT):
         return constant(load())
-    return node(ops.Weight(name, shape, dtype, load))
+    return node(ops.Weight(name, shape, dtype, load, WIDENED.get(tensor.data_type, "")))
 
 
 def bytes_of(tensor: TensorProto) -> int:

@@ -71,7 +71,7 @@ export type Manifest = {
   inputs: TensorInfo[];
   outputs: TensorInfo[];
   states: State[];
-  weights: { bytes: number; shards: FileRef[]; tensors: FileRef };
+  weights: { bytes: number; memory: number; shards: FileRef[]; tensors: FileRef };
   kernels: FileRef;
   plans: Plan[];
   targets: Record<string, Section>;
@@ -460,7 +460,7 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 
 // Functions of webgpu.js; its types are those of the browser's API.
 
-export type StoredTensor = { dtype: DType; shape: number[]; layout: string; shard: number; offset: number; bytes: number; digest: string };
+export type StoredTensor = { dtype: DType; shape: number[]; stored: string; layout: string; shard: number; offset: number; bytes: number; digest: string };
 /** A step as the plan's file has it: the first word of each buffer, the output first. */
 export type Dispatched = { slot: number; tiles: number; words: number[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
@@ -502,7 +502,10 @@ export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify
 /** The map's memory, and scratch for each further thread. */
 export type Allocate = (memory: MemoryMap, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
 /** Each file straight to its address, a few at a time. */
-export type FillMemory = (parts: { ref: FileRef; address: number }[], memory: WebAssembly.Memory, files: Files) => Promise<void>;
+/** `end`: of a shard, the bytes of all until there; `arrived` is told when these are in memory. */
+export type FillMemory = (parts: { ref: FileRef; address: number; end?: number }[], memory: WebAssembly.Memory, files: Files, arrived: (bytes: number) => void) => Promise<void>;
+/** Shards go to `start` and after in a region of `memory` bytes; `arrived` then widens the tensors that end before `end`. */
+export type Widener = (manifest: Manifest, files: Files) => Promise<{ start: number; memory: number; arrived(region: Uint8Array, end: number): void }>;
 export type Get = (file: string, cache: RequestCache) => Promise<Response>;
 /** Chunk by chunk, then checked; `kept` is how its bytes are counted. */
 export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
