@@ -21,8 +21,9 @@ from typing import Any
 import common
 import numpy as np
 
-from tilewright.benchkernel import Subject, matmul_chain, peak, product, stream
+from tilewright.benchkernel import Subject, matmul_chain, peak, product, stream, weight_of
 from tilewright.bundle import write
+from tilewright.graph.node import evaluate
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 
 PEAK_TILES = 128
@@ -35,18 +36,20 @@ MOST_REPEATS = 100
 
 @dataclass(frozen=True)
 class Case:
-    """One product: `a` is an input; `b` a weight, or an input as well."""
+    """One product: `a` is an input; `b` a weight with elements of `bits` bits, or an input."""
 
     group: str
     equation: str
     a: tuple[int, ...]
     b: tuple[int, ...]
     weight: bool = True
+    bits: int = 32
 
     @property
     def name(self) -> str:
         shapes = ["x".join(map(str, s)) for s in (self.a, self.b)]
-        return f"{self.equation} {' '.join(shapes)}{'' if self.weight else ' inputs'}"
+        kind = "" if self.bits == 32 else f" {self.bits} bits"
+        return f"{self.equation} {' '.join(shapes)}{kind}{'' if self.weight else ' inputs'}"
 
     @property
     def flops(self) -> int:
@@ -94,6 +97,9 @@ def cases() -> Iterator[Case]:
         yield matmul("odd", m, k, n, False)
     for k in (1, 2, 4, 8):
         yield matmul("shallow", 256, k, 256)
+    for m in (1, 4, 16, 128):  # beside the same in f32
+        yield matmul("bits", m, 4096, 4096)
+        yield Case("bits", "mk,kn->mn", (m, 4096), (4096, 4096), bits=4)
     yield Case("transposed", "km,kn->mn", (256, 256), (256, 256), False)
     yield Case("transposed", "mk,nk->mn", (256, 256), (256, 256), False)
     yield Case("transposed", "bmk,bnk->bmn", (12, 384, 64), (12, 384, 64), False)
@@ -111,8 +117,7 @@ def check(model: BrowserModel, case: Case) -> float:
     a = rng.standard_normal((*extra, *case.a), np.float32)
     inputs = {"a": a}
     if case.weight:
-        scale = np.float32(1 / np.sqrt(case.b[-2] if len(case.b) > 1 else 1))
-        b = np.random.default_rng(0).standard_normal(case.b, np.float32) * scale
+        (b,) = evaluate([weight_of(case.b, 0, case.bits)])
     else:
         b = inputs["b"] = rng.standard_normal((*extra, *case.b), np.float32)
     got = model.run(inputs).outputs["y0"]
@@ -140,7 +145,9 @@ def measure(
 ) -> list[dict[str, Any]]:
     """The cases of one batch by turns with the peak."""
     limit, memory = peak(PEAK_TILES), stream(1 << 24)
-    subjects = [product(c.equation, c.a, c.b, weight=c.weight, times=c.times) for c in batch]
+    subjects = [
+        product(c.equation, c.a, c.b, weight=c.weight, times=c.times, bits=c.bits) for c in batch
+    ]
     models = [
         load(host, subject, folder / f"{host.browser.name}-{batch[0].group}-{i}")
         for i, subject in enumerate((limit, memory, *subjects))
@@ -155,7 +162,7 @@ def measure(
     rows = []
     for case, subject, error, found in zip(batch, subjects, errors, times[2:], strict=True):
         gflops = subject.flops / min(found) / 1e6
-        bytes_read = 4 * case.times * int(np.prod(case.b))
+        bytes_read = case.bits * case.times * int(np.prod(case.b)) // 8
         rows.append({
             "case": case.name, "group": case.group, "host": host.browser.name, "times": case.times,
             "gflops": round(gflops, 2), "share_of_peak": round(gflops / top, 3),

@@ -1,8 +1,8 @@
 """What must be reached, beside what was measured: one line per figure, browsers and threads across.
 
-Input: the records of kernels, threads, peers, tuning, crowd and sockets.  Output: a table; what
-runs in no browser has a column of its own.  What is judged are ratios of medians of one run, and
-medians of steps.  A figure hides nothing: see `_beside` and `Target.cell`.
+Input: the records of kernels, threads, peers, tuning, crowd, sockets and products.  Output: a
+table; what runs in no browser has a column of its own.  What is judged are ratios of medians of one
+run, and medians of steps.  A figure hides nothing: see `_beside` and `Target.cell`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Place:
     tuning: Sequence[Row] = ()
     crowd: Sequence[Row] = ()
     sockets: Sequence[Row] = ()
+    products: Sequence[Row] = ()
 
     @property
     def name(self) -> str:
@@ -60,6 +61,13 @@ class Place:
     def speedup(self, *subjects: str) -> list[Figure]:
         found = {r["subject"]: r["speedup_median"] for r in self.threads}
         return [found.get(s) if self.peers.threads > 1 else None for s in subjects]
+
+    def bits(self, rows: int) -> list[Figure]:
+        """Speed of a product with 4-bit weights over that with f32 weights, in one run."""
+        found = {r["case"]: r["gflops_median"] for r in self.products}
+        case = f"mk,kn->mn {rows}x4096 4096x4096"
+        ours, theirs = found.get(f"{case} 4 bits"), found.get(case)
+        return [ours / theirs if ours and theirs else None]
 
     def group(self, name: str) -> Sequence[str]:
         return self.peers.groups[name]
@@ -251,6 +259,8 @@ TARGETS = (
     Target("K0 to K3 over onnxruntime-web, the least", 2.0, lambda p: p.over(KERNELS, REFERENCE)),
     Target("matmuls over the best peer, mean", 1.5, lambda p: p.over_best(p.group("gemm")), _mean),
     Target("matmuls over the best peer, the least", 0.95, lambda p: p.over_best(p.group("gemm"))),
+    Target("1x4096x4096, 4 bits over f32", 1.0, lambda p: p.bits(1)),
+    Target("128x4096x4096, 4 bits over f32", 0.7, lambda p: p.bits(128)),
     Target("K0, K1: threads over one", 1.9, lambda p: p.speedup("K0", "K1")),
     Target("RoBERTa-base: threads over one", 1.85, lambda p: p.speedup("roberta-base")),
     Target("MobileNetV2: threads over one", 1.6, lambda p: p.speedup("mobilenet_v2")),
@@ -306,17 +316,20 @@ TARGETS = (
 
 def targets(records: dict[str, Record]) -> str:
     """Every target, in every place where anything was measured; see LEGEND."""
-    names = ("kernels", "threads", "peers", "tuning", "crowd", "sockets")
+    names = ("kernels", "threads", "peers", "tuning", "crowd", "sockets", "gemm")
     rows = {name: records.get(name, {}).get("rows", []) for name in names}
     found = {(r["browser"], r["threads"]) for r in rows["peers"] if r["threads"]}
     found |= {(r["host"], r["threads"]) for r in rows["threads"]}
-    found |= {(r["host"], 1) for r in (*rows["kernels"], *rows["tuning"]) if r["host"]}
+    found |= {
+        (r["host"], 1) for r in (*rows["kernels"], *rows["tuning"], *rows["gemm"]) if r["host"]
+    }
     places = [
         Place(
             [r for r in rows["kernels"] if r["host"] == browser],
             [r for r in rows["threads"] if (r["host"], r["threads"]) == (browser, threads)],
             Table(rows["peers"], browser, threads),
             [r for r in rows["tuning"] if (r["host"], threads) == (browser, 1)],
+            products=[r for r in rows["gemm"] if (r["host"], threads) == (browser, 1)],
         )
         for browser, threads in sorted(found)
     ]

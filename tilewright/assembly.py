@@ -10,6 +10,7 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tilewright.base.sections import Section
 from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, kernels
 from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
+from tilewright.bundle.stored import narrowed
 from tilewright.fusion.program import Planned, States
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.kernel.layout import layout_to_data
@@ -71,6 +73,8 @@ def contents_of(
         for kernel, spec in zip(program.kernels, specs, strict=True)
     ]
     states = facts.states or {}
+    *offsets, stored = accumulate((align(t.stored_bytes) for t in program.tensors), initial=0)
+    narrow = any(t.stored for t in program.tensors)
     manifest = Manifest(
         tool=TOOL,
         name=facts.name,
@@ -82,7 +86,7 @@ def contents_of(
             bundle.StateEntry(name=s.name, dtype=s.dtype.name, shape=s.shape)  # type: ignore[arg-type]
             for s in program.states
         ),
-        weights=Weights(bytes=program.tensor_bytes),
+        weights=Weights(bytes=stored, memory=program.tensor_bytes if narrow else 0),
         kernels=add(blobs, kernels.pack(listed), "json"),
         plans=tuple(_plan(program, plan, blobs) for plan in program.plans),
         targets={name: store(one.section, _slots(one, specs), blobs) for name, one in made.items()},
@@ -92,13 +96,14 @@ def contents_of(
         bundle.TensorEntry(
             dtype=t.dtype.name,  # type: ignore[arg-type]
             shape=t.shape,
+            stored=t.stored,  # type: ignore[arg-type]
             layout=tuple(layout_to_data(t.layout)),
-            offset=t.offset,
-            bytes=t.bytes,
+            offset=offset,
+            bytes=t.stored_bytes,
         )
-        for t in program.tensors
+        for t, offset in zip(program.tensors, offsets, strict=True)
     )
-    return Contents(manifest, blobs, lambda: _weight_stream(tensors), table)
+    return Contents(manifest, blobs, lambda: _weight_stream(tensors, table), table)
 
 
 def _without(
@@ -186,9 +191,9 @@ def _asset(path: Path, blobs: Blobs) -> Asset:
     return Asset(name=path.name, type=kind, **msgspec.structs.asdict(ref))
 
 
-def _weight_stream(tensors: Sequence[Node]) -> Iterator[bytes]:
-    """All tensors: each computed when its turn comes, then padding."""
-    for n in tensors:
-        data = np.ascontiguousarray(evaluate([n])[0]).tobytes()
+def _weight_stream(nodes: Sequence[Node], table: Sequence[bundle.TensorEntry]) -> Iterator[bytes]:
+    """All tensors: each computed when its turn comes, as narrow as files hold it, then padding."""
+    for n, tensor in zip(nodes, table, strict=True):
+        data = narrowed(np.ascontiguousarray(evaluate([n])[0]), tensor).tobytes()
         yield data
         yield bytes(align(len(data)) - len(data))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import TOOL, bundle
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import BY_NUMPY, F32
 from tilewright.base.sections import Section
 from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
@@ -25,7 +25,18 @@ from tilewright.fusion.program import Planned
 from tilewright.fusion.specs import kernel_steps
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, contract, graph_input, node, reduce
+from tilewright.graph.node import (
+    Graph,
+    Node,
+    cast,
+    constant,
+    contract,
+    elementwise,
+    graph_input,
+    node,
+    reduce,
+    reshape,
+)
 from tilewright.graph.ops import Shape
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
@@ -70,18 +81,20 @@ def product(
     *,
     weight: bool,
     times: int = 1,
+    bits: int = 32,
     options: Options | None = None,
 ) -> Subject:
     """contract(equation, a, b) of random data, `times` in one plan: inputs a and, if no weight, b.
 
     Repeated products of a weight take as many weights; of two inputs, one more batch axis.
+    bits: of a weight's elements (see `weight_of`)
     """
     dims = dict(zip(equation.split("->")[0].replace(",", ""), (*a, *b), strict=True))
     outputs: list[Node]
     inputs: tuple[tuple[str, Node], ...]
     if weight:
         x = graph_input("a", a, F32)
-        weights = [_weight(f"w{i}", _scaled(b, i)) for i in range(times)]
+        weights = [weight_of(b, i, bits) for i in range(times)]
         outputs = [contract(equation, x, w) for w in weights]
         inputs = (("a", x),)
     else:
@@ -128,8 +141,24 @@ def _scaled(shape: Shape, seed: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal(shape, np.float32) * scale
 
 
+#: Rows that share a scale where weights have 4 bits.
+BLOCK = 32
+
+
+def weight_of(shape: Shape, seed: int, bits: int = 32) -> Node:
+    """A weight of random numbers: f32, or [k, n] of 4 bits with a scale per block of 32 rows."""
+    if bits == 32:
+        return _weight(f"w{seed}", _scaled(shape, seed))
+    k, n = shape
+    rng = np.random.default_rng(seed)
+    whole = rng.integers(0, 16, (k // BLOCK, BLOCK, n), np.uint8)
+    scale = (rng.random((k // BLOCK, 1, n), np.float32) + 1) / np.float32(8 * np.sqrt(k))
+    centred = elementwise("sub", cast(_weight(f"q{seed}", whole), F32), constant(8.0, F32))
+    return reshape(elementwise("mul", centred, _weight(f"s{seed}", scale)), shape)
+
+
 def _weight(name: str, value: np.ndarray[Any, Any]) -> Node:
-    return node(ops.Weight(name, value.shape, F32, lambda: value))
+    return node(ops.Weight(name, value.shape, BY_NUMPY[value.dtype.name], lambda: value))
 
 
 def compile_graph(graph: Graph, options: Options | None = None) -> Compiled:

@@ -189,6 +189,67 @@ def test_dynamic(tmp_path: Path, build: Any, kind: Any) -> None:
     np.testing.assert_allclose(ours[1], ours[2], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "axis", "block"),
+    [("INT4", 0, 16), ("UINT4", 0, 32), ("INT4", 1, 0), ("INT8", 1, 0), ("UINT8", 0, 32)],
+)
+def test_weights_that_a_node_dequantises(
+    tmp_path: Path, kind: str, axis: int, block: int, external: bool
+) -> None:
+    """DequantizeLinear before a product: integers in the file, as in the model."""
+    depth, columns, data_type = 96, 56, getattr(TensorProto, kind)
+    source = np.random.default_rng(block)
+    low, high = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 256)}[kind]
+    whole = source.integers(low, high, (depth, columns))
+    shape = (depth // block, columns) if block else (columns,)
+    scale = source.random(shape).astype(np.float32) + 0.1
+    zero = source.integers(low, high, shape)
+
+    def integers(name: str, value: Array) -> onnx.TensorProto:
+        return helper.make_tensor(name, data_type, value.shape, value.ravel().tolist())
+
+    blocks = {"block_size": block} if block else {}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=axis, **blocks),
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Mul", ["p", "gain"], ["y"]),
+    ]
+    gain = np.linspace(1, 2, columns, dtype=np.float32)
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "dequantised",
+        [info("x", TensorProto.FLOAT, [5, depth])], [info("y", TensorProto.FLOAT, [5, columns])],
+        [integers("q", whole), numpy_helper.from_array(scale, "s"), integers("z", zero),
+         numpy_helper.from_array(gain, "gain")],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    for tensor in made.graph.initializer if external else ():
+        if tensor.data_type == data_type:
+            tensor.raw_data = _packed(numpy_helper.to_array(tensor), kind)
+            tensor.ClearField("int32_data")
+    path = tmp_path / "m.onnx"
+    onnx.save(made, path, save_as_external_data=external, size_threshold=0)
+    compiled = compile_model(path)
+    write(compiled.contents, tmp_path / "bundle")
+    bits = 4 if kind.endswith("4") else 8
+    assert compiled.manifest.weights.bytes <= depth * columns * bits // 8 + 5 * scale.size + 1024
+    x = normal(20, 5, depth)
+    along = [np.repeat(p, block, 0) if block else p for p in (scale.astype(np.float64), zero)]
+    wanted = x @ ((whole - along[1]) * along[0]) * gain
+    for host in (ReferenceHost(tmp_path / "bundle"), WasmtimeHost(tmp_path / "bundle")):
+        found = host.run({"x": x}).outputs["y"]
+        assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
+def _packed(value: Array, kind: str) -> bytes:
+    """Integers as a file has them: two of 4 bits in a byte, the first in its lower bits."""
+    flat = value.astype(np.int16).ravel()
+    if not kind.endswith("4"):
+        return flat.astype(np.uint8).tobytes()
+    return (flat[::2] & 15 | (flat[1::2] & 15) << 4).astype(np.uint8).tobytes()
+
+
 @pytest.mark.parametrize("rows", [1, 3, 128])
 @pytest.mark.parametrize("zeros", ["none", "packed"])
 @pytest.mark.parametrize(

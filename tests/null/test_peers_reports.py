@@ -89,6 +89,15 @@ def test_targets_have_every_browser_and_no_figure_of_half_the_subjects() -> None
     assert found["K0 to K3 over LiteRT.js, the least"][1] == "–"
 
 
+def test_targets_of_weights_of_few_bits_are_those_of_f32_in_one_run() -> None:
+    case = "mk,kn->mn 1x4096 4096x4096"
+    made = [{"host": "chromium", "case": case + tail, "gflops_median": speed}
+            for tail, speed in ((" 4 bits", 20.0), ("", 10.0))]  # fmt: skip
+    found = targets(gemm=made)
+    assert found["1x4096x4096, 4 bits over f32"] == ["≥ 1", "2.00"]
+    assert found["128x4096x4096, 4 bits over f32"] == ["≥ 0.7", "–"]
+
+
 def test_targets_count_what_failed_for_us_alone() -> None:
     failed = {"status": "failed", "why": "wrong"}
     ours = row("a", "model", "tilewright", 10.0, wasm_bytes=1e6, load_warm_ms=1.0)

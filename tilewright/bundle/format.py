@@ -22,6 +22,7 @@ BLOBS = "blobs"
 _BLOB = re.compile(rf"{BLOBS}/([0-9a-f]{{64}})\.[A-Za-z0-9]+")
 
 DTypeName = Literal["f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"]
+StoredName = Literal["", "f16", "bf16"]
 
 
 class FileRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +94,10 @@ class TensorInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored constant, as kernels read it; the index in the table is its id.
+    """A stored constant; the index in the table is its id.
 
+    dtype:  as kernels read it
+    stored: the narrower element type of its bytes in the shards; "" if that is `dtype`
     layout: how its elements lie (docs/bundle.md)
     shard:  the one in which it begins; it may go on in those after it
     offset: of its first byte among the bytes of all shards; may exceed 32 bits
@@ -103,6 +106,7 @@ class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     dtype: DTypeName
     shape: tuple[int, ...]
+    stored: StoredName = ""
     layout: tuple[str | int, ...] = ("rows",)
     shard: int = 0
     offset: int
@@ -112,9 +116,13 @@ class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """The stored constants: bytes of all shards, which follow each other, and the table of tensors
-    (a file with a list of `Tensor`).  The writer fills in both."""
+    (a file with a list of `Tensor`).  The writer fills in both.
+
+    memory: bytes of all tensors as kernels read them, where hosts widen some; else 0
+    """
 
     bytes: int
+    memory: int = 0
     shards: tuple[FileRef, ...] = ()
     tensors: FileRef | None = None
 

@@ -20,7 +20,7 @@ from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import CONTROL, Visible
 from tilewright.frontend.table import Results, find
-from tilewright.frontend.tensors import check_bytes
+from tilewright.frontend.tensors import check_bytes, check_halves, dtype_of
 from tilewright.graph.node import Graph, Node, graph_input, sourced
 from tilewright.graph.ops import Shape
 
@@ -86,6 +86,8 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
     operands = []
     try:
         operands = [value_of(values, name) if name else None for name in node.input]
+        for name in node.input:
+            check_halves(node.op_type, model.weights.get(name))
         with sourced(describe(node)):
             results = _results(model, node, operands, values)
     except TilewrightError as error:
@@ -155,6 +157,7 @@ def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Resu
     inner = dict(around)
     for tensor in graph.initializer:
         check_bytes(tensor, model.folder)
+        dtype_of(tensor.data_type)  # those of 4 bits are the model's own alone
         inner[tensor.name] = model.constant(tensor)
     run(model, graph.node, inner)
     return tuple(value_of(inner, o.name) for o in graph.output)
@@ -177,6 +180,7 @@ def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> Any:
             return tuple(attribute.floats)
         case AttributeProto.TENSOR:
             check_bytes(attribute.t, model.folder)
+            dtype_of(attribute.t.data_type)
             return model.constant(attribute.t, name=node.output[0])
     kind = AttributeProto.AttributeType.Name(attribute.type)
     raise UnsupportedOp(f"attribute {attribute.name} of kind {kind} is not supported")

@@ -36,6 +36,12 @@ _DTYPES: dict[int, DType] = {
 #: ONNX element types that are widened to f32 when they are read.
 WIDENED: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
 
+#: ONNX element types of 4 bits: one to a byte once they are read; only weights have them.
+HALVES: dict[int, DType] = {TensorProto.INT4: I8, TensorProto.UINT4: U8}
+
+#: Operators that may read such weights.
+READ_HALVES = frozenset({"DequantizeLinear"})
+
 #: Floats and bytes with more elements are weights, fewer are constants of a formula.
 SMALL = 16
 
@@ -58,19 +64,28 @@ def dtype_of(kind: int) -> DType:
 def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Node:
     """A constant if the tensor may decide shapes or is a mere number, else a lazy weight."""
     name = name or tensor.name
-    dtype, shape = dtype_of(tensor.data_type), tuple(tensor.dims)
+    dtype = HALVES.get(tensor.data_type) or dtype_of(tensor.data_type)
+    shape = tuple(tensor.dims)
     load = partial(read_tensor, tensor, folder, dtype)
     number = dtype.is_float or dtype in (I8, U8)
     if prod(shape) <= (SMALL if number else FOLD_LIMIT):
         return constant(load())
-    return node(ops.Weight(name, shape, dtype, load))
+    return node(ops.Weight(name, shape, dtype, load, WIDENED.get(tensor.data_type, "")))
 
 
 def bytes_of(tensor: TensorProto) -> int:
     """What the tensor's elements take in the model file; 0 if ONNX has no such element type."""
     if tensor.data_type not in TensorProto.DataType.values() or not tensor.data_type:
         return 0
+    if tensor.data_type in HALVES:
+        return int(prod(tensor.dims) + 1) // 2
     return int(prod(tensor.dims) * _stored(tensor).itemsize)
+
+
+def check_halves(op: str, tensor: TensorProto | None) -> None:
+    """Weights of 4 bits mean numbers to few operators; others would take them for whole bytes."""
+    if tensor is not None and tensor.data_type in HALVES and op not in READ_HALVES:
+        dtype_of(tensor.data_type)
 
 
 def _stored(tensor: TensorProto) -> np.dtype[np.generic]:
@@ -90,7 +105,7 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
         raise InvalidModel(
             f"tensor {tensor.name!r} has a negative dimension", shape=tuple(tensor.dims)
         )
-    if tensor.data_type not in _DTYPES:
+    if tensor.data_type not in _DTYPES.keys() | HALVES.keys():
         return
     wanted = bytes_of(tensor)
     if is_external(tensor):
@@ -107,7 +122,7 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
                 path=str(path), wanted_bytes=offset + wanted, found_bytes=path.stat().st_size,
             )  # fmt: skip
         return
-    count = prod(tensor.dims)
+    count = wanted if tensor.data_type in HALVES else prod(tensor.dims)
     if tensor.HasField("raw_data"):
         whole = len(tensor.raw_data) == wanted
     else:
@@ -117,7 +132,7 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
             f"tensor {tensor.name!r} has more or fewer elements than its shape",
             hint="the file is damaged, or its weights were stripped",
             shape=tuple(tensor.dims),
-            dtype=dtype_of(tensor.data_type).name,
+            dtype=TensorProto.DataType.Name(tensor.data_type),
         )
 
 
@@ -154,7 +169,11 @@ def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
 def read_tensor(tensor: TensorProto, folder: Path | None, dtype: DType) -> Array:
     """The tensor's value, read from the model now."""
     if is_external(tensor):
-        path, offset, _ = _place(tensor, folder)
+        path, offset, length = _place(tensor, folder)
+        if tensor.data_type in HALVES:
+            raw = np.fromfile(path, np.uint8, count=length, offset=offset).tobytes()
+            inside = TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw)
+            return read_tensor(inside, folder, dtype)
         count = prod(tensor.dims)
         flat = np.fromfile(path, _stored(tensor), count=count, offset=offset)
         value: Array = flat.reshape(tuple(tensor.dims))

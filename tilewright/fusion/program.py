@@ -15,7 +15,7 @@ from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
-from tilewright.graph.constants import Constants
+from tilewright.graph.constants import Constants, stored_as
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Graph, Node
 from tilewright.kernel.expr import Load
@@ -57,7 +57,7 @@ def program_of(
     sizes = [align(n.size * n.dtype.size) for n in nodes]
     offsets = accumulate(sizes, initial=0)
     tensors = tuple(
-        Tensor(n.dtype, n.shape, at, layout)
+        Tensor(n.dtype, n.shape, at, layout, stored_as(n))
         for (n, layout), at in zip(shared.stored, offsets, strict=False)
     )
     kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())

@@ -351,7 +351,7 @@ def render(graph: Graph) -> str:
 
 def _describe(op: Op) -> str:
     match op:
-        case ops.Input(name, _, _) | ops.Weight(name, _, _, _):
+        case ops.Input(name, _, _) | ops.Weight(name, _, _, _, _):
             return f"{type(op).__name__.lower()} {name}"
         case ops.Constant(value):
             return f"constant {value.item()}" if value.size == 1 else "constant"

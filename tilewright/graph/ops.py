@@ -47,12 +47,16 @@ class Input(Op):
 
 @dataclass(frozen=True, eq=False)
 class Weight(Op):
-    """A tensor of the model file, read only when it is needed.  Its name is for people."""
+    """A tensor of the model file, read only when it is needed.  Its name is for people.
+
+    stored: "f16" or "bf16" if that was its element type, so that each number is one of those
+    """
 
     name: str
     shape: Shape
     dtype: DType
     load: Callable[[], Array]
+    stored: str = ""
 
     @cached_property
     def digest(self) -> bytes:

@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import KernelTrap
 from tilewright.bundle import Bundle, kernels, open_bundle
+from tilewright.bundle.stored import widened
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -39,10 +40,7 @@ class PlanHost(ABC):
         self.bundle: Bundle = open_bundle(path)
         manifest = self.bundle.manifest
         stored = b"".join(self.bundle.weights())
-        self._tensors = [
-            np.frombuffer(stored, np.uint8, t.bytes, t.offset).view(DTYPES[t.dtype].numpy)
-            for t in self.bundle.tensors()
-        ]
+        self._tensors = [widened(stored, t) for t in self.bundle.tensors()]
         self._states = [np.zeros(prod(s.shape), DTYPES[s.dtype].numpy) for s in manifest.states]
         self._plans = [
             plan_from_data(msgspec.json.decode(self.bundle.read(plan.file)))

@@ -34,6 +34,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import HostError, KernelTrap, MemoryLimit, UsageError
 from tilewright.bundle import BuildEntry, Bundle, open_bundle
 from tilewright.bundle.linear import facts_of, places_of
+from tilewright.bundle.stored import memory_of
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -150,9 +151,9 @@ class WasmtimeHost:
             raise MemoryLimit("the model's memory could not be allocated", bytes=size) from error
         self.build = self._pick(section.builds, features, variant)
         at = facts.memory.weights
-        for shard in self.bundle.weights():
-            self.memory.write(shard, at)
-            at += len(shard)
+        for part in memory_of(self.bundle):
+            self.memory.write(part, at)
+            at += len(part)
         for place, image in zip(self.places, self.build.plans, strict=True):
             self.memory.write(self.bundle.read(image), place.address)
         refs = (self.build.code, section.programs["driver"])

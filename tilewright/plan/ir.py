@@ -107,17 +107,24 @@ class Plan:
 class Tensor:
     """A stored constant of the program, as kernels read it.
 
-    offset: of its first byte among those of all tensors; may exceed 32 bits
+    offset: of its first byte among those of all tensors in memory; may exceed 32 bits
+    stored: the narrower element type of files ("f16", "bf16"), which hosts widen; else ""
     """
 
     dtype: DType
     shape: tuple[int, ...]
     offset: int = 0
     layout: Layout = ROWS
+    stored: str = ""
 
     @property
     def bytes(self) -> int:
         return prod(self.shape) * self.dtype.size
+
+    @property
+    def stored_bytes(self) -> int:
+        """Number of bytes in files."""
+        return prod(self.shape) * 2 if self.stored else self.bytes
 
 
 @dataclass(frozen=True)

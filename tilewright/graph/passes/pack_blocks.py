@@ -84,6 +84,8 @@ def _factors(x: Node) -> Weights | None:
             whole, zero = whole.inputs
         if whole.dtype == I16 and _is(whole, "cast"):
             whole = whole.inputs[0]
+        if _is(zero, "cast") and zero.inputs[0].dtype in (I8, U8):
+            (zero,) = zero.inputs
         if whole.dtype in (I8, U8):
             return Weights(whole, broadcast(zero, x.shape), scale)
     return None

@@ -34,7 +34,7 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 // Functions of webgpu.js, with the browser's own WebGPU types.
 
 /** An entry of the manifest's tensor file; `offset`: bytes from the start of all shards together. */
-export type StoredTensor = { dtype: DType; shape: number[]; layout: string; shard: number; offset: number; bytes: number; digest: string };
+export type StoredTensor = { dtype: DType; shape: number[]; stored: string; layout: string; shard: number; offset: number; bytes: number; digest: string };
 /** A step as the plan's file has it: the first word of each buffer, the output first. */
 /** `tiles`, `scalars`: what follows an extent is given by the fields of kernel/extents.py's `Count`. */
 export type Dispatched = { slot: number; tiles: number | number[]; words: number[]; scalars: (number | number[])[] };
@@ -82,7 +82,10 @@ export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify
 /** Memory for the map, plus scratch for each thread after the first.  `limit` in bytes, `pages` of 64 KiB; rejects with `memory-limit`. */
 export type Allocate = (memory: MemoryMap, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
 /** Reads each file straight to its address, a few in parallel. */
-export type FillMemory = (parts: { ref: FileRef; address: number }[], memory: WebAssembly.Memory, files: Files) => Promise<void>;
+/** `end`: of a shard, the bytes of all until there; `arrived` is told when these are in memory. */
+export type FillMemory = (parts: { ref: FileRef; address: number; end?: number }[], memory: WebAssembly.Memory, files: Files, arrived: (bytes: number) => void) => Promise<void>;
+/** Shards go to `start` and after in a region of `memory` bytes; `arrived` then widens the tensors that end before `end`. */
+export type Widener = (manifest: Manifest, files: Files) => Promise<{ start: number; memory: number; arrived(region: Uint8Array, end: number): void }>;
 export type Get = (file: string, cache: RequestCache) => Promise<Response>;
 /** Reads a response into `region` and verifies length and digest; `kept`: count the bytes as cached. */
 export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;

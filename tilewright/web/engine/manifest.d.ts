@@ -72,7 +72,7 @@ export type Manifest = {
   inputs: TensorInfo[];
   outputs: TensorInfo[];
   states: State[];
-  weights: { bytes: number; shards: FileRef[]; tensors: FileRef };
+  weights: { bytes: number; memory: number; shards: FileRef[]; tensors: FileRef };
   kernels: FileRef;
   plans: Plan[];
   targets: Record<string, Section>;

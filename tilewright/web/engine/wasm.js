@@ -10,6 +10,7 @@ import { pickVariant, whatIsLost } from './features.js';
 import { makeMachine } from './machine.js';
 import { measure } from './measure.js';
 import { exchanged } from './states.js';
+import { widener } from './weights.js';
 
 export const TARGET = 'wasm';
 
@@ -23,18 +24,21 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   const program = programOf(manifest);
   const { plans, memory: { weights: first, scratch, scratch_bytes: scratchBytes } } = program;
   const { build, why } = pickVariant(program.builds, host, limits);
-  meter.total += neededFiles(program, build, manifest.weights.shards).reduce((sum, ref) => sum + ref.bytes, 0);
+  const { shards: refs, tensors, memory: wide } = manifest.weights;
+  meter.total += neededFiles(program, build, wide ? [...refs, tensors] : refs).reduce((sum, ref) => sum + ref.bytes, 0);
 
   // Without isolation, memory cannot be sent to another thread, so the worker makes its own.
   const memory = await allocate(program.memory, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
   // With more threads than cores, spinning would take the core from a thread that works.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   meter.enter('code');
-  let end = first;
+  const widening = await widener(manifest, files);
+  let end = 0;
   const images = build.plans.map((ref, plan) => ({ ref, address: plans[plan].address }));
-  const shards = manifest.weights.shards.map((ref) => ({ ref, address: (end += ref.bytes) - ref.bytes }));
+  const shards = refs.map((ref) => ({ ref, address: first + widening.start + end, end: (end += ref.bytes) }));
+  const region = new Uint8Array(memory.buffer, first, widening.memory);
   const compiling = Promise.all([files.module(build.code), files.bytes(program.driver).then((bytes) => WebAssembly.compile(bytes))]);
-  const weights = fillMemory([...images, ...shards], memory, files).then(() => reached('weights'));
+  const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => reached('weights'));
   const starting = compiling.then(async ([kernels, module]) => {
     meter.enter('weights');
     const setup = { modules: [kernels.module, module], tuned: [], memory, slots: program.slots, scratch, scratchBytes };
@@ -81,9 +85,14 @@ async function allocate(memory, threads, limit, claim) {
 const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
 /** @type {T.FillMemory} */
-async function fillMemory(parts, memory, files) {
-  const queue = parts.values();
+async function fillMemory(parts, memory, files, arrived) {
+  const queue = parts.entries(), done = new Set();
+  let edge = 0;
   await Promise.all(Array.from({ length: PARALLEL }, async () => {
-    for (const { ref, address } of queue) await files.into(ref, new Uint8Array(memory.buffer, address, ref.bytes));
+    for (const [at, { ref, address }] of queue) {
+      await files.into(ref, new Uint8Array(memory.buffer, address, ref.bytes));
+      done.add(at);
+      for (; done.has(edge); edge++) arrived(parts[edge].end ?? 0);
+    }
   }));
 }

@@ -5,6 +5,7 @@
 import { placed, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
 import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
+import { json, widener } from './weights.js';
 
 export const TARGET = 'wgsl';
 
@@ -221,11 +222,16 @@ const aligned = (bytes) => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
 /** Uploads all weights to their addresses. @type {T.Upload} */
 async function upload(device, memory, manifest, addresses, files) {
   const listed = /** @type {T.StoredTensor[]} */ (await json(files, manifest.weights.tensors));
-  const whole = new Uint8Array(manifest.weights.bytes);
-  let end = 0;
-  for (const ref of manifest.weights.shards) await files.into(ref, whole.subarray(end, (end += ref.bytes)));
-  listed.forEach(({ dtype, shape, offset }, at) => {
+  const widening = await widener(manifest, files);
+  const whole = new Uint8Array(widening.memory);
+  let end = 0, offset = 0;
+  for (const ref of manifest.weights.shards) {
+    await files.into(ref, whole.subarray(widening.start + end, widening.start + (end += ref.bytes)));
+    widening.arrived(whole, end);
+  }
+  listed.forEach(({ dtype, shape }, at) => {
     const array = new (arrayOf(dtype))(whole.buffer, offset, elementsOf(shape));
+    offset += Math.ceil(array.byteLength / 64) * 64;
     if (array.length) device.queue.writeBuffer(memory, addresses[at], widen(dtype, array));
   });
 }
@@ -255,6 +261,3 @@ function narrow(dtype, words) {
   if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return new (arrayOf(dtype))(words.slice().buffer);
   return arrayOf(dtype).from(dtype === 'u8' || dtype === 'bool' ? words : new Int32Array(words.slice().buffer));
 }
-
-/** @type {T.Json} */
-const json = async (files, ref) => JSON.parse(new TextDecoder().decode(await files.bytes(ref)));

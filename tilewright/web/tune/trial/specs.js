@@ -30,7 +30,7 @@ export async function openSpecs(engine) {
     const at = (/** @type {number} */ step) => (step < steps.length ? (record(step)[ARGS] - address) / 4 : words[plan].length);
     const block = [...words[plan].subarray(at(number), at(number + 1))];
     const extents = gathered(data);
-    const weights = [program.memory.weights, program.memory.weights + manifest.weights.bytes];
+    const weights = [program.memory.weights, program.memory.weights + (manifest.weights.memory || manifest.weights.bytes)];
     const buffers = data.buffers.map((/** @type {[string, number, number]} */ [dtype, size, limit], /** @type {number} */ place) => {
       const bytes = size * BYTES[dtype];
       const constant = place > 0 && block[place] >= weights[0] && block[place] + bytes <= weights[1];
