@@ -1,7 +1,7 @@
 // Draws latency against rounds of tuning, as nnJIT's Fig. 16: a falling line, and every trial as a point.
 // Input: a tuning log.  Output: a chart by uPlot in #tuning-chart, and the same in words.
-// A trial's point is at the latency expected with its kernel, so the line moves to those that are adopted.  Trials of kernels
-// that the drawn bucket does not run lie on the line.
+// A trial's point is at the latency expected with its kernel, so the line moves to adopted ones.  If the drawn bucket does not
+// run that kernel, the point lies on the line.
 
 import uPlot from '../vendor/uplot/uPlot.esm.js';
 import { element } from './elements.js';

@@ -121,7 +121,7 @@ const HELLO = {
 };
 
 /**
- * Previews all messages to the server: those that tuning always sends, and those that are sent only if results are shared.
+ * Previews all messages to the server: what tuning always sends, and what it sends only if results are shared.
  * @param {TuningLog | null} log
  * @param {string} browser
  * @param {any[]} sent
