@@ -292,7 +292,7 @@ def test_the_page_tells_latencies_so_far_and_no_gain_before_the_end() -> None:
         "22.4 ms so far · 1 round · 0 kernels changed",
         "22.4 ms so far · 1 round · 1 kernel changed",
         "13.8 ms so far · 2 rounds · 1 kernel changed",
-        "measuring the gain by turns (3 pairs) · 13.8 ms so far · 2 rounds · 1 kernel changed",
+        "measuring the gain (3 pairs) · 13.8 ms so far · 2 rounds · 1 kernel changed",
         "1.60× as fast · 2 rounds · 1 kernel changed",
     ]
 

@@ -1,12 +1,12 @@
-// The host page's main loop: lets Python drive the engine in this browser, over one WebSocket.
-// Input: messages of docs/host-protocol.md.  Output: answers in the same protocol.
-// The methods themselves are in methods.js; nothing here knows a kernel or a bundle.
+// The host page: lets Python drive the engine in this browser over one WebSocket.
+// Input: requests of docs/host-protocol.md.  Output: answers.  methods.js implements the methods.
 
 import { EngineError, probeHost } from '../engine/engine.js';
 import { FrameReader, sendMessage } from './frames.js';
 import { Methods } from './methods.js';
 
 const PROTOCOL = 1;
+// WebSocket close codes.
 const NOT_JSON = 1003;
 const NOT_DESCRIBED = 1008;
 const DONE = 1000;
@@ -61,7 +61,7 @@ async function answer(socket, methods, request) {
   if (method === 'close') socket.close(DONE);
 }
 
-/** @param {unknown} error */
+/** An error as the protocol sends it. @param {unknown} error */
 function plain(error) {
   if (error instanceof EngineError) return error.toJSON();
   const { name, message } = error instanceof Error ? error : { name: 'Error', message: String(error) };

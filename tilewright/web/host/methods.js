@@ -1,6 +1,6 @@
-// The methods of the host protocol, each one a call of the engine.
+// The methods of the host protocol, each a call of the engine.
 // Input: a request with its binary parts.  Output: a JSON result with its binary parts.
-// Sockets and frames are the business of host.js and frames.js.
+// host.js and frames.js handle the socket.
 
 import { cachedBytes, clearCache, EngineError, load } from '../engine/engine.js';
 import { arrayOf, requireKnown } from '../engine/tensors.js';
@@ -16,7 +16,7 @@ export class Methods {
   /** @type {Map<number, Engine>} */
   #engines = new Map();
   #nextHandle = 1;
-  /** @type {Map<number, AbortController>} */
+  /** By request id. @type {Map<number, AbortController>} */
   #running = new Map();
   #onProgress;
 
@@ -26,6 +26,7 @@ export class Methods {
   }
 
   /**
+   * Runs a method.  Rejects with an EngineError, an AbortError, or an Error for a malformed request.
    * @param {Request} request
    * @returns {Promise<Answer>}
    */
@@ -112,7 +113,7 @@ export class Methods {
    * @param {AbortSignal} signal
    */
   async #tune(id, { handle, source: { kind, url }, options = {} }, signal) {
-    if (kind !== 'socket') throw new Error(`There is no source of the kind '${kind}'`);
+    if (kind !== 'socket') throw new Error(`Unknown kind of source '${kind}': only 'socket' is supported`);
     const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/sources/socket.js')]);
     const onEvent = (/** @type {object} */ event) => this.#onProgress({ id, event });
     return tune(this.#engine({ handle }), { ...options, source: socketSource(url), signal, onEvent });

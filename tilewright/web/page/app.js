@@ -1,6 +1,5 @@
-// The demo page's story: find a bundle, load it, embed a collection, answer queries as they are typed.
-// Input: the person's typing and clicks.  Output: calls of the model and of the views.
-// Each view and the model live in their own files; here is only what happens when.
+// The demo page's controller: finds a bundle, loads it, embeds a collection, answers queries as they are typed.
+// Input: typing and clicks.  Output: calls of the model and the views, which have their own files.
 
 import { clearCache } from '../engine/engine.js';
 import { findSentenceBundle } from './catalogue.js';
@@ -18,6 +17,7 @@ import { countText, sizeText, timeText } from './words.js';
 
 const EXAMPLES = ['something warm for a cold evening', 'how do plants get their energy', 'machines that changed history', 'being kind to strangers'];
 const SHOWN_HITS = 12;
+/** Milliseconds. */
 const DEBOUNCE = 90;
 
 const latency = new LatencyView();
@@ -44,19 +44,19 @@ async function start() {
     await tuning.restore(model.engine);
     await search(examples);
   } catch (error) {
-    // What a cancelled attempt comes to is no news; another one may already be under way.
+    // Errors of a cancelled load are ignored; another one may already be running.
     if (!signal.aborted) fail(error);
   }
 }
 
 function cancel() {
   loading.abort();
-  showStatus('cancelled', 'Cancelled. Files that were finished are kept');
+  showStatus('cancelled', 'Cancelled. Completed files are kept');
 }
 
 /** @param {unknown} error */
 function fail(error) {
-  // The views must not offer a model that may be dead.
+  // The engine may be dead: the views must not offer it.
   tuning.stop();
   model?.dispose();
   model = null;
@@ -84,7 +84,7 @@ async function search(next) {
   if (!signal.aborted) answerQuery();
 }
 
-// Queries: the newest wins; one that was overtaken while the model ran is not shown.
+// Queries: only the newest is shown.
 
 const queryText = () => element('query').value.trim();
 let asked = 0;
@@ -124,7 +124,7 @@ element('examples').append(...EXAMPLES.map((text) => {
   return chip;
 }));
 
-// Collections of one's own
+// The user's own collections
 
 /**
  * @param {string} name
@@ -149,7 +149,7 @@ element('collection').addEventListener('submit', (/** @type {Event} */ event) =>
 element('file').addEventListener('change', async () => {
   const [file] = element('file').files;
   if (file) useText(file.name, await file.text());
-  // So that the same file can be opened again after a change.
+  // Otherwise opening the same file again would fire no event.
   element('file').value = '';
 });
 element('restore').addEventListener('click', async () => {
@@ -164,7 +164,7 @@ element('retry').addEventListener('click', start);
 element('forget').addEventListener('click', async () => {
   const bytes = await clearCache();
   element('forget').hidden = true;
-  element('fact-bytes').textContent = `${sizeText(bytes)} forgotten; the next visit downloads again`;
+  element('fact-bytes').textContent = `${sizeText(bytes)} deleted; the next visit downloads again`;
 });
 element('profile').addEventListener('toggle', async () => {
   if (!model || !element('profile').open) return;
@@ -176,6 +176,6 @@ element('profile').addEventListener('toggle', async () => {
   }
 });
 
-// Without it the page still works, just not offline.
+// If this fails the page still works, but not offline.
 navigator.serviceWorker?.register('/sw.js').catch(() => {});
 start();

@@ -1,5 +1,5 @@
-// Finds the bundle that this page can use.
-// Input: the server's bundle list.  Output: the URL of the first bundle that embeds sentences.
+// Finds a bundle that this page can use.
+// Input: the server's list of bundles.  Output: the URL of the first one that embeds sentences.
 // It reads manifests only; nothing large is downloaded.
 
 import { EngineError, inspect } from '../engine/engine.js';
@@ -10,7 +10,7 @@ const LIST = '/api/bundles';
 export const EMBEDDING = 'sentence_embedding';
 export const TOKENIZER = 'tokenizer.json';
 
-/** @returns {Promise<string>} */
+/** Rejects with an EngineError if there is none. @returns {Promise<string>} */
 export async function findSentenceBundle() {
   const entries = await bundleList();
   /** @type {unknown} */
@@ -20,7 +20,7 @@ export async function findSentenceBundle() {
       const { address, manifest } = await found(url, tuned);
       if (embedsSentences(manifest)) return address;
     } catch (error) {
-      // A broken bundle must not hide a good one behind it, but it is the best answer if there is none.
+      // A broken bundle must not hide a good one; its error is reported only if there is no good one.
       problem ??= error;
     }
   }
@@ -34,8 +34,8 @@ export async function findSentenceBundle() {
 }
 
 /**
- * The bundle as this device gets it: perhaps with the winners of its class.  Offline, or at a server that has no
- * tuning (any more), it is the plain one.
+ * The bundle with the winning kernels of this device's class, or the plain one if that is not available (offline, or the
+ * server has no tuning).
  * @param {string} url
  * @param {boolean} [tuned] whether the server has versions for device classes
  */

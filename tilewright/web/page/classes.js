@@ -1,13 +1,13 @@
-// The page of device classes: a table of kernels by classes with the winner of each.
-// Input: the server's /api/standing.  Output: a table that can be filtered, or what to do where there is nothing.
-// Votes are counted by the server's store; nothing is computed here.
+// The page of device classes: a table of the winning candidate per kernel and class.
+// Input: the server's /api/standing.  Output: a table with filters, or instructions if there is no data.
+// The server's store counts the votes; the page only shows them.
 
 import { element, make } from './elements.js';
 import { countText } from './words.js';
 
 /**
- * What the store says of a kernel on a class: `default` is null until the votes agree, `ranked` has the best first,
- * `current` says whether the server's own compiler made the candidates.
+ * A kernel's standing on a class.  `default`: null until the votes agree; `ranked`: best first; `current`: the candidates
+ * are of the server's own compiler version; `voices`: number of reports.
  * @typedef {{candidate: number, ratio: number, low: number, high: number, reporters: number}} Ranked
  * @typedef {{kernel: string, kind: string, shape: string, device: string, browser: string, compiler: string, current: boolean,
  *   default: number | null, shadow: number | null, ranked: Ranked[], voices: number, day: string}} Standing
@@ -15,7 +15,7 @@ import { countText } from './words.js';
  */
 
 const STANDING = 'api/standing';
-/** The bundle's own kernel, which everybody knows. */
+/** The bundle's own kernel, which needs no votes. */
 const BUILT = { candidate: 0, ratio: 1, low: 1, high: 1, reporters: 0 };
 const FILTERS = ['filter-kernel', 'filter-class', 'filter-browser', 'filter-stage'];
 
@@ -47,7 +47,7 @@ async function start() {
 }
 
 /**
- * Of each kernel on a class and browser one: numbers of candidates and votes of different compilers do not mix.
+ * One standing per kernel, class and browser: candidate numbers of different compiler versions cannot be compared.
  * @param {Standing[]} found
  */
 function newest(found) {
@@ -56,7 +56,7 @@ function newest(found) {
     || b.compiler.localeCompare(a.compiler, 'en', { numeric: true }) || b.day.localeCompare(a.day))[0]);
 }
 
-/** The default; else what is being confirmed; else who leads. @param {Standing} standing @returns {Entry} */
+/** Shows the default, else the shadow (being confirmed), else the leading candidate. @param {Standing} standing @returns {Entry} */
 function entryOf(standing) {
   const { default: agreed, shadow, ranked } = standing;
   const stage = agreed !== null ? 'default' : shadow !== null ? 'shadow' : 'candidate';
@@ -73,14 +73,14 @@ function state(name, text) {
   element('classes-text').textContent = text;
 }
 
-/** @param {boolean} store whether the server keeps a kernel database at all */
+/** @param {boolean} store whether the server has a kernel database */
 function showEmpty(store) {
   state('empty', '');
   const code = (/** @type {string} */ textContent) => make('code', { textContent });
   const box = element('classes-empty');
   box.hidden = false;
   if (store) box.append('No device has reported yet. Open the ', make('a', { href: './', textContent: 'demo page' }), ' and tune with “Share results”, or run ', code('tilewright tune BUNDLE --store URL'), ' with the address of this database.');
-  else box.append('This server keeps no kernel database. Start it with one: ', code('tilewright serve BUNDLE --store sqlite:///kernels.db'));
+  else box.append('This server has no kernel database. Start it with one: ', code('tilewright serve BUNDLE --store sqlite:///kernels.db'));
 }
 
 /**

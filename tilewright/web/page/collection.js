@@ -28,7 +28,7 @@ export class Collection {
   }
 
   /**
-   * Embeds entry by entry, so that queries can slip in between.
+   * Embeds one entry at a time, so that queries can run in between.
    * @param {import('./model.js').SentenceModel} model
    * @param {() => void} onProgress
    * @param {AbortSignal} signal ends it early, without an error
@@ -44,7 +44,8 @@ export class Collection {
   }
 
   /**
-   * @param {Float32Array} query
+   * The most similar embedded entries, best first.
+   * @param {Float32Array} query of unit length
    * @param {number} limit
    * @returns {Hit[]}
    */
@@ -74,7 +75,7 @@ export async function exampleCollection() {
 }
 
 /**
- * Cuts a text at its lines, and long lines at their sentences.
+ * Splits a text into lines, and lines into sentences.
  * @param {string} name
  * @param {string} text
  */

@@ -1,4 +1,4 @@
-// Shows what was loaded, where it runs and what is lost; and, on demand, where the time goes.
+// Shows the loaded model, the device and what it costs; on demand a profile of the steps.
 // Input: engine.info, buckets of runs, a profile.  Output: texts in the side panels.
 
 import { element, make } from './elements.js';

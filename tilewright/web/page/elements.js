@@ -3,7 +3,7 @@
 
 /**
  * @param {string} id
- * @returns {any} the caller knows which kind of element the page has there
+ * @returns {any} the caller knows the element's type
  */
 export function element(id) {
   const found = document.getElementById(id);

@@ -1,6 +1,6 @@
-// Draws the latency of the last runs as bars, with their median as a line.
+// Draws the latencies of the last runs as bars, with their median as a line.
 // Input: runs, one by one.  Output: an inline SVG in #latency, and the same as text and attributes.
-// It redraws once per frame at most, however fast runs end.
+// It redraws at most once per frame.
 
 import { element } from './elements.js';
 import { timeText } from './words.js';
@@ -46,7 +46,7 @@ export class LatencyView {
    */
   #chart(times, median, text) {
     const chart = draw('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `Latency of the last ${times.length} runs: ${text}` });
-    // One slow first run must not flatten all others: the scale ends at three medians.
+    // The scale ends at three medians, so that a slow first run does not flatten the others.
     const top = Math.max(Math.min(Math.max(...times), median * 3), 1e-6) * 1.1;
     const y = (/** @type {number} */ time) => HEIGHT * (1 - Math.min(time, top) / top);
     const step = WIDTH / SHOWN;

@@ -1,6 +1,6 @@
 // A sentence model: text in, unit vector out.
-// Input: a loaded engine with its tokenizer files.  Output: vectors, and the time of every run.
-// Which sentences are embedded, and what is shown, is decided elsewhere.
+// Input: a bundle with tokenizer files.  Output: vectors, and the time of every run.
+// It neither chooses sentences nor shows anything.
 
 import { EngineError, load } from '../engine/engine.js';
 import { Tokenizer } from '../vendor/tokenizers/tokenizers.min.mjs';
@@ -21,9 +21,9 @@ export class SentenceModel {
   #inputs;
   /** @type {(run: Run) => void} */
   #onRun;
-  /** Most tokens that the model takes; longer text is cut. */
+  /** Maximum tokens of a text; longer ones are cut. */
   maxTokens;
-  /** The length that every text is filled up to, where the model's shape is fixed; else 0. */
+  /** The length to which texts are padded if the model's shape is fixed; else 0. */
   #fixedTokens = 0;
 
   /**
@@ -72,12 +72,13 @@ export class SentenceModel {
     return this.#engine.info;
   }
 
-  /** For the tuner, which tries other kernels in it. */
+  /** For the tuner, which swaps kernels in it. */
   get engine() {
     return this.#engine;
   }
 
   /**
+   * The text's embedding, of unit length.
    * @param {string} text
    * @param {Purpose} purpose
    * @returns {Promise<Embedding>}
@@ -110,7 +111,7 @@ export class SentenceModel {
   #tokens(text) {
     const { ids } = this.#tokenizer.encode(text);
     if (ids.length <= this.maxTokens) return { ids, truncated: false };
-    // The end marker, which every text gets, must survive the cut.
+    // A cut text must still end with the end token.
     const end = this.#tokenizer.encode('').ids.slice(-1);
     return { ids: [...ids.slice(0, this.maxTokens - end.length), ...end], truncated: true };
   }

@@ -1,12 +1,13 @@
-// Shows a ranking as a list, with the words that the query and a sentence share marked.
-// Input: hits and the query.  Output: elements in #results.  It ranks nothing itself.
+// Shows a ranking as a list, and marks words of the query in the sentences.
+// Input: hits and the query.  Output: elements in #results.  It does not rank.
 
 import { element, make } from './elements.js';
 
 /** @typedef {import('./collection.js').Hit} Hit */
 
-/** Shorter words say little about meaning, and neither do these. */
+/** Shorter words are not marked. */
 const SHORTEST_WORD = 4;
+/** Stop words, which are not marked either. */
 const COMMON = new Set('about also been being does from have into more most much some such than that their them then there these they this those very were what when where which while will with would your'.split(' '));
 
 /**
@@ -41,7 +42,7 @@ function row({ text, topic, score }, words) {
 const wordsOf = (text) => new Set((text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []).filter((word) => word.length >= SHORTEST_WORD && !COMMON.has(word)).map(stem));
 
 /**
- * Enough to find "cook" in "cooking": marking needs no linguistics.
+ * A crude stemmer, enough to match "cook" and "cooking".
  * @param {string} word
  */
 const stem = (word) => word.replace(/(ing|ies|es|ed|s)$/, '');

@@ -1,6 +1,6 @@
-// The page's service worker: keeps the page and the engine, so that a reload works offline.
-// Input: requests of the page.  Output: the server's answer, or the kept one when there is none.
-// Bundles are none of its business: the engine verifies and keeps those itself.
+// The page's service worker: caches the page and the engine, so that a reload works offline.
+// Input: requests of the page.  Output: the server's answer, or the cached one if the server cannot be reached.
+// It does not cache bundles: the engine stores and verifies them itself.
 
 const CACHE = 'tilewright-page-v2';
 

@@ -1,6 +1,6 @@
-// The tuning panel: starts, pauses and ends tuning of the loaded model, measures and forgets what was found.
+// The tuning panel: starts, pauses and stops tuning of the loaded model, measures the gain, deletes tuned kernels.
 // Input: clicks, an engine.  Output: calls of tune/tuner.js and tune/exchange/gain.js, events for log and view.
-// How a kernel is tried is the tuner's business; its files are loaded on demand.
+// The tuner's files are loaded on demand.
 
 import { forget, restore } from '../tune/records/persist.js';
 import { browserFamily } from '../tune/device/device.js';
@@ -13,13 +13,13 @@ import { countText, errorText } from './words.js';
 /** @typedef {import('../engine/types.js').Engine} Engine */
 
 const SOCKET = '/api/tune';
-const MEASURING = "Measuring tuned kernels and the bundle's own by turns";
+const MEASURING = "Comparing tuned kernels with the bundle's own";
 
 export class TuningPanel {
   #view = new TuningView();
   /** @type {TuningLog | null} */
   #log = null;
-  /** What the last session sent. @type {any[]} */
+  /** Messages that the last session sent. @type {any[]} */
   #sent = [];
   #stop = new AbortController();
   #gate = new Gate();
@@ -37,7 +37,7 @@ export class TuningPanel {
     element('tune-details').addEventListener('toggle', () => this.#preview());
   }
 
-  /** A model was loaded: kernels that were found on an earlier visit take their places. @param {Engine} engine */
+  /** Called when a model was loaded: swaps in tuned kernels of earlier visits. @param {Engine} engine */
   async restore(engine) {
     const restored = await restore(engine);
     element('tuning').hidden = false;
@@ -74,7 +74,7 @@ export class TuningPanel {
     }
   }
 
-  /** Ends it; what was found so far stays in use. */
+  /** Stops tuning; kernels adopted so far stay in use. */
   stop() {
     this.#stop.abort();
     this.#gate.open();
@@ -93,7 +93,7 @@ export class TuningPanel {
     else if (!log.ended) this.#view.state('running', log.text);
   }
 
-  /** The trial that is under way still ends. */
+  /** Pauses or resumes; a running trial is finished first. */
   #toggle() {
     if (this.#gate.closed) this.#gate.open();
     else this.#gate.close();
@@ -101,7 +101,7 @@ export class TuningPanel {
     this.#view.state(paused ? 'paused' : 'running', `${paused ? 'Paused: ' : ''}${this.#log?.text ?? ''}`);
   }
 
-  /** What the tuned kernels gain, whichever visit found them. */
+  /** Measures the gain of all tuned kernels, of this and earlier visits. */
   async #measure() {
     const engine = this.#engine();
     if (!engine || this.#running) return;
@@ -130,7 +130,7 @@ export class TuningPanel {
       return;
     }
     this.#view.offer(false);
-    this.#view.state('idle', 'Forgotten: the kernels of the bundle are in use again');
+    this.#view.state('idle', "Deleted: the bundle's own kernels are in use again");
   }
 
   /** @param {unknown} error */
@@ -144,7 +144,7 @@ export class TuningPanel {
   }
 }
 
-/** What holds the next candidate back while a person wants a pause. */
+/** Holds back the next candidate while the user pauses. */
 class Gate {
   /** @type {PromiseWithResolvers<void> | null} */
   #held = null;
@@ -168,7 +168,8 @@ class Gate {
 }
 
 /**
- * A source whose next candidate waits for the gate; who waited before a session began anew gets none.
+ * A source whose next candidate waits for the gate.  If a newer call of `next` arrives meanwhile (of a restarted session),
+ * the older one resolves with null.
  * @param {Tune.Source} source
  * @param {Gate} gate
  * @returns {Tune.Source}

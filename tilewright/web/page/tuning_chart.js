@@ -1,7 +1,7 @@
 // Draws latency against rounds of tuning, as nnJIT's Fig. 16: a falling line, and every trial as a point.
 // Input: a tuning log.  Output: a chart by uPlot in #tuning-chart, and the same in words.
-// A trial stands where the latency would be with its kernel, so what was adopted lies where the line goes next; on the line, if
-// the bucket that is drawn does not run that kernel.
+// A trial's point is at the latency expected with its kernel, so the line moves to adopted ones.  If the drawn bucket does not
+// run that kernel, the point lies on the line.
 
 import uPlot from '../vendor/uplot/uPlot.esm.js';
 import { element } from './elements.js';
@@ -9,14 +9,14 @@ import { element } from './elements.js';
 /** @typedef {import('./tuning_log.js').Outcome} Outcome */
 
 const HEIGHT = 260;
-/** Trials far above the line are drawn at the edge: how slow they are is of no interest. */
+/** Slower trials than this multiple of the highest latency are drawn at the top edge. */
 const ROOM = 1.25;
 
 /** @param {string} name */
 const colour = (name) => () => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /**
- * How each outcome looks: its colour, and a form that tells it apart without colour.
+ * How each outcome is drawn: a colour, and a shape that can be told apart without colour.
  * @type {Record<Outcome, {name: string, colour: string, size: number, form: (path: Path2D, x: number, y: number, r: number) => void}>}
  */
 const LOOKS = {
@@ -80,7 +80,7 @@ export class TuningChart {
 }
 
 /**
- * One row per event; rows without a latency repeat the one before, so that the line goes on to the last trial.
+ * Data for uPlot: one row per event.  Trials repeat the last latency, so that the line extends to the last trial.
  * @param {import('./tuning_log.js').TuningLog} log
  */
 function dataOf({ latencies, trials }) {
@@ -95,7 +95,7 @@ function dataOf({ latencies, trials }) {
   return [rows.map(({ round }) => round), line, ...points];
 }
 
-/** From a little below the lowest to a little above the highest, so that a gain of some percent is seen. @type {(chart: uPlot, least: number | null, most: number | null) => [number, number]} */
+/** The y range, with a small margin and not from zero, so that a gain of a few percent is visible. @type {(chart: uPlot, least: number | null, most: number | null) => [number, number]} */
 function rangeOf(_, least, most) {
   if (least === null || most === null) return [0, 1];
   const margin = Math.max((most - least) * 0.08, most * 0.01);

@@ -1,18 +1,19 @@
-// What a tuning session has found so far, worked out from the tuner's events.
+// The state of a tuning session, derived from the tuner's events.
 // Input: events of tune/tuner.js, one by one.  Output: points for the chart, a row per kernel, a sentence.
-// It touches no element of the page.
+// It does not touch the page.
 
 import { topOf } from '../tune/records/reports.js';
 import { countText, timeText } from './words.js';
 
 /**
- * What became of a trial, as people see it.
+ * A trial's verdict, simplified for display.
  * @typedef {'adopted' | 'same' | 'slower' | 'rejected'} Outcome
  * @typedef {{round: number, milliseconds: number}} Latency
  * @typedef {{round: number, milliseconds: number, outcome: Outcome, spec: number, candidate: number, verdict: string, refuted: boolean}} Trial
- * A change's gain is null if nobody measured it.
+ * A kernel that replaces the bundle's own; `gain` is null if it was never measured.
  * @typedef {{candidate: number, schedule: string, mark: string, gain: number | null, moved?: boolean}} Change
- * `origin` was in use when the session began, `first` when it last went on, as after a hidden tab; `found` are the ratios to the default that this session measured.
+ * A kernel.  `origin`: the candidate in use when the session began; `first`: the change in use when it last resumed, as after a
+ * hidden tab; `found`: by candidate, the ratios to the default measured in this session; `seen`: by candidate, what it looks like.
  * @typedef {{spec: number, plan: number, kind: string, shape: string, node: string, part: number, share: number, flops: number, gflops: number, default?: number | null,
  *   tried: number, origin: number | undefined, first: Change | null, change: Change | null, found: Map<number, number>, seen: Map<number, {schedule: string, mark: string, gain?: null}>}} Slot
  */
@@ -25,14 +26,14 @@ const NOTHING = { plan: -1, milliseconds: 0 };
 export class TuningLog {
   device = '';
   round = 0;
-  /** Why it pauses; empty while it goes on. */
+  /** Why it is paused; '' while it runs. */
   paused = '';
   ended = false;
-  /** Pairs that were taken of the comparison at the end; null before. @type {number | null} */
+  /** Pairs measured so far in the comparison at the end; null before it. @type {number | null} */
   pairs = null;
-  /** What the session gained, once it is known. @type {Gains.Gain | null} */
+  /** The session's gain, once it is known. @type {Gains.Gain | null} */
   gain = null;
-  /** The plan whose latency is drawn, and its first one since the start, of which the kernels' parts are. */
+  /** The plan whose latency is drawn, and its first latency since the start: `part` of a kernel is a share of that. */
   drawn = NOTHING;
   /** @type {Latency[]} */
   latencies = [];
@@ -52,22 +53,22 @@ export class TuningLog {
     return this.latencies.at(-1)?.milliseconds ?? 0;
   }
 
-  /** Kernels that this session exchanged. */
+  /** Number of kernels that this session changed. */
   get changed() {
     return [...this.slots.values()].filter(({ origin, change }) => change?.candidate !== origin).length;
   }
 
-  /** Tuned kernels in use, whoever found them. */
+  /** Number of tuned kernels in use, of this and earlier visits. */
   get tuned() {
     return [...this.slots.values()].filter(({ change }) => change).length;
   }
 
-  /** In one sentence.  Latencies on the way are no gain: that is measured at the end. */
+  /** One line of text.  Latencies during the session are not compared: the gain is measured at the end. */
   get text() {
     const { latency, gain, pairs, round, changed } = this;
     const earlier = [...this.slots.values()].filter(({ origin, change }) => change && change.candidate === origin).length;
     return [
-      gain || pairs === null ? '' : `measuring the gain by turns (${countText(pairs, 'pair')})`,
+      gain || pairs === null ? '' : `measuring the gain (${countText(pairs, 'pair')})`,
       gain?.text ?? (latency ? `${timeText(latency)} so far` : ''),
       gain && !('tuned' in gain) && latency ? timeText(latency) : '',
       countText(round, 'round'),
@@ -98,10 +99,10 @@ const HANDLERS = {
     const outcome = OUTCOMES[verdict] ?? 'rejected';
     log.trials.push({ round, spec, candidate, verdict, refuted, outcome, milliseconds: projected(log, slot, outcome === 'rejected' ? 1 : ratio) });
     if (outcome === 'rejected') return;
-    // Nothing that was measured against a wrong kernel is sent.
+    // Ratios to a wrong kernel are not reported.
     if (refuted) slot.found.clear();
     else if (ratio > 0) slot.found.set(candidate, ratio * gainOf(slot));
-    // A swap names the candidate alone; what it looks like was said here.
+    // A `swap` event has only the candidate's number, so its description is kept here.
     slot.seen.set(candidate, { schedule, mark, ...(refuted && { gain: null }) });
   },
 
@@ -110,14 +111,14 @@ const HANDLERS = {
     if (slot) slot.change = { candidate, gain: ratio, schedule: '', mark: '', ...slot.seen.get(candidate) };
   },
 
-  /** Slower after all: right after its trial, or together with others at the end. */
+  /** The engine was slower with it: right after its trial, or with all changes together at the end. */
   rollback(log, { spec, candidate, ratio }) {
     const slot = log.slots.get(spec);
     if (!slot) return;
     const most = gainOf(slot) * Math.min(1, ratio);
     slot.found.set(candidate, most);
     if (slot.change?.candidate !== candidate) return;
-    // Nothing of this kernel was faster than what comes back.
+    // Caps the other ratios of this kernel, like the ledger's humble().
     slot.found.forEach((ratio, other) => slot.found.set(other, Math.min(ratio, most)));
     slot.change = slot.first;
   },
@@ -147,21 +148,21 @@ const HANDLERS = {
   },
 };
 
-/** What an earlier visit put in its place. @param {any} kernel @returns {Change | null} */
+/** The winner of an earlier visit, if any. @param {any} kernel @returns {Change | null} */
 const firstOf = ({ current }) => (current ? { mark: '', ...current } : null);
 
-/** What a report would say of a kernel; nothing if nothing was measured. @param {Slot} slot */
+/** The candidates that a report on this kernel would list; empty if none was measured. @param {Slot} slot */
 export function bestOf({ found, first, default: own = 0 }) {
   if (!found.size || first?.moved) return [];
   return topOf(new Map([...first ? /** @type {[number, number][]} */ ([[first.candidate, first.gain ?? 1]]) : [], ...found]), own);
 }
 
-/** How many times faster than its default a kernel is now, by its trials; 1 if nobody knows. @param {Slot} slot */
+/** How many times as fast as its default a kernel is now, by its trials; 1 if unknown. @param {Slot} slot */
 export const gainOf = ({ change }) => change?.gain ?? 1;
 
 /**
- * What an inference of the plan that is drawn would take with the kernel that was tried: only its own part of the time changes, and
- * none by kernels of other plans.
+ * Expected latency of the drawn plan with the tried kernel: only that kernel's part of the time changes, and kernels of other
+ * plans change nothing.
  * @param {TuningLog} log
  * @param {Slot} slot
  * @param {number} ratio

@@ -1,12 +1,12 @@
-// Shows a tuning session: chart, table of kernels, a line of words, and which buttons make sense.
-// Input: a tuning log and a state.  Output: elements of #tuning.  On the way it redraws once per frame at most.
-// The chart's library is loaded with the first session, not with the page.
+// Shows a tuning session: chart, table of kernels, a line of text, and the applicable buttons.
+// Input: a tuning log and a state.  Output: elements of #tuning.  During a session it redraws at most once per frame.
+// The chart library is loaded with the first session, not with the page.
 
 import { element, make } from './elements.js';
 import { bestOf, gainOf } from './tuning_log.js';
 
 /**
- * @typedef {'idle' | 'running' | 'paused' | 'measuring' | 'done' | 'error'} State
+ * @typedef {'idle' | 'running' | 'paused' | 'measuring' | 'done' | 'error'} TuningState
  * @typedef {import('./tuning_log.js').TuningLog} TuningLog
  * @typedef {import('./tuning_log.js').Slot} Slot
  */
@@ -20,11 +20,11 @@ export class TuningView {
   #rows = new Map();
 
   /**
-   * @param {State} state
+   * @param {TuningState} state
    * @param {string} text
    */
   state(state, text) {
-    // A pause or an end is shown together with all that was found until then.
+    // A pause or an end must show all results up to then.
     if (state !== 'running') this.#flush();
     const section = element('tuning');
     const open = state === 'running' || state === 'paused';
@@ -33,25 +33,25 @@ export class TuningView {
     element('tune').hidden = busy;
     for (const id of ['tune-budget', 'tune-share', 'tune-forget', 'tune-measure']) element(id).disabled = busy;
     element('tune-pause').hidden = !open;
-    element('tune-pause').textContent = state === 'paused' ? 'Go on' : 'Pause';
+    element('tune-pause').textContent = state === 'paused' ? 'Resume' : 'Pause';
     element('tune-stop').hidden = !busy;
-    // Rounds go by too fast to be read out; the end is.
+    // aria-busy: rounds pass too fast to be read out, only the end is.
     element('tuning-text').setAttribute('aria-busy', String(state === 'running'));
     element('tuning-text').textContent = text;
   }
 
-  /** What can be done with tuned kernels, if there are any. @param {boolean} tuned */
+  /** Shows the buttons for tuned kernels if there are any. @param {boolean} tuned */
   offer(tuned) {
     for (const id of ['tune-forget', 'tune-measure']) element(id).hidden = !tuned;
   }
 
-  /** What was measured on request. @param {Gains.Gain} gain */
+  /** Shows a gain that was measured on request. @param {Gains.Gain} gain */
   told({ verdict, text }) {
     element('tuning').dataset.gain = verdict;
     this.state('done', text);
   }
 
-  /** A new session: what the last one drew goes. */
+  /** Prepares for a new session: clears chart and table. */
   async begin() {
     const { TuningChart } = await import('./tuning_chart.js');
     this.#chart ??= new TuningChart();
@@ -67,7 +67,7 @@ export class TuningView {
     this.#frame ||= requestAnimationFrame(() => this.#flush());
   }
 
-  /** Draws what still waits for a frame. */
+  /** Draws now if a frame is pending. */
   #flush() {
     if (!this.#frame) return;
     cancelAnimationFrame(this.#frame);
@@ -114,14 +114,14 @@ function makeRow({ spec, kind, shape, node, share }) {
   return row;
 }
 
-/** What each message says, while none was sent; the classes are at /api/classes. */
+/** Describes the hello's fields in the preview before any message was sent; the classes are at /api/classes. */
 const HELLO = {
-  protocol: 1, bundle: "the model's name", digest: 'of its files', device: 'a device class', variant: 'of its code', objective: 'latency',
-  specs: 'numbers of its kernels', shares: 'of the time: 1, 1/4, 1/16 …', tried: 'in this visit, if the connection was lost', skip: 'tried in all: 0, 16, 32, 64 …',
+  protocol: 1, bundle: "the model's name", digest: 'digest of its files', device: 'a device class', variant: 'its code variant', objective: 'latency',
+  specs: 'numbers of its kernels', shares: 'shares of the time: 1, 1/4, 1/16 …', tried: 'candidates tried in this visit, if the connection was lost', skip: 'number of tries: 0, 16, 32, 64 …',
 };
 
 /**
- * All messages to the server: those that every tuning sends, and those of shared results.  Not shared, they are what would be sent.
+ * Previews all messages to the server: what tuning always sends, and what it sends only if results are shared.
  * @param {TuningLog | null} log
  * @param {string} browser
  * @param {any[]} sent
@@ -134,10 +134,10 @@ export function showPreview(log, browser, sent) {
   const results = (log?.trials ?? []).filter(({ refuted }) => !refuted).map(({ spec, candidate, verdict }) => ({ type: 'result', spec, candidate, verdict }));
   const reports = [...log?.slots.values() ?? []].flatMap((slot) => {
     const top = bestOf(slot);
-    return top.length ? [{ type: 'report', nonce: '32 random digits', spec: slot.spec, checksum: 'of the space of candidates', top, gold: 'an answer, if a question was asked' }] : [];
+    return top.length ? [{ type: 'report', nonce: '32 random digits', spec: slot.spec, checksum: 'checksum of the space of candidates', top, gold: 'the answer to a gold question, if one was asked' }] : [];
   });
   const shown = {
-    always: [...hellos, { type: 'want', count: wanted || 'how many candidates' }, { type: 'bye' }],
+    always: [...hellos, { type: 'want', count: wanted || 'number of candidates' }, { type: 'bye' }],
     'if shared': [...or(of('result'), results), ...or(of('report'), reports)],
   };
   element('tune-preview').textContent = JSON.stringify(shown, null, 1);

@@ -1,5 +1,5 @@
-// Numbers and facts as words for people.
-// Input: bytes, milliseconds, sizes, errors.  Output: short texts.  It touches no element of the page.
+// Formats numbers and errors for display.
+// Input: bytes, milliseconds, sizes, errors.  Output: short texts.  It does not touch the page.
 
 import { EngineError } from '../engine/engine.js';
 
@@ -35,5 +35,5 @@ export const countText = (count, one, many = `${one}s`) => `${count.toLocaleStri
 export function errorText(error) {
   if (error instanceof EngineError) return { code: error.code, message: error.message, hint: error.hint };
   const message = error instanceof Error ? error.message : String(error);
-  return { code: 'host', message: `Something unforeseen happened: ${message}`, hint: 'Reload the page' };
+  return { code: 'host', message: `Unexpected error: ${message}`, hint: 'Reload the page' };
 }

@@ -1,7 +1,7 @@
-// The page of a static build: loads the bundle beside it, runs it once, and tunes it by itself.
-// Input: ?tune=static (candidates in a folder) or ?tune=client (the compiler in the page); &objective=traffic, if it is
-// another one than the folder's.
-// Output: what happens, as text.  The finished engine is `globalThis.engine`.
+// The page of a static build: loads the bundle beside it, runs it once, and tunes it.
+// Input: ?tune=static (default: candidates from a folder) or ?tune=client (the compiler runs in the page);
+// &objective=NAME, default: the folder's.
+// Output: progress as text.  The loaded engine is `globalThis.engine`.
 
 import { load } from '../engine/engine.js';
 import { folderSource } from '../tune/sources/folder.js';
@@ -10,6 +10,7 @@ import { pyodideSource } from '../tune/sources/pyodide.js';
 const BUNDLE = new URL('.', location.href);
 /** Milliseconds to wait for the service worker that isolates the page. */
 const PATIENCE = 5000;
+/** Session storage key that prevents endless reloads. */
 const RELOADED = 'tilewright-reloaded';
 
 /** @type {Record<string, (signal: AbortSignal) => Tune.Source>} */
@@ -26,7 +27,7 @@ const show = (id, text) => {
   element(id).textContent = String(text);
 };
 
-/** Without isolation there is one thread.  A service worker adds what the server lacks, once. */
+/** Threads need cross-origin isolation: if the server sends no such headers, a service worker adds them after one reload. */
 async function isolate() {
   if (crossOriginIsolated || !navigator.serviceWorker || sessionStorage.getItem(RELOADED)) return;
   sessionStorage.setItem(RELOADED, 'once');
@@ -43,7 +44,7 @@ async function isolate() {
   await new Promise(() => {});
 }
 
-/** Zeros of the smallest shape. @param {T.Info} info */
+/** Inputs of zeros, for the smallest bucket. @param {T.Info} info */
 function zeros({ inputs, dims }) {
   return Object.fromEntries(inputs.map((/** @type {T.TensorInfo} */ { name, shape }) => {
     const sizes = shape.map((size) => (typeof size === 'number' ? size : dims[size][0]));

@@ -1,5 +1,5 @@
-// Gives a page the two headers that threads need, where the server of its files cannot (GitHub Pages).
-// Input: requests of the page.  Output: the server's answers with these headers; nothing is kept.
+// Adds the headers that threads need, for file servers that cannot send them (GitHub Pages).
+// Input: requests of the page.  Output: the server's answers with these headers.  It caches nothing.
 
 const HEADERS = {
   'cross-origin-opener-policy': 'same-origin',
@@ -21,10 +21,10 @@ scope.addEventListener('fetch', (/** @type {any} */ event) => {
 async function isolated(request) {
   const response = await fetch(request);
   const { status, statusText } = response;
-  // A redirect that the browser itself will follow has none, and cannot be made.
+  // A redirect for the browser to follow is opaque (status 0) and cannot be rebuilt.
   if (!status) return response;
   const headers = new Headers(response.headers);
   for (const [name, value] of Object.entries(HEADERS)) headers.set(name, value);
-  // Answers that have no body may not be given one.
+  // A Response with status 304 must not have a body.
   return new Response(response.body && status !== 304 ? response.body : null, { status, statusText, headers });
 }

@@ -26,7 +26,7 @@ export type Index = {
   spaces: Record<string, Engine.FileRef>;
 };
 export type Listed = Pick<Tuner.Header, 'mark' | 'schedule' | 'digest' | 'tiles' | 'grains' | 'scratch' | 'needs' | 'bytes'>;
-/** A kernel in such a file; a candidate that could not be built is null. */
+/** A kernel in such a file; a candidate that cannot be made or does not serve the objective is null. */
 export type ListedKernel = Ordered & { candidates: (Listed | null)[] };
 
 export type PyodideOptions = {
