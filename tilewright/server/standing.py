@@ -1,7 +1,7 @@
-"""What the crowd knows: as GET /api/standing gives it, JSON, a page at a time; and what to link.
+"""Standings of the store: as JSON pages for GET /api/standing, and as defaults to link.
 
-Input: the store, a device class.  Output: bytes, and whether there is a page after them; candidates
-by kernel and space.  Called in threads of the store: the event loop never sees the rows.
+Input: the store, a device class.  Output: a `Page`; candidates by kernel and space.  Called in
+threads of the store: the event loop never handles rows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tilewright.tuning.messages import Browser
 if TYPE_CHECKING:
     from tilewright.store import Entry, Store
 
-#: By kernel, by checksum of the space: the candidate that was agreed on.
+#: The default candidate, by digest of the kernel and checksum of the space.
 Settled: TypeAlias = Mapping[str, Mapping[str, int]]
 
-#: Keys of a page.
+#: Keys per page.
 ROWS = 2000
-#: Pages that can be asked for: who asks for more is not reading.
+#: Limit of pages: nobody reads more.
 PAGES = 1000
 
 
@@ -34,7 +34,7 @@ def page(store: Store, device: str | None, number: int) -> Page:
 
 
 def settled(store: Store, device: str, browser: Browser) -> Settled:
-    """The defaults of this class and browser that are not the compiler's own."""
+    """The defaults of this class, browser and compiler, without candidate 0."""
     found: dict[str, dict[str, int]] = {}
     for entry in store.overview(device, settled=True):
         key, default = entry.key, entry.standing.default
@@ -44,11 +44,11 @@ def settled(store: Store, device: str, browser: Browser) -> Settled:
 
 
 def plain(entry: Entry) -> dict[str, object]:
-    """A key and its standing in one flat record; `current`: of the compiler that serves it."""
+    """A key and its standing as one flat record; `current`: the key is of this compiler version."""
     ranked = [
         {k: v for k, v in vars(one).items() if k not in ("device", "space", "browser")}
         for one in entry.standing.ranked
     ]
     own = {"current": entry.key.compiler == TOOL, "ranked": ranked, "day": entry.day}
-    # `asdict` copies every number, for a third of the time of a page
+    # not `asdict`: its copies took a third of the time of a page
     return vars(entry.key) | vars(entry.standing) | own
