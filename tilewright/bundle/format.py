@@ -1,7 +1,7 @@
 """The records of a bundle, field for field as in docs/bundle.md, and their JSON.
 
-Input: records or JSON bytes.  Output: canonical JSON bytes or checked records.  The order of the
-fields here is the order in the file, so equal records give equal bytes.  No file is touched here.
+Input: records or JSON bytes.  Output: canonical JSON bytes or checked records.  The order of fields
+here is that in the file, so equal records give equal bytes.  It reads and writes no files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant of a target: linked code, each plan as its hosts read it, and what a host is asked.
+    """A variant of a target: linked code, and each plan as encoded for its hosts.
 
     features: what the host must have
     facts:    what else decides between variants (docs/bundle.md)
@@ -47,14 +47,14 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """One target's part of the bundle.  A host reads the section of its own target alone.
+    """One target's part of the bundle.  A host reads only the section of its own target.
 
     builds:   variants, best first
-    slots:    how many different kernels the code has
+    slots:    number of different kernels in the code
     memory:   bytes that a host with one worker needs in all
     programs: files that all variants share, by name
-    plans:    per plan what a host must know of it
-    kernels:  slots, and per variant the schedules that the code was made from; engines need it not
+    plans:    per plan, facts for hosts
+    kernels:  slots, and per variant the schedules of the code; engines do not need it
     facts:    the target's own; docs/bundle.md says what they mean
     """
 
@@ -96,8 +96,8 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
     """A stored constant, as kernels read it; the index in the table is its id.
 
     layout: how its elements lie (docs/bundle.md)
-    shard:  the one in which it begins; it may go on in those after it
-    offset: of its first byte among the bytes of all shards; may exceed 32 bits
+    shard:  number of the shard in which it begins; it may continue in the next ones
+    offset: of its first byte in the concatenated shards; may exceed 32 bits
     digest: SHA-256 of its bytes
     """
 
@@ -111,8 +111,12 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored constants: bytes of all shards, which follow each other, and the table of tensors
-    (a file with a list of `Tensor`).  The writer fills in both."""
+    """The stored constants.
+
+    bytes:   of all shards together;  shards: files, to be concatenated in this order
+    tensors: a file with a list of `Tensor`
+    The writer fills in shards and tensors.
+    """
 
     bytes: int
     shards: tuple[FileRef, ...] = ()
@@ -120,7 +124,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that keeps its contents from run to run; zeros at first, and after a reset."""
+    """A value that keeps its contents between runs; zeros at first and after a reset."""
 
     name: str
     dtype: DTypeName
@@ -143,8 +147,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The steps for one combination of buckets.
 
-    inputs, outputs: their shapes, all dimensions as numbers, in the order of the model's
-    file: the whole plan with its values and dependencies; encoded plans are made from it
+    inputs, outputs: their shapes as numbers, in the model's order
+    file: the neutral plan with values and dependencies, from which encoded plans are made
     """
 
     dims: dict[str, int]
@@ -155,7 +159,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a host has to know of a bundle."""
+    """The manifest: everything that a host must know of a bundle."""
 
     format: int = FORMAT
     tool: str
@@ -184,7 +188,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         yield from {ref.file: ref for ref in named}.values()
 
     def section(self, target: str) -> Section:
-        """The part of a target; `BundleCorrupt` if the bundle was not built for it."""
+        """The part of a target.  Raises BundleCorrupt if the bundle was not built for it."""
         if target not in self.targets:
             raise BundleCorrupt(
                 f"The bundle has no code for the target {target}",
@@ -213,7 +217,7 @@ def is_blob_name(file: str, ref_digest: str | None = None) -> bool:
 
 
 def named_digest(name: str) -> str | None:
-    """What the bytes of a blob must be, in whatever folder it lies; None for any other file."""
+    """The digest in a blob's path, below any folder; None for any other file."""
     found = _BLOB.fullmatch("/".join(name.split("/")[-2:]))
     return found[1] if found else None
 
@@ -228,7 +232,10 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes, kind: type[Record], place: str) -> Record:
-    """JSON bytes as a record; the format version is looked at before anything else."""
+    """JSON bytes as a record.  place: path for messages
+
+    Raises BundleVersion, checked first, or BundleCorrupt.
+    """
     _check_version(data, place)
     try:
         return msgspec.json.decode(data, type=kind)
@@ -245,7 +252,7 @@ def _check_version(data: bytes, place: str) -> None:
     try:
         found: Any = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BundleCorrupt(f"{place} is no JSON: {error}", hint=REBUILD, path=place) from error
+        raise BundleCorrupt(f"{place} is not JSON: {error}", hint=REBUILD, path=place) from error
     version = found.get("format") if isinstance(found, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise BundleCorrupt(f"{place} has no format version", hint=REBUILD, path=place)

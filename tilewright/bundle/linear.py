@@ -1,4 +1,4 @@
-"""The facts of a section whose target runs all in one linear memory, as records.
+"""The facts of a section whose target uses one linear memory, as records.
 
 Input: the plain facts of a `Section`.  Output: records, checked.  docs/bundle.md has the map.
 """
@@ -28,14 +28,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """states: the address of each state"""
+    """states: address of each state"""
 
     memory: Memory
     states: tuple[int, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a plan's image goes, and where its inputs and outputs are, in the model's order."""
+    """Addresses of a plan's image, and of its inputs and outputs in the model's order."""
 
     address: int
     arena_bytes: int

@@ -1,7 +1,7 @@
-"""Sections of a bundle: from what a target made to the manifest's records, and back.
+"""Converts sections between targets' records and the manifest's.
 
-Input: a target's section, or the manifest's and the bundle it is of.  Output: the other.  What the
-files and facts mean is the target's affair.
+Input: a target's section, or a manifest's section and its bundle.  Output: the other.  Only the
+target knows what its files and facts mean.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.bundle.written import Buffer
 def store(
     section: made.Section, slots: Sequence[kernels.Slot], blobs: dict[str, Buffer]
 ) -> Section:
-    """The section as the manifest has it; its files go into `blobs`."""
+    """The section as the manifest has it; adds its files to `blobs`."""
 
     def ref(file: made.File) -> FileRef:
         return add(blobs, file.data, file.extension)
@@ -45,7 +45,7 @@ def store(
 
 
 def load(bundle: Bundle, section: Section) -> made.Section:
-    """The section as its target made it."""
+    """The section as its target made it.  Raises BundleCorrupt."""
 
     def file(ref: FileRef) -> made.File:
         return made.File(bundle.read(ref), ref.file.rpartition(".")[2])
