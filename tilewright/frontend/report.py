@@ -1,8 +1,8 @@
-"""What a model needs, node by node, before anything is compiled.
+"""The coverage report: which nodes of a model are supported, before anything is compiled.
 
-Input: a model and (where given) values for its dynamic dimensions.  Output: a `Report`: which nodes
-are supported or why not, and how much memory the model takes.  It goes on after a failure and reads
-no weights.
+Input: a model and, optionally, values for its dynamic dimensions.  Output: a `Report`: each node,
+with the reason if it is unsupported, and the memory of the model.  It continues after unsupported
+nodes and reads no weights.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tilewright.graph.ops import Shape
 
 Status = Literal["supported", "unsupported", "not reached"]
 
-#: What a dynamic dimension counts as if the user gives it no value.
+#: The size of a dynamic dimension without a value: of the first one, and of others.
 ASSUMED_BATCH, ASSUMED_DIM = 1, 16
 
 
 @dataclass(frozen=True)
 class NodeRow:
-    """One node: supported, or the error that says why not."""
+    """One node; if unsupported, with code, message and hint of the error."""
 
     name: str
     op: str
@@ -47,7 +47,11 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Report:
-    """The coverage of a model and its memory; `notes` says what was assumed or changed."""
+    """The coverage of a model and its memory.
+
+    weight_bytes: in memory, where half precision is f32
+    activation_bytes: upper bound, before fusion;  notes: what was assumed or changed
+    """
 
     model: str
     opsets: dict[str, int]
@@ -79,7 +83,10 @@ def check(
     dims: Mapping[str, int] | None = None,
     shapes: Shapes | None = None,
 ) -> Report:
-    """The report of a model; dynamic dimensions without a value are assumed, and noted."""
+    """The report of a model; dynamic dimensions without a value get an assumed one, with a note.
+
+    Raises InvalidModel, ShapeError; unsupported nodes are in the report.
+    """
     model = load(source)
     wanted, notes = _assumed(model, dims or {}, shapes or {})
     inputs = resolve(model, dims, wanted)
@@ -185,7 +192,7 @@ def _row(
 
 
 def _inferred(model: Model, inputs: Mapping[str, Shape]) -> dict[str, Node]:
-    """Placeholders for every tensor whose static shape ONNX itself can tell."""
+    """Placeholders for every tensor whose static shape ONNX's shape inference finds."""
     proto = ModelProto()
     proto.CopyFrom(model.skeleton)
     for info in proto.graph.input:
@@ -212,7 +219,7 @@ def _inferred(model: Model, inputs: Mapping[str, Shape]) -> dict[str, Node]:
 
 
 def _weight_bytes(model: Model) -> int:
-    """Bytes of the weights in memory: half precision takes twice what it takes in the file."""
+    """Bytes of the weights in memory, where half precision is f32."""
     total = 0
     for tensor in model.weights.values():
         try:
@@ -223,7 +230,7 @@ def _weight_bytes(model: Model) -> int:
 
 
 def _activation_bytes(model: Model, values: Values) -> int:
-    """The most that live node outputs take at once: an upper bound, before fusion and reuse."""
+    """The peak of live node outputs: an upper bound, before fusion and reuse."""
     last = {name: i for i, node in enumerate(model.nodes) for name in node.input}
     last |= dict.fromkeys(model.outputs, len(model.nodes))
     fixed = set(model.weights)
@@ -252,7 +259,7 @@ def _converted(model: Model) -> list[str]:
 
 
 def _widened(model: Model) -> list[str]:
-    """Half precision becomes f32: said once per kind."""
+    """A note per element type that is read as f32."""
     kinds = {i.widened_from for i in model.inputs}
     kinds |= {WIDENED.get(t.data_type) for t in model.weights.values()}
     return [f"{kind} tensors are read and computed as f32" for kind in sorted(filter(None, kinds))]

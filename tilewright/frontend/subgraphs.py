@@ -1,7 +1,7 @@
-"""ONNX operators that hold graphs: If with a known condition, Scan and Loop as scans.
+"""ONNX operators with subgraphs: If with a known condition, Scan and Loop as scans.
 
-Input: the node, its operands, the tensors around it, and how to apply a graph's nodes.
-Output: nodes.  How often a loop runs must be known while compiling.
+Input: the node, its operands, the tensors of the outer graph, and a function that applies a graph's
+nodes.  Output: nodes.  The number of iterations must be known at compile time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tilewright.graph.node import Graph, Node, constant, graph_input, transpose
 from tilewright.graph.scan import element, scan
 
 Values = Mapping[str, Node]
-#: Applies a graph's nodes to the tensors around it and those given by name; gives its outputs.
+#: A subgraph, and tensors by name (of the outer graph, and its inputs) → its outputs.
 Apply = Callable[[GraphProto, Values], tuple[Node, ...]]
 Operands = Sequence[Node | None]
 
 
 def branch(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> tuple[Node, ...]:
-    """The branch that a known condition takes, as if it stood there alone."""
+    """If: the branch that a known condition takes, inlined."""
     condition = _needed(operands, 1)[0]
     taken = al.known_number(condition, "the condition")
     return apply(_graph(node, "then_branch" if taken else "else_branch"), around)
@@ -34,7 +34,7 @@ def branch(node: NodeProto, operands: Operands, around: Values, apply: Apply) ->
 def scan_over(
     node: NodeProto, operands: Operands, around: Values, apply: Apply
 ) -> tuple[Node, ...]:
-    """Scan (opset 9 and later): states, then sequences along an axis each, one step per element."""
+    """Scan (opset 9 and later): operands are states, then sequences; one step per element."""
     given = _needed(operands, 1)
     count = int(_attribute(node, "num_scan_inputs", 0))
     body, states = _graph(node, "body"), given[: len(given) - count]
@@ -56,12 +56,12 @@ def scan_over(
 
 
 def loop(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> tuple[Node, ...]:
-    """Loop with a known number of iterations and no condition of its own."""
+    """Loop with a known number of iterations and a constant condition."""
     trips, condition, *rest = (*operands, None, None)[: max(len(operands), 2)]
     states = _needed(rest, len(rest))
     if trips is None:
         raise UnsupportedOp(
-            "a Loop that only its condition ends is not supported",
+            "a Loop without a number of iterations is not supported",
             hint="Export the model with a fixed number of iterations",
         )
     length = max(int(al.known_number(trips, "the number of iterations")), 0)
@@ -69,7 +69,7 @@ def loop(node: NodeProto, operands: Operands, around: Values, apply: Apply) -> t
         length = 0
     body = _graph(node, "body")
     if len(body.input) != len(states) + 2 or len(body.output) < len(states) + 1:
-        raise InvalidModel("the body of Loop does not fit its operands")
+        raise InvalidModel("the body of Loop does not match its operands")
     number, going = (i.name for i in body.input[:2])
 
     def endless(graph: GraphProto, values: Values) -> tuple[Node, ...]:
@@ -93,7 +93,7 @@ def _repeat(
     around: Values,
     apply: Apply,
 ) -> tuple[Node, ...]:
-    """Last states and results; `names`: the body's input for each state, then each sequence."""
+    """Last states and results.  names: of the body's inputs for each state, then each sequence"""
     kept = [graph_input(n, s.shape, s.dtype) for n, s in zip(names, states, strict=False)]
     now = [element(n, s) for n, s in zip(names[len(states) :], sequences, strict=True)]
     fixed = {
@@ -118,7 +118,7 @@ def _repeat(
 
 
 def names_read(graph: GraphProto) -> set[str]:
-    """Every name that a graph or a graph inside it reads; some of them are its own."""
+    """Every name that a graph or its subgraphs read, including names of their own nodes."""
     found = {o.name for o in graph.output}
     for node in graph.node:
         found |= set(node.input)

@@ -1,8 +1,8 @@
 """Matrix products with weights of 4 bits and a scale per block (com.microsoft MatMulNBits).
 
-Input: operand nodes and attributes.  Output: nodes.  Eight weights of one column lie in an i32
-word, the words of four columns side by side; kernels take them apart in registers (`nibble`), so
-that memory only ever holds 4 bits per weight.
+Input: operand nodes and attributes.  Output: nodes.  An i32 word has eight weights of one column;
+the words of four columns are adjacent.  Kernels unpack them in registers (`nibble`), so in memory a
+weight always takes 4 bits.
 
     y[m, n] = sum over blocks b of scale[n, b] * sum over k in b of x[m, k] * (w[n, k] - zero[n, b])
 """
@@ -29,7 +29,7 @@ from tilewright.graph.node import (
     transpose,
 )
 
-#: Weights in a word, and columns whose words lie side by side.
+#: Weights per word, and columns with adjacent words.
 WORD, LANES = 8, 4
 
 
@@ -47,7 +47,7 @@ def matmul_nbits(
     block_size: int,
     bits: int = 4,
 ) -> Node:
-    """Exact up to the rounding of f32 sums, whatever accuracy the model would allow."""
+    """Computes in f32, whatever `accuracy_level` allows."""
     blocks = -(-K // block_size)
     _check(a, b, g_idx, K, bits, block_size)
     words = _words(reshape(b, (N, blocks * block_size // 2)))
@@ -88,7 +88,7 @@ def _check(a: Node, b: Node, g_idx: Node | None, depth: int, bits: int, block: i
     if not is_constant(b) or b.dtype != U8:
         raise UnsupportedOp("the weights of MatMulNBits must be constant bytes", dtype=b.dtype)
     if a.shape[-1] != depth:
-        raise ShapeError("MatMulNBits does not fit its operand", shape=[a.shape, b.shape])
+        raise ShapeError("the weights of MatMulNBits do not match", shape=[a.shape, b.shape])
 
 
 def _words(b: Node) -> Node:
@@ -111,12 +111,12 @@ def _columns(x: Node) -> Node:
 
 
 def _beside(x: Node) -> Node:
-    """Stored [columns, blocks, steps, lanes], seen as [1, columns, lanes, blocks, steps]."""
+    """[columns, blocks, steps, lanes] in memory, viewed as [1, columns, lanes, blocks, steps]."""
     return al.unsqueeze(transpose(node(ops.Realize(), x), (0, 3, 1, 2)), (0,))
 
 
 def _zeros(zeros: Node, columns: int, blocks: int) -> Node:
-    """A zero point per column and block; bytes hold two."""
+    """A zero point per column and block; a byte has two."""
     if zeros.dtype != U8:
         return cast(reshape(zeros, (columns, blocks)), F32)
     wide = cast(reshape(zeros, (columns, -(-blocks // 2), 1)), I32)
