@@ -191,7 +191,7 @@ def test_reference_out_of_the_folder(tmp_path: Path) -> None:
     write(sample(), tmp_path / "bundle")
     bundle = open_bundle(tmp_path / "bundle")
     for file in ("../secret.json", f"blobs/{digest(secret)}/../../../secret.json"):
-        with pytest.raises(BundleCorrupt, match="no blob"):
+        with pytest.raises(BundleCorrupt, match="not a blob"):
             bundle.read(FileRef(file=file, digest=digest(secret), bytes=len(secret)))
 
 

@@ -53,7 +53,7 @@ def test_a_process_that_hangs_is_killed_and_replaced() -> None:
         assert await workers.run(os.getpid) != first
         await gone(first)
         workers.close()
-        with pytest.raises(TilewrightError, match="server ends"):
+        with pytest.raises(TilewrightError, match="shutting down"):
             await workers.run(os.getpid)
 
     in_loop(work)
@@ -68,7 +68,7 @@ def test_workers_without_work_end_too() -> None:
         workers.close()
         for process in (one, two):
             await gone(process)
-        with pytest.raises(TilewrightError, match="server ends"):
+        with pytest.raises(TilewrightError, match="shutting down"):
             await workers.run(os.getpid)
 
     in_loop(work)
