@@ -174,12 +174,12 @@ def test_other_format_version(tmp_path: Path, version: int, side: str) -> None:
 
 def test_no_bundle(tmp_path: Path) -> None:
     assert not is_bundle(tmp_path)
-    with pytest.raises(BundleCorrupt, match="no bundle"):
+    with pytest.raises(BundleCorrupt, match="not a bundle"):
         open_bundle(tmp_path)
     with pytest.raises(BundleCorrupt, match="does not exist"):
         open_bundle(tmp_path / "nowhere")
     (tmp_path / "model.onnx").write_bytes(b"x")
-    with pytest.raises(BundleCorrupt, match="no bundle"):
+    with pytest.raises(BundleCorrupt, match="not a bundle"):
         open_bundle(tmp_path / "model.onnx")
     write(sample(), tmp_path)
     assert is_bundle(tmp_path)
