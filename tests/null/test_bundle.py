@@ -174,12 +174,12 @@ def test_other_format_version(tmp_path: Path, version: int, side: str) -> None:
 
 def test_no_bundle(tmp_path: Path) -> None:
     assert not is_bundle(tmp_path)
-    with pytest.raises(BundleCorrupt, match="no bundle"):
+    with pytest.raises(BundleCorrupt, match="not a bundle"):
         open_bundle(tmp_path)
     with pytest.raises(BundleCorrupt, match="does not exist"):
         open_bundle(tmp_path / "nowhere")
     (tmp_path / "model.onnx").write_bytes(b"x")
-    with pytest.raises(BundleCorrupt, match="no bundle"):
+    with pytest.raises(BundleCorrupt, match="not a bundle"):
         open_bundle(tmp_path / "model.onnx")
     write(sample(), tmp_path)
     assert is_bundle(tmp_path)
@@ -191,7 +191,7 @@ def test_reference_out_of_the_folder(tmp_path: Path) -> None:
     write(sample(), tmp_path / "bundle")
     bundle = open_bundle(tmp_path / "bundle")
     for file in ("../secret.json", f"blobs/{digest(secret)}/../../../secret.json"):
-        with pytest.raises(BundleCorrupt, match="no blob"):
+        with pytest.raises(BundleCorrupt, match="not a blob"):
             bundle.read(FileRef(file=file, digest=digest(secret), bytes=len(secret)))
 
 

@@ -118,7 +118,7 @@ def test_a_candidate_that_hangs_is_left_out(bundle: Bundle, hanging: list[Schedu
     workers = Hasty(makers(0).pool, 2, LONG, hangs=among(hanging))
     written = write_candidates(bundle, [device], call=workers.run)
     assert {lost.schedule for lost in written.left_out} == set(map(str, hanging))
-    assert all("did not come to an end" in lost.why for lost in written.left_out)
+    assert all("did not finish in time" in lost.why for lost in written.left_out)
     assert written.candidates == len(space.schedules) - 2
 
 
@@ -214,7 +214,7 @@ def test_build_static_says_who_is_left_out(
         assert {lost["schedule"] for lost in called.json["left_out"]} == {str(hanging[0])}
     assert "left" in called.out
     assert str(hanging[0]) in called.out
-    assert "did not come to an end" in called.out
+    assert "did not finish in time" in called.out
 
 
 def test_build_static_for_an_objective(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,7 @@ def test_unknown_element_type(fake: pytest.MonkeyPatch, bundle: Path) -> None:
 
 
 def test_no_bundle(fake: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with BrowserHost("chromium") as host, pytest.raises(BundleCorrupt, match="no bundle"):
+    with BrowserHost("chromium") as host, pytest.raises(BundleCorrupt, match="not a bundle"):
         host.load(tmp_path)
 
 

@@ -47,13 +47,13 @@ def test_a_process_that_hangs_is_killed_and_replaced() -> None:
     async def work() -> None:
         first = await workers.run(os.getpid)
         assert await workers.run(os.getpid) == first
-        with pytest.raises(CompileTimeout, match="come to an end") as caught:
+        with pytest.raises(CompileTimeout, match="finish in time") as caught:
             await workers.run(time.sleep, 3600)
         assert caught.value.facts == {"function": "sleep", "seconds": SHORT}
         assert await workers.run(os.getpid) != first
         await gone(first)
         workers.close()
-        with pytest.raises(TilewrightError, match="server ends"):
+        with pytest.raises(TilewrightError, match="shutting down"):
             await workers.run(os.getpid)
 
     in_loop(work)
@@ -68,7 +68,7 @@ def test_workers_without_work_end_too() -> None:
         workers.close()
         for process in (one, two):
             await gone(process)
-        with pytest.raises(TilewrightError, match="server ends"):
+        with pytest.raises(TilewrightError, match="shutting down"):
             await workers.run(os.getpid)
 
     in_loop(work)

@@ -117,7 +117,7 @@ def a_link_to_the_same(folder: Path, name: str) -> None:
 def test_what_is_no_file_is_refused(tmp_path: Path, lay: Callable[[Path, str], None]) -> None:
     lay(tmp_path, "index.html")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match=r"index\.html is there already"):
+    with pytest.raises(UsageError, match=r"index\.html exists"):
         write_pages(tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
 

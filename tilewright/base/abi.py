@@ -1,8 +1,8 @@
-"""The memory that kernels, drivers and hosts of a linear memory share, word for word.
+"""The memory layout that kernels, drivers and hosts share, word for word.
 
-Input: nothing.  Output: numbers; they are written down only here.  docs/bundle.md explains them,
-`scripts/abi.py` writes web/engine/abi.js from them, and a test compares the two.  Addresses and
-offsets are in bytes.
+Input: nothing.  Output: numbers, defined only here.  docs/bundle.md explains them, `scripts/abi.py`
+writes web/engine/abi.js from them, and a test compares the two.  Addresses and offsets are in
+bytes.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 #: The largest memory that 32-bit addresses reach.
 MEMORY_LIMIT = 1 << 32
 
-#: Bytes of the control block, which begins the memory.  What is written often has a pair of cache
-#: lines of its own, because processors fetch lines in pairs.
+#: Bytes of the control block, at address 0.  Words that are written often have their own pair of
+#: cache lines, because processors fetch lines in pairs.
 CONTROL_BYTES = 4096
 PREEMPT, ABORT, TRAPPED, STOP, SPIN, PATIENCE = 0, 4, 8, 12, 16, 20
 EPOCH, PLAN, FIRST, LAST, WORKERS, IDLE, COMING = 128, 132, 136, 140, 144, 148, 152
 POSITION, DONE = 256, 264
 SLEEPERS, SEEN, QUIET = 384, 388, 392
 
-#: One line per worker: the step it is in plus one (0: outside of any run), tickets it finished.
+#: One line per worker: its current step plus one (0: outside any run), tickets it finished.
 WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
 STEP, PROGRESS = 0, 4
 OUTSIDE, JOINED = 0, -1

@@ -1,4 +1,4 @@
-"""Where buffers and memory regions may start: at multiples of a cache line.
+"""Alignment of buffers and memory regions: multiples of a cache line.
 
 Input: a number of bytes.  Output: the next multiple.
 """

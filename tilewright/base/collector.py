@@ -1,7 +1,7 @@
-"""Python's collector of cyclic garbage, stopped for a while.
+"""Pauses Python's cyclic garbage collector.
 
-A compilation makes millions of small objects that live to its end and hardly any cycles.  The
-collector would walk all of them again and again, which takes as long as compiling does.
+A compilation makes millions of small objects that live to its end, and hardly any cycles.  Without
+a pause the collector takes as long as compiling does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """No collection inside, unless another thread that paused it first ends earlier."""
+    """No collection inside, unless another thread that paused it earlier resumes it."""
     running = gc.isenabled()
     gc.disable()
     try:

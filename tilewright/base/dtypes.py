@@ -1,7 +1,7 @@
-"""Element types: the one place that knows their sizes, kinds and NumPy names.
+"""Element types, with their sizes, kinds and NumPy names.
 
-Input: a name such as "f32".  Output: a frozen `DType`.  Standard library only, so that kernel
-generation can run where NumPy is missing; NumPy code uses `DType.numpy` as a string.
+Input: a name such as "f32".  Output: a frozen `DType`.  Standard library only, so that kernels can
+be generated without NumPy; `DType.numpy` is only a string.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Kind = Literal["float", "int", "uint", "bool"]
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """An element type: `size` in bytes, `numpy` = NumPy name, `code` = struct code.
+    """An element type.  size: in bytes;  numpy: NumPy's name;  code: of the struct module
 
-    Those below are all there are, so they compare by identity.
+    There are no others than those below, so they compare by identity.
     """
 
     name: str
@@ -50,5 +50,5 @@ BY_NUMPY: dict[str, DType] = {d.numpy: d for d in DTYPES.values()}
 
 
 def _named(name: str) -> DType:
-    """What a pickle holds of a type: other processes have their own table."""
+    """Unpickles a type as this process's own object, or identity would not hold."""
     return DTYPES[name]

@@ -1,7 +1,7 @@
-"""Typed errors: every failure a user can meet has a class, a stable code, facts and a way out.
+"""Typed errors: every failure that a user can meet has a class, a stable code, facts and a hint.
 
 Input: a message, a hint and facts (node, op, opset, dtype, shape, limit).  Output: an exception
-whose text names them all and which turns into JSON.  The browser engine uses the same codes.
+with all of them in its text, and as JSON.  The browser engine uses the same codes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import ClassVar
 class TilewrightError(Exception):
     """Base of all errors that Tilewright raises on purpose.
 
-    `code` is stable and machine readable, `hint` says what to do, `facts` holds what is known of
-    the place (node, op, opset, dtype, shape, limit, path, ...).
+    code: stable and machine-readable;  exit_code: of the command line;  hint: what to do about it
+    facts: where it happened (node, op, opset, dtype, shape, limit, path, ...); None is left out
     """
 
     code: ClassVar[str] = "error"
@@ -46,28 +46,28 @@ def _plain(value: object) -> object:
 
 
 class InvalidModel(TilewrightError):
-    """The file is no readable ONNX model: wrong format, truncated, or data is missing."""
+    """The file is not a readable ONNX model: wrong format, truncated, or without its data."""
 
     code = "invalid-model"
     exit_code = 3
 
 
 class UnsupportedOp(TilewrightError):
-    """The model uses an operator, domain, opset or attribute that has no rule yet."""
+    """The model uses an operator, domain, opset or attribute that is not supported."""
 
     code = "unsupported-op"
     exit_code = 4
 
 
 class UnsupportedDType(TilewrightError):
-    """An element type that the operator or the target does not have."""
+    """An element type that the operator or the target does not support."""
 
     code = "unsupported-dtype"
     exit_code = 4
 
 
 class ShapeError(TilewrightError):
-    """Shapes that do not fit each other, or a dimension without a value."""
+    """Shapes that do not match, or a dimension without a value."""
 
     code = "shape"
     exit_code = 4
@@ -81,7 +81,7 @@ class InputError(TilewrightError):
 
 
 class UsageError(TilewrightError):
-    """A command line option that makes no sense."""
+    """An option or argument that cannot be used."""
 
     code = "usage"
     exit_code = 2
@@ -101,7 +101,7 @@ class BundleCorrupt(TilewrightError):
 
 
 class BundleVersion(TilewrightError):
-    """The bundle was written in a format version that this program does not read."""
+    """The bundle has a format version that this program does not read."""
 
     code = "bundle-version"
     exit_code = 6
@@ -115,7 +115,7 @@ class MemoryLimit(TilewrightError):
 
 
 class HostError(TilewrightError):
-    """A host (browser, wasmtime) is missing, failed to start, or died while it worked."""
+    """A host (browser, wasmtime, C compiler) is missing, failed to start, or died."""
 
     code = "host"
     exit_code = 8
@@ -129,14 +129,14 @@ class KernelTrap(TilewrightError):
 
 
 class PortInUse(TilewrightError):
-    """The server's port is taken."""
+    """The server's port is in use."""
 
     code = "port-in-use"
     exit_code = 9
 
 
 class StoreError(TilewrightError):
-    """The kernel database failed in a way that has no class of its own."""
+    """The kernel database failed; the base of the classes below."""
 
     code = "store"
     exit_code = 10
@@ -149,7 +149,7 @@ class StoreDown(StoreError):
 
 
 class StoreLocked(StoreError):
-    """Somebody else holds the database for longer than a writer waits."""
+    """The database was locked for longer than a writer waits."""
 
     code = "store-locked"
 
@@ -161,13 +161,13 @@ class StoreReadOnly(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room is left for the database."""
+    """No space is left for the database."""
 
     code = "store-full"
 
 
 class StoreCorrupt(StoreError):
-    """The file is no database of ours, or is damaged."""
+    """The database is damaged, or not one of Tilewright's."""
 
     code = "store-corrupt"
 
@@ -179,13 +179,13 @@ class StoreVersion(StoreError):
 
 
 class StoreClock(StoreError):
-    """Nobody reported for days, or the clock is ahead: nothing is deleted on a guess."""
+    """No reports came for days, or the clock is ahead: old reports are not deleted."""
 
     code = "store-clock"
 
 
 class InvalidReport(TilewrightError):
-    """A report, or a row of an import, that no client of ours would have made."""
+    """A report, or a row of an import, with values that an honest client does not send."""
 
     code = "invalid-report"
     exit_code = 5

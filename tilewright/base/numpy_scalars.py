@@ -1,8 +1,8 @@
-"""The scalar functions of base/scalars.py on NumPy arrays: same names, same meaning, vectorised.
+"""The scalar functions of base/scalars.py on NumPy arrays: same names, same meaning.
 
-Input: arrays of one shape.  Output: an array (its dtype is fixed by the caller's dtype rule).
-The only module of base/ that needs NumPy: kernel/ and targets/ must not import it.
-A test holds the two tables against each other on every function's domain.
+Input: arrays that broadcast.  Output: an array, which the caller converts to the result's dtype.
+The only module of base/ that needs NumPy: kernel/ and targets/ must not import it.  A test compares
+the two tables on every function's domain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cast(x: Array, dtype: DType) -> Array:
     if x.dtype.kind == "f" and dtype.kind in ("int", "uint"):
         limits = np.iinfo(dtype.numpy)
         whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
-        # the largest i64 is no float: compare first, convert only what fits
+        # no float equals the largest i64: compare first, convert only what fits
         inside = (whole > limits.min) & (whole < float(limits.max))
         result = np.where(inside, whole, 0).astype(dtype.numpy)
         ends = np.where(whole > 0, limits.max, limits.min).astype(dtype.numpy)

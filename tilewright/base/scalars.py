@@ -1,8 +1,8 @@
-"""The one table of scalar functions: what the elementwise op may compute, on every target.
+"""The table of scalar functions: what the elementwise op may compute, on every target.
 
 Input: a function name.  Output: arity, result dtype, meaning (Python), accuracy bound, test domain.
-Constant folding, the interpreters, the targets and the tests all read this table; a target states
-only how it computes a row, never what the row means.
+Constant folding, the interpreters, the targets and the tests read this table; a target only decides
+how it computes a function.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Result = Literal["same", "bool", "cast"]
 class ScalarFn:
     """One scalar function.
 
-    `result`: "same" = dtype of the last argument, "bool" = BOOL, "cast" = the node's own dtype.
-    `ulp`: bound of the f32 error on `domain` in units in the last place against the exact value;
-    0 means correctly rounded (or exact).
+    result: "same": dtype of the last argument, "bool": BOOL, "cast": the node's own dtype
+    ulp:    bound of the f32 error on `domain`, in units in the last place; 0: correctly rounded
+    domain: lowest and highest argument in tests
     """
 
     name: str
@@ -138,7 +138,7 @@ _ROWS = (
 
 SCALARS: dict[str, ScalarFn] = {row.name: row for row in _ROWS}
 
-#: Functions that may join a reduction, with the value that changes nothing.
+#: Reductions, with their neutral elements.
 REDUCTIONS: dict[str, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0}
 
 #: The scalar function that combines two partial results of a reduction.

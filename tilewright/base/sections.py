@@ -1,7 +1,7 @@
-"""What a target hands to a bundle, as plain records: its files and facts.
+"""A target's part of a bundle, as plain records: files and facts.
 
 Input: bytes and numbers of a target.  Output: a `Section`, which bundle/sections.py stores and
-reads.  Nothing here knows what the files mean.
+reads.  Only the target knows what they mean.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class File:
-    """Bytes that become a file of the bundle; the extension tells its kind."""
+    """Bytes that become a file of the bundle; extension: of its name, without the dot"""
 
     data: bytes
     extension: str
@@ -21,7 +21,10 @@ class File:
 
 @dataclass(frozen=True)
 class Build:
-    """A variant's part of a section: linked code, and every plan as its hosts read it."""
+    """A variant's part of a section: linked code, and every plan as encoded for its hosts.
+
+    features: what a host must have;  facts: what else decides between variants
+    """
 
     variant: str
     features: tuple[str, ...]
@@ -35,9 +38,10 @@ class Section:
     """A target's part of a bundle; docs/bundle.md says what the facts of each target mean.
 
     builds:   variants, best first
-    slots:    how many different kernels the code has; memory: bytes that one worker needs in all
+    slots:    number of different kernels in the code
+    memory:   bytes that a host with one worker needs in all
     programs: files that all variants share, by name
-    plans:    per plan what engines must know of it
+    plans:    per plan, facts for engines
     kernels:  per kernel of the program, its slot
     """
 

@@ -1,4 +1,4 @@
-"""The bundle: what the compiler hands to a host.  The format is documented in docs/bundle.md.
+"""The bundle: the compiler's output, which hosts run.  docs/bundle.md documents the format.
 
 Input: a manifest and bytes (`Contents`, `write`).  Output: a folder, and from a folder a verified
 `Bundle` (`open_bundle`).  It knows nothing of models, kernels or browsers.

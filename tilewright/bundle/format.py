@@ -1,7 +1,7 @@
 """The records of a bundle, field for field as in docs/bundle.md, and their JSON.
 
-Input: records or JSON bytes.  Output: canonical JSON bytes or checked records.  The order of the
-fields here is the order in the file, so equal records give equal bytes.  No file is touched here.
+Input: records or JSON bytes.  Output: canonical JSON bytes or checked records.  The order of fields
+here is that in the file, so equal records give equal bytes.  It reads and writes no files.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class SectionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One target's part of the bundle.  A host reads the section of its own target alone.
 
     builds:   variants, best first
-    slots:    how many different kernels the code has
+    slots:    number of different kernels in the code
     memory:   bytes that a host with one worker needs in all
     programs: files that all variants share, by name
-    plans:    per plan what a host must know of it
-    kernels:  slots, and per variant the schedules that the code was made from; engines need it not
+    plans:    per plan, facts for hosts
+    kernels:  slots, and per variant the schedules of the code; engines do not need it
     facts:    the target's own; docs/bundle.md says what they mean
     """
 
@@ -99,8 +99,8 @@ class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
     dtype:  as kernels read it
     stored: the narrower element type of its bytes in the shards; "" if that is `dtype`
     layout: how its elements lie (docs/bundle.md)
-    shard:  the one in which it begins; it may go on in those after it
-    offset: of its first byte among the bytes of all shards; may exceed 32 bits
+    shard:  number of the shard in which it begins; it may continue in the next ones
+    offset: of its first byte in the concatenated shards; may exceed 32 bits
     digest: SHA-256 of its bytes
     """
 
@@ -151,8 +151,8 @@ class StepEntry(msgspec.Struct, frozen=True, kw_only=True):
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The steps for one combination of buckets.
 
-    inputs, outputs: their shapes, all dimensions as numbers, in the order of the model's
-    file: the whole plan with its values and dependencies; encoded plans are made from it
+    inputs, outputs: their shapes as numbers, in the model's order
+    file: the neutral plan with values and dependencies, from which encoded plans are made
     """
 
     dims: dict[str, int]
@@ -163,7 +163,7 @@ class PlanEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a host has to know of a bundle."""
+    """The manifest: everything that a host must know of a bundle."""
 
     format: int = FORMAT
     tool: str
@@ -222,7 +222,7 @@ def is_blob_name(file: str, ref_digest: str | None = None) -> bool:
 
 
 def named_digest(name: str) -> str | None:
-    """What the bytes of a blob must be, in whatever folder it lies; None for any other file."""
+    """The digest in a blob's path, below any folder; None for any other file."""
     found = _BLOB.fullmatch("/".join(name.split("/")[-2:]))
     return found[1] if found else None
 
@@ -237,7 +237,10 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes, kind: type[Record], place: str) -> Record:
-    """JSON bytes as a record; the format version is looked at before anything else."""
+    """JSON bytes as a record.  place: path for messages
+
+    Raises BundleVersion, checked first, or BundleCorrupt.
+    """
     _check_version(data, place)
     try:
         return msgspec.json.decode(data, type=kind)
@@ -254,7 +257,7 @@ def _check_version(data: bytes, place: str) -> None:
     try:
         found: Any = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BundleCorrupt(f"{place} is no JSON: {error}", hint=REBUILD, path=place) from error
+        raise BundleCorrupt(f"{place} is not JSON: {error}", hint=REBUILD, path=place) from error
     version = found.get("format") if isinstance(found, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise BundleCorrupt(f"{place} has no format version", hint=REBUILD, path=place)

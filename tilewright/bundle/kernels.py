@@ -1,7 +1,7 @@
-"""Lists of kernels: what each computes, and for each target what its code was made from.
+"""A bundle's lists of kernels: their specifications, and for each target slots and schedules.
 
-Input: specifications and schedules as plain data.  Output: the bytes, and back.  It knows nothing
-of kernels beyond that they are data.
+Input: specifications and schedules as plain data.  Output: JSON bytes, and back.  It does not
+interpret them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class KernelEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a target made of one kernel: its slot, and by variant what `build_of` gives."""
+    """A target's record of one kernel: its slot, and by variant the result of `build_of`."""
 
     slot: int
     builds: dict[str, dict[str, Any]]
 
 
 def build_of(spec: Data, schedule: Data, variant: str) -> dict[str, Any]:
-    """A schedule, and the digest that names the code made from it by this compiler."""
+    """A schedule, and a digest that identifies the code made from it by this compiler version."""
     identity = msgspec.json.encode([spec, schedule, variant, __version__], order="sorted")
     return {"digest": hashlib.sha256(identity).hexdigest(), "schedule": dict(schedule)}
 
@@ -47,5 +47,5 @@ def unpack(data: bytes) -> list[KernelEntry]:
 
 
 def unpack_slots(data: bytes) -> list[Slot]:
-    """What a target made of each (`Section.kernels`), by number."""
+    """A target's record of each kernel (`Section.kernels`), by number."""
     return msgspec.json.decode(data, type=list[Slot])

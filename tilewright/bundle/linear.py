@@ -1,4 +1,4 @@
-"""The facts of a section whose target runs all in one linear memory, as records.
+"""The facts of a section whose target uses one linear memory, as records.
 
 Input: the plain facts of a `Section`.  Output: records, checked.  docs/bundle.md has the map.
 """

@@ -1,7 +1,7 @@
-"""Opens a bundle and reads its files, each one checked against its digest.
+"""Opens a bundle and reads its files, each checked against its digest.
 
 Input: a folder (or its bundle.json).  Output: `Bundle` with the manifest and verified bytes.  It
-reads a blob only when asked, and it never repairs anything.
+reads a blob only on demand and repairs nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Bundle:
     manifest: Manifest
 
     def read(self, ref: FileRef) -> bytes:
-        """The bytes of a file of this bundle, checked against size and digest."""
+        """The bytes of a file, checked against size and digest.  Raises BundleCorrupt."""
         return read_blob(self.folder, ref)
 
     def weights(self) -> Iterator[bytes]:
@@ -55,23 +55,26 @@ class Bundle:
         return sum(ref.bytes for ref in files)
 
     def verify(self) -> None:
-        """Reads every file once; raises `BundleCorrupt` at the first one that is damaged."""
+        """Reads every file once.  Raises BundleCorrupt at the first damaged one."""
         for ref in self.manifest.files():
             self.read(ref)
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether the path looks like a bundle, so that a command can tell it from a model."""
+    """Whether the path looks like a bundle and not like a model."""
     return path.name == POINTER or (path / POINTER).is_file()
 
 
 def open_bundle(path: Path) -> Bundle:
-    """Opens the bundle in a folder; `path` may also name its bundle.json."""
+    """Opens the bundle in a folder; `path` may also be its bundle.json.
+
+    Raises BundleCorrupt, BundleVersion.
+    """
     folder = path.parent if path.name == POINTER else path
     place = folder / POINTER
     if not place.is_file():
         raise BundleCorrupt(
-            f"{path} is no bundle" if path.exists() else f"{path} does not exist",
+            f"{path} is not a bundle" if path.exists() else f"{path} does not exist",
             hint=f"A bundle is a folder with a {POINTER}; `tilewright build` makes one",
             path=str(path),
         )
@@ -81,7 +84,7 @@ def open_bundle(path: Path) -> Bundle:
 
 
 def read_blob(folder: Path, ref: FileRef) -> bytes:
-    """The bytes of a file of a bundle's folder, checked against size and digest."""
+    """The bytes of a bundle's file, checked against size and digest.  Raises BundleCorrupt."""
     _check_name(folder, ref)
     path = folder / ref.file
     try:
@@ -93,7 +96,7 @@ def read_blob(folder: Path, ref: FileRef) -> bytes:
     except OSError as error:
         raise BundleCorrupt(
             f"The bundle file {ref.file} cannot be read: {error.strerror}",
-            hint="Look at the file's permissions",
+            hint="Check the file's permissions",
             path=str(path),
         ) from error
     found = digest(data)
@@ -111,10 +114,10 @@ def read_blob(folder: Path, ref: FileRef) -> bytes:
 
 
 def _check_name(folder: Path, ref: FileRef) -> None:
-    """A blob is named by its digest; anything else could point out of the folder."""
+    """Only names of blobs are allowed: others could point outside the folder."""
     if not is_blob_name(ref.file, ref.digest):
         raise BundleCorrupt(
-            f"The bundle names a file that is no blob: {ref.file}",
+            f"The bundle lists a file that is not a blob: {ref.file}",
             hint=REBUILD,
             path=str(folder),
             file=ref.file,

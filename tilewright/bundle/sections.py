@@ -1,7 +1,7 @@
-"""Sections of a bundle: from what a target made to the manifest's records, and back.
+"""Converts sections between targets' records and the manifest's.
 
-Input: a target's section, or the manifest's and the bundle it is of.  Output: the other.  What the
-files and facts mean is the target's affair.
+Input: a target's section, or a manifest's section and its bundle.  Output: the other.  Only the
+target knows what its files and facts mean.
 """
 
 from __future__ import annotations

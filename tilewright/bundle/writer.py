@@ -1,8 +1,8 @@
 """Writes a bundle into a folder, so that a reader never sees a half-written one.
 
-Input: `Contents`: the manifest, its blobs, and the weights as a stream.  Output: the folder.  The
-blobs come first, then the pointer is swapped in one step, then the blobs of the bundle before are
-deleted.  Other files in the folder are left alone (written.py).
+Input: `Contents`: the manifest, its blobs, and the weights as a stream.  Output: the folder.  Blobs
+are written first; then the pointer is replaced atomically; then the old bundle's blobs are deleted.
+Other files in the folder are left alone (written.py).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SECTION = "bundle"
 class Contents:
     """A bundle before it is written.
 
-    blobs:   path below the folder → bytes, as `add` puts them
-    weights: gives the weight region from its first to its last byte, in pieces of any size; it is
-             called once while writing, so large weights need not be in memory at the same time.
-             `manifest.weights` carries only the number of bytes; the writer adds the shards.
-    tensors: the table of what lies in them, by offset; the writer adds shard numbers and digests.
-             Without it the manifest names a table that is one of the blobs.
+    blobs:   path below the folder → bytes, added by `add`
+    weights: yields the bytes of all weights in order, in pieces of any size; called once, so that
+             large weights need not be in memory at the same time.  `manifest.weights` has only the
+             number of bytes; the writer adds the shards.
+    tensors: the table of tensors, by offset; the writer adds shard numbers and digests.  Empty if
+             the manifest already names a table among the blobs.
     """
 
     manifest: Manifest
@@ -51,7 +51,7 @@ class Contents:
 
 
 def add(blobs: dict[str, Buffer], data: Buffer, extension: str) -> FileRef:
-    """Puts `data` under its content address into `blobs` and returns the reference.
+    """Adds `data` to `blobs` under its content address and returns the reference.
 
     An extension that a blob's name cannot have becomes "bin".
     """
@@ -61,9 +61,9 @@ def add(blobs: dict[str, Buffer], data: Buffer, extension: str) -> FileRef:
 
 
 def write(contents: Contents, folder: Path) -> Manifest:
-    """Writes the bundle and returns its manifest, complete with the weight shards.
+    """Writes the bundle and returns its complete manifest, with the weight shards.
 
-    Raises `UsageError` before anything is written if a file of somebody else is in the way.
+    Raises UsageError, before anything is written, if that would overwrite a foreign file.
     """
     check(folder, (POINTER, *contents.blobs))
     with FolderPart(folder, SECTION) as section:
@@ -89,7 +89,7 @@ def write(contents: Contents, folder: Path) -> Manifest:
 
 
 class _Digests:
-    """The digest of each tensor, from the bytes of all as they pass."""
+    """The digest of each tensor, computed from the weight stream."""
 
     def __init__(self, tensors: Sequence[TensorEntry]) -> None:
         self._tensors = tensors
@@ -128,7 +128,7 @@ def _write_shards(contents: Contents, section: FolderPart, digests: _Digests) ->
         yield ref
     if total != contents.manifest.weights.bytes:
         raise CompilerBug(
-            "The weight stream has another length than the manifest says",
+            "The weight stream does not have the length in the manifest",
             found=total,
             expected=contents.manifest.weights.bytes,
         )
@@ -154,11 +154,11 @@ def _check_complete(manifest: Manifest, blobs: Mapping[str, Buffer]) -> None:
     shards = {ref.file for ref in manifest.weights.shards}
     missing = [ref.file for ref in manifest.files() if ref.file not in blobs.keys() | shards]
     if missing:
-        raise CompilerBug("The manifest names blobs that are not there", files=missing)
+        raise CompilerBug("The manifest lists blobs that do not exist", files=missing)
 
 
 def reference(data: Buffer, extension: str) -> FileRef:
-    """How a bundle names these bytes."""
+    """The reference of a blob with these bytes."""
     found = digest(data)
     size = memoryview(data).nbytes
     name = f"{BLOBS}/{found}.{extension}"

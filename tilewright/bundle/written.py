@@ -1,8 +1,8 @@
-"""Which files of a folder Tilewright wrote, so that nobody else's is overwritten or deleted.
+"""Writes files into a folder without overwriting or deleting foreign ones.
 
-Input: a folder, and the files of a section of it (bundle, page, …) that is made anew.  Output:
-those files, without the section's old ones, and a record with the SHA-256 of each.  What is not in
-the record, or not as it was written, is somebody else's: `UsageError` before it is lost.
+Input: a folder, and the new files of a section of it (bundle, page, …).  Output: those files,
+without the section's old ones, and a record with the SHA-256 of each.  Files that are not in the
+record, or changed since, are foreign: `UsageError` before one is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.base.errors import UsageError
 from tilewright.bundle.format import digest, encode, named_digest
 
 Buffer = bytes | bytearray | memoryview
-#: By section, the names of its files below the folder and their digests.
+#: By section, its files: path below the folder → digest.
 Sections = dict[str, dict[str, str]]
 RECORD = "written-by-tilewright.json"
 PART = ".part-"
@@ -38,8 +38,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 class FolderPart:
     """`with FolderPart(folder, "bundle") as section:` writes a section of the folder anew.
 
-    At the end its files of before go that were not put again, but for those that somebody changed.
-    An error leaves them all, and the record knows what was written until then.
+    At the end the section's old files are deleted, except changed ones and those put again.  After
+    an error all stay, and the record has what was written so far.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -52,7 +52,7 @@ class FolderPart:
         return self
 
     def put(self, name: str, data: Buffer) -> None:
-        """Writes a file; one that is named by its digest and is there already stays as it is."""
+        """Writes a file; a blob that exists already is kept.  Raises UsageError as `check`."""
         if name in self._now:
             return
         _refuse(self._folder, name, self._known)
@@ -84,7 +84,7 @@ class FolderPart:
         self._save(self._now)
 
     def _left(self) -> Iterator[Path]:
-        """What writers that died left of these files."""
+        """Partial files of these names, from writers that died."""
         for folder in {PurePosixPath(name).parent for name in self._now}:
             for path in (self._folder / folder).glob(f"{PART}*"):
                 found = _LEFT.fullmatch(path.name)
@@ -99,7 +99,7 @@ class FolderPart:
 
 
 def check(folder: Path, names: Iterable[str]) -> None:
-    """Raises `UsageError` if any of these files may not be written, before anything is."""
+    """Raises UsageError if writing any of these files would overwrite a foreign one."""
     known = _known(_read(folder))
     for name in names:
         _refuse(folder, name, known)
@@ -115,7 +115,7 @@ def _read(folder: Path) -> Sections:
             raise ValueError(f"{outside[0]} is not below the folder")
     except (msgspec.DecodeError, OSError, ValueError) as error:
         raise UsageError(
-            f"{place} does not say which files Tilewright wrote: {error}", hint=_HINT
+            f"{place} is not a record of the files that Tilewright wrote: {error}", hint=_HINT
         ) from error
     return sections
 
@@ -130,17 +130,15 @@ def _known(sections: Sections) -> dict[str, str]:
 
 
 def _refuse(folder: Path, name: str, known: Mapping[str, str]) -> None:
-    """Unless the place is free, or what is there was written by Tilewright and not changed."""
+    """Raises UsageError unless the path is free, or has an unchanged file of Tilewright."""
     place, wanted = folder / name, known.get(name) or named_digest(name)
     for above in PurePosixPath(name).parents:
         if os.path.lexists(folder / above) and not (folder / above).is_dir():
-            raise UsageError(f"{folder / above} is in the way: it is no folder", hint=_HINT)
+            raise UsageError(f"{folder / above} is in the way: it is not a folder", hint=_HINT)
     if not os.path.lexists(place):
         return
     if wanted is None or not _is_file(place):
-        raise UsageError(
-            f"{place} is there already, and no record says that Tilewright wrote it", hint=_HINT
-        )
+        raise UsageError(f"{place} exists, and no record says that Tilewright wrote it", hint=_HINT)
     if digest(place.read_bytes()) != wanted:
         raise UsageError(f"{place} was changed since Tilewright wrote it", hint=_HINT)
 
@@ -150,7 +148,7 @@ def _is_file(place: Path) -> bool:
 
 
 def replace(path: Path, data: Buffer) -> None:
-    """Writes beside the place and renames, so that the name never holds half a file."""
+    """Replaces a file atomically: writes beside it and renames."""
     with replacing(path) as file:
         file.write(data)
 
@@ -159,7 +157,7 @@ def replace(path: Path, data: Buffer) -> None:
 def replacing(path: Path) -> Generator[BinaryIO]:
     """The same for a file that is written in pieces.
 
-    Under a name of its own: others may write the same file at the same time.
+    The partial file has a random name: other processes may write the same file at the same time.
     """
     part = path.with_name(f"{PART}{token_hex(8)}-{path.name}")
     try:

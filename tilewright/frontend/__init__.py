@@ -1,4 +1,4 @@
-"""ONNX models to tensor graphs, and what can be said of a model before anything is compiled.
+"""Imports ONNX models as tensor graphs, and reports coverage before anything is compiled.
 
 Input: a model file and values for its dynamic dimensions.  Output: `Graph`s and `Coverage`.
 """

@@ -1,7 +1,7 @@
-"""Arithmetic on graph nodes as operator functions write it: numbers become constants.
+"""Arithmetic on graph nodes, for the formulas of operator functions: numbers become constants.
 
-Input: nodes and Python numbers.  Output: nodes.  Shorthand over graph/node.py for formulas; it adds
-no op and knows no ONNX.
+Input: nodes and Python numbers.  Output: nodes.  Shorthand over graph/node.py; it adds no op and
+knows nothing of ONNX.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ Term = Node | Number
 
 
 def apply(fn: str, *terms: Term) -> Node:
-    """A scalar function on nodes and numbers; a number takes the dtype of the last node."""
+    """A scalar function on nodes and numbers; numbers take the dtype of the last node.
+
+    Raises UnsupportedDType for an approximated function of f64.
+    """
     last = [t for t in terms if isinstance(t, Node)][-1]
     nodes = [t if isinstance(t, Node) else scalar_like(t, last) for t in terms]
     if SCALARS[fn].ulp and any(n.dtype == F64 and not n.constant for n in nodes):
         raise UnsupportedDType(
-            f"{fn} of f64 has no kernel, and one in f32 would lose half of the digits",
+            f"{fn} of f64 is not supported: f32 would lose half of the digits",
             hint="Export the model in f32",
         )
     return elementwise(fn, *nodes)
@@ -70,7 +73,7 @@ def equal(a: Term, b: Term) -> Node:
 
 
 def where(condition: Node, a: Term, b: Term) -> Node:
-    """`a` where the condition holds, else `b`; one of the two is a node."""
+    """`a` where the condition holds, else `b`; at least one of them is a node."""
     like = a if isinstance(a, Node) else b
     assert isinstance(like, Node)
     left, right = (t if isinstance(t, Node) else scalar_like(t, like) for t in (a, b))
@@ -98,7 +101,7 @@ def total(x: Node, axes: Sequence[int]) -> Node:
 
 
 def mean(x: Node, axes: Sequence[int]) -> Node:
-    """The mean over `axes`, which stay with extent 1."""
+    """The mean over `axes`, which are kept with extent 1."""
     count = prod(x.shape[a] for a in axes)
     if not x.dtype.is_float:
         return div(total(x, axes), count)
@@ -110,12 +113,12 @@ def full(value: Number, shape: Shape, dtype: DType) -> Node:
 
 
 def lowest(dtype: DType) -> Number:
-    """The value that a maximum ignores."""
+    """The neutral element of a maximum."""
     return _limit(dtype, -inf, "min")
 
 
 def highest(dtype: DType) -> Number:
-    """The value that a minimum ignores."""
+    """The neutral element of a minimum."""
     return _limit(dtype, inf, "max")
 
 
@@ -128,7 +131,7 @@ def _limit(dtype: DType, infinite: float, end: str) -> Number:
 
 
 def squeeze(x: Node, axes: Sequence[int]) -> Node:
-    """Without `axes`, which must have extent 1."""
+    """Removes `axes`.  Raises ShapeError unless they have extent 1."""
     gone = {axis_of(a, x.rank) for a in axes}
     if any(x.shape[a] != 1 for a in gone):
         raise ShapeError(f"cannot squeeze axes {sorted(gone)}", shape=x.shape)
@@ -136,7 +139,7 @@ def squeeze(x: Node, axes: Sequence[int]) -> Node:
 
 
 def unsqueeze(x: Node, axes: Sequence[int]) -> Node:
-    """With new axes of extent 1 at positions `axes` of the result."""
+    """Adds axes of extent 1 at positions `axes` of the result."""
     rank = x.rank + len(axes)
     new = {axis_of(a, rank) for a in axes}
     rest = iter(x.shape)
@@ -166,7 +169,7 @@ def take(x: Node, axis: int, start: int, count: int, step: int = 1) -> Node:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """The axis counted from the front."""
+    """The axis counted from the front.  Raises ShapeError if it does not exist."""
     if not -rank <= axis < rank:
         raise ShapeError(f"axis {axis} does not exist in a tensor of rank {rank}")
     return axis % rank
@@ -177,14 +180,17 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def known(x: Node, what: str) -> Array:
-    """The value of an operand that decides shapes, so it cannot wait for run time."""
+    """The value of an operand that decides shapes, so it must be known at compile time.
+
+    what: the operand's name in messages.  Raises UnsupportedOp if it is not constant.
+    """
     if x.value is not None:
         return x.value
     if is_constant(x):
         return evaluate([x])[0]
     raise UnsupportedOp(
         f"{what} is computed from the model's inputs at run time",
-        hint="Tilewright needs it while it compiles: export the model with a fixed value",
+        hint="Tilewright needs it at compile time: export the model with a fixed value",
         shape=x.shape,
     )
 

@@ -1,8 +1,8 @@
-"""ONNX nodes to graph nodes: every operator is looked up in the table and applied.
+"""Imports ONNX nodes as graph nodes, by the operator table.
 
 Input: a model and values for its dynamic dimensions.  Output: a `Graph` with static shapes; graphs
-of several sizes share what no size changes.  Errors name the node, operator and opset.  It reads no
-weights and compiles nothing.
+of several sizes share the nodes that do not depend on the size.  Errors name the node, operator and
+opset.  It reads no weights and compiles nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ def import_model(
     dims: Mapping[str, int] | None = None,
     shapes: Shapes | None = None,
 ) -> Graph:
-    """The model as a graph; `dims` and `shapes` as in shapes.resolve."""
+    """The model as a graph; `dims` and `shapes` as in shapes.resolve.
+
+    Raises InvalidModel, UnsupportedOp, UnsupportedDType, ShapeError.
+    """
     return Importer(load(source)).graph(dims, shapes)
 
 
 class Importer:
     """Graphs of one model at several sizes.
 
-    A node whose operands are those of an earlier graph is not imported again: it is the same node
-    of the graph, and all that is found out about it (folding, packing, digests) holds in both.
+    A node with the same operands as in an earlier graph is not imported again: both graphs have the
+    same node, so the results of passes (folding, packing, digests) are shared too.
     """
 
     def __init__(self, model: Model) -> None:
@@ -51,7 +54,7 @@ class Importer:
         model = self.model
         values = self._initial(resolve(model, dims, shapes))
         for position, node in enumerate(model.nodes):
-            if node.op_type in CONTROL:  # its graphs may read any value
+            if node.op_type in CONTROL:  # its subgraphs may read any value
                 step(model, node, values)
                 continue
             key = (position, *map(values.get, node.input))
@@ -99,7 +102,7 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
 
 def value_of(values: Visible, name: str) -> Node:
     if name not in values:
-        raise InvalidModel(f"tensor {name!r} is read and nothing before makes it")
+        raise InvalidModel(f"tensor {name!r} is read before it is defined")
     return values[name]
 
 
@@ -113,7 +116,7 @@ def _results(
 ) -> Results:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in model.opsets:
-        raise InvalidModel(f"the model uses domain {domain!r} and imports no opset of it")
+        raise InvalidModel(f"the model uses domain {domain!r} but imports no opset of it")
     opset = model.opsets[domain]
     if not domain and is_old(node, opset):
         return _converted(model, node, operands)
@@ -123,7 +126,7 @@ def _results(
 
 
 def _converted(model: Model, node: NodeProto, operands: list[Node | None]) -> Results:
-    """The results of a node of an old opset, by the nodes that say the same today."""
+    """The results of a node of an old opset, by equivalent nodes of a newer one."""
     inner: dict[str, Node | None] = {f"i{k}": x for k, x in enumerate(operands)}
     inner[""] = None
     for part in current(node, model.opsets[""], operands, _used(node)):
@@ -133,7 +136,7 @@ def _converted(model: Model, node: NodeProto, operands: list[Node | None]) -> Re
 
 
 def _used(node: NodeProto) -> int:
-    """How many outputs the rule has to make: up to the last that has a name."""
+    """How many outputs the rule must make: up to the last one with a name."""
     return max((i for i, name in enumerate(node.output, 1) if name), default=1)
 
 
@@ -143,7 +146,7 @@ def _apply(model: Model, node: NodeProto, operands: list[Node | None], opset: in
     if rule is None:
         raise UnsupportedOp(
             f"operator {node.op_type} has no rule",
-            hint="see docs on adding an operator, or export the model without it",
+            hint="add one (docs/add-an-operator.md), or export the model without it",
             domain=domain or None,
         )
     while operands and operands[-1] is None:
@@ -153,7 +156,7 @@ def _apply(model: Model, node: NodeProto, operands: list[Node | None], opset: in
 
 
 def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Results:
-    """The outputs of a graph that a node holds; it sees all that is around the node."""
+    """The outputs of a node's subgraph, which may read all values of the outer graph."""
     inner = dict(around)
     for tensor in graph.initializer:
         check_bytes(tensor, model.folder)
@@ -191,7 +194,7 @@ def _located(
 ) -> TilewrightError:
     """The same error with the place where it happened."""
     if "node" in error.facts:
-        return error  # from inside a branch: the innermost place says more
+        return error  # from a subgraph: the innermost node says more
     given = [x for x in operands if x is not None]
     facts: dict[str, object] = {
         "node": describe(node),

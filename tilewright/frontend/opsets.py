@@ -1,8 +1,8 @@
-"""Nodes of old opsets, written as nodes of the oldest opset that the rules of operators/ know.
+"""Converts nodes of old opsets to the oldest opset that the rules of operators/ support.
 
 Input: a node, the model's opset and the node's operands.  Output: a few nodes of opset `RULES`, or
-UnsupportedOp.  Most nodes mean the same in both.  ONNX's version converter writes the others, one
-at a time and without their tensors; where it is wrong, a function of `_OWN` does it.
+UnsupportedOp.  Most nodes mean the same in both.  ONNX's version converter converts the others, one
+at a time and without their tensors; where it is wrong, a function of `_OWN` does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tilewright.base.errors import InvalidModel, UnsupportedOp
 from tilewright.frontend import algebra as al
 from tilewright.graph.node import Node
 
-#: The oldest opset that is accepted, and the oldest that the rules are written for.
+#: The oldest opset that is accepted, and the oldest that the rules support.
 OLDEST, RULES = 7, 13
 
-#: A file format that knows all of these opsets.
+#: An IR version with all of these opsets.
 _IR = 7
 
 Operands = Sequence[Node | None]
@@ -32,7 +32,7 @@ Nodes = tuple[NodeProto, ...]
 
 
 def is_old(node: NodeProto, opset: int) -> bool:
-    """Whether the node has to be written anew; an operator that its opset lacks is an error."""
+    """Whether the node must be converted.  Raises UnsupportedOp if its opset lacks the operator."""
     if opset >= RULES:
         return False
     if not _has(node.op_type, opset):
@@ -44,9 +44,10 @@ def is_old(node: NodeProto, opset: int) -> bool:
 
 
 def current(node: NodeProto, opset: int, operands: Operands, outputs: int) -> Nodes:
-    """The nodes that do at opset `RULES` what `node` does at `opset`.
+    """Nodes of opset `RULES` that are equivalent to `node` at `opset`.
 
-    They read the operands as i0, i1, ... and make the first `outputs` results as o0, o1, ...
+    Their inputs are named i0, i1, ..., their first `outputs` results o0, o1, ...
+    Raises InvalidModel, UnsupportedOp.
     """
     plain = NodeProto(op_type=node.op_type, attribute=node.attribute)
     plain.input.extend(f"i{k}" if name else "" for k, name in enumerate(node.input))
@@ -61,7 +62,7 @@ def current(node: NodeProto, opset: int, operands: Operands, outputs: int) -> No
 
 
 def differing(ops: Iterable[str]) -> dict[tuple[str, int], str]:
-    """(operator, since) of each old definition that reads differently at `RULES`: who writes it."""
+    """The old definitions that mean something else at `RULES`: (operator, since) → converter."""
     return {
         (op, defs.get_schema(op, opset).since_version): _writer(op)
         for op in ops
@@ -77,17 +78,17 @@ def _writer(op: str) -> str:
 
 
 def _check(node: NodeProto, opset: int) -> None:
-    """The node is as its opset defines it; nobody looks at it again before it is written anew."""
+    """Raises InvalidModel unless the node follows its opset: conversion relies on it."""
     context = CheckerContext()
     context.ir_version, context.opset_imports = _IR, {"": opset}
     try:
         check_node(node, context)
     except ValidationError as cause:
-        raise InvalidModel(f"{node.op_type} is not what opset {opset} defines: {cause}") from cause
+        raise InvalidModel(f"{node.op_type} does not follow opset {opset}: {cause}") from cause
 
 
 def fill_defaults(node: NodeProto, schema: defs.OpSchema) -> None:
-    """Attributes that the node leaves out, as its opset understands it."""
+    """Adds the attributes that the node leaves out, with the defaults of its opset."""
     given = {a.name for a in node.attribute}
     for name, declared in schema.attributes.items():
         if name not in given and declared.default_value.name:
@@ -100,9 +101,9 @@ def _has(op: str, opset: int) -> bool:
 
 @cache
 def _reads_alike(op: str, opset: int) -> bool:
-    """Every attribute and operand of `opset` has the same place and default at `RULES`.
+    """Whether every attribute and operand of `opset` has the same place and default at `RULES`.
 
-    Where that holds, newer definitions only allow more: element types, broadcasting, negative axes.
+    If so, newer definitions only extend: element types, broadcasting, negative axes.
     """
     if not _has(op, RULES):
         return False
@@ -117,7 +118,7 @@ def _reads_alike(op: str, opset: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def _converted(plain: bytes, opset: int, ranks: tuple[int | None, ...]) -> Nodes:
-    """What ONNX's converter makes of one node whose operands have these ranks."""
+    """One node by ONNX's converter.  plain: serialised;  ranks: of its operands"""
     node = NodeProto.FromString(plain)
     given = [_info(n, r) for n, r in zip(node.input, ranks, strict=True) if n]
     graph = helper.make_graph([node], "node", given, [_info(n, None) for n in node.output])
@@ -164,14 +165,14 @@ def _held(name: str, value: ArrayLike, dtype: DTypeLike, *shape: int) -> NodePro
 
 
 def _clip(node: NodeProto, operands: Operands) -> Nodes:
-    """Bounds that are left out clip infinity all the same; the converter drops the upper one."""
+    """Default bounds are finite, so they clip infinity; the converter drops the upper one."""
     names, dtype = ("min", "max"), _operand(node, operands, 0).dtype.numpy
     bounds = (_held(name, _attribute(node, name).f, dtype) for name in names)
     return (*bounds, helper.make_node("Clip", ["i0", *names], ["o0"]))
 
 
 def _pad(node: NodeProto, _: Operands) -> Nodes:
-    """A value is ignored unless it is needed; the converter leaves it as an attribute."""
+    """Written here because the converter leaves the value as an attribute."""
     pads = _held("pads", _attribute(node, "pads").ints, "int64", -1)
     value = _held("value", _attribute(node, "value").f, "float32")
     mode = _attribute(node, "mode").s
@@ -179,16 +180,16 @@ def _pad(node: NodeProto, _: Operands) -> Nodes:
 
 
 def _dropout(node: NodeProto, _: Operands) -> Nodes:
-    """Of the mask, definitions and runtimes say different things before opset 12."""
+    """Definitions and runtimes disagree on the mask before opset 12."""
     if len(node.output) > 1:
-        raise _refusal("Dropout", "its mask is read, and has no one meaning")
+        raise _refusal("Dropout", "its mask is read, which is ambiguous")
     return (helper.make_node("Dropout", ["i0"], ["o0"]),)
 
 
 def _rows(node: NodeProto, operands: Operands) -> Nodes:
-    """Softmax and its kin: all axes from `axis` on are one row.
+    """Softmax, LogSoftmax, Hardmax: all axes from `axis` on form one row.
 
-    The converter leaves Hardmax as it is, and takes an axis that does not exist.
+    The converter does not convert Hardmax, and accepts an axis that does not exist.
     """
     rank = _operand(node, operands, 0).rank
     axis = al.axis_of(_attribute(node, "axis").i, rank)
@@ -203,10 +204,11 @@ def _rows(node: NodeProto, operands: Operands) -> Nodes:
 
 
 def _resize(node: NodeProto, operands: Operands) -> Nodes:
-    """Upsample, and Resize of opset 10: an element's place is i / scale; the converter centres it.
+    """Upsample, and Resize of opset 10: an element's position is i / scale; the converter uses
+    half-pixel centres.
 
-    The definition leaves open which element is the nearest.  In onnxruntime it is the one before,
-    or the one behind along an axis that shrinks.
+    The definition does not say which element is the nearest.  In onnxruntime it is the lower one,
+    or the upper one along an axis that shrinks.
     """
     if len(operands) == 1:
         by = np.array(_attribute(node, "scales").floats)
@@ -230,10 +232,10 @@ def _resize(node: NodeProto, operands: Operands) -> Nodes:
 
 
 def _scan(node: NodeProto, _: Operands) -> Nodes:
-    raise _refusal("Scan", "its sequences have a batch axis and lengths of their own")
+    raise _refusal("Scan", "its sequences have a batch axis and separate lengths")
 
 
-#: Where the converter is wrong, or knows the operator no more.
+#: Operators that the converter gets wrong or does not know.
 _OWN: Mapping[str, Callable[[NodeProto, Operands], Nodes]] = {
     "Clip": _clip,
     "Dropout": _dropout,

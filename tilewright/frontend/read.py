@@ -1,7 +1,7 @@
-"""Reading a model file: what it declares, without its weights.
+"""Reads a model file without its weights.
 
 Input: a path or an `onnx.ModelProto`.  Output: a `Model` whose functions are inlined, or
-InvalidModel saying what is wrong with the file.  It gives no dimension a value (see shapes.py).
+InvalidModel.  It gives no dimension a value (see shapes.py).
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ Dim = int | str | None
 
 @dataclass(frozen=True)
 class TensorDecl:
-    """An input or output as the file declares it; `dims` None = not even the rank is known.
+    """An input or output as the file declares it.
 
-    A dimension is a number, a name, or None if it is dynamic and has no name.
+    dims: numbers, names, or None for dynamic ones without a name; None: the rank is unknown
+    widened_from: the file's element type if it is read as f32, such as "f16"
     """
 
     name: str
@@ -57,7 +58,7 @@ class TensorDecl:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model that was read once; graphs of any shape are made from it."""
+    """A model, read once; graphs of all shapes are made from it."""
 
     name: str
     inputs: tuple[TensorDecl, ...]
@@ -67,11 +68,11 @@ class Model:
     opsets: Mapping[str, int]
     folder: Path | None
     skeleton: ModelProto
-    #: By the tensor's identity, which lasts because the tensor is kept.
+    #: By `id` of the tensor, which is valid because the tensor is kept alive here.
     _constants: dict[int, tuple[TensorProto, Node]] = field(default_factory=dict, repr=False)
 
     def constant(self, tensor: TensorProto, name: str = "") -> Node:
-        """A tensor of this file: one node, however many graphs read it, so it is hashed once."""
+        """The node of a tensor of this file, the same in all graphs, so that it is hashed once."""
         if id(tensor) not in self._constants:
             self._constants[id(tensor)] = (tensor, tensor_node(tensor, self.folder, name))
         return self._constants[id(tensor)][1]
@@ -84,7 +85,10 @@ class Model:
 
 
 def load(source: str | Path | ModelProto | Model) -> Model:
-    """Read and check a model; its weights stay where they are."""
+    """Reads and checks a model, without its weights.
+
+    Raises InvalidModel, UnsupportedOp, UnsupportedDType.
+    """
     if isinstance(source, Model):
         return source
     if isinstance(source, ModelProto):
@@ -99,7 +103,7 @@ def _parse(path: Path) -> ModelProto:
     except OSError as cause:
         raise InvalidModel(
             f"cannot read the model file: {cause.strerror}",
-            hint="Look at the path and its permissions",
+            hint="Check the path and its permissions",
             path=str(path),
         ) from cause
     try:
@@ -112,15 +116,15 @@ def _parse(path: Path) -> ModelProto:
 
 
 def _diagnosis(data: bytes) -> tuple[str, str]:
-    """What a file that is no model seems to be."""
+    """Message and hint for a file that is not a model."""
     head = data[:512].lstrip().lower()
     if head.startswith(b"<"):
         return "this is a web page, not an ONNX model", "the download got an error page"
     if head.startswith(b"version https://git-lfs"):
         return "this is a Git LFS pointer, not the model", "run `git lfs pull`"
     if data.startswith(b"\x08") and len(data) > 2:
-        return "the ONNX file is cut short or damaged", "fetch it again and compare its size"
-    return "this is no ONNX model", "give a file with the protobuf of an ONNX ModelProto"
+        return "the ONNX file is truncated or damaged", "download it again and compare its size"
+    return "this is not an ONNX model", "give a file with the protobuf of an ONNX ModelProto"
 
 
 def _model(proto: ModelProto, folder: Path | None, name: str) -> Model:
@@ -148,19 +152,19 @@ def _check_declared(proto: ModelProto) -> None:
     if not proto.HasField("graph") or not proto.graph.output:
         raise InvalidModel(
             "the model has no graph with outputs",
-            hint="the file is empty, cut short, or no ONNX model",
+            hint="the file is empty, truncated, or not an ONNX model",
         )
     if proto.graph.sparse_initializer:
         raise UnsupportedOp("sparse weights are not supported", hint="store them densely")
 
 
 def _opsets(proto: ModelProto) -> dict[str, int]:
-    """The opset of each domain; ours and the file's must overlap."""
+    """The opset of each domain.  Raises UnsupportedOp if the default one is too old or new."""
     opsets = {_domain(entry.domain): int(entry.version) for entry in proto.opset_import}
     newest = onnx.defs.onnx_opset_version()
     version = opsets.get("", 0)
     if not version:
-        raise InvalidModel("the model names no opset of the default domain")
+        raise InvalidModel("the model imports no opset of the default domain")
     if not OLDEST <= version <= newest:
         way = (
             "convert it with onnx.version_converter, or export it again"
@@ -181,7 +185,7 @@ def _domain(name: str) -> str:
 
 def _decl(info: ValueInfoProto) -> TensorDecl:
     if not info.type.HasField("tensor_type"):
-        raise UnsupportedOp(f"input {info.name!r} is no tensor", input=info.name)
+        raise UnsupportedOp(f"input {info.name!r} is not a tensor", input=info.name)
     tensor = info.type.tensor_type
     dims = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
     try:
@@ -196,7 +200,7 @@ def _decl(info: ValueInfoProto) -> TensorDecl:
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value") and dim.dim_value >= 0:  # some exporters write -1 for dynamic
         return int(dim.dim_value)
-    return None if dim.dim_param == "?" else str(dim.dim_param) or None  # Paddle names none
+    return None if dim.dim_param == "?" else str(dim.dim_param) or None  # "?": written by Paddle
 
 
 def _skeleton(proto: ModelProto) -> ModelProto:
@@ -229,7 +233,7 @@ def _informs(tensor: TensorProto) -> bool:
 
 
 def _inlined(light: ModelProto) -> ModelProto:
-    """Model-local functions, and standard operators that ONNX itself defines by others, inlined."""
+    """Inlines model-local functions, and operators without a rule that ONNX defines by others."""
     if light.functions:
         light = inliner.inline_local_functions(light)
     version = _opsets(light)[""]
@@ -240,7 +244,7 @@ def _inlined(light: ModelProto) -> ModelProto:
         try:
             inlined = inliner.inline_selected_functions(light, names, inline_schema_functions=True)
         except RuntimeError:
-            return light  # a body depends on a type that ONNX cannot infer: the importer names it
+            return light  # ONNX cannot infer a type that a body needs: the importer reports the op
         if len(inlined.graph.node) == len(light.graph.node):
             return light
         light = inlined
@@ -248,7 +252,7 @@ def _inlined(light: ModelProto) -> ModelProto:
 
 
 def _missing(nodes: Iterable[NodeProto], version: int) -> Iterable[NodeProto]:
-    """Nodes without a rule of ours whose ONNX schema has a body."""
+    """Nodes without a rule whose ONNX schema has a function body."""
     for node in nodes:
         if _domain(node.domain) or find("", node.op_type, version):
             continue
@@ -265,7 +269,7 @@ def _has_body(schema: OpSchema) -> bool:
 
 
 def _drop_unread(graph: GraphProto, version: int, read: Collection[str]) -> None:
-    """Takes the names of optional outputs that nothing reads: old exporters name them all."""
+    """Removes the names of unread optional outputs: old exporters name them all."""
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:

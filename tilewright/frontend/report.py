@@ -1,4 +1,4 @@
-"""What a model needs, node by node, before anything is compiled.
+"""The coverage report: which nodes of a model are supported, before anything is compiled.
 
 Input: a model and (where given) values for its dynamic dimensions.  Output: a `Coverage`: which
 nodes are supported or why not, and how much memory the model takes.  It goes on after a failure and
@@ -29,13 +29,13 @@ from tilewright.graph.ops import Shape
 
 Status = Literal["supported", "unsupported", "not reached"]
 
-#: What a dynamic dimension counts as if the user gives it no value.
+#: The size of a dynamic dimension without a value: of the first one, and of others.
 ASSUMED_BATCH, ASSUMED_DIM = 1, 16
 
 
 @dataclass(frozen=True)
 class NodeRow:
-    """One node: supported, or the error that says why not."""
+    """One node; if unsupported, with code, message and hint of the error."""
 
     name: str
     op: str
@@ -186,7 +186,7 @@ def _row(
 
 
 def _inferred(model: Model, inputs: Mapping[str, Shape]) -> dict[str, Node]:
-    """Placeholders for every tensor whose static shape ONNX itself can tell."""
+    """Placeholders for every tensor whose static shape ONNX's shape inference finds."""
     proto = ModelProto()
     proto.CopyFrom(model.skeleton)
     for info in proto.graph.input:
@@ -213,7 +213,7 @@ def _inferred(model: Model, inputs: Mapping[str, Shape]) -> dict[str, Node]:
 
 
 def _weight_bytes(model: Model) -> int:
-    """Bytes of the weights in memory: half precision takes twice what it takes in the file."""
+    """Bytes of the weights in memory, where half precision is f32."""
     total = 0
     for tensor in model.weights.values():
         try:
@@ -253,7 +253,7 @@ def _converted(model: Model) -> list[str]:
 
 
 def _widened(model: Model) -> list[str]:
-    """Half precision becomes f32: said once per kind."""
+    """A note per element type that is read as f32."""
     kinds = {i.widened_from for i in model.inputs}
     kinds |= {WIDENED.get(t.data_type) for t in model.weights.values()}
     return [f"{kind} tensors are read and computed as f32" for kind in sorted(filter(None, kinds))]

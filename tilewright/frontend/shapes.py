@@ -1,7 +1,7 @@
 """Values for dynamic dimensions: overrides of shapes, named dimensions, and their buckets.
 
-Input: a model's declared inputs and what the user asked for.  Output: a concrete shape per input,
-or ShapeError naming the input, the dimension and the way out.  It looks at no node.
+Input: a model's declared inputs and the user's options.  Output: a concrete shape per input, or
+ShapeError with the input, the dimension and a hint.  It reads no nodes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def resolve(
 ) -> dict[str, Shape]:
     """The shape of every input.
 
-    `shapes` replaces what the file declares (an entry may be a dimension's name); a number in it
-    also gives the declared name at that place its value for the other inputs.  `dims` gives names
-    their values.
+    dims:   value by name of the dimension
+    shapes: by input, instead of the declared shape; entries are numbers or names.  A number also
+            sets the declared name at that place for the other inputs
+    Raises ShapeError, UsageError.
     """
     wanted = shapes or {}
     _check_names(model, dims or {}, wanted)
@@ -115,7 +116,7 @@ def _check_names(model: Model, dims: Mapping[str, int], shapes: Shapes) -> None:
 
 
 def _declared(decl: TensorDecl, override: Sequence[int | str] | None) -> tuple[Dim, ...]:
-    """The dimensions to give values: the override's where there is one."""
+    """The dimensions of an input: overridden or as declared.  Raises ShapeError."""
     if override is None:
         if decl.dims is None:
             raise ShapeError(
@@ -141,7 +142,7 @@ def _declared(decl: TensorDecl, override: Sequence[int | str] | None) -> tuple[D
 
 
 def _bound(model: Model, dims: Mapping[str, int], shapes: Shapes) -> dict[str, int]:
-    """Names with values: those given, and those that an overridden shape shows."""
+    """Values of names: as given, or as implied by overridden shapes.  Raises ShapeError."""
     values = dict(dims)
     for decl in model.inputs:
         for name, given in zip(decl.dims or (), shapes.get(decl.name, ()), strict=False):

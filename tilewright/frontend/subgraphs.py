@@ -1,7 +1,7 @@
-"""ONNX operators that hold graphs: If with a known condition, Scan and Loop as scans.
+"""ONNX operators with subgraphs: If with a known condition, Scan and Loop as scans.
 
-Input: the node, its operands, the tensors around it, and how to apply a graph's nodes.
-Output: nodes.  How often a loop runs must be known while compiling.
+Input: the node, its operands, the tensors of the outer graph, and a function that applies a graph's
+nodes.  Output: nodes.  The number of iterations must be known at compile time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def branch(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -
 def scan_over(
     node: NodeProto, operands: Operands, around: Visible, apply: Apply
 ) -> tuple[Node, ...]:
-    """Scan (opset 9 and later): states, then sequences along an axis each, one step per element."""
+    """Scan (opset 9 and later): operands are states, then sequences; one step per element."""
     given = _needed(operands, 1)
     count = int(_attribute(node, "num_scan_inputs", 0))
     body, states = _graph(node, "body"), given[: len(given) - count]
@@ -62,7 +62,7 @@ def loop(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -> 
     states = _needed(rest, len(rest))
     if trips is None:
         raise UnsupportedOp(
-            "a Loop that only its condition ends is not supported",
+            "a Loop without a number of iterations is not supported",
             hint="Export the model with a fixed number of iterations",
         )
     length = max(int(al.known_number(trips, "the number of iterations")), 0)
@@ -70,7 +70,7 @@ def loop(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -> 
         length = 0
     body = _graph(node, "body")
     if len(body.input) != len(states) + 2 or len(body.output) < len(states) + 1:
-        raise InvalidModel("the body of Loop does not fit its operands")
+        raise InvalidModel("the body of Loop does not match its operands")
     number, going = (i.name for i in body.input[:2])
 
     def endless(graph: GraphProto, values: Visible) -> tuple[Node, ...]:
@@ -94,7 +94,7 @@ def _repeat(
     around: Visible,
     apply: Apply,
 ) -> tuple[Node, ...]:
-    """Last states and results; `names`: the body's input for each state, then each sequence."""
+    """Last states and results.  names: of the body's inputs for each state, then each sequence"""
     kept = [graph_input(n, s.shape, s.dtype) for n, s in zip(names, states, strict=False)]
     now = [element(n, s) for n, s in zip(names[len(states) :], sequences, strict=True)]
     fixed = {
@@ -119,7 +119,7 @@ def _repeat(
 
 
 def names_read(graph: GraphProto) -> set[str]:
-    """Every name that a graph or a graph inside it reads; some of them are its own."""
+    """Every name that a graph or its subgraphs read, including names of their own nodes."""
     found = {o.name for o in graph.output}
     for node in graph.node:
         found |= set(node.input)

@@ -1,8 +1,8 @@
-"""The operator table: (domain, name, opset) -> the function that writes the operator as tensor ops.
+"""The operator table: (domain, name, opset) -> the function that expresses it in tensor ops.
 
 Input: `@operator(...)` on functions of operators/*.py.  Output: `find` and `Rule.apply`.
-An ONNX operand is a positional parameter (None if left out), an attribute a keyword parameter with
-its ONNX default.  It walks no graph.
+ONNX operands are positional parameters (None if left out), attributes keyword parameters with their
+ONNX defaults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.graph.node import Node
 Results = tuple[Node, ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: The keyword parameter through which a function learns how many outputs the model uses.
+#: The keyword parameter by which a function gets the number of outputs that the model uses.
 OUTPUTS = "outputs"
 
 
@@ -37,7 +37,10 @@ class OperatorRule:
     def apply(
         self, operands: Sequence[Node | None], attributes: Mapping[str, Any], outputs: int
     ) -> Results:
-        """The operator's results; errors that malformed operands cause become InvalidModel."""
+        """The operator's results.
+
+        Raises InvalidModel if operands and attributes do not match, UnsupportedOp for unknown ones.
+        """
         keywords = {k: v for k, v in attributes.items() if k not in self.ignored}
         self._check(operands, keywords)
         if OUTPUTS in self.attributes:
@@ -48,7 +51,7 @@ class OperatorRule:
             raise
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as cause:
             raise InvalidModel(
-                f"operands and attributes of {self.name} do not fit each other ({cause})"
+                f"operands and attributes of {self.name} do not match ({cause})"
             ) from cause
         results = (made,) if isinstance(made, Node) else tuple(made)
         if len(results) < outputs:
@@ -74,7 +77,7 @@ _TABLE: dict[tuple[str, str], list[OperatorRule]] = {}
 def operator(
     *names: str, since: int = 1, domain: str = "", ignore: Iterable[str] = ()
 ) -> Callable[[Function], Function]:
-    """Register a function for operators; `ignore` names attributes that change no result here."""
+    """Registers a function for operators; ignore: attributes that do not change the result."""
 
     def register(function: Function) -> Function:
         for name in names:
@@ -106,7 +109,7 @@ def find(domain: str, name: str, opset: int) -> OperatorRule | None:
 
 
 def supported() -> dict[str, tuple[int, ...]]:
-    """Every operator of the table with the opsets at which its rules begin, for the docs."""
+    """Every operator of the table with the first opset of each rule, for the docs."""
     return {
         f"{domain}.{name}" if domain else name: tuple(rule.since for rule in rows)
         for (domain, name), rows in sorted(_TABLE.items())

@@ -1,7 +1,7 @@
-"""Tensors of a model file: element types, where the bytes lie, and reading them when asked.
+"""Tensors of a model file: element types, location of the bytes, reading on demand.
 
-Input: `onnx.TensorProto`s and the model's folder.  Output: constant nodes for what decides shapes,
-lazy weight nodes for all else; typed errors for bytes that are missing.  No weight is read here.
+Input: `onnx.TensorProto`s and the model's folder.  Output: constant nodes for tensors that may
+decide shapes, lazy weight nodes for all others; typed errors for missing bytes.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ READ_HALVES = frozenset({"DequantizeLinear"})
 #: Floats and bytes with more elements are weights, fewer are constants of a formula.
 SMALL = 16
 
-#: The fields of a TensorProto that hold elements one by one instead of as raw bytes.
+#: The fields of a TensorProto with elements as numbers instead of raw bytes.
 _LISTS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 
 def dtype_of(kind: int) -> DType:
-    """The element type of an ONNX type number."""
+    """The element type of an ONNX type number.  Raises UnsupportedDType."""
     if kind in _DTYPES:
         return _DTYPES[kind]
     name = TensorProto.DataType.Name(kind) if kind in TensorProto.DataType.values() else kind
@@ -62,7 +62,7 @@ def dtype_of(kind: int) -> DType:
 
 
 def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Node:
-    """A constant if the tensor may decide shapes or is a mere number, else a lazy weight."""
+    """A constant if the tensor is small or may decide shapes, else a lazy weight."""
     name = name or tensor.name
     dtype = HALVES.get(tensor.data_type) or dtype_of(tensor.data_type)
     shape = tuple(tensor.dims)
@@ -74,7 +74,7 @@ def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Nod
 
 
 def bytes_of(tensor: TensorProto) -> int:
-    """What the tensor's elements take in the model file; 0 if ONNX has no such element type."""
+    """Bytes of the tensor in the model file; 0 if ONNX has no such element type."""
     if tensor.data_type not in TensorProto.DataType.values() or not tensor.data_type:
         return 0
     if tensor.data_type in HALVES:
@@ -97,9 +97,9 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
-    """All bytes of the tensor are there, by sizes alone.
+    """Raises InvalidModel if bytes of the tensor are missing; compares sizes only.
 
-    An unsupported element type passes: the node that reads the tensor says so.
+    An unsupported element type passes: the node that reads the tensor reports it.
     """
     if any(n < 0 for n in tensor.dims):
         raise InvalidModel(
@@ -112,13 +112,13 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
         path, offset, length = _place(tensor, folder)
         if length != wanted:
             raise InvalidModel(
-                f"tensor {tensor.name!r} says it has {length} bytes and its shape needs {wanted}",
+                f"tensor {tensor.name!r} declares {length} bytes, but its shape needs {wanted}",
                 path=str(path), shape=tuple(tensor.dims),
             )  # fmt: skip
         if path.stat().st_size < offset + wanted:
             raise InvalidModel(
-                f"the external data of tensor {tensor.name!r} is cut short",
-                hint="the file was not copied whole: fetch it again",
+                f"the external data of tensor {tensor.name!r} is truncated",
+                hint="the file was not copied completely: download it again",
                 path=str(path), wanted_bytes=offset + wanted, found_bytes=path.stat().st_size,
             )  # fmt: skip
         return
@@ -142,13 +142,13 @@ def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
     location = facts.get("location", "")
     if folder is None:
         raise InvalidModel(
-            f"tensor {tensor.name!r} lies in another file and the model came without a folder",
+            f"tensor {tensor.name!r} is in another file, but the model has no folder",
             hint="give the path of the model file",
         )
     path = (folder / location).resolve()
     if not location or not path.is_relative_to(folder.resolve()):
         raise InvalidModel(
-            f"the external data of tensor {tensor.name!r} lies outside of the model's folder",
+            f"the external data of tensor {tensor.name!r} is outside the model's folder",
             path=location,
         )
     if not path.is_file():
@@ -160,7 +160,7 @@ def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
     offset, length = facts.get("offset", "0"), facts.get("length", str(bytes_of(tensor)))
     if not (offset.isdecimal() and length.isdecimal()):
         raise InvalidModel(
-            f"the external data of tensor {tensor.name!r} has no valid place",
+            f"the external data of tensor {tensor.name!r} has an invalid offset or length",
             path=str(path), offset=offset, length=length,
         )  # fmt: skip
     return path, int(offset), int(length)

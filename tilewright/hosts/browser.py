@@ -1,7 +1,7 @@
-"""Runs a bundle in a real browser: headless Chromium or Firefox on our own server's host page.
+"""Runs a bundle in a real browser: headless Chromium or Firefox opens the server's host page.
 
-Input: a bundle folder and arrays.  Output: arrays and times, as the engine gave them.  No browser
-driver is involved; the page talks back as docs/host-protocol.md says.
+Input: a bundle folder and arrays.  Output: arrays and times from the engine.  It needs no browser
+driver; Python drives the page by docs/host-protocol.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXIT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RunResult:
-    """The outputs of one inference; times in milliseconds."""
+    """The outputs of one inference; times in milliseconds (docs/host-protocol.md)."""
 
     outputs: Arrays
     bucket: dict[str, int]
@@ -54,12 +54,14 @@ class Timing:
 
 
 class BrowserHost:
-    """A browser for as long as the context lasts: `with BrowserHost("firefox") as host: …`.
+    """A browser that runs as long as the context: `with BrowserHost("firefox") as host: …`.
 
-    timeout:   the longest silence in seconds while a request runs
+    timeout:   seconds without a message from the page after which a request fails
     isolation: False serves the page without isolation headers
     tuning:    what the server needs for `BrowserModel.tune`
-    port:      of the server, 0 for any: what a browser keeps of a page, it keeps by its address
+    port:      of the server, 0 for any free one; storage of the page belongs to its origin
+
+    Raises HostError if the browser is missing, does not start or dies, UsageError for unknown ones.
     """
 
     def __init__(
@@ -158,34 +160,34 @@ class BrowserHost:
     def _check_alive(self) -> None:
         if self._process is not None and (code := self._process.exit_code) is not None:
             raise HostError(
-                f"{self.browser.name.capitalize()} ended while it was needed",
+                f"{self.browser.name.capitalize()} ended unexpectedly",
                 hint=RESTART,
                 exit_code=code,
             )
 
     def _explained(self, ask: Callable[[], Result]) -> Result:
-        """Adds to an error of the host itself which browser it was and what it last wrote."""
+        """Adds browser, exit code and end of stderr to errors of the host itself."""
         try:
             return ask()
         except HostError as error:
             if "engine_code" in error.facts or self._process is None:
                 raise
             facts: dict[str, Any] = {"host": self.browser.name}
-            # The connection of a dying browser ends a moment before its process.
+            # The connection of a dying browser closes shortly before its process ends.
             facts |= {"exit_code": self._process.wait(EXIT_SECONDS), "stderr": self._process.tail()}
             raise HostError(error.message, hint=error.hint, **(facts | error.facts)) from error
 
 
 @dataclass
 class BrowserModel:
-    """A bundle loaded in a page; `info` is what the engine says of it."""
+    """A bundle loaded in a page; `info` is the engine's description of it."""
 
     host: BrowserHost
     handle: int
     info: Json
 
     def run(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> RunResult:
-        """One inference."""
+        """One inference.  inputs: arrays by name.  Raises InputError, KernelTrap, HostError."""
         described = [describe(name, array) for name, array in inputs.items()]
         params = {"handle": self.handle, "inputs": [d for d, _ in described]}
         reply = self.host.request("run", params, tuple(data for _, data in described))
@@ -202,7 +204,7 @@ class BrowserModel:
     def time(
         self, runs: int = 20, warmup: int = 3, bucket: Mapping[str, int] | None = None
     ) -> Timing:
-        """Times `runs` inferences on whatever the inputs hold, after `warmup` more."""
+        """Times `runs` inferences after `warmup` more, on the current contents of the inputs."""
         found = self._ask("time", bucket, runs=runs, warmup=warmup).result
         return Timing(found["milliseconds"], found["first"], found["bucket"])
 
@@ -214,8 +216,8 @@ class BrowserModel:
     def tune(self, options: Json, on_event: Progress) -> Json:
         """Tunes the model's kernels; `on_event` gets each event of the page's tuner.
 
-        options: those of `tune` in web/tune/tuner.js: seconds, budget, specs, report
-        Ctrl-C ends it early.  The summary says so (`cancelled`); what was found until then counts.
+        options: of `tune` in web/tune/tuner.js
+        Ctrl-C ends it early: the summary then has `cancelled`, and its results are valid.
         """
         source = {"kind": "socket", "url": SOCKET}
         params = {"handle": self.handle, "source": source, "options": options}
@@ -225,18 +227,18 @@ class BrowserModel:
         return {**reply.result["summary"], "cancelled": reply.aborted}
 
     def state(self, name: str) -> np.ndarray[Any, Any]:
-        """A copy of what a state holds."""
+        """A copy of a state's contents."""
         reply = self.host.request("state", {"handle": self.handle, "name": name})
         found: np.ndarray[Any, Any] = tensors([reply.result["state"]], reply.frames)[name]
         return found
 
     def set_state(self, name: str, value: np.ndarray[Any, Any]) -> None:
-        """Gives a state new contents."""
+        """Sets a state's contents; shape and dtype must match."""
         described, data = describe(name, value)
         self.host.request("set_state", {"handle": self.handle, "inputs": [described]}, (data,))
 
     def reset(self) -> None:
-        """All states become zeros."""
+        """Sets all states to zero."""
         self.host.request("reset", {"handle": self.handle})
 
     def asset(self, name: str) -> bytes:

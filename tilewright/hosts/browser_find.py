@@ -1,7 +1,7 @@
-"""Finds the browsers of this machine and knows how each is started without a driver.
+"""Finds the installed browsers, and makes command lines that start them without a driver.
 
 Input: "chromium" or "firefox".  Output: a `Browser`: the program, and its command line for a
-profile folder and an address.  It starts nothing but `--version`.
+profile folder and a URL.  It starts nothing but `--version`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _CHROMIUM_FLAGS = (
     "--disable-sync",
     "--disable-quic",
     "--disable-gpu",
-    # Measurements run in a page that nobody looks at: it must not be slowed down for that.
+    # The page is in the background but measures: it must not be throttled.
     "--disable-background-timer-throttling",
     "--disable-renderer-backgrounding",
-    # Containers often have a /dev/shm too small for a model.
+    # In containers /dev/shm is often too small for a model.
     "--disable-dev-shm-usage",
     "--no-proxy-server",
     "--mute-audio",
@@ -69,7 +69,11 @@ _FIREFOX_SETTINGS: Mapping[str, bool | int | str] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of browser is found and started."""
+    """How one kind of browser is found and started.
+
+    variable: of the environment, with a path;  names, places: programs to look for otherwise
+    package:  Debian's;  command, prepare: for a profile folder
+    """
 
     variable: str
     names: tuple[str, ...]
@@ -81,20 +85,20 @@ class Kind:
 
 @dataclass(frozen=True)
 class Browser:
-    """A browser of this machine; `flags` come after ours, which they may override."""
+    """An installed browser; `flags` come after the default ones and may override them."""
 
     name: str
     path: Path
     flags: tuple[str, ...] = ()
 
     def command(self, profile: Path, url: str) -> list[str]:
-        """The command line that opens `url` in this profile; prepares its folder."""
+        """The command line that opens `url` with this profile; also prepares the profile."""
         kind = KINDS[self.name]
         kind.prepare(profile)
         return [str(self.path), *kind.command(profile), *self.flags, url]
 
     def version(self) -> str:
-        """What the program says of itself; empty if it says nothing."""
+        """What `--version` prints; "" if that fails."""
         try:
             done = subprocess.run(
                 [str(self.path), "--version"], capture_output=True, text=True, timeout=30
@@ -106,14 +110,17 @@ class Browser:
 
 
 def find(name: str) -> Browser | None:
-    """The browser, or None.  A path in the environment goes before the usual names."""
+    """The browser, or None.  A path in the environment goes before the usual names.
+
+    Raises HostError if that path is not a program, UsageError for an unknown browser.
+    """
     kind = _kind(name)
     named = os.environ.get(kind.variable)
     if named:
         path = shutil.which(named)
         if path is None:
             raise HostError(
-                f"{kind.variable} names no program: {named}",
+                f"{kind.variable} is not a program: {named}",
                 hint="Correct or remove the variable",
                 host=name,
             )
@@ -123,7 +130,7 @@ def find(name: str) -> Browser | None:
 
 
 def require(name: str) -> Browser:
-    """The browser, or an error that says how to get it."""
+    """The browser.  Raises as `find`, and HostError with how to install it if there is none."""
     browser = find(name)
     if browser is None:
         kind = _kind(name)
@@ -144,7 +151,7 @@ def _kind(name: str) -> Kind:
 
 
 def _chromium_command(profile: Path) -> list[str]:
-    # Chromium's sandbox refuses to work for root, which is what containers have.
+    # Chromium's sandbox does not work for root, the usual user in containers.
     sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     return [*_CHROMIUM_FLAGS, *sandbox, f"--user-data-dir={profile}"]
 

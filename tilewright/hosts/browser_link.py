@@ -1,7 +1,7 @@
 """The Python end of the host protocol (docs/host-protocol.md): requests over a page's WebSocket.
 
-Input: the WebSocket of a page, requests from any thread.  Output: the page's results, or its
-errors as the classes of base/errors.py.  It starts no browser and knows no bundle.
+Input: the WebSocket of a page, requests from any thread.  Output: the page's results, or its errors
+as classes of base/errors.py.  It starts no browser and opens no bundle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ERRORS = {kind.code: kind for kind in TilewrightError.__subclasses__()}
 
 @dataclass(frozen=True)
 class Reply:
-    """A result and its binary frames; `aborted` if Ctrl-C made the page end early."""
+    """A result and its binary frames; `aborted`: Ctrl-C ended the request early."""
 
     result: Json
     frames: list[bytes]
@@ -55,7 +55,7 @@ class Link:
     """One connection to one page.
 
     `socket` is the server's endpoint; `wait_for_page` and `request` are called from other threads.
-    `check` is called while waiting and raises when waiting has become pointless.
+    check: called while waiting; raises if the browser has ended
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
@@ -71,7 +71,7 @@ class Link:
         self._closed = False
 
     async def socket(self, socket: WebSocket) -> None:
-        """The endpoint: one page with the right token, until it goes."""
+        """The endpoint: serves one page, with the right token, until it disconnects."""
         token = socket.query_params.get("token", "").encode()
         if not secrets.compare_digest(token, self.token.encode()) or self._socket is not None:
             await socket.close(1008)
@@ -85,7 +85,7 @@ class Link:
             self._end(_gone())
 
     def wait_for_page(self, timeout: float) -> Json:
-        """What the page says of itself once it is there."""
+        """The page's hello.  Raises HostError after `timeout` seconds, or if versions differ."""
         started = time.monotonic()
         hello = self._wait(self._hello, timeout, lambda: started, "start its page")
         if hello.get("protocol") != PROTOCOL:
@@ -105,15 +105,16 @@ class Link:
         on_progress: Progress | None = None,
         grace: float = 0,
     ) -> Reply:
-        """One request; `timeout` is the longest silence, progress counts as a sign of life.
+        """One request.  Raises the page's error, or HostError.
 
-        grace: seconds that the page gets, when Ctrl-C comes, to answer with what it has
+        timeout: seconds without a message after which it fails; progress restarts them
+        grace:   seconds that the page has after Ctrl-C to answer with a partial result
         """
         pending = _Pending(Future(), on_progress)
         number = next(self._numbers)
         with self._lock:
             if self._closed or self._loop is None:
-                raise HostError("There is no page any more", hint=RESTART)
+                raise HostError("The page has disconnected", hint=RESTART)
             self._pending[number] = pending
         text = json.dumps({"id": number, "method": method, "params": params})
         sent = asyncio.run_coroutine_threadsafe(self._send(text, frames), self._loop)
@@ -135,7 +136,7 @@ class Link:
                 self._pending.pop(number, None)
 
     def _aborted(self, number: int, pending: _Pending, grace: float) -> Reply:
-        """Tells the page to end that request; a page that has no answer then was interrupted."""
+        """Tells the page to end that request.  Raises KeyboardInterrupt if it gives no answer."""
         assert self._loop is not None
         ask = {"id": next(self._numbers), "method": "abort", "params": {"request": number}}
         asyncio.run_coroutine_threadsafe(self._send(json.dumps(ask), ()), self._loop)
@@ -160,7 +161,7 @@ class Link:
             if time.monotonic() - heard() > timeout:
                 raise HostError(
                     f"The browser did not {what} within {timeout:g} s",
-                    hint="Allow more time, or look at what the browser wrote",
+                    hint="Allow more time, or see the browser's stderr",
                 )
         return future.result()
 
@@ -205,9 +206,10 @@ class Link:
 
 @contextmanager
 def _ctrl_c(*, held: bool) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; if `held`, it does nothing else.
+    """Gives a function that tells whether Ctrl-C was pressed; if `held`, Ctrl-C does nothing else.
 
-    An exception may come where Python drops it, and then the page would never hear of it.
+    KeyboardInterrupt may be raised where Python drops it (in a callback, say): the page would not
+    be told.
     """
     usual = signal.default_int_handler
     main = threading.current_thread() is threading.main_thread()
@@ -223,7 +225,7 @@ def _ctrl_c(*, held: bool) -> Iterator[Callable[[], bool]]:
 
 
 def _report(pending: _Pending, progress: Json) -> None:
-    """What the caller's function raises ends its own request, not the connection of all."""
+    """An exception in the caller's function ends its request, not the connection."""
     try:
         if pending.on_progress:
             pending.on_progress(progress)
@@ -261,7 +263,7 @@ async def _frame(socket: WebSocket, kind: str) -> Any:
 
 
 def page_error(plain: Json) -> TilewrightError:
-    """The page's error as an exception; codes that only the engine has become a `HostError`."""
+    """The page's error as an exception; codes without a class in Python become HostError."""
     code = str(plain.get("code", "error"))
     facts = {k: v for k, v in (plain.get("facts") or {}).items() if k not in ("message", "hint")}
     if code not in _ERRORS:
@@ -271,13 +273,13 @@ def page_error(plain: Json) -> TilewrightError:
 
 
 def describe(name: str, array: np.ndarray[Any, Any]) -> tuple[Json, memoryview]:
-    """A tensor description and its bytes, row-major and little-endian."""
+    """A tensor's description and its bytes, row-major and little-endian.  Raises InputError."""
     array = np.asarray(array)
     dtype = BY_NUMPY.get(array.dtype.name)
     if dtype is None:
         raise InputError(
-            f"Input {name} has an element type that Tilewright has not",
-            hint=f"Known are {', '.join(BY_NUMPY)}",
+            f"Input {name} has an unsupported element type",
+            hint=f"Supported are {', '.join(BY_NUMPY)}",
             input=name,
             dtype=array.dtype.name,
         )

@@ -1,7 +1,7 @@
-"""A browser process: started on an address with a throw-away profile, ended with all its children.
+"""A browser process: started on a URL with a temporary profile, ended with all its children.
 
-Input: a `Browser` and a URL.  Output: a context whose `BrowserProcess` says whether it lives and
-what it last wrote to stderr.  It knows nothing of pages or of the protocol.
+Input: a `Browser` and a URL.  Output: a context with a `BrowserProcess`: exit code and the end of
+stderr.  It knows nothing of pages or of the protocol.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class BrowserProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it lives."""
+        """None while it runs."""
         return self.process.poll()
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code, if there is one within that time."""
+        """The exit code; None if it still runs after that time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.process.wait(seconds)
         return None
@@ -54,7 +54,7 @@ class BrowserProcess:
 
 @contextlib.contextmanager
 def started(browser: Browser, url: str) -> Generator[BrowserProcess]:
-    """Starts the browser; at the end neither process nor profile is left."""
+    """Starts the browser; the context's end removes processes and profile.  Raises HostError."""
     folder = Path(tempfile.mkdtemp(prefix="tilewright-browser-"))
     try:
         log = folder / "stderr.txt"
@@ -70,7 +70,7 @@ def started(browser: Browser, url: str) -> Generator[BrowserProcess]:
 def _start(command: list[str], log: Path, browser: Browser) -> subprocess.Popen[bytes]:
     with log.open("wb") as errors:
         try:
-            # A session of its own makes it a process group that can be ended as a whole.
+            # A new session makes it a process group, which can be ended as a whole.
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -103,7 +103,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _remove(folder: Path) -> None:
-    """A killed browser may still write for a moment, so one attempt is not enough."""
+    """Retries for `END_SECONDS`: a killed browser may still write for a moment."""
     deadline = time.monotonic() + END_SECONDS
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)

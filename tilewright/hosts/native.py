@@ -1,7 +1,7 @@
 """The native host: compiles the C of a bundle with the system's compiler and runs it.
 
-Input: a bundle with a section for C, and input arrays.  Output: output arrays.  One thread; values
-are arrays of their own, so that a write out of bounds shows under a sanitizer.  For checking.
+Input: a bundle with a section for C, and input arrays.  Output: output arrays.  One thread.  Each
+value is a separate array, so that sanitizers see writes out of bounds.  For checking, not speed.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tilewright.hosts.tensors import Array
 from tilewright.kernel.extents import Count
 from tilewright.plan import Step
 
-#: The name of the target whose section it reads.
+#: The target whose section it reads.
 TARGET = "c"
 
-#: Integers wrap, and products are not fused with sums unless a kernel says so.
+#: Signed integers wrap, and the compiler does not contract products and sums into fma.
 FLAGS = ("-O2", "-fwrapv", "-ffp-contract=off", "-shared", "-fPIC", "-lm")
 
 
 def compiler() -> str:
-    """The system's C compiler; `HostError` if there is none."""
+    """Path of the system's C compiler.  Raises HostError if there is none."""
     found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if found is None:
         raise HostError("there is no C compiler", hint="Install gcc or clang")
@@ -39,7 +39,7 @@ def compiler() -> str:
 
 
 class NativeHost(PlanHost):
-    """One loaded bundle."""
+    """One loaded bundle.  Raises HostError if its C does not compile."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -1,7 +1,7 @@
-"""A host that walks neutral plans step by step: what hosts for checking share.
+"""A host that runs neutral plans step by step: the base class of hosts for checking.
 
-Input: a bundle and input arrays.  Output: output arrays.  Each value is an array of its own; how
-one step is computed is left to the host.
+Input: a bundle and input arrays.  Output: output arrays.  Each value is a separate array; a
+subclass computes a step.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ class PlanHost(ABC):
         return collect(manifest, shapes, inputs, lambda n, _: values[plan.outputs[n]].tobytes())
 
     def reset(self) -> None:
-        """All states become zeros."""
+        """Sets all states to zero."""
         for state in self._states:
             state[:] = 0
 
     def state(self, name: str) -> Array:
-        """A copy of what a state holds."""
+        """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
         return self._states[number].reshape(self.bundle.manifest.states[number].shape).copy()
 
     def set_state(self, name: str, value: Any) -> None:
-        """Gives a state new contents."""
+        """Sets a state's contents.  Raises InputError for another shape or dtype."""
         number = state_number(self.bundle.manifest, name)
         self._states[number][:] = state_array(self.bundle.manifest, number, value).reshape(-1)
 

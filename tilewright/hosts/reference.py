@@ -1,7 +1,7 @@
 """The reference host: runs a bundle by evaluating its kernel specifications with NumPy.
 
-Input: a bundle and input arrays.  Output: output arrays.  It reads no generated code: what it
-computes is what the kernels mean, schedules and targets aside.  For checking, not for speed.
+Input: a bundle and input arrays.  Output: output arrays.  It reads no generated code and no
+schedules, so it defines the right result.  For checking, not for speed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class ReferenceHost(PlanHost):
 
 
 def run_kernel(kernel: Kernel, buffers: list[Array]) -> None:
-    """Evaluate a specification; `buffers[0]` receives the output."""
+    """Evaluates a specification.  Raises KernelTrap for a gathered index out of range.
+
+    buffers: one-dimensional arrays; `buffers[0]` receives the output
+    """
     evaluator = _Evaluator(kernel, buffers)
     with np.errstate(all="ignore"):
         for number, stage in enumerate(kernel.stages):
@@ -59,14 +62,14 @@ class _Evaluator:
         self.accs: dict[int, Array] = {}
 
     def stage(self, stage: Stage) -> Array:
-        """A reduction for every point of the rows and of what the stage keeps."""
+        """A reduction for every point of the rows and of the stage's kept axes."""
         domain = (*self.kernel.rows, *stage.keep, *stage.axes)
         rows = len(domain) - len(stage.axes)
         value, value_dtype = stage.value, np.dtype(dtype_of(stage.value).numpy)
         product = self.kernel.product is not None or stage.keep
         if product and isinstance(value, Call) and value.fn == "mul":
             a, b = (self.value(f, domain) for f in self.kernel.product or value.operands)
-            if a.dtype != value_dtype:  # whole numbers below 2^53: f64 holds them exactly
+            if a.dtype != value_dtype:  # integers, whose sums below 2^53 are exact in f64
                 a, b = a.astype(np.float64), b.astype(np.float64)
             # an axis that neither factor depends on only repeats the sum
             unused = zip(stage.axes, a.shape[rows:], b.shape[rows:], strict=True)
@@ -108,7 +111,8 @@ class _Evaluator:
                 return np.full((1,) * len(domain), value, dtype.numpy)
             case Load(buffer, at, _, _, _):
                 where = self.index(at, domain)
-                return np.take(self.buffers[buffer], where, mode="clip")  # guards pick what counts
+                # guards drop the values of indices out of range
+                return np.take(self.buffers[buffer], where, mode="clip")
             case Call(fn, operands, dtype, _):
                 args = [self.value(a, domain) for a in operands]
                 if fn == "cast":
@@ -134,7 +138,7 @@ class _Evaluator:
 
 
 def _sum_of_products(a: Array, b: Array, rows: int) -> Array:
-    """einsum over the axes that each factor really has (the others have extent 1)."""
+    """einsum without the axes on which a factor does not depend (they have extent 1 there)."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     names = ["".join(c for c, n in zip(letters, x.shape, strict=False) if n > 1) for x in (a, b)]
     present = set("".join(names))

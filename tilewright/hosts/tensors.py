@@ -1,7 +1,7 @@
 """What every Python host does around a run: check inputs, pick the bucket, pad, crop.
 
 Input: a manifest and named arrays.  Output: arrays of exactly the plan's shape, and back.  The
-rules are those of docs/bundle.md; the browser engine follows the same.
+browser engine follows the same rules (docs/bundle.md).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Inference:
 
 
 def pick_plan(manifest: Manifest, inputs: Mapping[str, Any]) -> int:
-    """The number of the first plan (they are sorted) whose buckets hold the inputs.
+    """The number of the smallest plan whose buckets hold the inputs (plans are sorted).
 
-    Raises `InputError`.
+    Raises InputError.
     """
     sizes = named_sizes(manifest, inputs)
     for number, plan in enumerate(manifest.plans):
@@ -59,7 +59,10 @@ def extents_of(manifest: Manifest, inputs: Mapping[str, Any]) -> list[int]:
 
 
 def named_sizes(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, int]:
-    """The size of each named dimension in the given inputs; checks names, ranks and sizes."""
+    """The size of each named dimension in the given inputs.
+
+    Raises InputError for a wrong name, rank or size.
+    """
     known = {info.name: info for info in manifest.inputs}
     for name in inputs:
         if name not in known:
@@ -120,7 +123,7 @@ def collect(
 ) -> Inference:
     """Outputs cropped to the given sizes of the named dimensions.
 
-    read: the bytes of an output, by its number and how many there are
+    read: number of an output, its size in bytes → its bytes
     """
     sizes = named_sizes(manifest, inputs)
     outputs = {}
@@ -133,7 +136,7 @@ def collect(
 
 
 def state_number(manifest: Manifest, name: str) -> int:
-    """Which state has this name; `InputError` if none has."""
+    """The number of the state with this name.  Raises InputError if there is none."""
     names = [state.name for state in manifest.states]
     if name not in names:
         raise InputError(
@@ -145,7 +148,8 @@ def state_number(manifest: Manifest, name: str) -> int:
 
 
 def state_array(manifest: Manifest, number: int, value: Any) -> Array:
-    """New contents of a state as an array of exactly its shape and dtype."""
+    """New contents of a state as a contiguous array.  Raises InputError for another shape or
+    dtype."""
     state, given = manifest.states[number], np.asarray(value)
     dtype = DTYPES[state.dtype].numpy
     if given.shape != state.shape or given.dtype.name != dtype:

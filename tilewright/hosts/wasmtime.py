@@ -1,8 +1,8 @@
 """The wasmtime host: runs a bundle's generated modules in Python, without a browser.
 
-Input: a bundle and input arrays.  Output: output arrays.  It loads exactly what the browser engine
-loads: shared memory, table, driver, the best kernel module, plan images; one call per inference.
-Each worker but the first is a Python thread inside the driver's `serve`.
+Input: a bundle and input arrays.  Output: output arrays.  It loads what the browser engine loads:
+shared memory, table, driver, the best kernel module, plan images; one call per inference.  Each
+worker but the first is a Python thread in the driver's `serve`.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from tilewright.hosts.tensors import (
 
 PAGE = 65536
 
-#: The name of the target whose section it reads.
+#: The target whose section it reads.
 TARGET = "wasm"
 
-#: 1 * 255 + 1 * 255 where the relaxed dot product reads its second operand as unsigned.
+#: Returns 1 * 255 + 1 * 255 if the relaxed dot product reads its second operand as unsigned.
 _DOT = """(module (func (export "f") (result i32) (i16x8.extract_lane_s 0
   (i16x8.relaxed_dot_i8x16_i7x16_s (i8x16.splat (i32.const 1)) (i8x16.splat (i32.const 255))))))"""
 
 
-#: Wakes all who sleep on a word of the memory.
+#: Wakes all workers that wait on a word of the memory.
 _WAKE = """(module (import "env" "memory" (memory 1 65536 shared)) (func (export "wake") (param i32)
   (drop (memory.atomic.notify (local.get 0) (i32.const -1)))))"""
 
 
 def _features() -> frozenset[str]:
-    """What wasmtime offers here beyond plain SIMD, found by running it."""
+    """The features of wasmtime on this machine beyond plain SIMD, found by running code."""
     store = wasmtime.Store()
     made = wasmtime.Instance(store, wasmtime.Module(store.engine, _DOT), ())
     found: Any = made.exports(store)["f"]
@@ -71,12 +71,12 @@ def _features() -> frozenset[str]:
 
 FEATURES = _features()
 
-#: Vector registers that its compiler can use here.
+#: Vector registers that wasmtime's compiler can allocate on this machine.
 REGISTERS = 15 if platform.machine().lower() in ("x86_64", "amd64") else 32
 
 
 class _SharedMemory(wasmtime.SharedMemory):
-    """wasmtime 50 hands a pointer to the pointer to its C interface, which ctypes refuses."""
+    """Works around wasmtime 50, which passes a pointer to the pointer: ctypes refuses it."""
 
     def _as_extern(self) -> Any:
         from wasmtime import _ffi as ffi
@@ -113,9 +113,11 @@ class SharedBytes:
 class WasmtimeHost:
     """One loaded bundle.
 
-    features: may be narrowed to test the build for lesser hosts
+    features: may be narrowed to test other variants
     threads:  workers that take part in a run, the caller included
-    variant:  the name of the code variant to take; by default the best that fits
+    variant:  name of the code variant; by default the best that fits
+
+    Raises UsageError, BundleCorrupt, BundleVersion, MemoryLimit; HostError if no variant fits.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class WasmtimeHost:
     ) -> None:
         if not 1 <= threads <= MOST_WORKERS:
             raise UsageError(
-                f"{threads} threads are not possible",
+                f"The number of threads cannot be {threads}",
                 hint=f"Use 1 to {MOST_WORKERS}",
                 threads=threads,
             )
@@ -197,12 +199,12 @@ class WasmtimeHost:
         return collect(manifest, plan, inputs, lambda n, size: read(place.outputs[n], size))
 
     def reset(self) -> None:
-        """All states become zeros."""
+        """Sets all states to zero."""
         for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
             self.memory.write(bytes(prod(state.shape) * DTYPES[state.dtype].size), address)
 
     def state(self, name: str) -> Array:
-        """A copy of what a state holds."""
+        """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
         state = self.bundle.manifest.states[number]
         dtype = DTYPES[state.dtype]
@@ -210,13 +212,13 @@ class WasmtimeHost:
         return np.frombuffer(data, dtype.numpy).reshape(state.shape).copy()
 
     def set_state(self, name: str, value: Any) -> None:
-        """Gives a state new contents."""
+        """Sets a state's contents.  Raises InputError for another shape or dtype."""
         number = state_number(self.bundle.manifest, name)
         data = state_array(self.bundle.manifest, number, value)
         self.memory.write(data.tobytes(), self._states[number])
 
     def time(self, runs: int, plan: int = -1) -> list[float]:
-        """Milliseconds of `runs` inferences one after another, on whatever the inputs hold."""
+        """Milliseconds of each of `runs` inferences, on the current contents of the inputs."""
         times = []
         for _ in range(runs):
             start = time.perf_counter()
@@ -237,7 +239,7 @@ class WasmtimeHost:
         if code == 0:
             return
         if at < 0:
-            raise HostError("a worker does not move any more", hint="Load the bundle again")
+            raise HostError("a worker hangs", hint="Load the bundle again")
         step = steps[at]
         raise KernelTrap(
             "a kernel stopped: an index is out of range or a memory access is invalid",
@@ -250,7 +252,7 @@ class WasmtimeHost:
 
 
 class Worker:
-    """One instance of all modules, with a store of its own as wasmtime's threads need it."""
+    """An instance of all modules with its own store, since threads cannot share one."""
 
     def __init__(
         self,
@@ -289,12 +291,13 @@ class Worker:
                 leave_run(self._memory, number, self.wake)
 
     def wake(self, address: int) -> None:
-        """Wakes all workers that sleep on this word."""
+        """Wakes all workers that wait on this word."""
         self._wake(self._store, address)
 
 
 def leave_run(memory: SharedBytes, number: int, wake: Callable[[int], None]) -> None:
-    """A worker trapped: the run ends, the first one says where, and nobody sleeps on."""
+    """After a trap in worker `number`: aborts the run, records the step if it is the first trap,
+    and wakes all that wait."""
     line = WORKER_LINES + number * WORKER_BYTES
     with memory.lock:
         for address, value in ((TRAPPED, memory.word(line)), (ABORT, 1)):
@@ -305,6 +308,6 @@ def leave_run(memory: SharedBytes, number: int, wake: Callable[[int], None]) -> 
 
 
 def _stop(memory: SharedBytes) -> None:
-    """Workers that sleep look again within their idle period."""
+    """Workers that wait see the stop word within their idle period."""
     memory.set(STOP, 1)
     memory.set(EPOCH, memory.word(EPOCH) + 1)

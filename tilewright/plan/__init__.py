@@ -1,8 +1,8 @@
 """The plan: what an inference computes, in which order, on which values.  Pure data, no target.
 
-Here belong the records (`ir.py`), what depends on what (`depends.py`) and how values of different
-lives share an arena (`arena.py`).  Where a value lies, who computes a tile and what a host does
-belong to a target's encoding of the plan.
+Here are the records (`ir.py`), dependencies of steps (`depends.py`) and the arena that values share
+(`arena.py`).  Addresses, threads and everything a host does belong to a target's encoding of the
+plan.
 """
 
 from tilewright.plan.ir import (

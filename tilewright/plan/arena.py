@@ -1,7 +1,8 @@
-"""One arena for values that live at different times: fixed offsets, as little memory as possible.
+"""Memory planning: fixed offsets in one arena, shared by values that live at different times.
 
-Input: buffers with sizes and the steps at which they are first written and last read.
-Output: an offset for each and the arena's size.  Two buffers overlap only if their lives do not.
+Input: buffers with sizes and the steps at which they are first written and last read.  Output: an
+offset for each and the arena's size, in bytes.  Buffers overlap only if their lives do not.  Greedy
+by size, so the arena is small but not always minimal.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from tilewright.base.alignment import align
 
-#: Neighbours in time are looked for in runs of this many steps.
+#: Steps per bucket of the index by time.
 RUN = 64
 
 
@@ -33,13 +34,13 @@ class Life:
 
 
 def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
-    """(offset of each buffer, bytes of the arena): largest first, each at the lowest free place."""
+    """(offset of each buffer, bytes of the arena): largest first, at the lowest free offset."""
     offsets = [0] * len(lives)
     placed: defaultdict[int, list[int]] = defaultdict(list)
     total = 0
 
     def neighbours(life: Life) -> Iterator[int]:
-        """Those that live at some step of it, each once."""
+        """Placed buffers whose life meets this one, each once."""
         for run in life.runs:
             for j in placed[run]:
                 if run == max(lives[j].runs.start, life.runs.start) and lives[j].meets(life):

@@ -1,8 +1,8 @@
-"""What must have ended before a step may begin, by the parts of values that it reads and writes.
+"""Dependencies of steps, from the ranges of values that they read and write.
 
 Input: the accesses of each step in order, as ranges of elements.  Output: for each step the earlier
-ones that it conflicts with directly.  Near linear in the number of accesses; no addresses: values
-that share memory are the affair of who let them.
+ones that it conflicts with directly.  Nearly linear in the number of accesses.  It does not see
+addresses: code that lets values share memory must add those dependencies.
 
     0: writes t    1: reads t, writes u    2: writes t    ->    (), (0,), (1,)
 """
@@ -20,7 +20,7 @@ Range = tuple[int, int, int]
 
 @dataclass
 class _Part:
-    """The elements [begin, end) of a value: who wrote them last, who has read them since."""
+    """The elements [begin, end) of a value: the step that wrote them last, and reads since."""
 
     end: int
     writer: int | None
@@ -28,14 +28,14 @@ class _Part:
 
 
 class _Value:
-    """The parts of a value by their begin; they do not overlap."""
+    """The parts of a value, by their first element; they do not overlap."""
 
     def __init__(self) -> None:
         self.begins: list[int] = []
         self.parts: dict[int, _Part] = {}
 
     def cut(self, at: int) -> None:
-        """Makes a part begin at `at`, if one reaches over it."""
+        """Splits the part around `at`, if there is one, so that a part begins there."""
         place = bisect_right(self.begins, at) - 1
         if place < 0:
             return
@@ -47,7 +47,7 @@ class _Value:
             insort(self.begins, at)
 
     def within(self, begin: int, end: int) -> list[int]:
-        """The begins of the parts in [begin, end), which no part crosses any more."""
+        """The first elements of all parts in [begin, end), after splitting parts at its ends."""
         self.cut(begin)
         self.cut(end)
         return self.begins[bisect_left(self.begins, begin) : bisect_left(self.begins, end)]
@@ -64,7 +64,7 @@ class _Value:
         self._gap(step, at, end)
 
     def _gap(self, step: int, begin: int, end: int) -> None:
-        """What nobody has written: it was there before the run."""
+        """A range without a writer: its contents are from before the run."""
         if begin < end:
             insort(self.begins, begin)
             self.parts[begin] = _Part(end, None, [step])
@@ -81,7 +81,7 @@ class _Value:
 def dependencies(
     steps: Sequence[tuple[Range, Sequence[Range]]],
 ) -> tuple[tuple[int, ...], ...]:
-    """For each (write, reads) the steps before it that must have ended, ascending."""
+    """For each step (write, reads): the earlier steps that it must wait for, ascending."""
     values: defaultdict[int, _Value] = defaultdict(_Value)
     found: list[tuple[int, ...]] = []
     for number, (write, reads) in enumerate(steps):

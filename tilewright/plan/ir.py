@@ -1,7 +1,7 @@
 """The records of a plan: values with classes and lives, steps with what they read and write.
 
-Input: numbers and names from fusion.  Output: frozen records that every target encodes for its own
-hosts.  Nothing here knows an address, a thread or a kind of memory.
+Input: numbers and names from fusion.  Output: frozen records that every target encodes for its
+hosts.  They have no addresses, threads or kinds of memory.
 
     value 0 input x   value 1 weight W   value 2 temporary t   value 3 output y   value 4 state h
     step 0: t = kernel 0 (x, W)          step 1: y = kernel 1 (t, h)   after 0
@@ -21,8 +21,8 @@ from tilewright.kernel.extents import number_of
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Kernel
 
-#: What a value is: given before a run, read after it, used within it, part of the model, or kept
-#: from run to run (a KV cache, the memory of a recurrent model).
+#: Kinds of values: set before a run, read after it, used within it, part of the model, or kept from
+#: run to run (a KV cache, the memory of a recurrent model).
 Class = Literal["input", "output", "temporary", "weight", "state"]
 CLASSES: tuple[Class, ...] = ("input", "output", "temporary", "weight", "state")
 
@@ -34,8 +34,8 @@ class Value:
     name:   of inputs, outputs and states; "" for others
     tensor: of weights: number in the program's table of tensors; of states: number of the state;
             -1 for others
-    first, last: the steps between which it must keep its contents, both included; -1 stands for
-            before the first step, the number of steps for after the last
+    first, last: the steps, both included, between which it must keep its contents; -1: before the
+            first step; the number of steps: after the last
     """
 
     kind: Class
@@ -70,10 +70,10 @@ class Step:
     """One run of a kernel.
 
     kernel: number in the program's list
-    write:  where its only output goes
+    write:  of its only output
     reads:  in the order of the kernel's input buffers
-    after:  steps that must have ended before this one begins; what these wait for is not repeated
-    node:   the model's node that it comes from, for people
+    after:  steps that must end before this one begins, without those that they wait for themselves
+    node:   name of the model's node, for people
     """
 
     kernel: int
@@ -93,7 +93,7 @@ class Plan:
     """The steps for one combination of buckets.
 
     dims:   the bucket of each named dimension
-    inputs, outputs: numbers of values, in the order of the model's; two outputs may be one value
+    inputs, outputs: numbers of values, in the model's order; two outputs may be one value
     """
 
     dims: Mapping[str, int]
@@ -161,7 +161,7 @@ class Program:
 
     @property
     def tensor_bytes(self) -> int:
-        """Bytes of all tensors, each begun at a multiple of a cache line."""
+        """Bytes of the weight region; tensors are aligned to cache lines."""
         return max((align(t.offset + t.bytes) for t in self.tensors), default=0)
 
 

@@ -1,7 +1,7 @@
-"""The server: bundles, the browser engine, the demo page and the tuning queue.
+"""The server: bundles, the browser engine, the demo page and tuning sessions.
 
 Input: names and folders of bundles.  Output: an ASGI app (`create_app`), a blocking `serve`, or a
-`BackgroundServer` for hosts and tests.  It compiles nothing.
+`BackgroundServer` for hosts and tests.  The compiler's functions are passed in (`Makers`).
 """
 
 from tilewright.server.app import create_app

@@ -1,4 +1,4 @@
-"""The ASGI app: which address gives what.
+"""The ASGI app: the routes.
 
 Input: bundle folders by name.  Output: a Starlette app with the demo page at /, the engine at
 /engine/, the bundles at /bundles/<name>/ and their list at /api/bundles.
@@ -48,12 +48,16 @@ def create_app(
     web: Path = WEB,
     pyodide: Path | None = None,
 ) -> Starlette:
-    """The app.  `bundles` is looked at on every request, so the caller may add to it later.
+    """The app.
 
-    host_socket: takes the WebSocket over which a page lets Python drive it (hosts/browser)
+    bundles:     folder by name; read on every request, so the caller may add to it later
+    host_socket: handler of the WebSocket over which Python drives a page (hosts/browser)
     tuning:      adds the endpoints of tune.py
-    isolation:   False leaves the isolation headers out, to see what a page then loses
+    isolation:   False leaves out the isolation headers, to test pages without threads
+    web:         folder of the engine and pages
     pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
+
+    Raises UsageError if a proxy's address in `tuning` or its cache folder cannot be used.
     """
     served = _Bundles(bundles, tuned=tuning is not None)
     routes: list[BaseRoute] = [
@@ -84,7 +88,7 @@ def create_app(
     headers = COMMON | ISOLATION if isolation else COMMON
     layers = [Middleware(WithHeaders, headers=headers)]
     if tuning is not None and tuning.proxies:
-        # the visitor is who asked the proxies that the site names; nobody else's word is taken
+        # X-Forwarded-For can be forged: it is read only from the proxies that the site names
         named = trusted(tuning.proxies)
         layers.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=named))
     return Starlette(
@@ -105,7 +109,7 @@ class _Bundles:
     def list(self, _request: Request) -> Response:
         """One entry per bundle; a broken one is listed with its error, the others still work.
 
-        `tuned` says whether there are versions for device classes, too (tuned.py).
+        `tuned`: whether versions for device classes are served too (tuned.py).
         """
         entries = [
             _describe(name, folder) | {"tuned": self.tuned}
@@ -114,7 +118,7 @@ class _Bundles:
         return JSONResponse(entries, headers={"cache-control": REVALIDATE})
 
     def file(self, request: Request) -> Response:
-        """The pointer or a blob; other files of the folder are nobody's business."""
+        """The pointer or a blob; no other file of the folder is served."""
         folder = self.folders.get(request.path_params["name"])
         if folder is None:
             raise HTTPException(404)
@@ -161,5 +165,5 @@ def _own_error(_request: Request, error: Exception) -> Response:
 
 
 def _told(error: TilewrightError, message: str) -> dict[str, object]:
-    """What strangers may know: the rest, as paths, is for the log."""
+    """The error without its facts: they may name paths, which belong in the log only."""
     return type(error)(message, hint="See the server's log").to_json()

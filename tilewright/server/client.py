@@ -1,7 +1,7 @@
-"""Who a session serves, and the desk where it asks and reports.
+"""A session's client, and the desk: its interface to what other devices reported.
 
-Input: a client's hello and what belongs to it.  Output: `Client`; `Desk`: what a site does that has
-no store: it knows nothing of others and takes no reports.  reports.py has the other desk.
+Input: a client's hello.  Output: `Client`; `Desk`, which is also the desk of a site without a
+store: it knows no results and takes no reports.  The desk with a store is in reports.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tilewright.tuning.messages import Ack, Browser, Hello, Offer, Report, Unkno
 
 @dataclass(frozen=True)
 class Client:
-    """Who a session serves: its hello, and what belongs to that.
+    """What a session knows of its client.
 
-    source: names its network today (sources.py): a session may see several days
+    source: gives the name of its network today (sources.py); a session may last past midnight
     seed:   the same for one network during a day, so that a session can be resumed
     spaces, offers: by number of the kernel
     """
@@ -33,14 +33,14 @@ class Client:
 
     @property
     def votes(self) -> bool:
-        """Whether its reports can count: on the class's own code, by who looks for the fastest."""
+        """Whether its reports can count: it runs the class's own variant and tunes for latency."""
         of_class = all(s.device.variant == self.hello.variant for s in self.spaces.values())
         return of_class and self.hello.objective == "latency"
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """What the crowd knows of a kernel: candidates, best first; whether one was agreed on."""
+    """What others found of a kernel: candidates, best first; settled: whether it has a default."""
 
     known: tuple[Known, ...] = ()
     settled: bool = False
@@ -48,14 +48,14 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Page:
-    """JSON of some keys with what the crowd says of them; whether there is a page after it."""
+    """Some keys with their standings, as JSON; more: whether another page follows."""
 
     data: bytes
     more: bool
 
 
 class Desk:
-    """Nobody to ask.  open: whether it takes reports"""
+    """The desk of a site without a store.  open: whether it takes reports"""
 
     open = False
 
@@ -68,16 +68,20 @@ class Desk:
         return Ack(nonce=report.nonce, accepted=False, reason="off")
 
     async def winners(self, opened: Opened, device: str, browser: Browser) -> Winners:
-        """What devices of this class start with, by kernel, where it is not what the bundle has."""
+        """The schedules that devices of this class start with, by kernel; only where they differ
+        from the bundle's own."""
         return {}
 
     async def overview(self, device: str | None, number: int) -> Page:
-        """All keys (of one class) with what the crowd says of them, page by page from 0."""
+        """A page of all keys (of one class) with their standings; pages count from 0.
+
+        Raises Unknown without a store or for an unknown class, Busy if the store does not answer.
+        """
         raise Unknown("This site has no store", hint="`tilewright serve --store URL`")
 
     def close(self) -> None:
         """When the server ends."""
 
     def stats(self) -> dict[str, object]:
-        """How the store does."""
+        """State of the store, for GET /api/stats."""
         return {"open": self.open}

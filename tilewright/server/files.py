@@ -1,7 +1,7 @@
-"""Answers a request with a file: type, strong ETag, 304, byte ranges; text in gzip.
+"""Answers a request with a file: media type, strong ETag, 304, byte ranges; text with gzip.
 
-Input: a request and a path.  Output: a response with the file.  Which files may be asked for is
-decided here for folders (`Folder`) and in app.py for bundles.
+Input: a request and a path.  Output: a response with the file.  `Folder` serves all files of a
+folder, `send_path` only the files of a bundle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.responses import FileResponse, Response
 from tilewright.bundle.format import POINTER, digest, is_blob_name
 from tilewright.server.headers import IMMUTABLE, REVALIDATE
 
-# An own table: the system's table differs between machines, and a wrong type stops a module.
+# Not the system's table: it differs between machines, and a module of a wrong type does not load.
 TYPES = {
     ".bin": "application/octet-stream",
     ".css": "text/css",
@@ -41,7 +41,7 @@ TYPES = {
     ".woff2": "font/woff2",
     ".zip": "application/zip",
 }
-#: What goes out in gzip if the client takes it; blobs of bundles are nearly random bytes.
+#: Sent with gzip to clients that accept it; blobs of bundles hardly compress.
 TEXT = frozenset({".css", ".html", ".js", ".json", ".map", ".mjs", ".svg", ".ts", ".txt"})
 PLAIN: Mapping[str, str] = {}
 GZIP = {"content-encoding": "gzip"}
@@ -49,7 +49,7 @@ GZIP = {"content-encoding": "gzip"}
 
 @dataclass(frozen=True)
 class Folder:
-    """Endpoint `file` for `…/{path:path}`: the files below `root`, and nothing outside of it."""
+    """Endpoint `file` for `…/{path:path}`: the files below `root`, nothing outside it."""
 
     root: Path
     index: str = "index.html"
@@ -73,7 +73,7 @@ class Folder:
 
 
 def inside(root: Path, name: str) -> Path | None:
-    """The file `name` below `root`; None if there is none or if it lies elsewhere."""
+    """The file `name` below `root`; None if it does not exist or lies outside."""
     parts = name.split("/")
     if "\\" in name or "\0" in name or any(p == "" or p.startswith(".") for p in parts):
         return None
@@ -81,7 +81,7 @@ def inside(root: Path, name: str) -> Path | None:
     path = root.joinpath(*parts).resolve()
     try:
         return path if path.is_relative_to(root) and path.is_file() else None
-    except OSError:  # a name that is too long, or a folder that may not be read
+    except OSError:  # the name is too long, or a folder is not readable
         return None
 
 
@@ -109,7 +109,8 @@ def send_path(request: Request, folder: Path, name: str) -> Response:
 def send_bytes(
     request: Request, data: bytes, tag: str, suffix: str, coding: Mapping[str, str] = PLAIN
 ) -> Response:
-    """Data that no file has as they go out, or 304; `coding`: headers that say how to read them."""
+    """Data in memory, or 304.  tag: of the data as sent; suffix: decides the media type;
+    coding: headers of the content encoding."""
     headers = {"etag": f'"{tag}"', "cache-control": REVALIDATE}
     if _has(request.headers.get("if-none-match"), tag):
         return Response(status_code=304, headers=headers)
@@ -117,7 +118,7 @@ def send_bytes(
 
 
 def _takes_gzip(accept_encoding: str) -> bool:
-    """RFC 9110, 12.5.3: it is named, and its weight is not 0."""
+    """RFC 9110, 12.5.3: gzip is listed, and its weight is not 0."""
     entries = (e.replace(" ", "").lower() for e in accept_encoding.split(","))
     return any(re.fullmatch(r"gzip(;q=(?!0(\.0*)?$).*)?", entry) for entry in entries)
 

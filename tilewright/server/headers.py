@@ -1,7 +1,7 @@
-"""Headers that every answer carries: isolation, content policy, caching.
+"""Headers of every response (isolation, content security policy), and values for caching.
 
-Input: an ASGI app.  Output: the same app with these headers added.  What a single file needs
-(type, ETag) is in files.py.
+Input: an ASGI app.  Output: the same app with these headers added.  Headers of a single file
+(type, ETag) are in files.py.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COMMON = {
 
 @dataclass(frozen=True)
 class WithHeaders:
-    """Adds `headers` to every HTTP answer of the app, its errors included.
+    """Adds `headers` to every HTTP response of the app, errors included.
 
     WebSockets pass untouched, and so does the plain 500 by which the server reports a bug.
     """

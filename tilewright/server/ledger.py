@@ -1,8 +1,8 @@
-"""The store as the event loop sees it: never waited for long, never in the way.
+"""Asynchronous access to the store, with bounded waits.
 
-Input: how to open the store.  Output: standings (none, if it cannot be asked) and receipts.  A
-store that is down, locked, full or slow makes reports be refused with "later"; tuning goes on, and
-the store is tried again.
+Input: a function that opens the store.  Output: standings (None if the store fails) and receipts.
+While the store is down, locked, full or slow, reports are refused with "later"; tuning goes on,
+and the store is tried again.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from tilewright.tuning.messages import Browser
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Seconds that anybody waits for a turn, then for the store: twice both is less than the 15 that a
-#: page waits for its welcome, before which two calls are made.  Seconds that the store is left
-#: alone after a failure.
+#: Seconds that a call waits for a free thread, then for the store, and seconds without calls after
+#: a failure.  Two calls come before `welcome`, for which a page waits 15 s: 2 * (2 + 5) is below.
 TURN, PATIENCE, REST = 2.0, 5.0, 1.0
-#: Seconds that a standing is good: what thousands of devices ask again and again.
+#: Seconds that a standing is cached: thousands of devices ask for the same ones.
 FRESH = 10.0
-#: Bytes of pages that are kept so long.
+#: Bytes of cached pages.
 PAGES = 64 << 20
-#: Calls at work, and calls in all: a session waits for one report at a time.
+#: Threads, and the limit of running and waiting calls: a session waits for one report at a time.
 WORKERS, WAITING = 4, 4096
-#: The same of pages: each takes as long as hundreds of standings.
+#: The same for pages: each takes as long as hundreds of standings.
 PAGERS, PAGES_WAITING = 1, 32
 
 
@@ -47,7 +46,7 @@ class Unavailable(Exception):
 class StoreThreads:
     """Threads that ask the store, and who waits for them; a failure here makes no other lane rest.
 
-    waiting: calls at work and calls that wait, together
+    workers: threads;  waiting: limit of running and waiting calls together
     """
 
     def __init__(self, workers: int, waiting: int) -> None:
@@ -61,11 +60,11 @@ class StoreThreads:
 
     @property
     def resting(self) -> bool:
-        """Whether it failed a moment ago."""
+        """Whether it backs off after a failure."""
         return time.monotonic() < self._not_before
 
     async def call(self, ask: Callable[[], T]) -> T:
-        """What `ask` gives, in a thread; raises `Unavailable`, and `InvalidReport` as it is."""
+        """Calls `ask` in a thread.  Raises Unavailable for every failure but InvalidReport."""
         if self._calls >= self._waiting:
             raise Unavailable
         self._calls += 1
@@ -79,7 +78,7 @@ class StoreThreads:
             self._calls -= 1
 
     def close(self) -> None:
-        """What is at work ends by itself, nothing else begins."""
+        """Running calls finish, no other starts."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -94,14 +93,14 @@ class StoreThreads:
         if self.resting or self._closed:
             raise Unavailable
         work = asyncio.get_running_loop().run_in_executor(self._pool, ask)
-        # somebody who no longer waits need not hear of a failure
+        # reads the exception, or asyncio complains when the caller has gone
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
         except InvalidReport:
             raise
         except Exception as error:
-            # whatever a database says, tuning must go on; what has not begun holds up nobody
+            # no failure of a database may stop tuning; a call that has not begun is cancelled
             work.cancel()
             self.failures += 1
             self._not_before = time.monotonic() + REST
@@ -129,11 +128,11 @@ class Ledger:
 
     @property
     def resting(self) -> bool:
-        """Whether the store failed sessions a moment ago."""
+        """Whether calls of sessions back off after a failure."""
         return self._lane.resting
 
     async def standings(self, keys: Sequence[Key]) -> list[Standing | None]:
-        """What the crowd knows of each key; None where the store cannot tell."""
+        """The standing of each key; None where the store is unavailable."""
 
         async def one(key: Key) -> Standing | None:
             try:
@@ -146,7 +145,8 @@ class Ledger:
         return list(await asyncio.gather(*map(one, keys)))
 
     async def similar(self, key: Key, devices: Sequence[str]) -> tuple[Ranked, ...]:
-        """The best of these classes for a kernel of which the key's own crowd knows too little."""
+        """The best candidates of these device classes for the key's kernel; empty if the store is
+        unavailable."""
         asked = (key, tuple(devices))
         try:
             return await self._similar.get(
@@ -156,13 +156,13 @@ class Ledger:
             return ()
 
     async def settled(self, device: str, browser: Browser) -> Settled:
-        """What a class and browser have agreed on; raises `Unavailable`."""
+        """The defaults of a class and browser.  Raises Unavailable."""
         return await self._settled.get(
             (device, browser), lambda: self._call(lambda store: settled(store, device, browser))
         )
 
     async def page(self, device: str | None, number: int) -> Page:
-        """What the crowd knows, written down once for all who ask; raises `Unavailable`."""
+        """A page of all standings, encoded once for all clients.  Raises Unavailable."""
         return await self._pages.get(
             (device, number),
             lambda: self._pager.call(lambda: page(self._ready(), device, number)),
@@ -179,7 +179,7 @@ class Ledger:
         return receipt.accepted, receipt.reason
 
     def close(self) -> None:
-        """When the server ends: what is at work ends by itself, nothing else begins."""
+        """Running calls finish, no other starts."""
         self._closed = True
         for lane in (self._lane, self._pager):
             lane.close()
@@ -193,7 +193,7 @@ class Ledger:
         """The open store; a server may start before its database does."""
         with self._opening:
             self._store = self._store or self._open()
-            if self._closed:  # while it was opened
+            if self._closed:  # `close` came while it was opened
                 self._store.close()
                 raise Unavailable
             return self._store

@@ -1,8 +1,8 @@
 """What a page needs to run the compiler itself: Pyodide's core and the compiler's source.
 
-Input: nothing, or where the npm package `pyodide` lies.  Output: its folder, checked, and the
-routes below /compiler/ by which pages get both.  Nothing is downloaded here, and pages never ask
-any other server.
+Input: nothing, or the folder of the npm package `pyodide`.  Output: that folder, checked, and the
+routes below /compiler/ that serve both.  Nothing is downloaded here, and pages load nothing from
+other servers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tilewright.server.files import Folder
 from tilewright.server.headers import REVALIDATE
 from tilewright.tuning.source import source_zip
 
-#: The version that package.json names and that is tested.
+#: The version in package.json, which is the tested one.
 VERSION = "314.0.7"
-#: The core, and what says whose it is.
+#: The core, and the files that state its origin.
 FILES = (
     "pyodide.mjs",
     "pyodide.asm.mjs",
@@ -38,7 +38,7 @@ _PACKAGE = Path("node_modules", "pyodide")
 
 
 def core(given: Path | None = None) -> Path:
-    """The folder of Pyodide's core; `HostError` with the way out if there is none."""
+    """The folder of Pyodide's core: `given`, or one that is found.  Raises HostError."""
     folders = list(_places()) if given is None else [given]
     for folder in folders:
         missing = [name for name in FILES if not (folder / name).is_file()]
@@ -54,7 +54,7 @@ def core(given: Path | None = None) -> Path:
 
 
 def compiler_routes(folder: Path) -> list[Route]:
-    """`/compiler/…`: the source as it is now, and the files of the core."""
+    """`/compiler/…`: the source as it is at this call, and the files of the core."""
     archive = source_zip()
     headers = {"etag": f'"{digest(archive)}"', "cache-control": REVALIDATE}
 
@@ -71,7 +71,7 @@ _HINT = f"`npm install pyodide@{VERSION}` puts it into node_modules; --pyodide n
 
 
 def _places() -> Iterator[Path]:
-    """As Node looks for packages: from here upwards; then where this package lies."""
+    """As Node looks for packages: in this folder and its parents; then beside this package."""
     here, own = Path.cwd(), Path(__file__).parents[2]
     for folder in dict.fromkeys((here, *here.parents, own)):
         yield folder / _PACKAGE

@@ -1,15 +1,15 @@
-"""Bundles that were linked anew, in a folder that processes share and that outlives them.
+"""A cache of relinked bundles, in a folder that processes share.
 
-Input: a bundle, a class, schedules by kernel; the new manifest and the files that are new.  Output:
-the bundle again, found by what it was made of or by the digest of its manifest, in any process.
-Weights and whatever else did not change stay files of the bundle as built.
+Input: a bundle, a class, schedules by kernel; the new manifest and the new files.  Output: the
+relinked bundle, found by its origin or by the digest of its manifest, in any process.  Weights and
+other unchanged files stay in the folder of the bundle as built.
 
     blobs/DIGEST.EXT      files that only relinked bundles have
-    origins/MANIFEST.json what the bundle with this manifest was made of (`Origin`)
-    made/ORIGIN.json      the pointer of the bundle that was made of this
+    origins/MANIFEST.json the origin of the bundle with this manifest (`Origin`)
+    made/ORIGIN.json      the pointer of the bundle with this origin
 
-Everything is named by a digest, so nothing ever changes; the folder may be deleted at any time.
-What is used gets the time of now, and what was used longest ago goes where there is too much.
+Every file is named by a digest and never changes; the folder may be deleted at any time.  Each use
+sets a file's mtime; the least recently used files are deleted beyond `ROOM` and `FILES`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tilewright.bundle.written import PART, replace
 from tilewright.tuning.catalogue import Winners
 from tilewright.tuning.folder import INDEX
 
-#: Most bytes and files that are kept.
+#: Limits: bytes and number of files.
 ROOM, FILES = 1 << 30, 50_000
-#: Seconds after it was last looked at that a file stays, whatever room there is: a visitor who was
-#: told of a bundle loads its files, and comes back with its digest.  A process looks again at what
-#: it has open when half of this is over (workshop.py), so the other half is left after each use.
+#: Seconds after its last use that a file stays, beyond all limits: a visitor that got a pointer
+#: still loads the files and tunes with that digest.  A process renews what it has open after half
+#: of this (workshop.py), so at least the other half is left after each use.
 GRACE = 7200.0
 _MADE = "made"
 _FOLDERS = (_MADE, BLOBS, "origins")
@@ -48,7 +48,7 @@ _FOLDERS = (_MADE, BLOBS, "origins")
 
 @dataclass(frozen=True)
 class Relinked(Bundle):
-    """own: where the files are that the bundle before, in `folder`, has not."""
+    """own: folder of the files that the bundle as built, in `folder`, does not have."""
 
     own: Path
 
@@ -57,12 +57,16 @@ class Relinked(Bundle):
 
     @property
     def shown(self) -> bytes:
-        """What its bundle.json says."""
+        """The contents of its bundle.json."""
         return encode(self.pointer) + b"\n"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Of what a relinked bundle was made: digest of the manifest before, class, schedules."""
+    """What a relinked bundle was made from.
+
+    base: digest of the original manifest;  device: id of the class
+    schedules: as JSON, by number of the kernel;  tool: version of the linker
+    """
 
     base: str
     device: str
@@ -80,24 +84,27 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cache:
-    """Relinked bundles in a folder; without one, in one that goes with this process."""
+    """Relinked bundles in a folder; None: a temporary one, deleted when this process ends.
+
+    Raises UsageError for a folder with files of others.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="tilewright-relinked-"))
         foreign = [name for name in (POINTER, INDEX) if (self.folder / name).exists()]
-        if not (self.folder / _MADE).exists():  # it is made first
+        if not (self.folder / _MADE).exists():  # the first folder that `keep` creates
             foreign += [name for name in _FOLDERS if (self.folder / name).exists()]
         if foreign:
             raise UsageError(
-                f"{self.folder} is no folder of a cache: it has {', '.join(foreign)} of somebody "
-                "else, from which files would be deleted",
+                f"{self.folder} is not a cache folder: it has {', '.join(foreign)}, and a cache "
+                "deletes files",
                 hint="Give --cache a folder of its own",
             )
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def made(self, base: Bundle, origin: Origin) -> Relinked | None:
-        """The bundle that was made of this; None if nobody did, or if files of it are gone."""
+        """The bundle with this origin; None if there is none, or if files of it are missing."""
         place = self.folder / _MADE / f"{origin.key}.json"
         if not place.is_file():
             return None
@@ -108,7 +115,7 @@ class Cache:
             return None
 
     def find(self, base: Bundle, manifest: str) -> Relinked | None:
-        """The bundle with this manifest, if it was made of `base`."""
+        """The bundle whose manifest has this digest, if it was made from `base`."""
         place = self.folder / "origins" / f"{manifest}.json"
         if not (is_blob_name(f"blobs/{manifest}.json") and place.is_file()):
             return None
@@ -122,7 +129,7 @@ class Cache:
     def keep(
         self, base: Bundle, origin: Origin, manifest: Manifest, blobs: Mapping[str, bytes]
     ) -> Relinked:
-        """Writes what is new: files first, the pointer last.  Raises OSError."""
+        """Writes the new files, the pointer last.  Raises OSError."""
         data = encode(manifest)
         name = f"blobs/{digest(data)}.json"
         ref = FileRef(file=name, digest=digest(data), bytes=len(data))
@@ -141,22 +148,25 @@ class Cache:
         return Relinked(base.folder, pointer, manifest, self.folder)
 
     def _whole(self, base: Bundle, pointer: Pointer, place: Path) -> Relinked:
-        """The bundle; all files of it are of now, so that none goes while it is in use."""
+        """The bundle, after setting the mtime of all its files: none may go while it is in use.
+
+        Raises BundleCorrupt if a file is missing.
+        """
         data = read_blob(self.folder, pointer.manifest)
         manifest = decode(data, Manifest, str(self.folder / pointer.manifest.file))
         found = Relinked(base.folder, pointer, manifest, self.folder)
         named = (ref.file for ref in (pointer.manifest, *manifest.files()))
         origin = f"origins/{pointer.manifest.digest}.json"
         for path in (place, *(self.folder / file for file in (origin, *named))):
-            with suppress(OSError):  # of the bundle as built, or in a folder of somebody else
+            with suppress(OSError):  # a file of the bundle as built, or of another user
                 os.utime(path)
         for ref in manifest.files():
             if not any((folder / ref.file).is_file() for folder in (self.folder, base.folder)):
-                raise BundleCorrupt("A file is gone", hint="It is made again", file=ref.file)
+                raise BundleCorrupt("A file is missing", hint="It is made again", file=ref.file)
         return found
 
     def _tidy(self) -> None:
-        """Deletes what was used longest ago beyond `ROOM` or `FILES`, and what writers left."""
+        """Deletes the least recently used beyond `ROOM` or `FILES`, and parts that writers left."""
         since = time.time() - GRACE
         files = sorted(self._files(), key=lambda file: file[1].st_mtime)
         size, count = sum(status.st_size for _, status in files), len(files)
@@ -165,7 +175,7 @@ class Cache:
             if status.st_mtime >= since or not (left or size > ROOM or count > FILES):
                 continue
             with suppress(OSError):
-                # another process may have come to use it meanwhile
+                # another process may use it since the scan
                 if path.stat().st_mtime == status.st_mtime:
                     path.unlink()
                     size, count = size - status.st_size, count - 1
@@ -176,6 +186,6 @@ class Cache:
                 for entry in entries:
                     name = entry.name.rpartition("-")[2]
                     if not is_blob_name(f"{BLOBS}/{name}"):
-                        continue  # nothing of ours
+                        continue  # not a file of a cache
                     with suppress(OSError):
                         yield Path(entry.path), entry.stat(follow_symlinks=False)

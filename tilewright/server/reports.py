@@ -1,7 +1,7 @@
-"""Reports of devices: checked against the space that they speak of, then handed to the store.
+"""Reports of devices, checked against the kernel's space and stored; and what the store knows.
 
-Input: a report and the client that sent it.  Output: the ack, after the commit; and, the other way,
-what the crowd knows of the kernels that a client tunes.
+Input: a report and its client.  Output: the ack, after the commit; for a client, what others found
+of its kernels.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StoreDesk(Desk):
             return Ack(nonce=report.nonce, accepted=False, reason=reason)
         space = client.spaces[report.spec]
         key = key_of(space, client.hello.browser)
-        # gold is a question and no candidate; who measured few others names it all the same
+        # the gold answer is not a candidate, but clients with few results list it
         told = [vote for vote in report.top if vote.candidate != space.gold]
         top = over_the_first(told, client.offers[report.spec].default)
         if top is None:
@@ -93,8 +93,8 @@ class StoreDesk(Desk):
             raise Busy(message, hint="Try again later") from error
 
     async def _one(self, client: Client, spec: int, key: Key, standing: Standing | None) -> Crowd:
-        """The key's own standing; below the quorum the best of other browsers and similar hardware
-        comes before it."""
+        """The key's own standing; below the quorum the best candidates of other browsers and
+        similar device classes come before it."""
         space = client.spaces[spec]
         if standing is None:
             return Crowd()
@@ -116,12 +116,13 @@ class StoreDesk(Desk):
         return Crowd(tuple(first_of.values()))
 
     async def _translated(self, client: Client, spec: int, ranked: Ranked) -> Known | None:
-        """The candidate of another class's space, by its number in the client's."""
+        """A candidate of another class's space with its number in the client's; None if it has
+        none."""
         objective = client.hello.objective
         try:
             theirs = await self._workshop.space(client.opened, spec, ranked.device, objective)
         except Exception:
-            # in the workshop's log; the client's own space is there
+            # the workshop logged it; the client's own space still works
             return None
         if theirs.checksum != ranked.space:
             return None
@@ -130,13 +131,14 @@ class StoreDesk(Desk):
 
 
 def _believed(ranked: Ranked) -> float:
-    """Its ratio; what too few say may not put its kernel before others."""
+    """Its ratio, capped at `HOPE` below a quorum: few voices must not decide which kernel is
+    tuned first."""
     known = ranked.stage != "candidate" or ranked.reporters >= QUORUM
     return ranked.ratio if known else min(ranked.ratio, HOPE)
 
 
 def key_of(space: Space, browser: Browser) -> Key:
-    """Under which votes on this space are counted."""
+    """The key under which votes on this space are counted."""
     return Key(
         kernel=space.key,
         kind=space.kind,
@@ -149,10 +151,11 @@ def key_of(space: Space, browser: Browser) -> Key:
 
 
 def over_the_first(top: Iterable[Vote], default: int | None) -> tuple[StoredVote, ...] | None:
-    """The votes, best first, with ratios over candidate 0; None if they cannot be known.
+    """The votes, best first, with speedups over candidate 0; None if those are unknown.
 
-    A page whose bundle has another one (`default`) measured against that, and must have measured
-    candidate 0 as well: what others found of it would be counted as this page's own finding.
+    default: the bundle's own candidate; None if the space lacks it.  The page measured against
+    that: if it is not 0, the page must have measured 0 too.  A speedup from other reports would
+    count their result as this page's.
     """
     ratios = {vote.candidate: vote.ratio for vote in top}
     if default != 0:
@@ -166,9 +169,9 @@ def over_the_first(top: Iterable[Vote], default: int | None) -> tuple[StoredVote
 
 
 def flaw(report: Report, client: Client) -> Reason:
-    """What is wrong with a report; "" if nothing is.
+    """Why a report is refused; "" if it is not.
 
-    Whether the answer to a gold question is right is the store's to judge, and not told.
+    The store checks whether a gold answer is right, and clients are not told.
     """
     space, offer = client.spaces.get(report.spec), client.offers.get(report.spec)
     if space is None or offer is None or not client.votes:

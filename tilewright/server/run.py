@@ -1,7 +1,7 @@
 """Runs the app: in the foreground until a signal, or in a thread for hosts and tests.
 
-Input: an ASGI app, an address.  Output: a running server; the port is taken before anything else
-happens, and the sockets are closed in bounded time.
+Input: an ASGI app, an address.  Output: a running server.  The port is bound before anything else
+happens, and shutting down takes bounded time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from starlette.types import ASGIApp
 from tilewright.base.errors import PortInUse, TilewrightError, UsageError
 
 SHUTDOWN_SECONDS = 3
-#: Bytes of a WebSocket frame: from anybody, and from a page that Python drives.
+#: Limits of a WebSocket message, in bytes: from any client, and from a page that Python drives.
 MAX_FROM_STRANGERS = 1 << 20
 MAX_MESSAGE = 1 << 30
 
 
 def serve(app: ASGIApp, host: str, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serves until SIGINT or SIGTERM; `on_ready` gets the URL once connections are accepted."""
+    """Serves until SIGINT or SIGTERM; `on_ready` gets the URL once connections are accepted.
+
+    Raises PortInUse, or UsageError for an address that cannot be bound.
+    """
     listener = listen(host, port)
     server = _Server(app, lambda: on_ready(_url(host, listener)), MAX_FROM_STRANGERS)
     with _signals(server):
@@ -34,7 +37,10 @@ def serve(app: ASGIApp, host: str, port: int, on_ready: Callable[[str], None]) -
 
 
 class BackgroundServer:
-    """The app in a thread of its own: `with BackgroundServer(app) as server: … server.url`."""
+    """The app in a thread of its own: `with BackgroundServer(app) as server: … server.url`.
+
+    Port 0 takes a free one.  Raises as `serve`.
+    """
 
     def __init__(self, app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> None:
         self._ready = threading.Event()
@@ -63,14 +69,17 @@ class BackgroundServer:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.  It listens at once, so that a second server cannot take the port."""
+    """A listening socket.  It listens at once: until then SO_REUSEADDR lets others bind the port.
+
+    Raises PortInUse, UsageError.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (socket.gaierror, OverflowError, UnicodeError) as error:
         raise UsageError(
-            f"No address to serve on: {host}:{port}", hint="Give --host and --port", reason=error
+            f"Cannot serve on {host}:{port}", hint="Give another --host or --port", reason=error
         ) from error
     listener = socket.socket(family, kind, protocol)
     try:
@@ -86,7 +95,7 @@ def listen(host: str, port: int) -> socket.socket:
 def _address_error(error: OSError, host: str, port: int) -> TilewrightError:
     if error.errno == errno.EADDRINUSE:
         return PortInUse(
-            f"Port {port} is taken",
+            f"Port {port} is in use",
             hint="Stop the other program, choose another --port, or --port 0 for any free one",
             host=host,
             port=port,
@@ -101,14 +110,15 @@ def _address_error(error: OSError, host: str, port: int) -> TilewrightError:
 
 def _url(host: str, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
-    # A wildcard address is no place a browser can go to, and isolation needs a secure context,
-    # which plain HTTP has only on this machine.
+    # Browsers cannot open a wildcard address, and isolation needs a secure context, which plain
+    # HTTP is only on localhost.
     shown = {"0.0.0.0": "localhost", "::": "localhost", "": "localhost"}.get(host, host)
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, quiet, with a call when it accepts connections; the app hears of every end."""
+    """uvicorn without logs, with a callback when it accepts connections; the app's shutdown always
+    runs."""
 
     def __init__(
         self, app: ASGIApp, on_ready: Callable[[], None], max_message: int = MAX_MESSAGE
@@ -121,10 +131,10 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 lifespan="auto",
-                # whose word is taken on addresses is the app's to know (app.py)
+                # app.py reads X-Forwarded-For, from named proxies only
                 proxy_headers=False,
                 ws_max_size=max_message,
-                # A page that computes cannot answer a ping, and the data does not compress.
+                # A busy page cannot answer a ping, and the data does not compress.
                 ws_ping_interval=None,
                 ws_per_message_deflate=False,
                 timeout_graceful_shutdown=SHUTDOWN_SECONDS,
@@ -138,7 +148,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self.force_exit:  # uvicorn leaves it out then, and a worker that hangs would stay
+        if self.force_exit:  # uvicorn then skips this, and a hanging compile worker would stay
             await self.lifespan.shutdown()
 
 
@@ -146,8 +156,8 @@ class _Server(uvicorn.Server):
 def _signals(server: _Server) -> Generator[None]:
     """The first SIGINT or SIGTERM ends the server gracefully, the second one at once.
 
-    uvicorn does the same while it runs, but raises the signal again when it is done: with the
-    handlers of Python the process would die by it instead of ending with code 0.
+    uvicorn does the same, but then raises the signal again: with Python's default handlers the
+    process would die of it instead of ending with code 0.
     """
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -1,8 +1,8 @@
-"""One tuning session: a client's hello, the candidates that it gets, the reports that it sends.
+"""One tuning session: the client's hello, the candidates it gets, the reports it sends.
 
-Input: a WebSocket that was accepted, and what all sessions share.  Output: messages of
-docs/tuning-protocol.md, until the client goes or is refused.  Nothing outlives the connection: a
-client that comes back, here or at another server, says all there is to know in its hello.
+Input: an accepted WebSocket, and what all sessions share.  Output: messages of
+docs/tuning-protocol.md, until the client leaves or is refused.  No state outlives the connection:
+a client that reconnects, to this server or another, sends everything needed in its hello.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from tilewright.tuning.messages import (
 
 log = logging.getLogger(__name__)
 
-#: Close code of a session that ended as it should.
+#: Close code of a session that ended normally.
 NORMAL = 1000
 #: Close code after an error of our own: 4000 + HTTP status.
 OWN_ERROR = 4500
-#: Seconds for the last words to a client that may be gone.
+#: Timeout in seconds of the final message to a client that may be gone.
 LAST_WORDS = 2.0
 
 
@@ -65,11 +65,11 @@ LAST_WORDS = 2.0
 class SessionLimits:
     """What a client may do, in seconds, messages per second, and numbers.
 
-    sessions: at once in this process; each: of these, for one source
-    hello:    until the first message; idle: between messages; send: until a frame is taken
+    sessions: open at once in this process;  each: open at once per network and site
+    hello:    seconds until the first message;  idle: between messages;  send: to send a frame
     messages: per second and session; twice as many in a burst
     waiting:  reports of a session that wait for the store
-    leaving:  for those that wait when the client says bye
+    leaving:  seconds to store waiting reports after bye
     """
 
     sessions: int = 2000
@@ -84,7 +84,7 @@ class SessionLimits:
 
 @dataclass
 class Counts:
-    """What happened in this process, for GET /api/stats."""
+    """Counts of this process, for GET /api/stats.  rounds: in milliseconds."""
 
     sessions: int = 0
     opened: int = 0
@@ -95,7 +95,7 @@ class Counts:
     sent: int = 0
 
     def round(self, milliseconds: float) -> None:
-        """A candidate was chosen, made and sent; the last 4,096 times are kept."""
+        """Records the time to choose, make and send a candidate; the last 4,096 are kept."""
         if len(self.rounds) < 4096:
             self.rounds.append(milliseconds)
         else:
@@ -131,7 +131,7 @@ class Session:
         self._leaving = False
 
     async def run(self) -> None:
-        """Until the client is done, is gone, or is refused; then the socket is closed."""
+        """Serves until the client is done, gone or refused; then closes the socket."""
         try:
             await self._serve()
             await self._close(NORMAL)
@@ -147,7 +147,7 @@ class Session:
             await self._last(failed, OWN_ERROR)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Says why, and closes."""
+        """Sends the error and closes the socket."""
         await self._last(refusal, refusal.close)
 
     async def _last(self, error: TilewrightError, code: int) -> None:
@@ -155,14 +155,14 @@ class Session:
         try:
             await asyncio.wait_for(self._send(told), LAST_WORDS)
         except (Refusal, _Gone, TimeoutError):
-            log.debug("Nobody heard: %s", error)
+            log.debug("The client was gone before this error was sent: %s", error)
         await self._close(code)
 
     async def _close(self, code: int) -> None:
         try:
             await asyncio.wait_for(self._socket.close(code), LAST_WORDS)
         except (WebSocketDisconnect, RuntimeError, OSError, TimeoutError):
-            log.debug("The socket was closed before")
+            log.debug("The socket was closed already")
 
     # ---- the session -----------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class Session:
         await self._together(self._read(), self._feed(), self._report())
 
     async def _admit(self, hello: Hello) -> Client:
-        """The client that this hello makes, or a `Refusal`."""
+        """The client of this hello.  Raises a `Refusal`."""
         opened = await self._workshop.open(hello.bundle, hello.digest)
         device = catalogue.device_class(hello.device)
         if not (device.tunable and opened.runs(device, hello.variant)):
@@ -196,7 +196,7 @@ class Session:
         ]
         hello = msgspec.structs.replace(hello, specs=tuple(spaces), shares=tuple(shares))
         client = Client(hello, opened, self._source, int(self._source()[:12], 16), spaces, {})
-        # a question costs a device some time, and is for those whose votes it vouches for
+        # a gold question costs the device time: it is asked only where the votes can count
         asks = self._desk.open and client.votes
         offers = {
             spec: catalogue.offer(
@@ -210,7 +210,7 @@ class Session:
         return replace(client, offers=offers)
 
     async def _spaces(self, hello: Hello, opened: Opened, device: str) -> dict[int, Space]:
-        """Of each kernel; one whose space cannot be made keeps no other from being tuned."""
+        """The space of each kernel; kernels whose space cannot be made are left out."""
         found = await asyncio.gather(
             *(self._workshop.space(opened, s, device, hello.objective) for s in hello.specs),
             return_exceptions=True,
@@ -226,7 +226,7 @@ class Session:
         return spaces
 
     async def _together(self, read: Awaitable[None], *others: Awaitable[None]) -> None:
-        """Until the reader ends or anyone fails; then all end."""
+        """Runs all until the reader ends or one fails; then cancels the rest."""
         tasks = [asyncio.ensure_future(work) for work in (read, *others)]
         tasks[0].add_done_callback(lambda _: [task.cancel() for task in tasks[1:]])
         try:
@@ -269,7 +269,7 @@ class Session:
     # ---- reports ---------------------------------------------------------------------------------
 
     async def _keep(self, report: Report) -> None:
-        """In line for the store, which may be slow; a line that is full is refused."""
+        """Queues a report for the store, which may be slow; refuses it if the queue is full."""
         try:
             self._reports.put_nowait(report)
         except asyncio.QueueFull:
@@ -282,13 +282,13 @@ class Session:
             try:
                 await self._answer(ack)
             except _Gone:
-                # who said bye need not wait for the answers
+                # after bye a client need not wait for its acks
                 if not self._leaving:
                     raise
             self._reports.task_done()
 
     async def _settle(self) -> None:
-        """What the client reported before its bye is handled, however slow the store is."""
+        """After bye: waits for the store, up to `leaving` seconds, to take what was reported."""
         self._leaving = True
         try:
             await asyncio.wait_for(self._reports.join(), self._limits.leaving)
@@ -302,7 +302,7 @@ class Session:
     # ---- candidates ------------------------------------------------------------------------------
 
     async def _feed(self) -> None:
-        """Sends what is to be tried, as far as the client's credit goes."""
+        """Sends candidates in order, as long as the client has credit."""
         spent: dict[int, list[float]] = {spec: [] for spec in self._client.spaces}
         for pick in compose(await self._subjects(), self._client.seed, self._client.hello.skip):
             if pick.candidate is None:
@@ -358,7 +358,7 @@ class Session:
         try:
             event = await asyncio.wait_for(self._socket.receive(), seconds)
         except TimeoutError as error:
-            raise TooSlow("Nothing came for too long", hint=SEE, seconds=seconds) from error
+            raise TooSlow("No message came in time", hint=SEE, seconds=seconds) from error
         if event["type"] == "websocket.disconnect":
             raise _Gone
         frame = event.get("bytes")
@@ -372,7 +372,7 @@ class Session:
                 frame = encode(message, payload)
                 await asyncio.wait_for(self._socket.send_bytes(frame), self._limits.send)
         except TimeoutError as error:
-            raise TooSlow("Nothing was taken for too long", seconds=self._limits.send) from error
+            raise TooSlow("A frame was not sent in time", seconds=self._limits.send) from error
         except (WebSocketDisconnect, RuntimeError, OSError) as error:
             raise _Gone from error
 
@@ -381,7 +381,7 @@ SEE = "See docs/tuning-protocol.md"
 
 
 def _check(hello: Hello) -> None:
-    """What the types do not say."""
+    """Checks what the types of messages cannot express."""
     if hello.protocol != PROTOCOL:
         raise OtherVersion(
             "The client speaks another protocol",

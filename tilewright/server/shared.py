@@ -1,7 +1,7 @@
-"""Results that many sessions wait for, each made once and kept while there is room.
+"""A cache that makes each value once, for all who await it at the same time.
 
-Input: a key, and how to make what belongs to it.  Output: that, from the cache, from whoever makes
-it at the moment, or made now.  One event loop; failures are not kept.
+Input: a key, and a function that makes its value.  Output: the value: cached, awaited from the
+call in progress, or made now.  For one event loop; failures are not cached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ V = TypeVar("V")
 
 
 class Shared(Generic[V]):
-    """room: the most that all values may weigh; seconds: how long one is good."""
+    """Values, of which the least recently used are dropped.
+
+    room: limit of the sum of weights;  weigh: weight of a value, 1 if left out
+    seconds: after which a value is made again
+    """
 
     def __init__(
         self,
@@ -43,11 +47,11 @@ class Shared(Generic[V]):
         if coming is None:
             coming = asyncio.ensure_future(self._make(key, make))
             self._coming[key] = coming
-            # a failure that nobody waits for any more is no news
+            # reads the exception, or asyncio complains when all callers have gone
             coming.add_done_callback(lambda f: f.cancelled() or f.exception())
         else:
             self.found += 1
-        # who waits may go away; the others still get it
+        # a cancelled caller must not cancel it for the others
         return await asyncio.shield(coming)
 
     async def _make(self, key: Hashable, make: Callable[[], Awaitable[V]]) -> V:

@@ -1,9 +1,9 @@
-"""Who reports, without knowing who: a keyed hash of the network, and limits per hash.
+"""Pseudonyms of networks (keyed hashes that change every day), and rate limits per pseudonym.
 
-Input: the address of a connection, and the site if it is one that the server lists.  Output: a name
-that is the same for one network (and site) during one day (UTC), and for all processes that have
-the same secret.  Addresses are never stored; without a secret the keys are random and live in this
-process, those of the last few days.
+Input: the address of a connection, and its site if it is on the allow-list.  Output: a name that is
+the same for one network (and site) during one day (UTC), in all processes that share the secret.
+Addresses are never stored.  Without a secret the keys are random, and this process keeps those of
+the last few days in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.base.errors import UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Days whose keys are kept: who reports while a date goes back and forth is still one voice.
+#: Days whose keys are kept: if the clock jumps back and forth, a network is still one voice.
 DAYS = 3
 
 
@@ -31,7 +31,11 @@ def today() -> str:
 
 
 class Sources:
-    """Names sources.  `day` tells the date, which may also go back."""
+    """Names sources.
+
+    secret: shared by the processes of a site; "": random keys
+    day:    gives the date as YYYY-MM-DD, which may go back
+    """
 
     def __init__(self, secret: str = "", day: Callable[[], str] = today) -> None:
         self._secret = secret.encode()
@@ -39,7 +43,10 @@ class Sources:
         self._keys: OrderedDict[str, bytes] = OrderedDict()
 
     def name(self, address: str, site: str = "") -> str:
-        """32 hex digits for this network today; `site`: never what only the client says."""
+        """32 hex digits for this network today.
+
+        site: an origin on the allow-list, or ""; never an unchecked header of the client
+        """
         text = f"{network(address)}|{site}"
         return hmac.new(self._key(), text.encode(), hashlib.sha256).hexdigest()[:32]
 
@@ -70,15 +77,15 @@ def address_of(text: str) -> Address | None:
 
 
 def trusted(proxies: Iterable[str]) -> list[str]:
-    """Addresses or networks of proxies, as uvicorn takes them; `UsageError` for anything else.
+    """Addresses or networks of proxies, as uvicorn takes them.  Raises UsageError for others.
 
-    A socket of both families tells an IPv4 address as a mapped one: `::ffff:10.0.0.1`.
+    A dual-stack socket gives an IPv4 address as a mapped one, `::ffff:10.0.0.1`: both are listed.
     """
     try:
         networks = [ipaddress.ip_network(name) for name in proxies]
     except ValueError as error:
         raise UsageError(
-            f"No address of a proxy: {error}", hint="Write it as 10.0.0.1 or 10.0.0.0/8"
+            f"Not a proxy's address: {error}", hint="Write it as 10.0.0.1 or 10.0.0.0/8"
         ) from error
     old = [n for n in networks if n.version == 4]
     mapped = [f"::ffff:{n.network_address}/{96 + n.prefixlen}" for n in old]
@@ -86,7 +93,7 @@ def trusted(proxies: Iterable[str]) -> list[str]:
 
 
 def network(address: str) -> str:
-    """The part of an address that many share: /24 of IPv4, /48 of IPv6."""
+    """The network of an address, /24 of IPv4 or /48 of IPv6; "" if it is no address."""
     found = address_of(address)
     if found is None:
         return ""
@@ -95,7 +102,7 @@ def network(address: str) -> str:
 
 
 class Bucket:
-    """So many tokens a second, and at most `burst` at once."""
+    """A token bucket: `rate` tokens per second, at most `burst` of them."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -114,7 +121,7 @@ class Bucket:
 
 
 class Buckets:
-    """A bucket per source; of too many sources the least recent is forgotten."""
+    """A bucket per source; beyond `most` sources the least recently used is dropped."""
 
     def __init__(self, rate: float, burst: float, most: int = 100_000) -> None:
         self._rate = rate

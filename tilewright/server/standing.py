@@ -1,7 +1,7 @@
-"""What the crowd knows: as GET /api/standing gives it, JSON, a page at a time; and what to link.
+"""Standings of the store: as JSON pages for GET /api/standing, and as defaults to link.
 
-Input: the store, a device class.  Output: bytes, and whether there is a page after them; candidates
-by kernel and space.  Called in threads of the store: the event loop never sees the rows.
+Input: the store, a device class.  Output: a `Page`; candidates by kernel and space.  Called in
+threads of the store: the event loop never handles rows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tilewright.tuning.messages import Browser
 if TYPE_CHECKING:
     from tilewright.store import KernelStore, KeyStanding
 
-#: By kernel, by checksum of the space: the candidate that was agreed on.
+#: The default candidate, by digest of the kernel and checksum of the space.
 Settled: TypeAlias = Mapping[str, Mapping[str, int]]
 
-#: Keys of a page.
+#: Keys per page.
 ROWS = 2000
-#: Pages that can be asked for: who asks for more is not reading.
+#: Limit of pages: nobody reads more.
 PAGES = 1000
 
 
@@ -50,5 +50,5 @@ def plain(entry: KeyStanding) -> dict[str, object]:
         for one in entry.standing.ranked
     ]
     own = {"current": entry.key.compiler == TOOL, "ranked": ranked, "day": entry.day}
-    # `asdict` copies every number, for a third of the time of a page
+    # not `asdict`: its copies took a third of the time of a page
     return vars(entry.key) | vars(entry.standing) | own

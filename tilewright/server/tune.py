@@ -1,4 +1,4 @@
-"""The tuning endpoints: the socket at /api/tune, and what can be asked of it all over HTTP.
+"""The tuning endpoints: the socket at /api/tune, and classes, standings and statistics over HTTP.
 
 Input: bundle folders, a store if there is one, the compiler's functions.  Output: routes for the
 app.  The protocol is docs/tuning-protocol.md; a session is session.py.
@@ -39,13 +39,15 @@ SOCKET = "/api/tune"
 class Tuning:
     """What tuning needs beyond bundles.
 
-    store:   opens the store where reports go; None: they are refused, and nobody learns from others
-    secret:  what processes of one site share so that they name sources alike
-    proxies: addresses or networks of reverse proxies, whose word on a visitor's address is taken
-    origins: sites beside our own whose pages may connect; "*" is all.  Votes from a listed one are
-             counted apart; any other Origin says nothing, since a client writes what it likes
-    reports: per minute and source, and in a burst
-    cache:   folder of relinked bundles, for all processes of a site; None: one of this process
+    makers:  the compiler's functions
+    store:   opens the store for reports; None: reports are refused, and nothing is known of others
+    secret:  shared by the processes of a site, so that their names of sources agree
+    proxies: addresses or networks of the reverse proxies whose X-Forwarded-For is trusted
+    origins: allow-list of other origins whose pages may connect; "*" is all.  Votes from a listed
+             origin count separately; any other Origin is ignored, since clients can forge it
+    reports: rate limit per source: per minute, and in a burst
+    cache:   folder of relinked bundles, for all processes of a site; None: a temporary one
+    limits:  of sessions
     """
 
     makers: Makers
@@ -91,7 +93,7 @@ class Tuner:
         address = socket.client.host if socket.client else ""
         listed = self._tuning.origins - {"*"}
         of = origin if origin in listed else ""
-        # names change at midnight: the address is kept while the connection lasts, in memory only
+        # names change at midnight, so the address is kept while the connection lasts, in memory
         source = partial(self._sources.name, address, of)
         visitor = (network(address), of)
         counts, limits = self._counts, self._tuning.limits
@@ -103,7 +105,9 @@ class Tuner:
         ):
             if number >= most:
                 counts.refused[Busy.code] += 1
-                busy = Busy(f"{whose} has no session left", hint="Try again later", limit=most)
+                busy = Busy(
+                    f"{whose} has too many sessions open", hint="Try again later", limit=most
+                )
                 await session.refuse(busy)
                 return
         counts.sessions += 1
@@ -118,7 +122,7 @@ class Tuner:
                 del self._sessions[visitor]
 
     def _welcome(self, origin: str, host: str) -> bool:
-        """Programs send no Origin; pages send theirs, and others than ours must be allowed."""
+        """Programs send no Origin.  Pages do: it must be this server's or on the allow-list."""
         if not origin or self._listed(origin):
             return True
         try:
@@ -130,7 +134,7 @@ class Tuner:
         return bool({origin, "*"} & self._tuning.origins)
 
     def _classes(self, request: Request) -> Response:
-        """Also for pages of other sites that may connect: they need it before they can."""
+        """With CORS for listed origins: their pages need the table before they connect."""
         headers = {"cache-control": REVALIDATE, "vary": "origin"}
         origin = request.headers.get("origin", "")
         if origin and self._listed(origin):
@@ -169,7 +173,7 @@ class Tuner:
 def _desk(tuning: Tuning, workshop: Workshop) -> Desk:
     if tuning.store is None:
         return Desk()
-    # a site without a store needs no SQLAlchemy
+    # imported here: a site without a store needs no SQLAlchemy
     from tilewright.server.ledger import Ledger
     from tilewright.server.reports import StoreDesk
 
@@ -178,7 +182,7 @@ def _desk(tuning: Tuning, workshop: Workshop) -> Desk:
 
 
 def _spread(milliseconds: list[float]) -> dict[str, float]:
-    """Median and slow end of the server's part of a round: choose, make, send."""
+    """Median, 95th percentile and maximum."""
     if not milliseconds:
         return {}
     ordered = sorted(milliseconds)

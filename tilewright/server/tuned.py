@@ -1,9 +1,9 @@
-"""Bundles that start tuned: with what the crowd found best on a class (nnJIT: initial kernels).
+"""Bundles relinked with the fastest known schedules of a device class (nnJIT: initial kernels).
 
-Input: a bundle's name, a device class and a browser family, in the address.  Output: the bundle's
-files, where pointer, manifest, kernel module and plan images are of the relinked one.  It is made
-in the background: who comes before it is ready, or before there are winners, gets the bundle as it
-was built.
+Input: a bundle's name, a device class and a browser family, in the URL.  Output: the bundle's
+files, with pointer, manifest, kernel module and plan images of the relinked bundle.  That is made
+in the background; until it is ready, or while there are no winners, visitors get the bundle as
+built.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Tuned:
         return send_path(request, base.bundle.folder, path)
 
     async def _soon(self, base: Opened, request: Request) -> Opened:
-        """The relinked bundle if it is ready in a moment; else the one as built."""
+        """The relinked bundle if it is ready within `PATIENCE` seconds; else the one as built."""
         device, browser = (request.path_params[name] for name in ("device", "browser"))
         if browser not in get_args(Browser):
             raise Unknown("There is no such browser family", browser=browser)
@@ -74,7 +74,7 @@ class Tuned:
         except TimeoutError:
             return base
         except Exception as error:
-            # whatever went wrong, the bundle as built is there
+            # the bundle as built always works
             log.warning("Bundle %s is not relinked: %r", base.bundle.manifest.name, error)
             return base
 

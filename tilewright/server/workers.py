@@ -1,8 +1,8 @@
-"""Where the compiler's functions are called: a few workers, one call at a time each, all bounded.
+"""A pool of workers for the compiler's functions: one call at a time each, with a timeout.
 
-Input: how to make a worker, how many there may be, seconds that a call may take.  Output: what the
-function gives, or its error; `CompileTimeout` for one that hangs.  Whatever happens to a worker,
-the calls in the others go on, and those that wait get a new one in its place.
+Input: a function that makes a worker, the number of workers, the timeout in seconds.  Output: the
+function's result or error; `CompileTimeout` if it hangs.  A worker that hangs or dies is replaced;
+calls in other workers go on.
 """
 
 from __future__ import annotations
@@ -18,37 +18,40 @@ from tilewright.base.errors import TilewrightError
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: How often a call is tried whose worker dies.
+#: Attempts of a call whose worker dies.
 TRIES = 2
 
 
 class CompileTimeout(TilewrightError):
-    """A call of the compiler took so long that it was given up."""
+    """A call of the compiler took longer than its timeout."""
 
     code = "compile-timeout"
 
 
 class WorkersDied(TilewrightError):
-    """A call's workers died, each time it was tried: by its fault, or for want of memory."""
+    """Every worker that tried a call died: by the call's fault, or for lack of memory."""
 
     code = "workers-died"
 
 
 class Workers:
-    """make: gives an executor of one worker; seconds: from the begin of a call to its end."""
+    """make: makes an executor with one worker;  count: of workers;  seconds: timeout of a call"""
 
     def __init__(self, make: Callable[[], Executor], count: int, seconds: float) -> None:
         self._make = make
         self._seconds = seconds
         self._closed = False
         self._busy: set[Executor] = set()
-        # the last one that was used comes first, so that no more are made than are needed
+        # last in, first out: no more workers are made than are needed at once
         self._idle: asyncio.LifoQueue[Executor | None] = asyncio.LifoQueue()
         for _ in range(count):
             self._idle.put_nowait(None)
 
     async def run(self, function: Callable[..., T], *given: object) -> T:
-        """Calls a function in a worker; if that dies, once more in a new one."""
+        """Calls a function in a worker; if that dies, once more in a new one.
+
+        Raises what the function raises; CompileTimeout; WorkersDied; TilewrightError after `close`.
+        """
         broken: Exception | None = None
         for _ in range(TRIES):
             kept = await self._idle.get()
@@ -77,30 +80,30 @@ class Workers:
                     kept = None
                 self._idle.put_nowait(kept)
         if self._closed:
-            raise TilewrightError("The server ends", hint="Connect again")
-        raise WorkersDied("The compile workers die", hint="See the log") from broken
+            raise TilewrightError("The server is shutting down", hint="Connect again")
+        raise WorkersDied("Every compile worker died", hint="See the log") from broken
 
     async def _call(self, worker: Executor, function: Callable[..., T], *given: object) -> T:
         work = asyncio.get_running_loop().run_in_executor(worker, function, *given)
         try:
             return await asyncio.wait_for(work, self._seconds)
         except asyncio.CancelledError:
-            # nobody waits for it any more, and the process shall end even if this hangs
+            # nobody awaits it, and a call that hangs must not keep the process alive
             _end(worker)
             raise
         except TimeoutError as error:
             if work.done() and not work.cancelled():
-                raise  # the function's own
+                raise  # the function raised it
             _end(worker)
             raise CompileTimeout(
-                "The compiler did not come to an end",
-                hint="This is a bug of the compiler; everything else goes on",
+                "The compiler did not finish in time",
+                hint="This is a bug of the compiler; other calls go on",
                 function=function.__name__,
                 seconds=self._seconds,
             ) from error
 
     def close(self) -> None:
-        """Ends what is at work, so that the process can end, and workers that have none."""
+        """Kills busy workers, so that the process can end, and shuts down idle ones."""
         self._closed = True
         for worker in list(self._busy):
             _end(worker)
@@ -111,7 +114,7 @@ class Workers:
 
 
 def _end(worker: Executor) -> None:
-    """Kills the processes; a thread cannot be, and is left alone."""
+    """Kills worker processes; threads cannot be killed and are left alone."""
     # Executor.kill_workers() comes with Python 3.14
     for process in list((getattr(worker, "_processes", None) or {}).values()):
         process.kill()

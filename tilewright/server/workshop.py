@@ -1,7 +1,7 @@
 """What all tuning sessions of a process share: open bundles, spaces, built candidates.
 
-Input: bundle folders, the function that makes a candidate, workers to call it in.  Output: each of
-these once, however many sessions ask.  What a candidate is worth is not known here.
+Input: bundle folders, the compiler's functions, workers to call them in.  Output: each of these,
+made once for all sessions.  It measures and ranks nothing.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from tilewright.tuning.messages import Objective, OtherVersion, Unknown
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: What is kept: bytes of candidates, number of spaces, of bundles and of relinked ones.
+#: Cache sizes: bytes of candidates; numbers of spaces, bundles and relinked bundles.
 ROOM, SPACES, BUNDLES, RELINKED = 64 << 20, 4096, 16, 64
-#: Seconds until what failed is tried again, that making a space or a candidate may take, which are
-#: a matter of milliseconds, and that linking may.
+#: Seconds until a retry after a failure; timeouts of making a space or a candidate (milliseconds
+#: are usual) and of linking.
 REST, MAKING, LINKING = 60.0, 30.0, 300.0
 
-#: Which candidates were agreed on: by number of the kernel, by checksum of the space.
+#: Default candidates, by number of the kernel and checksum of the space.
 Best: TypeAlias = Mapping[int, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
 class Makers:
-    """The compiler's part, passed in: its functions are called in workers.
+    """The compiler's functions, which are called in workers.
 
     space:    kernel, id of the device class, objective → its space
     built:    kernel, schedule, target, variant → the candidate
@@ -59,11 +59,11 @@ class Makers:
 
 
 class _Missing(Exception):
-    """Nobody made a bundle with this manifest."""
+    """No process made a bundle with this manifest."""
 
 
 class Workshop:
-    """cache: folder of relinked bundles, which other processes may share."""
+    """bundles: folder by name;  cache: folder of relinked bundles, which processes may share."""
 
     def __init__(
         self, bundles: Mapping[str, Path], makers: Makers, cache: Path | None = None
@@ -71,12 +71,12 @@ class Workshop:
         self._folders = bundles
         self._makers = makers
         self._workers = Workers(makers.pool, makers.workers, MAKING)
-        # linking takes longer than anything that a session waits for
+        # apart, so that sessions do not wait behind linking, which takes longer
         self._linkers = Workers(makers.pool, makers.workers, LINKING)
         self._bundles: Shared[Opened] = Shared(BUNDLES)
         self._spaces: Shared[Space] = Shared(SPACES)
         self._cache = Cache(cache)
-        # looked at again before anybody may delete its files
+        # looked up again, which renews its files, before they may be deleted
         self._relinked: Shared[Opened] = Shared(RELINKED, seconds=GRACE / 2)
         self._linked: Shared[Opened] = Shared(RELINKED, seconds=GRACE / 2)
         self._winners: Shared[Winners] = Shared(RELINKED)
@@ -84,7 +84,7 @@ class Workshop:
         self.built: Shared[Built | TilewrightError] = Shared(ROOM, _weight)
 
     async def current(self, name: str) -> Opened:
-        """The bundle of this name as it is in its folder now."""
+        """The bundle of this name as it is in its folder now.  Raises Unknown."""
         folder = self._folders.get(name)
         if folder is None:
             raise Unknown("There is no such bundle", hint="See GET /api/bundles", bundle=name)
@@ -100,19 +100,22 @@ class Workshop:
             raise Unknown("The bundle is broken", hint="Try again later", bundle=name) from error
 
     async def open(self, name: str, digest: str) -> Opened:
-        """The bundle of this name that the client loaded, as built or relinked."""
+        """The bundle that the client loaded, as built or relinked.  Raises Unknown, OtherVersion.
+
+        digest: of its manifest
+        """
         base = await self.current(name)
         if base.digest == digest:
             return base
         found = await self._by_digest(base, digest)
         if found is None:
             raise OtherVersion(
-                "The bundle was built anew", hint="Load it again", bundle=name, found=base.digest
+                "The bundle was rebuilt", hint="Load it again", bundle=name, found=base.digest
             )
         return found
 
     async def relinked(self, base: Opened, device: str, winners: Winners) -> Opened:
-        """The bundle with these schedules in the code of this class; as built, if that failed."""
+        """The bundle with these schedules in the class's variant; as built, if linking failed."""
         origin = Origin.of(base.bundle, device, winners)
 
         async def make() -> Opened:
@@ -126,11 +129,11 @@ class Workshop:
         try:
             return await self._lasting(self._linked, key, make)
         except Exception:
-            # a bug of the compiler or a full disk, and in the log: the bundle as built is there
+            # a bug of the compiler or a full disk; it was logged, and the bundle as built works
             return base
 
     async def winners(self, opened: Opened, device: str, best: Best) -> Winners:
-        """The schedules of these candidates; made beside the sessions, as linking is."""
+        """The schedules of these candidates, made in the workers for linking."""
 
         async def make() -> Winners:
             kernels = {spec: opened.kernels[spec] for spec in best}
@@ -141,14 +144,14 @@ class Workshop:
         return await self._lasting(self._winners, key, make)
 
     async def _lasting(self, kept: Shared[T], key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """What is kept, or made now; what failed is left alone for a while: all who come would try
-        it again."""
+        """The cached value, or one made now.  A failure is remembered for `REST` seconds, or every
+        caller would try it again."""
 
         async def attempt() -> Exception | None:
             try:
                 await kept.get(key, make)
             except Exception as error:
-                log.warning("It is tried again in %g s: %r", REST, error)
+                log.warning("The next attempt is in %g s: %r", REST, error)
                 return error
             return None
 
@@ -158,7 +161,7 @@ class Workshop:
         return await kept.get(key, make)
 
     async def _by_digest(self, base: Opened, digest: str) -> Opened | None:
-        """The bundle that some process made of `base`."""
+        """The bundle that some process relinked from `base`; None if there is none."""
 
         async def find() -> Opened:
             bundle = await asyncio.to_thread(self._cache.find, base.bundle, digest)
@@ -172,17 +175,17 @@ class Workshop:
             return None
 
     def close(self) -> None:
-        """Ends the workers: what is being made is not needed any more."""
+        """Ends the workers, and what they are making."""
         self._workers.close()
         self._linkers.close()
 
     @property
     def own(self) -> Path:
-        """Where the files are that only relinked bundles have."""
+        """Folder of the files that only relinked bundles have."""
         return self._cache.folder
 
     async def space(self, opened: Opened, spec: int, device: str, objective: Objective) -> Space:
-        """The space of a kernel on a class; a `TilewrightError` if it cannot be made."""
+        """The space of a kernel on a class.  Raises TilewrightError if it cannot be made."""
 
         async def make() -> Space:
             return await self._workers.run(
@@ -203,7 +206,7 @@ class Workshop:
                     self._makers.built, opened.kernels[spec], schedule, target, variant
                 )
             except WorkersDied:
-                raise  # perhaps not by its fault: who comes next tries it again
+                raise  # perhaps not by its fault: not cached, so the next caller tries again
             except TilewrightError as error:
                 log.warning("Candidate %d of %s: %s", number, space.shape, error)
                 return error

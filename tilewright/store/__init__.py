@@ -1,8 +1,8 @@
-"""The kernel database: what devices found out about candidates, and what the crowd makes of it.
+"""The kernel database: results that devices report, and the ranking that their votes give.
 
 Input: reports (`Store.submit`).  Output: what a new device of a class starts with
-(`Store.standing`).  On SQLite or PostgreSQL; see docs/store.md.  It knows candidates only by their
-numbers: what they are, and whether they are right and fast, each device finds out itself.
+(`Store.standing`).  On SQLite or PostgreSQL; see docs/store.md.  It knows candidates only by
+number and holds no code; each device checks results and speed itself.
 """
 
 from tilewright.store.records import (

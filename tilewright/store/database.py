@@ -1,8 +1,8 @@
-"""Connections and transactions: SQLite and PostgreSQL behind one door, failures with a way out.
+"""Connections and transactions: one interface to SQLite and PostgreSQL, with typed errors.
 
-Input: a URL.  Output: `Database.read()` and `.write()`, each one transaction, which end by commit
-or leave nothing; whatever the driver raises comes out as a `StoreError`.  Every wait is bounded.
-It knows no other table than that of the revision.
+Input: a URL.  Output: `Database.read()` and `.write()`, each one transaction, which commits or
+rolls back; every error of the driver is raised as a `StoreError`.  All waits are bounded.  It knows
+no table but that of the revision.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tilewright.base.errors import (
     UsageError,
 )
 
-#: How long a writer waits for others, a new connection for its server, and a statement for its end.
+#: Timeouts: of a writer for the lock, of a new connection, of a statement.
 LOCK_SECONDS = 10
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 60
 
 URLS = "sqlite:///FILE (four slashes for an absolute path) or postgresql+psycopg://USER@HOST/NAME"
 WRITES = "tilewright_writes"
-#: The table that every database of ours has.
+#: Alembic's table, by which a database of Tilewright is recognised.
 REVISION_TABLE = "alembic_version"
 
 Failure = tuple[type[StoreError], str, str]
@@ -43,12 +43,12 @@ Failure = tuple[type[StoreError], str, str]
 DOWN: Failure = (
     StoreDown,
     "The database cannot be reached",
-    "Start it and try again; what was not confirmed may be sent again without harm",
+    "Start it and try again; sending an unconfirmed report again does no harm",
 )
 LOCKED: Failure = (
     StoreLocked,
-    "The database is held by somebody else",
-    "Try again; if it lasts, end the program that holds it open",
+    "The database is locked by another program",
+    "Try again; if it stays locked, end the program that holds it open",
 )
 READ_ONLY: Failure = (
     StoreReadOnly,
@@ -57,13 +57,13 @@ READ_ONLY: Failure = (
 )
 FULL: Failure = (
     StoreFull,
-    "No room is left for the database",
-    "Make room; `tilewright db gc` removes old reports",
+    "No space is left for the database",
+    "Free some space; `tilewright db gc` removes old reports",
 )
 CORRUPT: Failure = (
     StoreCorrupt,
-    "The database is damaged, or is none of ours",
-    "Restore it, or start anew: `tilewright db import` takes an export",
+    "The database is damaged, or not one of Tilewright's",
+    "Restore it, or start a new one: `tilewright db import` takes an export",
 )
 
 #: Primary result codes of SQLite (sqlite.org/rescode.html).
@@ -98,11 +98,15 @@ POSTGRES: dict[str, Failure] = {
 
 
 class Database:
-    """An engine and its transactions."""
+    """An engine and its transactions.
+
+    create: False: a missing SQLite file is an error (StoreDown)
+    Raises UsageError for a URL that cannot be used; every method raises StoreError.
+    """
 
     def __init__(self, url: str, create: bool = True) -> None:
         self.url = _parse(url)
-        #: The URL as it may be shown: without the password.
+        #: The URL without the password, for messages.
         self.shown = self.url.render_as_string(hide_password=True)
         self.sqlite = self.url.get_backend_name() == "sqlite"
         with self._typed():
@@ -116,10 +120,10 @@ class Database:
 
     @contextmanager
     def write(self) -> Generator[sa.Connection]:
-        """A transaction that may write; all of it is on disk afterwards, or nothing is.
+        """A transaction that may write; afterwards all of it is on disk, or nothing.
 
-        On SQLite it takes the write lock at once: one that reads first and asks later can fail in
-        the middle, when another writer was faster.
+        On SQLite it takes the write lock at once: one that reads first and then upgrades its lock
+        fails if another writer was faster.
         """
         with self._typed(), self._engine.connect() as plain:
             connection = plain.execution_options(**{WRITES: True})
@@ -153,7 +157,7 @@ def _parse(url: str) -> URL:
     except (ArgumentError, ValueError):
         known = False
     if not known:
-        raise UsageError(f"No address of a database: {url}", hint=f"Write {URLS}")
+        raise UsageError(f"Not the URL of a database: {url}", hint=f"Write {URLS}")
     # Plain `postgresql://` means the driver that we have.
     return found.set(drivername="postgresql+psycopg") if found.drivername == "postgresql" else found
 
@@ -161,7 +165,7 @@ def _parse(url: str) -> URL:
 def _sqlite(url: URL, create: bool) -> sa.Engine:
     path = url.database
     if not path or path == ":memory:":
-        raise UsageError("A store in memory forgets everything", hint=f"Write {URLS}")
+        raise UsageError("A store cannot be in memory", hint=f"Write {URLS}")
     if not path.startswith("file:"):
         if not create and not Path(path).exists():
             raise StoreDown("There is no such database", hint=f"Write {URLS}", database=path)
@@ -175,7 +179,8 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
         for setting in ("foreign_keys=ON", "synchronous=FULL"):
             connection.execute(f"PRAGMA {setting}")
         try:
-            # Readers and one writer at once.  The file remembers it: not one of somebody else.
+            # WAL lets readers and one writer work at once.  The setting stays in the file, so it
+            # is not made in databases of other programs.
             if _is_ours_or_empty(connection):
                 connection.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as error:
@@ -206,7 +211,7 @@ def _postgres(url: URL) -> sa.Engine:
             url,
             connect_args={
                 "connect_timeout": CONNECT_SECONDS,
-                # A server that vanished without a word is noticed in bounded time.
+                # Notices in bounded time that a server vanished.
                 "keepalives_idle": 10,
                 "keepalives_interval": 5,
                 "keepalives_count": 3,
@@ -233,7 +238,7 @@ def _failure(error: DBAPIError) -> Failure:
     for prefix, failure in POSTGRES.items():
         if code.startswith(prefix):
             return failure
-    if not code:  # no answer came: the connection broke, or never was
+    if not code:  # no answer came: the connection broke, or was never made
         return DOWN
     return (StoreError, "The database refused", "Look at the reason; this should not happen")
 

@@ -1,7 +1,7 @@
-"""The version of a database, and the way to the present one.
+"""The schema revision of a database, and upgrades to the current one.
 
 Input: a `Database`.  Output: its revision; after `upgrade` it has the newest schema.  Several
-processes may do it at once: the first does the work, the others find it done.
+processes may upgrade at once: the first does the work, the others find it done.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from tilewright.store.database import REVISION_TABLE, Database
 from tilewright.store.schema import HEAD, REVISIONS, VERSION
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-#: Any number, the same in all processes.
+#: An arbitrary number, the same in all processes.
 ADVISORY_LOCK = 0x7113
-#: Alembic keeps what it works on in variables of its module: threads would write into each other's.
+#: Alembic keeps its state in module variables, so it is not safe in several threads.
 ONE_AT_A_TIME = threading.Lock()
 
 
 def revision(connection: sa.Connection) -> str | None:
-    """The revision of the database; None: it is empty.  Raises `StoreCorrupt` for a strange one."""
+    """The revision of the database; None if it is empty.
+
+    Raises StoreCorrupt if it has tables, but not of Tilewright.
+    """
     names = sa.inspect(connection).get_table_names()
     if not names:
         return None
     if REVISION_TABLE not in names:
         raise StoreCorrupt(
-            "The database holds other tables than ours",
+            "The database has tables of another program",
             hint="Give Tilewright a database of its own",
             tables=names[:5],
         )
@@ -37,7 +40,7 @@ def revision(connection: sa.Connection) -> str | None:
 
 
 def check(connection: sa.Connection, database: Database) -> None:
-    """Raises `StoreVersion` unless the schema is the one that this program knows."""
+    """Raises StoreVersion unless the schema is the one of this program."""
     found = revision(connection)
     if found == HEAD:
         return
@@ -58,7 +61,10 @@ def check(connection: sa.Connection, database: Database) -> None:
 
 
 def upgrade(database: Database) -> tuple[str | None, str]:
-    """Brings the schema up to date, in one transaction; gives the revision before and after."""
+    """Brings the schema up to date, in one transaction; returns the revision before and after.
+
+    Raises StoreCorrupt, or StoreVersion for a schema of a newer Tilewright.
+    """
     from alembic import command
     from alembic.config import Config
 

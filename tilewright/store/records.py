@@ -1,8 +1,8 @@
-"""What goes into the store and what comes out: plain frozen records, and what a report must be.
+"""Records that go into the store and come out of it, and the validation of reports.
 
-Input: values that a stranger sent.  Output: records, or `InvalidReport`.  Nothing here names a
-person, a device or an address: a report has a random nonce, and the store is told of its source
-only by a keyed hash that changes every day.
+Input: values from clients, which are not trusted.  Output: records, or `InvalidReport`.  Nothing
+here identifies a person, a device or an address: a report has a random nonce, and its source is
+known only as a keyed hash that changes every day.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Literal, cast
 
 from tilewright.base.errors import InvalidReport
 
-#: A report names at most so many candidates: the paper's N (nnJIT, "Crowdsourcing").
+#: Limit of candidates in a report: the paper's N (nnJIT, "Crowdsourcing").
 TOP = 5
-#: A key's ranking keeps so many candidates.
+#: Limit of candidates in a key's ranking.
 RANKED = 16
-#: Candidates are numbers of a space; no space has more.
+#: Limit of a candidate's number; no space is larger.
 MOST_CANDIDATES = 1 << 20
-#: No schedule is so much faster or slower than another one of the same kernel.
+#: Limit of the speed ratio of two schedules of a kernel: larger ones are not believed.
 MOST_RATIO = 1000.0
-#: Names, checksums, shapes.
+#: Limit of the length of names, checksums and shapes.
 MOST_LETTERS = 200
 
 NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
@@ -31,9 +31,9 @@ StageName = Literal["candidate", "shadow", "default"]
 
 @dataclass(frozen=True)
 class Key:
-    """What votes are about: one kernel on one class of devices, as one compiler sees it.
+    """What votes are about: one kernel on one device class, by one compiler version.
 
-    kernel:   digest of the kernel's specification; `kind` and `shape` say it for people
+    kernel:   digest of the kernel's specification; `kind` and `shape` describe it for people
     device:   id of the device class (the paper's primitive vector and device id in one)
     space:    checksum of the space of candidates: numbers of candidates mean nothing without it
     compiler: version of the compiler;  browser: family of the browser
@@ -60,7 +60,7 @@ class StoredVote:
 class StoredGold:
     """An answer to a question whose answer is known: `a` is much faster than `b`.
 
-    ratio: time of `b` over time of `a`, as the client measured it; an honest one is above 1.
+    ratio: time of `b` over time of `a`, as the client measured it; an honest one is above 1
     """
 
     a: int
@@ -80,10 +80,10 @@ class StoredReport:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Whether the report is in the store for good; `reason` is "" or why it is not.
+    """Whether the report is stored.  reason: "" if it is, else
 
     "repeated": this source has voted on this key today;  "rate": too many reports of this source.
-    A report that is sent again gets the receipt that it got at first.
+    A stored report that is sent again is accepted again.
     """
 
     accepted: bool
@@ -95,9 +95,9 @@ class Ranked:
     """A candidate in the order of the votes.
 
     score:     mean rank weight over all voices, 0 to 1
-    reporters: voices that name it
-    ratio:     robust mean of its speed over the default's, with its 95 % interval `low`, `high`
-    device, space, browser: where its number means something
+    reporters: number of voices that name it
+    ratio:     robust mean of its speedup over candidate 0; low, high: its 95 % interval
+    device, space, browser: of its key; the number is one of that space
     """
 
     candidate: int
@@ -114,11 +114,11 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the crowd says of a key.
+    """The result of the votes on a key.
 
-    default: what new devices start with; None: the bundle's own schedule (candidate 0)
-    shadow:  what they try first
-    voices:  how many reports the ranking is made of
+    default: candidate that new devices start with; None: the bundle's own schedule (candidate 0)
+    shadow:  candidate that they try first
+    voices:  number of reports behind the ranking
     """
 
     default: int | None
@@ -138,7 +138,7 @@ class KeyStanding:
 
 @dataclass(frozen=True)
 class Stats:
-    """Sizes of the store."""
+    """Sizes of the store.  counted: reports whose votes count;  days: YYYY-MM-DD, or "" """
 
     url: str
     schema: str

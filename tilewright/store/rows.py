@@ -1,4 +1,4 @@
-"""Between rows of the database and records: the queries that more than one function needs.
+"""Conversions between database rows and records, and shared queries.
 
 Input: connections, keys, rows.  Output: records and states.  No decisions are made here.
 """
@@ -18,18 +18,18 @@ from tilewright.store.records import Key, Ranked, StageName, Standing, StoredVot
 from tilewright.store.schema import keys, reports
 from tilewright.store.votes import Staged, Stages, Tally, Voice
 
-#: What makes a key one; kind and shape only say the kernel for people.
+#: Columns that identify a key; kind and shape only describe the kernel for people.
 UNIQUE = ("kernel", "device", "space", "compiler", "browser")
 KEY = tuple(f.name for f in fields(Key))
 EPOCH = datetime.date(1970, 1, 1)
 
 
-# Statements of every report are made once: SQLAlchemy takes longer to put one together than the
-# database takes to run it.
+# The statements of a report are built once: that takes SQLAlchemy longer than the database takes to
+# run them.
 IS_KEY = sa.and_(*(keys.c[name] == sa.bindparam(name) for name in UNIQUE))
 FIND_KEY = sa.select(keys.c.id).where(IS_KEY)
 LOCK_KEY = FIND_KEY.with_for_update()
-#: How many reports a source (:day, :source) has sent, and 0 if one of them was caught lying.
+#: How many reports a source (:day, :source) has sent, and 0 if one of them failed a gold question.
 OF_SOURCE = sa.select(sa.func.count(), sa.func.min(sa.case((reports.c.counts, 1), else_=0))).where(
     (reports.c.day == sa.bindparam("day")) & (reports.c.source == sa.bindparam("source"))
 )
@@ -59,7 +59,7 @@ def lock_key(connection: sa.Connection, key: Key, day: int) -> int:
 
 
 def insert(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
-    """Puts a row in; False if one with the same name is there already."""
+    """Inserts a row; False if that breaks a unique constraint."""
     statement = _insert(connection.dialect.name, table)
     return connection.execute(statement, row).scalar() is not None
 
@@ -132,5 +132,5 @@ def date_of(day: int) -> str:
 
 
 def day_of(date: str) -> int:
-    """The other way; ValueError for anything that is no date."""
+    """The inverse.  Raises ValueError if it is not a date."""
     return (datetime.date.fromisoformat(date) - EPOCH).days

@@ -1,7 +1,7 @@
-"""The tables of the store, and which revision of the schema this program knows.
+"""The tables of the store, and the schema revision of this program.
 
-Input: nothing.  Output: SQLAlchemy tables.  They are the same on SQLite and PostgreSQL; how they
-came to be is in migrations/ (a test compares the two).
+Input: nothing.  Output: SQLAlchemy tables, the same on SQLite and PostgreSQL.  migrations/ creates
+them (a test compares the two).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD = REVISIONS[-1]
 
 metadata = MetaData()
 
-#: Numbers of reports.  SQLite counts only a plain INTEGER up by itself, which has 64 bits there.
+#: Numbers of reports.  SQLite increments only a plain INTEGER itself, which has 64 bits there.
 Number = BigInteger().with_variant(Integer, "sqlite")
 
 #: One row per key, with the outcome of its last vote.  A report locks its key's row, so that
@@ -45,7 +45,7 @@ keys = Table(
     Column("browser", String(200), nullable=False),
     Column("day", Integer, nullable=False),  # of the last report
     Column("fresh", Integer, nullable=False),  # voices since the last vote
-    Column("voices", Integer, nullable=False),  # what the last vote was made of
+    Column("voices", Integer, nullable=False),  # counted in the last vote
     Column("default_candidate", Integer),
     Column("default_since", Number),
     Column("shadow_candidate", Integer),
@@ -56,7 +56,8 @@ keys = Table(
     UniqueConstraint("kernel", "device", "space", "compiler", "browser", name="keys_unique"),
 )
 
-#: One row per accepted report.  `source` lives for a day, `counts` is false if its gold was wrong.
+#: One row per accepted report.  `source` is set to NULL after a day or two; `counts` is false if
+#: its source failed a gold question that day.
 reports = Table(
     "reports",
     metadata,

@@ -1,7 +1,7 @@
 """The kernel database: reports in, standings out.
 
-Input: the URL of a database, reports of clients.  Output: receipts, standings, sizes.  Every public
-function is one transaction.  What the votes mean is in votes.py; here they are only kept.
+Input: the URL of a database, reports of clients.  Output: receipts, standings, sizes.  Every write
+is one transaction.  votes.py decides what the votes mean; here they are only stored.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from tilewright.store.rows import (
 from tilewright.store.schema import HEAD, keys, reports
 from tilewright.store.votes import VOTE_EVERY, Thresholds, advance, tally
 
-#: `similar` takes so many candidates of one key.
+#: Limit of candidates that `similar` takes from one key.
 SIMILAR = 3
 SECONDS_A_DAY = 86_400
-#: Days without reports after which the clock is doubted, before anything is deleted by it.
+#: After this many days without reports the clock may be wrong, and reports are not deleted by it.
 QUIET = 30
-#: A source that is farther ahead is of a clock that was wrong; nearer it may still come again.
+#: Days.  Sources of later dates come from a clock that was wrong and are forgotten.
 AHEAD = 7
 
 log = logging.getLogger(__name__)
@@ -116,9 +116,9 @@ class KernelStore:
     def submit(self, report: StoredReport, source: str) -> Receipt:
         """Takes a report and, if it is time, votes anew; on disk when this returns.
 
-        A report that comes again (same nonce) changes nothing and gets the same receipt.
-        source: who reports, as a keyed hash that is the same for one network during one day
-        Raises InvalidReport, and StoreError if nothing was stored, or nobody knows: send it again.
+        A stored report that is sent again (same nonce) changes nothing and is accepted again.
+        source: keyed hash of the network, the same during one day
+        Raises InvalidReport; StoreError if it may not be stored: send it again.
         """
         records.check(report)
         day = self.today()
@@ -150,7 +150,7 @@ class KernelStore:
             self._vote(connection, key_id)
 
     def _vote(self, connection: sa.Connection, key_id: int) -> None:
-        """Counts the newest voices of a key, whose row is locked, and writes what they say."""
+        """Counts the newest voices of a key and writes its standing.  The key's row is locked."""
         where = keys.c.id == key_id
         state = state_of(connection.execute(sa.select(keys).where(where)).one())
         voices = voices_of(connection, key_id, self.limits.window)
@@ -163,17 +163,17 @@ class KernelStore:
     # ---- standings -------------------------------------------------------------------------------
 
     def standing(self, key: Key) -> Standing:
-        """What the crowd says of this key; of an unknown one nothing."""
+        """The standing of this key; an empty one if the key is unknown."""
         with self.database.read() as connection:
             row = connection.execute(STANDING, asdict(key)).one_or_none()
         return standing_of(row) if row else Standing(None, None, (), 0)
 
     def similar(self, key: Key, classes: Sequence[str]) -> tuple[Ranked, ...]:
-        """The crowd's best for this kernel on these device classes, in their order.
+        """The best candidates of this kernel on these device classes, in their order.
 
-        What a class without data of its own tries first (the paper's exploitation set).  Candidates
-        are numbers in the space of the class that they come from: see `Ranked.device` and `.space`.
-        Only candidates with a quorum or a stage; the same browser family comes first.
+        A class without data of its own tries them first (the paper's exploitation set).  They are
+        numbers of another class's space: see `Ranked.device` and `.space`.  Only candidates with a
+        quorum or a stage; the same browser family comes first.
         """
         where = (
             (keys.c.kernel == key.kernel)
@@ -207,8 +207,8 @@ class KernelStore:
     ) -> tuple[KeyStanding, ...]:
         """Keys with their standings, by device class, kind and shape.
 
-        device: only this class;  settled: only those with a default
-        start, limit: so many of them, after so many
+        device: only this class;  settled: only keys with a default
+        start: entries to skip;  limit: most entries to return
         """
         names = ("device", "kind", "shape", "browser", "compiler", "kernel", "space")
         query = sa.select(keys).order_by(*(keys.c[name] for name in names))
@@ -223,7 +223,7 @@ class KernelStore:
     # ---- upkeep ----------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """How much is in it."""
+        """Numbers of keys, reports, stages and classes, and the days they span."""
         one = sa.select(
             sa.func.count(),
             sa.func.count(keys.c.default_candidate),
@@ -253,16 +253,17 @@ class KernelStore:
         )
 
     def gc(self, days: int | None = None, *, force: bool = False) -> dict[str, int]:
-        """Forgets sources of other days, old reports, and keys that have none left.
+        """Deletes sources of past days, old reports, and old keys without reports.
 
-        days: reports older than this go; default: `limits.days`
-        force: also where the clock may be ahead
-        Raises StoreClock where it may be and reports would go: then only sources are forgotten.
+        days:  age in days beyond which reports are deleted; default: `limits.days`
+        force: delete even if the clock may be ahead
+        Returns how many of each.  Raises StoreClock if the clock may be ahead and reports would be
+        deleted: then only sources are.
         """
         today = self.today()
         oldest = today - (self.limits.days if days is None else days)
-        # A report that comes again shortly after midnight must still find its source of yesterday,
-        # and after a clock that went back a little that of tomorrow.
+        # A report sent again shortly after midnight must still find yesterday's source, and one
+        # sent after the clock went back a little, tomorrow's.
         other = (reports.c.day < today - 1) | (reports.c.day > today + AHEAD)
         named = other & reports.c.source.is_not(None)
         old = reports.c.day < oldest
@@ -278,14 +279,14 @@ class KernelStore:
         return {"sources": forgotten.rowcount, "reports": deleted.rowcount, "keys": gone.rowcount}
 
     def export(self, stream: IO[bytes]) -> int:
-        """Writes everything in the T4 schema, one state of the database; gives the reports."""
+        """Writes everything in the T4 schema, from one transaction; returns the reports' number."""
         with self.database.read() as connection:
             return t4.write(connection, stream)
 
     def import_(self, data: bytes) -> int:
-        """Takes an export, all of it or nothing; gives how many of its reports were new.
+        """Imports an export, all of it or nothing; returns how many reports were new.
 
-        Keys that are new here come with their standing, the others are voted on anew.
+        New keys keep their standing from the export; votes on the others are counted again.
         Raises InvalidReport.
         """
         document = t4.read(data, self.today())
@@ -296,7 +297,7 @@ class KernelStore:
         return added
 
     def _sweep(self, day: int) -> None:
-        """Once a day and process: promises about forgetting must not hang on a timer of others."""
+        """Once a day and process: promised deletions must not depend on a cron job."""
         if day != self._swept:
             try:
                 self.gc()
@@ -310,8 +311,11 @@ class KernelStore:
 
 
 def _doubt(connection: sa.Connection, today: int, old: sa.ColumnElement[bool]) -> StoreClock | None:
-    """Why these reports should not go yet, if there are any."""
-    # today's own say nothing: they have their day from the same clock
+    """Why these reports should not be deleted yet; None if they may be.
+
+    old: the condition of the reports to delete
+    """
+    # today's reports prove nothing: their day comes from the same clock
     before = sa.select(sa.func.max(reports.c.day)).where(reports.c.day < today)
     newest = connection.execute(before).scalar()
     if newest is None or today - newest <= QUIET:
@@ -320,13 +324,13 @@ def _doubt(connection: sa.Connection, today: int, old: sa.ColumnElement[bool]) -
     if not number:
         return None
     return StoreClock(
-        "Old reports are kept: nobody reported for days, or the clock is ahead",
+        "Old reports are kept: no reports came for days, or the clock is ahead",
         hint="If the date is right, `tilewright db gc --force` deletes them",
         today=date_of(today), newest=date_of(newest), would_delete=number,
     )  # fmt: skip
 
 
 def _distrust(connection: sa.Connection, day: int, source: str) -> None:
-    """Nothing that this source said today counts any more; its keys see it at their next vote."""
+    """Discounts all reports of this source today; its keys change at their next vote."""
     today = (reports.c.day == day) & (reports.c.source == source)
     connection.execute(sa.update(reports).where(today).values(counts=False))

@@ -1,9 +1,9 @@
 """Export and import in T4, the open schema of the auto-tuning community for results.
 
 Input: a connection, or the bytes of an export.  Output: a JSON document, or rows.  One result per
-candidate that a report names, and one for the default that it was measured against: configuration,
-measured speed over the default, whether it was right.  What T4 has no place for (standings, which
-rows are one report) is in members of our own, which other readers skip.
+candidate in a report, and one for the default that it was measured against: configuration, speedup
+over the default, correctness.  What T4 has no field for (standings, which rows are one report) is
+in extra members, which other readers skip.
 
 Schema: T4.json 1.1.0 of the Auto-Tuning Association's autotuning_methodology; results need
 configuration, times, invalidity and correctness.  Sources of reports are never exported.
@@ -35,7 +35,7 @@ OBJECTIVE = "speedup"
 
 
 Candidate: TypeAlias = Annotated[int, Meta(ge=0, lt=records.MOST_CANDIDATES)]
-#: What the database's integers hold.
+#: Range of the database's integers.
 Count: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Ratio: TypeAlias = Annotated[float, Meta(ge=0)]
@@ -98,7 +98,7 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ours(msgspec.Struct, frozen=True, kw_only=True):
-    """What T4 has no place for; `format` is the number of its own form."""
+    """Members that T4 has no field for; format: their version."""
 
     format: Literal[1] = 1
     keys: tuple[Stand, ...]
@@ -119,7 +119,7 @@ class T4Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(connection: sa.Connection, stream: IO[bytes]) -> int:
-    """Writes the document row by row; gives the number of reports."""
+    """Writes the document row by row; returns the number of reports."""
     rows = connection.execute(sa.select(keys)).all()
     rows = sorted(rows, key=lambda row: [getattr(row, name) for name in KEY])
     metadata = Metadata(
@@ -177,7 +177,7 @@ def _stand(connection: sa.Connection, row: Any) -> Stand:
 
 
 def is_export(path: Path) -> bool:
-    """Whether `write` made the file, whole or not."""
+    """Whether `write` made the file, complete or not."""
     with path.open("rb") as stream:
         return _OURS.match(stream.read(1000)) is not None
 
@@ -193,7 +193,7 @@ def read(data: bytes, today: int) -> T4Document:
         document = msgspec.json.decode(data, type=T4Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidReport(
-            "This is no export of Tilewright's", hint="See docs/store.md", reason=error
+            "Not an export of Tilewright", hint="See docs/store.md", reason=error
         ) from error
     for stand in document.metadata.tilewright.keys:
         records.check_key(key_of(stand))
@@ -238,7 +238,7 @@ def load(connection: sa.Connection, document: T4Document) -> tuple[Sequence[int]
 
 
 def _restore(connection: sa.Connection, key_id: int, stand: Stand) -> None:
-    """The standing as it was, with the numbers that its reports have here."""
+    """Writes an exported standing, with the numbers that its reports have in this database."""
     query = sa.select(reports.c.id).where(reports.c.key_id == key_id).order_by(reports.c.id)
     numbers = [0, *connection.execute(query).scalars()]
 
@@ -279,10 +279,10 @@ def _day(date: str) -> int:
 
 
 def _past(date: str, today: int) -> None:
-    """Raises `InvalidReport` for a day that has not come: it would never be forgotten."""
+    """Raises InvalidReport for a day in the future: its reports would never be deleted."""
     if not 0 <= _day(date) <= today:
         raise InvalidReport(
-            f"Not a day that has been: {date}", hint=f"1970-01-01 to {date_of(today)}", day=date
+            f"Not a past day: {date}", hint=f"1970-01-01 to {date_of(today)}", day=date
         )
 
 

@@ -1,13 +1,13 @@
 """The vote: from the reports on one key to the candidate that new devices start with.
 
-Input: voices (reports that count) and where the key stood.  Output: a ranking, and the next stages.
-Pure functions; the store only keeps what they say.  It never decides for a device: each device
-compares what the crowd names with its own incumbent before it adopts it.
+Input: voices (reports that count) and the key's stages so far.  Output: a ranking, and the next
+stages.  Pure functions; the store keeps their results.  A vote decides nothing for a device: each
+compares the candidate with its own kernel in use before it adopts it.
 
 The paper (nnJIT, section "Crowdsourcing and the kernel dataset") lets each client send its five
-fastest kernels with rank weights and takes the majority.  Here rank weights make the ranking, and
-what may become the default is guarded by four things more: independent voices, a support that a
-third of liars cannot reach, robust statistics over ratios, and a second, fresh vote (`shadow`).
+fastest kernels with rank weights and takes the majority.  Here rank weights give the ranking, and
+a default must pass four more conditions: independent voices, more support than a third of liars
+can give, robust statistics over ratios, and a second vote with fresh voices (`shadow`).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from functools import cached_property
 
 from tilewright.store.records import TOP, StoredVote
 
-#: Of ranks 1 to 5.  Gentle on purpose: places order near ties, and a liar's first place must not
-#: outweigh honest second and third places.
+#: Of ranks 1 to 5.  Nearly flat on purpose: ranks of near ties are noise, and a liar's first place
+#: must not outweigh honest second and third places.
 WEIGHTS = (1.0, 0.9, 0.8, 0.7, 0.6)
 #: Two-sided 95 %.
 Z = 1.96
-#: From the median absolute deviation to the standard deviation of a normal distribution.
+#: Standard deviation of a normal distribution over its median absolute deviation.
 MAD_SIGMA = 1.4826
-#: Values farther from the median than so many deviations are no noise (Iglewicz and Hoaglin, 1993).
+#: Outliers are this many standard deviations from the median (Iglewicz and Hoaglin, 1993).
 OUTLIER = 3.5
-#: The default of the bundle: everyone has it, and every ratio is over its time.
+#: The compiler's default: everyone has it, and every ratio is relative to its time.
 BUNDLE = 0
 
 
-#: A key is voted on anew when its voices have grown by a twentieth: the outcome hardly changes in
-#: between, and the work per report stays small.
+#: Votes on a key are counted again when its voices have grown by a twentieth: the result hardly
+#: changes in between, and the work per report stays small.
 VOTE_EVERY = 20
 
 
@@ -43,16 +43,16 @@ VOTE_EVERY = 20
 class Thresholds:
     """The thresholds of the vote and their reasons.
 
-    quorum:   voices before anything is said: five of five honest ones are needed to show that more
-              than a third agree, so fewer could not decide anyway
-    same_day: of these from different sources on one day; sources of two days cannot be told apart,
-              so one address that comes back every day would otherwise make a quorum alone
-    liars:    share of voices that may lie in concert; what only they name can never be promoted
-    gain:     a default must be so much faster than the bundle's own, or changing is not worth it
-    window:   the newest voices that are looked at; browsers change, and work stays bounded
-    patience: fresh voices after which an undecided shadow is given up for the next one
-    rate:     reports of one source a day: a model has some fifty kernels, a network some visitors
-    days:     reports are forgotten after so many days
+    quorum:   least number of voices: with fewer than five, even if all agree, the interval does not
+              exclude a share of a third
+    same_day: voices of the quorum that must be of one day.  Sources of two days cannot be told
+              apart, so one network that returns every day could make a quorum alone
+    liars:    share of voices that may collude; what only they name is never promoted
+    gain:     least speedup of a default over the compiler's own; below, a change is not worth it
+    window:   number of newest voices that count; browsers change, and work stays bounded
+    patience: fresh voices after which an undecided shadow is dropped for the next one
+    rate:     reports per source and day: a model has about fifty kernels, a network a few visitors
+    days:     age in days after which reports are deleted
     """
 
     quorum: int = 5
@@ -65,7 +65,7 @@ class Thresholds:
     days: int = 90
 
 
-# A voice as ranks: candidate -> place from 0, the bundle's default among them.
+# A voice as ranks: candidate -> rank from 0, the compiler's default among them.
 Ballot = Mapping[int, int]
 
 
@@ -79,7 +79,7 @@ class Voice:
 
     @cached_property
     def ratios(self) -> Mapping[int, float]:
-        """Candidate -> ratio; everyone also knows the bundle's default, at 1."""
+        """Candidate -> ratio, with the compiler's default at 1."""
         return {v.candidate: v.ratio for v in self.top} | {BUNDLE: 1.0}
 
     @cached_property
@@ -91,7 +91,7 @@ class Voice:
 
 @dataclass(frozen=True)
 class Tally:
-    """What the voices say of one candidate; see `Ranked`.  `same_day`: most voices of one day."""
+    """The votes on one candidate; see `Ranked`.  same_day: most voices of one day"""
 
     candidate: int
     score: float
@@ -137,10 +137,10 @@ def tally(voices: Sequence[Voice]) -> tuple[Tally, ...]:
 
 
 def robust(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """A ratio that outliers do not move, and its 95 % interval, all in logarithms.
+    """A robust mean of ratios and its 95 % interval (mean, low, high); computed in logarithms.
 
-    Median; values beyond 3.5 deviations (by the median absolute deviation) are dropped; of the rest
-    the mean of the middle half, with the error of a median (1.2533 deviations over √n).
+    Values farther than 3.5 deviations (from the median absolute deviation) from the median are
+    dropped; then the mean of the middle half, with the error of a median: 1.2533 deviations / √n.
     """
     logs = [math.log(r) for r in ratios]
     middle = statistics.median(logs)
@@ -153,7 +153,7 @@ def robust(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 
 def share(count: int, total: int) -> tuple[float, float]:
-    """Interval of Wilson for a share that was seen `count` times in `total`: 95 %."""
+    """The 95 % Wilson interval of a share: `count` of `total`."""
     if not total:
         return 0.0, 1.0
     p, z2 = count / total, Z * Z
@@ -163,7 +163,7 @@ def share(count: int, total: int) -> tuple[float, float]:
 
 
 def prefer(voices: Iterable[Voice], first: int, second: int) -> tuple[int, int]:
-    """How many place `first` before `second`, and how many the other way; unnamed is last."""
+    """How many voices rank `first` before `second`, and how many the reverse; unnamed is last."""
     ahead = behind = 0
     for voice in voices:
         a, b = voice.ballot.get(first, TOP), voice.ballot.get(second, TOP)
@@ -184,8 +184,8 @@ def supported(found: Tally, total: int, limits: Thresholds) -> bool:
 def winner(voices: Sequence[Voice], tallies: Sequence[Tally], limits: Thresholds) -> Tally | None:
     """The majority's choice among the supported ones: the one whose worst duel is best (minimax).
 
-    Duels, and not the sum of weights: liars can lift a kernel that honest clients place fifth, but
-    everyone who names both still says which is faster.
+    Duels, not the sum of weights: liars can lift a candidate that honest clients rank fifth, but
+    every voice that names both still says which is faster.
     """
     found = [t for t in tallies if supported(t, len(voices), limits)]
 
@@ -201,8 +201,8 @@ def advance(
 ) -> Stages:
     """The next stages: candidate → shadow → default, each by voices that came after the last step.
 
-    A default or shadow that fresh voices contradict falls; the default falls to the previous one.
-    voices: the newest `limits.window`;  tallies: of these voices
+    A shadow that fresh voices contradict is dropped; a default falls back to the previous one.
+    voices: the newest `limits.window`, oldest first;  tallies: of these voices
     """
     now = voices[-1].number if voices else 0
     default, shadow, previous = state.default, state.shadow, state.previous

@@ -1,4 +1,4 @@
-"""ONNX activation functions, softmax and its kin as compositions.
+"""ONNX activation functions and softmax variants as compositions.
 
 Input: operand nodes and attributes.  Output: nodes.
 """

@@ -1,7 +1,7 @@
 """ONNX convolutions: pad, unfold the windows, contract, all in channels-last order.
 
-Input: operand nodes and attributes.  Output: nodes.  The transposes at both ends are for the graph
-rewriter to sink; between them the innermost axis is the channel everywhere.
+Input: operand nodes and attributes.  Output: nodes.  Between the transposes at both ends
+channels are innermost; the graph rewriter sinks the transposes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def conv(
     one_dtype(x, w)
     _check(x, w)
     if x.shape[1] != w.shape[1] * group or w.shape[0] % group:
-        raise ShapeError("channels and groups do not fit the weights", shape=[x.shape, w.shape])
+        raise ShapeError("channels and groups do not match the weights", shape=[x.shape, w.shape])
     axes = spans(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     return _finish(convolve(padded(al.channels_last(x), axes), w, axes, group), bias)
 
@@ -55,7 +55,7 @@ def conv_transpose(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Node:
-    """A convolution of the operand, spread by the strides, with the mirrored weights."""
+    """A convolution of the operand, dilated by the strides, with flipped weights."""
     one_dtype(x, w)
     _check(x, w)
     rank = x.rank - 2
@@ -76,7 +76,7 @@ def conv_transpose(
 
 
 def _backward(span: Span, extra: int, wanted: int | None, auto_pad: str) -> Span:
-    """The window of stride 1 over the spread operand that makes the transposed result."""
+    """The window of stride 1 over the dilated operand that gives the transposed convolution."""
     spread = (span.extent - 1) * span.stride + 1
     before, after = span.before, span.after
     if wanted is not None:
@@ -88,7 +88,7 @@ def _backward(span: Span, extra: int, wanted: int | None, auto_pad: str) -> Span
 
 
 def _spread(x: Node, axis: int, stride: int) -> Node:
-    """stride - 1 zeros between any two elements along the axis."""
+    """Inserts stride - 1 zeros between neighbours along the axis."""
     if stride == 1:
         return x
     after = [0] * (x.rank + 1)
@@ -131,7 +131,7 @@ def convolve(x: Node, w: Node, axes: Sequence[Span], group: int) -> Node:
 
 
 def _depthwise(x: Node, w: Node, axes: Sequence[Span]) -> Node:
-    """One window per channel: a product of elements and a sum over the taps."""
+    """Depthwise convolution: an elementwise product and a sum over the taps."""
     count = window_axes(axes)
     taps = tuple(range(x.rank, x.rank + count))
     kernel = reshape(w, (w.shape[0], *w.shape[2:]))

@@ -51,7 +51,7 @@ for _name, _fn in _BINARY.items():
 
 
 def one_dtype(*xs: Node) -> None:
-    """ONNX converts no operand silently, and neither do we."""
+    """Raises InvalidModel for different dtypes: ONNX has no implicit conversions."""
     if len({x.dtype for x in xs}) > 1:
         raise InvalidModel("operands have different dtypes", dtype=[x.dtype.name for x in xs])
 
@@ -118,7 +118,7 @@ def cosh(x: Node) -> Node:
 
 @operator("Asinh")
 def asinh(x: Node) -> Node:
-    """sign(x) * log(|x| + sqrt(x² + 1)), which loses nothing for negative x."""
+    """sign(x) * log(|x| + sqrt(x² + 1)): no cancellation for negative x."""
     size = al.apply("abs", x)
     return al.mul(sign(x), al.log(al.add(size, al.sqrt(al.add(al.square(size), 1.0)))))
 
@@ -158,7 +158,7 @@ def mod(a: Node, b: Node, *, fmod: int = 0) -> Node:
 
 
 def _remainder(a: Node, b: Node) -> Node:
-    """The remainder with the sign of `a`; a finite `a` divided by infinity is all remainder."""
+    """The remainder with the sign of `a`; it is `a` if only `b` is infinite."""
     rest = al.sub(a, al.mul(truncate(al.div(a, b)), b))
     if not a.dtype.is_float:
         return rest
@@ -175,7 +175,7 @@ def truncate(x: Node) -> Node:
 
 @operator("Pow")
 def power(x: Node, exponent: Node) -> Node:
-    """x ** exponent; known whole exponents of moderate size and the square root need no `pow`."""
+    """x ** exponent; small known integers, 0.5 and -1 need no `pow`."""
     small = exponent.value
     if small is not None and small.size == 1 and x.rank >= exponent.rank:
         quick = _power_of(x, float(small.reshape(()).item()))

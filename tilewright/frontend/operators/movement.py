@@ -22,7 +22,7 @@ from tilewright.graph.node import Node
 
 @operator("Reshape")
 def reshape(x: Node, shape: Node, *, allowzero: int = 0) -> Node:
-    """0 keeps the operand's extent (unless allowzero), -1 is what remains."""
+    """0 keeps the operand's extent (unless allowzero), -1 is inferred."""
     wanted = list(al.known_ints(shape, "the shape"))
     if not allowzero:
         wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
@@ -39,7 +39,7 @@ def reshape(x: Node, shape: Node, *, allowzero: int = 0) -> Node:
 def transpose(x: Node, *, perm: Sequence[int] | None = None) -> Node:
     order = tuple(reversed(range(x.rank))) if perm is None else tuple(perm)
     if sorted(order) != list(range(x.rank)):
-        raise ShapeError(f"{list(order)} is no order of {x.rank} axes", shape=x.shape)
+        raise ShapeError(f"{list(order)} is not a permutation of {x.rank} axes", shape=x.shape)
     return gr.transpose(x, order)
 
 
@@ -152,7 +152,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Node:
-    """More elements at both ends of each axis; a negative number takes elements away."""
+    """Pads both ends of each axis; negative amounts crop."""
     amounts = al.known_ints(pads, "the pads")
     over = range(x.rank) if axes is None else al.axes_of(al.known_ints(axes, "axes"), x.rank)
     before, after = [0] * x.rank, [0] * x.rank
@@ -172,7 +172,7 @@ def pad_or_crop(x: Node, before: Sequence[int], after: Sequence[int], value: al.
     return gr.pad(x, [max(b, 0) for b in before], [max(a, 0) for a in after], value)
 
 
-#: How each padding mode numbers the elements outside of the tensor, as NumPy does.
+#: ONNX's padding modes that read other elements, with NumPy's names.
 _PAD_MODES = ("reflect", "edge", "wrap")
 
 

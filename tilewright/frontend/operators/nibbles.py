@@ -61,7 +61,7 @@ def _check(a: Node, b: Node, g_idx: Node | None, depth: int, bits: int, block: i
     if not is_constant(b) or b.dtype != U8:
         raise UnsupportedOp("the weights of MatMulNBits must be constant bytes", dtype=b.dtype)
     if a.shape[-1] != depth:
-        raise ShapeError("MatMulNBits does not fit its operand", shape=[a.shape, b.shape])
+        raise ShapeError("the weights of MatMulNBits do not match", shape=[a.shape, b.shape])
 
 
 def _integers(x: Node, bits: int) -> Node:

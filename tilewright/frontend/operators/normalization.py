@@ -1,7 +1,7 @@
 """ONNX normalisations as compositions of means and elementwise steps.
 
-Input: operand nodes and attributes.  Output: nodes.  Per-channel factors stay small graphs over the
-weights: they are computed when the weights are written, not here.
+Input: operand nodes and attributes.  Output: nodes.  Per-channel factors stay small graphs over
+weights, which are evaluated when the weights are written.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def instance_norm(x: Node, scale: Node, bias: Node, *, epsilon: float = 1e-5) ->
 def group_norm_by_group(
     x: Node, scale: Node, bias: Node, *, num_groups: int, epsilon: float = 1e-5
 ) -> Node:
-    """Opset 18 scales each group, later ones each channel."""
+    """Opset 18: one scale per group; later opsets have one per channel."""
     normal = _group_standard(x, num_groups, epsilon)
     wide = (reshape(v, (num_groups, *[1] * (normal.rank - 2))) for v in (scale, bias))
     return reshape(_affine(normal, *wide), x.shape)
@@ -106,7 +106,7 @@ def mean_variance_norm(x: Node, *, axes: Sequence[int] = (0, 2, 3)) -> Node:
 
 @operator("LpNormalization")
 def lp_norm(x: Node, *, axis: int = -1, p: int = 2) -> Node:
-    """x divided by its norm, and zero where the norm is zero."""
+    """x divided by its norm; zero where the norm is zero."""
     axes = (al.axis_of(axis, x.rank),)
     size = al.total(al.square(x) if p == 2 else al.apply("abs", x), axes)
     norm = al.sqrt(size) if p == 2 else size

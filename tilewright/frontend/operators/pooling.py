@@ -20,13 +20,13 @@ from tilewright.graph.ops import Array
 
 
 def _ceiled(span: Span, ceil_mode: int) -> tuple[Span, Span]:
-    """The windows as given, and with the padding that an incomplete last window needs."""
+    """The windows as given, and with padding that completes the last window."""
     if not ceil_mode:
         return span, span
     room = span.before + span.extent + span.after - span.reach
     count = -(-room // span.stride) + 1
     if (count - 1) * span.stride >= span.extent + span.before:
-        count -= 1  # a window may not begin behind the operand
+        count -= 1  # a window must not begin in the padding after the operand
     missing = max((count - 1) * span.stride - room, 0)
     return span, replace(span, after=span.after + missing)
 

@@ -1,8 +1,8 @@
 """Quantised operators of ONNX and onnxruntime's own domain: integers with scales and zero points.
 
-Input: operand nodes and attributes.  Output: nodes.  A quantised tensor q stands for
-(q - zero) * scale; here it becomes the i16 `q - zero` ("centred"), so that products and their i32
-sums are exact and padding is zero.  How the numbers lie in memory is for graph/passes/integers.py.
+Input: operand nodes and attributes.  Output: nodes.  A quantised tensor q means (q - zero) * scale;
+here it becomes the i16 `q - zero` ("centred"), so that products and their i32 sums are exact and
+padding is zero.  graph/passes/integers.py chooses how it is stored.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ def centred(q: Node, zero: Node | None) -> Node:
 
 
 def quantized(x: Node, zero: Node | None, dtype: DType) -> Node:
-    """Round half to even, add the zero point, saturate: x is in units of one quantum."""
+    """Rounds half to even, adds the zero point, saturates; x is already divided by the scale."""
     whole = al.apply("round", x)
     return cast(whole if zero is None else al.add(whole, cast(zero, F32)), dtype)
 
 
 def along(p: Node | None, x: Node, axis: int, block: int = 0) -> Node | None:
-    """A scale or zero point per tensor, per slice of `axis` or per block, as an operand by x."""
+    """A scale or zero point (per tensor, slice of `axis` or block), shaped to broadcast to x."""
     if p is None or p.size == 1:
         return None if p is None else reshape(p, ())
     axis = al.axis_of(axis, x.rank)
     if p.rank == 1:
         if p.size != x.shape[axis]:
-            raise InvalidModel("a scale per channel needs one number per channel", shape=p.shape)
+            raise InvalidModel("the scale must have one number per channel", shape=p.shape)
         return reshape(p, [p.size if i == axis else 1 for i in range(x.rank)])
     if p.rank != x.rank or not block:
-        raise InvalidModel("the scale does not fit its operand", shape=[x.shape, p.shape])
+        raise InvalidModel("the scale does not match its operand", shape=[x.shape, p.shape])
     split = al.unsqueeze(p, (axis + 1,))
     wide = broadcast(split, (*p.shape[: axis + 1], block, *p.shape[axis + 1 :]))
     merged = (*p.shape[:axis], p.shape[axis] * block, *p.shape[axis + 1 :])
@@ -67,7 +67,7 @@ def along(p: Node | None, x: Node, axis: int, block: int = 0) -> Node | None:
 
 
 def scaled(q: Node, scale: Node, zero: Node | None) -> Node:
-    """The real numbers that q stands for."""
+    """The dequantised values: (q - zero) * scale."""
     return al.mul(cast(centred(q, zero), F32), cast(scale, F32))
 
 
@@ -118,7 +118,7 @@ def dynamic_quantize_linear(x: Node) -> tuple[Node, Node, Node]:
 
 
 def _rows(p: Node | None) -> Node | None:
-    """A number per row of the left operand, as an operand beside it."""
+    """A number per row of the left operand, shaped to broadcast to it."""
     return al.unsqueeze(p, (-1,)) if p is not None and p.size > 1 else _flat(p)
 
 
@@ -188,7 +188,7 @@ def qlinear_conv(
 
 
 def _requantized(sums: Node, a: Node, b: Node, y_scale: Node, y_zero: Node) -> Node:
-    """i32 sums in units of a * b, in units of the result."""
+    """Rescales i32 sums of products to the result's scale and zero point."""
     factor = al.div(al.mul(_needed(_flat(a)), b), _needed(_flat(y_scale)))
     return quantized(al.mul(cast(sums, F32), factor), _flat(y_zero), y_zero.dtype)
 
@@ -370,7 +370,7 @@ def qlinear_average_pool(
 
 @operator("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(y_scale: Node, y_zero: Node, *parts: Node, axis: int) -> Node:
-    """Triples of tensor, scale, zero point; each part in units of the result."""
+    """parts: tensor, scale and zero point of each; all are rescaled to the result's scale."""
     if not parts or len(parts) % 3:
         raise InvalidModel("QLinearConcat needs a tensor, a scale and a zero point per part")
     triples = zip(parts[::3], parts[1::3], parts[2::3], strict=True)

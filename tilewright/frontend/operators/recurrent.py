@@ -1,9 +1,8 @@
 """ONNX recurrent layers: RNN, GRU and LSTM as scans.
 
-Input: operand nodes and attributes.  Output: nodes.  What the whole sequence allows at once, the
-products with the inputs and their biases, is one contraction before the loop; the loop holds the
-products with the state and the gates.  Formulas and the order of gates are those of the ONNX
-operator specification (opset 22).
+Input: operand nodes and attributes.  Output: nodes.  The products with all inputs of the sequence,
+and their biases, are one contraction before the loop; the loop has the products with the state, and
+the gates.  Formulas and order of gates follow the ONNX operator specification (opset 22).
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Node], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class _Settings:
-    """The attributes that all three layers have."""
+    """The attributes shared by all three layers."""
 
     hidden_size: int | None = None
     direction: str = "forward"
@@ -74,13 +73,13 @@ class _Settings:
     activation_beta: Sequence[float] = ()
 
     def functions(self, defaults: Sequence[str]) -> list[tuple[Function, ...]]:
-        """The activations of each direction; each takes the next parameters of those it has."""
+        """The activations of each direction; parameters are assigned in the order of the lists."""
         turns = _turns(self.direction)
         names = list(self.activations) or [*defaults] * len(turns)
         if len(names) != len(defaults) * len(turns):
             raise InvalidModel(f"{len(defaults) * len(turns)} activations are needed, not {names}")
         given = {"alpha": iter(self.activation_alpha), "beta": iter(self.activation_beta)}
-        # the third, LSTM's activation of the cell state, is no gate: onnxruntime does not clip it
+        # the third, of LSTM's cell state, is not a gate: onnxruntime does not clip it either
         made = [self._function(name, given) for name in names]
         made = [fn if i % len(defaults) == 2 else self.clipped(fn) for i, fn in enumerate(made)]
         count = len(defaults)
@@ -95,7 +94,7 @@ class _Settings:
         return partial(function, **chosen)
 
     def clipped(self, function: Function) -> Function:
-        """A gate's activation: its input is bounded by `clip`."""
+        """The activation with its input clipped to [-clip, clip]."""
         limit = self.clip
         if limit is None:
             return function
@@ -103,10 +102,10 @@ class _Settings:
 
 
 def _turns(direction: str) -> tuple[bool, ...]:
-    """Of each direction, whether it runs from the end."""
+    """For each direction, whether it runs backward."""
     known = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     if direction not in known:
-        raise InvalidModel(f"there is no direction {direction!r}")
+        raise InvalidModel(f"the direction {direction!r} does not exist")
     return known[direction]
 
 
@@ -129,7 +128,7 @@ class _Weights:
 
 
 class _Body:
-    """A loop body under construction: what is no constant comes in as a further input."""
+    """A loop body under construction: non-constant values of the outer graph become inputs."""
 
     def __init__(self) -> None:
         self.fixed: list[tuple[Node, Node]] = []
@@ -165,7 +164,7 @@ def _layer(
     initial: Sequence[Node | None],
     outer_bias: Callable[[_Weights], Node | None],
 ) -> tuple[Node, ...]:
-    """All directions: (every hidden state, the last of each state) in the model's layout."""
+    """All directions: (all hidden states, the last of each state) in the model's layout."""
     batch_first = settings.layout == 1
     if batch_first:
         x = transpose(x, (1, 0, 2))
@@ -174,7 +173,7 @@ def _layer(
     hidden = weights[0].hidden
     turns, functions = _turns(settings.direction), settings.functions(defaults)
     if len(weights) != len(turns) or settings.hidden_size not in (None, hidden):
-        raise ShapeError("weights do not fit the direction or the hidden size", hidden=hidden)
+        raise ShapeError("the weights do not match direction and hidden size", hidden=hidden)
     mask = _mask(lengths, steps, batch)
     flat = reshape(x, (steps * batch, features))
     every, last = [], []
@@ -211,7 +210,7 @@ def _loop(
     inputs = [*states, now]
     new = cell(now, states, w, functions, body)
     y, sequences = new[0], [gates]
-    if mask is not None:  # past its end a sequence gives zeros and keeps its states
+    if mask is not None:  # after its end a sequence gives zeros and keeps its states
         inside = element("mask", mask)
         inputs.append(inside)
         sequences.append(mask)
@@ -230,7 +229,7 @@ def _loop(
 
 
 def _mask(lengths: Node | None, steps: int, batch: int) -> Node | None:
-    """[steps, batch, 1]: whether the step is before the end of its sequence; None if all are."""
+    """[steps, batch, 1]: whether the step is before the sequence's end; None if all are."""
     if lengths is None:
         return None
     value = lengths.value
@@ -262,7 +261,7 @@ def _weights(w: Node, r: Node, b: Node | None, p: Node | None = None) -> list[_W
 
 
 def _both(w: _Weights) -> Node | None:
-    """Both biases: they meet in the same sum."""
+    """The sum of both biases; None without biases."""
     if w.input_bias is None or w.state_bias is None:
         return None
     return al.add(w.input_bias, w.state_bias)
@@ -299,7 +298,7 @@ def gru(
     activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
     linear_before_reset: int = 0,
 ) -> tuple[Node, ...]:  # fmt: skip
-    """Gates update, reset, new: h' = (1 - z) n + z h, where n sees h through the reset gate."""
+    """Gates update, reset, new: h' = (1 - z) n + z h, where the reset gate scales h in n."""
     settings = _Settings(hidden_size, direction, layout, clip, activations,
                          activation_alpha, activation_beta)  # fmt: skip
     after = bool(linear_before_reset)
@@ -314,7 +313,7 @@ def gru(
 def _gru_after(
     now: Node, states: States, w: _Weights, fns: tuple[Function, ...], body: _Body
 ) -> States:
-    """The reset gate acts on the product with the state, which is one product for all gates."""
+    """linear_before_reset: the reset gate scales the product, so one product serves all gates."""
     (h,), size = states, w.hidden
     own = _times(h, body.keep(w.state))
     if w.state_bias is not None:
@@ -327,7 +326,7 @@ def _gru_after(
 def _gru_before(
     now: Node, states: States, w: _Weights, fns: tuple[Function, ...], body: _Body
 ) -> States:
-    """The reset gate acts on the state before its product, so the new gate has a product alone."""
+    """The reset gate scales the state first, so the new gate needs its own product."""
     (h,), size = states, w.hidden
     state = body.keep(w.state)
     both = al.take(state, 0, 0, 2 * size)
@@ -364,7 +363,7 @@ def lstm(
         peephole = None if w.peephole is None else body.keep(w.peephole)
 
         def gate(number: int, looked_at: Node) -> Node:
-            """Input, output and forget gate also see the cell state, if there are peepholes."""
+            """With peepholes a gate also depends on the cell state."""
             sum_ = _part(gates, number, size)
             if peephole is not None:
                 sum_ = al.add(sum_, al.mul(_part(peephole, number, size), looked_at))

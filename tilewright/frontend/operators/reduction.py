@@ -26,7 +26,7 @@ def _extreme(fn: str) -> Reducer:
 
 
 def top(fn: str, x: Node, axes: Sequence[int]) -> Node:
-    """The maximum or minimum; of no elements, the value that changes no other."""
+    """The maximum or minimum; over no elements the neutral element."""
     if x.size or 0 not in [x.shape[a] for a in axes]:
         return reduce(fn, x, axes)
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
@@ -34,7 +34,7 @@ def top(fn: str, x: Node, axes: Sequence[int]) -> Node:
 
 
 def _log_sum_exp(x: Node, axes: Sequence[int]) -> Node:
-    """log Σ exp(x): the maximum is taken out first, unless it is infinite."""
+    """log Σ exp(x), with the maximum subtracted first unless it is infinite."""
     largest = top("max", x, axes)
     finite = al.less(al.apply("abs", largest), float("inf"))
     safe = al.where(finite, largest, 0.0)
@@ -87,9 +87,9 @@ for _name, _reducer in _REDUCERS.items():
 
 
 def first_extreme(x: Node, axis: int, fn: str, last: bool = False) -> Node:
-    """The first (or last) position of the maximum or minimum along `axis`, which stays.
+    """The first (or last) position of the maximum or minimum along `axis`, which is kept.
 
-    A NaN counts as the extreme, as in NumPy; else there would be no position at all.
+    A NaN counts as the extreme, as in NumPy.
     """
     best = al.equal(x, reduce(fn, x, (axis,)))
     if x.dtype.is_float:
@@ -124,7 +124,7 @@ def cumprod(x: Node, axis: Node, *, exclusive: int = 0, reverse: int = 0) -> Nod
     return _running("prod", x, axis, exclusive, reverse)
 
 
-#: How two results join, and what changes nothing.
+#: The function that combines two results, and its neutral element.
 _JOIN = {"sum": ("add", 0), "prod": ("mul", 1)}
 
 #: Axes up to this length are reduced over a window per element; longer ones in blocks.
@@ -141,7 +141,7 @@ def _running(fn: str, x: Node, axis: Node, exclusive: int, reverse: int) -> Node
 
 
 def _delayed(fn: str, x: Node, along: int) -> Node:
-    """Every element one place later; the neutral one comes first."""
+    """Shifts elements by one; the neutral element comes first."""
     before = [int(i == along) for i in range(x.rank)]
     return al.take(pad(x, before, [0] * x.rank, _JOIN[fn][1]), along, 0, x.shape[along])
 
@@ -149,7 +149,7 @@ def _delayed(fn: str, x: Node, along: int) -> Node:
 def _prefixes(fn: str, x: Node, along: int) -> Node:
     """Inclusive running results along an axis: n * sqrt(n) operations in a few kernels.
 
-    A block has about sqrt(n) elements; what all blocks before it give joins each of its elements.
+    A block has about sqrt(n) elements; each is combined with the result of all earlier blocks.
     """
     size = x.shape[along]
     if size <= _SHORT:
@@ -168,7 +168,7 @@ def _prefixes(fn: str, x: Node, along: int) -> Node:
 
 
 def _windows(fn: str, x: Node, along: int) -> Node:
-    """Running results by a window per element that ends at it and begins before the start."""
+    """Running results: a reduction per element over a window that ends there, padded in front."""
     size = x.shape[along]
     before = [size - 1 if i == along else 0 for i in range(x.rank)]
     windows = unfold(pad(x, before, [0] * x.rank, _JOIN[fn][1]), along, size)

@@ -22,8 +22,8 @@ from tilewright.graph.ops import Array
 class Axis:
     """One resized axis: extents before and after, and new / old.
 
-    Places and extents are computed in f32, as by onnxruntime: rounding decides which is the
-    nearest element, and whether 10 elements times 1.3 are 12 or 13.
+    Positions and extents are computed in f32, as in onnxruntime: rounding decides the nearest
+    element, and whether 10 elements times 1.3 are 12 or 13.
     """
 
     old: int
@@ -31,7 +31,7 @@ class Axis:
     scale: np.float32
 
 
-#: Where element `i` of the result lies in the operand.
+#: Position in the operand of element `i` of the result.
 _PLACES: dict[str, Callable[[Axis, Array], Array]] = {
     "half_pixel": lambda a, i: (i + 0.5) / a.scale - 0.5,
     "half_pixel_symmetric": lambda a, i: (
@@ -130,7 +130,7 @@ def _cubic(a: float) -> Taps:
 
 
 def _matrix(size: Axis, where: Array, taps: Taps, exclude: bool) -> Array:
-    """Row i holds the weights of the operand's elements in element i of the result."""
+    """Row i has the weights of the operand's elements for element i of the result."""
     made = np.zeros((size.new, size.old))
     for i, position in enumerate(where):
         low = floor(position)

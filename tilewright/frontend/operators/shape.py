@@ -27,7 +27,7 @@ def constant_value(
     value_int: int | None = None,
     value_ints: Sequence[int] | None = None,
 ) -> Node:
-    """One of the attributes; a tensor comes as a node already."""
+    """The one given attribute as a node; a tensor is a node already."""
     if value is not None:
         return value
     for number, name in ((value_float, "float32"), (value_floats, "float32"),
@@ -57,7 +57,7 @@ def constant_of_shape(shape: Node, *, value: Node | None = None) -> Node:
 def value_range(start: Node, limit: Node, delta: Node) -> Node:
     first, last, step = (al.known_number(n, "a bound") for n in (start, limit, delta))
     if step == 0:
-        raise InvalidModel("a range with step 0 has no end")
+        raise InvalidModel("the step of a range must not be 0")
     count = max(ceil((last - first) / step), 0)
     line = cast(iota((count,), 0), start.dtype)
     return al.add(al.mul(line, step), first)

@@ -1,7 +1,7 @@
 """The arithmetic of sliding windows, shared by convolution and pooling.
 
 Input: ONNX attributes and spatial extents.  Output: one `Span` per spatial axis, and unfolded nodes
-in channels-last order.  It knows no operator.
+in channels-last order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Span:
 
     @property
     def reach(self) -> int:
-        """Elements between a window's first and last, both included."""
+        """Elements from a window's first to its last, both included."""
         return (self.size - 1) * self.dilation + 1
 
     @property
@@ -55,7 +55,7 @@ def spans(
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     ends = pads or (0,) * (2 * rank)
     if not len(sizes) == len(strides) == len(dilations) == rank or len(ends) != 2 * rank:
-        raise ShapeError("kernel, strides, dilations and pads do not fit the operand's rank")
+        raise ShapeError("kernel, strides, dilations and pads do not match the operand's rank")
     made = [
         Span(extents[i], sizes[i], strides[i], dilations[i], ends[i], ends[i + rank])
         for i in range(rank)
@@ -78,7 +78,7 @@ def _auto_pad(span: Span, mode: str) -> Span:
 
 
 def padded(x: Node, axes: Sequence[Span], value: al.Number = 0) -> Node:
-    """x (N, spatial.., C..) with the padding of every spatial axis, which may be negative."""
+    """Pads the spatial axes of x (N, spatial.., C..); negative padding crops."""
     rest = x.rank - len(axes) - 1
     before = [0, *(a.before for a in axes), *[0] * rest]
     after = [0, *(a.after for a in axes), *[0] * rest]
@@ -86,7 +86,7 @@ def padded(x: Node, axes: Sequence[Span], value: al.Number = 0) -> Node:
 
 
 def unfolded(x: Node, axes: Sequence[Span]) -> Node:
-    """Padded x (N, spatial.., C..) with one more last axis per spatial axis longer than one tap."""
+    """Padded x (N, spatial.., C..) with its windows: a last axis for each of more than one tap."""
     for i, span in enumerate(axes):
         if span.size == 1:
             x = al.take(x, i + 1, 0, (x.shape[i + 1] - 1) // span.stride + 1, span.stride)
