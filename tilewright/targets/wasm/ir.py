@@ -278,7 +278,7 @@ class Mapper:
             return known
         if type(e) is Op:  # by far the most, so without a call of its own
             args = map_args(e.args, self.expr)
-            made = e if args is e.args else Op(e.name, args, e.imms)
+            made: Expr = e if args is e.args else Op(e.name, args, e.imms)
         else:
             made = self._parts(e)
         known = self._known[id(e)] = self._change(made)
