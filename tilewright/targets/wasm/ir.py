@@ -276,11 +276,9 @@ class Mapper:
         known = self._known.get(id(e))  # the function keeps all of its parts alive meanwhile
         if known is not None:
             return known
-        made: Expr = e
         if type(e) is Op:  # by far the most, so without a call of its own
             args = map_args(e.args, self.expr)
-            if args is not e.args:
-                made = Op(e.name, args, e.imms)
+            made: Expr = e if args is e.args else Op(e.name, args, e.imms)
         else:
             made = self._parts(e)
         known = self._known[id(e)] = self._change(made)
