@@ -1,8 +1,8 @@
 """What must be reached, beside what was measured: one line per figure, browsers and threads across.
 
 Input: the records of kernels, threads, peers, tuning, crowd, sockets and products.  Output: a
-table; what runs in no browser has a column of its own.  What is judged are ratios of medians of one run, and
-medians of steps.  A figure hides nothing: see `_beside` and `Target.cell`.
+table; what runs in no browser has a column of its own.  What is judged are ratios of medians of one
+run, and medians of steps.  A figure hides nothing: see `_beside` and `Target.cell`.
 """
 
 from __future__ import annotations
