@@ -24,10 +24,11 @@ from tilewright.graph.node import (
     contract,
     elementwise,
     graph_input,
+    unfold,
 )
 from tilewright.graph.passes import optimise
 from tilewright.kernel import interp
-from tilewright.kernel.form import BlockContraction, classify, form_as
+from tilewright.kernel.form import BlockContraction, Contraction, classify, form_as
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
@@ -154,6 +155,17 @@ def test_candidates_are_sound(name: str) -> None:
 
         (got,) = run_steps(packed, steps_of(packed), values, interpreted(pick))
         np.testing.assert_array_equal(got, want)
+
+
+def test_windows_are_not_copied_for_integers() -> None:
+    """A convolution reads its image in place, so its weights become f32."""
+    x = graph_input("x", (40, 16), F32)
+    whole = weight("q", np.arange(3 * 16 * 24, dtype="u1").reshape(3, 16, 24))
+    scale = weight("s", np.ones((1, 1, 24), "f4"))
+    taps = elementwise("mul", cast(cast(whole, I16), F32), scale)
+    made = contract("mct,tcn->mn", unfold(x, 0, 3, 1), taps)
+    (step,) = steps_of(optimise(Graph("g", (("x", x),), (("y", made),)), PACKING))
+    assert isinstance(classify(step.kernel), Contraction)
 
 
 def test_a_weight_with_another_scale_for_each_step_becomes_f32() -> None:

@@ -9,6 +9,7 @@ asks (`Blocks`) and the weight is computed where it is used.  No f32 weight is e
 
 Integers of 4 bits are unsigned in memory: q + 8 with zero + 8 where they are signed.  A summed axis
 that fills no whole blocks is padded: the activations there are 0.
+Weights of convolutions become f32.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def pack_blocks(n: Node, packing: Packing) -> Node | None:
     plain = column in lb and column not in la and not set(summed) & set(n.op.out)
     if not plain or not set(summed) <= set(la) or is_constant(a) or set(rows) - set(n.op.out):
         return None
-    found = None if from_blocks(b) else weights(b)
+    # windows would be copied out of their image to lie along memory
+    found = None if from_blocks(b) or _slides(a) else weights(b)
     if found is None:
         return None
     order = [lb.index(c) for c in (column, *summed)]
@@ -135,6 +137,15 @@ def pack_blocks(n: Node, packing: Packing) -> Node | None:
     x = reshape(x, (*x.shape[:-1], *made.shape[1:]))
     inner = "".join(fresh)
     return contract(f"{''.join(rows)}{inner},{column}{inner}->{n.op.out}", x, made, source=n.source)
+
+
+def _slides(x: Node) -> bool:
+    """True for windows, seen through views."""
+    while isinstance(x.op, ops.VIEWS):
+        if isinstance(x.op, ops.Unfold):
+            return True
+        x = x.inputs[0]
+    return False
 
 
 def _depth(made: Node) -> int:

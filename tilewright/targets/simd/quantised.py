@@ -15,7 +15,7 @@ Where an activation is infinite, direct may give NaN where the specification giv
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import gcd
 
@@ -148,7 +148,7 @@ def lower(kernel: Kernel, schedule: BlocksSchedule) -> TileFn:
 class _BlockMicro(Micro):
     """Register tiles whose columns are integers; `weights` says how they become f32."""
 
-    weights: Quantised = None  # type: ignore[assignment]
+    weights: Quantised = field(kw_only=True)
 
     # ---- staged ----------------------------------------------------------------------------------
 
