@@ -111,24 +111,34 @@ def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
 def _apart(graph: Graph, walks: Sequence[_Walk]) -> Graph:
     """The graph where no constant stands for several: 1/384 of a mean over 384 channels, and of one
     over n, are one constant where n is 384."""
-    uses: dict[tuple[Node, int], list[object]] = {}
+    uses: dict[tuple[Node, int], list[tuple[str, ops.Shape]]] = {}
     for walk in walks:
         for n, m in walk.twins.items():
             for place, (i, j) in enumerate(zip(n.inputs, m.inputs, strict=True)):
                 if i.constant and j.constant:
                     uses.setdefault((n, place), []).append((repr(literal(j)), j.shape))
-    kinds: dict[Node, dict[tuple[object, ...], Node]] = {}
-    for (n, place), meaning in uses.items():
-        known = kinds.setdefault(n.inputs[place], {})
-        known.setdefault(tuple(meaning), _copy(n.inputs[place]) if known else n.inputs[place])
-    if all(len(known) == 1 for known in kinds.values()):
+    numbers: dict[Node, set[object]] = {}
+    shapes: dict[Node, set[object]] = {}
+    for (n, place), found in uses.items():
+        i = n.inputs[place]
+        numbers.setdefault(_root(i), set()).add(tuple(number for number, _ in found))
+        shapes.setdefault(i, set()).add(tuple(shape for _, shape in found))
+    several = {n for known in (numbers, shapes) for n, each in known.items() if len(each) > 1}
+    if not several:
         return graph
+    copies: dict[object, Node] = {}
     new: dict[Node, Node] = {}
+
+    def operand(n: Node, place: int) -> Node:
+        i = n.inputs[place]
+        if (n, place) not in uses or several.isdisjoint((i, _root(i))):
+            return new[i]
+        key = (i, *uses[n, place])
+        copies[key] = copies.get(key) or _copy(i)
+        return copies[key]
+
     for n in graph.nodes():
-        inputs = tuple(
-            kinds[i][tuple(uses[n, place])] if (n, place) in uses else new[i]
-            for place, i in enumerate(n.inputs)
-        )
+        inputs = tuple(operand(n, place) for place in range(len(n.inputs)))
         new[n] = n if inputs == n.inputs else replace(n, inputs=inputs)
     return replace(graph, outputs=tuple((name, new[n]) for name, n in graph.outputs))
 
