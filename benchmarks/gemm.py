@@ -138,7 +138,7 @@ def fastest(model: BrowserModel, rounds: int) -> Iterator[list[float]]:
 def measure(
     host: BrowserHost, batch: list[Case], rounds: int, folder: Path
 ) -> list[dict[str, Any]]:
-    """The cases of one batch by turns with the peak."""
+    """The cases of one batch, alternating with the peak."""
     limit, memory = peak(PEAK_TILES), stream(1 << 24)
     subjects = [product(c.equation, c.a, c.b, weight=c.weight, times=c.times) for c in batch]
     models = [

@@ -148,7 +148,7 @@ def check(path: Path) -> None:
 
 
 def sweep(timer: Timer, count: int) -> Timed:
-    """All candidates by turns, there and back, each beside the default."""
+    """All candidates in order and back, each paired with the default."""
     settle(timer)
     ratios: list[list[float]] = [[] for _ in range(count)]
     ratios[0] = [1.0] * ROUNDS

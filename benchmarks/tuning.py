@@ -212,8 +212,8 @@ def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: 
 def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterator[Row]:
     """Sessions from good defaults: is the tuned model ever the slower one?
 
-    Sessions without swaps show the noise between two equal models, and must report no gain.  Gives a
-    row after each session.
+    Sessions without swaps show the noise between two equal models, and must report no gain.
+    Gives a row after each session.
     """
     changed: list[float] = []
     same: list[float] = []

@@ -1,7 +1,7 @@
 """The files of a case: ONNX, Tilewright's bundle, operands as raw bytes, onnxruntime's answer.
 
 Input: a case, the folder of models.  Output: a folder that the server gives to the pages, and the
-expected outputs.  Bundles are made anew only when the compiler or the model has changed.
+expected outputs.  Bundles are made again only when the compiler or the model has changed.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _compiler() -> str:
 
 
 def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
-    """A file or folder of the case, made anew only when model, sizes or maker `by` has changed."""
+    """A file or folder of the case, made again if model, sizes or maker `by` has changed."""
     target, stamp = made.folder / name, made.folder / f"{name}.stamp"
     status = made.onnx.stat()
     wanted = f"{by} {status.st_size} {status.st_mtime_ns} {_sizes(made)}"
