@@ -1,8 +1,8 @@
-"""Inferences beside a tuner with its usual budget, against inferences without one.
+"""Latency of inferences while a tuner runs with its usual budget, and without one.
 
-Input: a bundle, how long, how often.  Output: p50 and p95 of both, and the interval of their ratio.
-A time is what the page waits: from the call of `engine.run` to its answer, behind whatever jobs of
-the tuner are in the engine's queue.
+Input: a bundle, duration, pace.  Output: p50 and p95 of both, and the interval of their ratio.  A
+latency is the page's time from the call of `engine.run` to its answer, including the wait for jobs
+of the tuner in the engine's queue.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def half(
         try:
             return inferences(model, inputs, seconds, every, seed)
         finally:
-            # it would go on for minutes: what it does for a page that rests is not the question
+            # it would go on for minutes, but tuning on an idle page is not measured here
             model.dispose()
             tuner.join()
 
@@ -87,7 +87,7 @@ def half(
 def inferences(
     model: BrowserModel, inputs: Arrays, seconds: float, every: float, seed: int
 ) -> list[float]:
-    """Half to one and a half times `every` apart, so that they meet a tuner's jobs anywhere."""
+    """Half to one and a half times `every` apart, so that they are not in step with the tuner."""
     random, found = Random(seed), list[float]()
     end = time.monotonic() + seconds
     while (now := time.monotonic()) < end:
@@ -102,7 +102,7 @@ def mark(times: Sequence[float] | NDArray[np.float64]) -> float:
 
 
 def interval(turns: Sequence[Turn], draws: int = DRAWS) -> tuple[float, float]:
-    """Where 90 % of the ratios of p95 lie if turns, and inferences in each, are drawn anew."""
+    """The 90 % bootstrap interval of the ratio of p95, over turns and inferences in each."""
     random = np.random.default_rng(1)
     found = []
     for _ in range(draws):

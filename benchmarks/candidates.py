@@ -3,7 +3,7 @@
 Input: ONNX models of full size; K0 to K3 always.  Output: results/candidates.json: per model the
 sizes of spaces, milliseconds of one space and of one candidate (loops, code, module; the fastest of
 some; median and worst over all kernels and a sample of their candidates), and the share of them
-whose scratch memory fits so many KB.
+whose scratch memory fits into several sizes.
 
     uv run python benchmarks/candidates.py minilm.onnx mobilenet_v2.onnx [--sample 6] [--length 128]
 """

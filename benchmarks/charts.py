@@ -12,7 +12,7 @@ from typing import Any
 
 WIDTH, LEFT = 640, 190
 INK, PAPER, OURS, PALE = "#2a2420", "#fbf8f4", "#b8481c", "#e9c4b0"
-#: One per engine, ours first.
+#: One colour per engine, Tilewright first.
 COLOURS = (OURS, "#3f6c8c", "#7a9a58", "#c9a23a", "#8a7ca8")
 
 
@@ -23,7 +23,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def cell(value: Any) -> str:
-    """Three places of a float; a dash for what is not known."""
+    """Three decimals of a float; a dash for None."""
     if isinstance(value, float):
         value = round(value, 3)
     return "–" if value is None else str(value)
@@ -185,7 +185,7 @@ def ratios(
 
 @dataclass(frozen=True)
 class Point:
-    """A kernel in a roofline: operations per byte, GFLOP/s, whose it is, and if its name shows."""
+    """A kernel in a roofline: operations per byte, GFLOP/s, its engine, whether it is labelled."""
 
     label: str
     intensity: float

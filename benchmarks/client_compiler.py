@@ -1,4 +1,4 @@
-"""The compiler in a page, under Pyodide, beside CPython: how long it takes to start and to work.
+"""The compiler in a page with Pyodide, compared with CPython: start and compile times.
 
 Input: a bundle, or nothing for K0 of nnJIT (384x768x768).  Output: results/client_compiler.json:
 per browser the start of Python and of the compiler's modules, and milliseconds per candidate; the

@@ -27,7 +27,7 @@ PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
 
 
 def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
-    """Until the engine has compiled the hot functions anew."""
+    """Runs until the engine has recompiled the hot functions."""
     bench.warm_up(lambda count: model.time(count, 0).milliseconds, milliseconds, runs)
 
 
@@ -85,10 +85,10 @@ def save(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
 
 
 def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str]) -> Path:
-    """Put `rows` into results/NAME.json in place of those with the same `key`; the others stay.
+    """Replaces the rows of results/NAME.json with the same `key`; the others stay.
 
-    Rows may come from different runs, so each one carries its date and commit.  What an older row
-    does not tell of the key counts as the same.
+    Rows may come from different runs, so each has its date and commit.  Parts of the key that an
+    older row lacks count as equal.
     """
     path = RESULTS / f"{name}.json"
     before = json.loads(path.read_text())["rows"] if path.exists() else []
@@ -103,6 +103,6 @@ def _replaces(row: dict[str, Any], old: dict[str, Any], key: Sequence[str]) -> b
 
 
 def spread(values: Sequence[float]) -> float:
-    """Distance of the quartiles as a share of the median."""
+    """Interquartile range over the median."""
     low, _, high = statistics.quantiles(values, n=4)
     return (high - low) / statistics.median(values)

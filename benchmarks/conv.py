@@ -1,8 +1,8 @@
 """Convolutions of ResNet-50, MobileNetV2, SqueezeNet, AlexNet against the peak, per browser.
 
 Input: browsers.  Output: results/conv.json.  Each layer is one step of a small model (bias and
-ReLU included) and only that step is timed: the others bring its input into the layout that a layer
-before it would leave.  By turns with the register-only multiply-add peak, warm, one thread.
+ReLU included) and only that step is timed: the others give its input the layout that a previous
+layer would leave.  Alternating with the register-only multiply-add peak, warm, one thread.
 
     uv run python benchmarks/conv.py [--host chromium --host firefox] [--rounds 20] [--only dw]
 """
@@ -147,7 +147,7 @@ def measure(
 
 
 def _profiled(model: BrowserModel, number: int) -> float:
-    """Milliseconds of one step; a clock too coarse for a single one gives at least its tick."""
+    """Milliseconds of one step, at least a tick of the clock."""
     return max(float(model.profile(1)[number]["milliseconds"]), 0.005)
 
 

@@ -8,15 +8,14 @@ one within 3 % of it as default, and what honest clients adopted.  It measures n
 
 The model, per class of devices and kernel:
   truth    10 to 32 candidates in families of three that differ little; the bundle's default is one
-           of the better ones.  Every device departs from its class a little for every candidate.
+           of the better ones.  Every device deviates from its class a little for every candidate.
            Some candidates are wrong on some devices, in some keys the fastest one.
   clients  arrive over five days in a random order, a few at a time, and tune all kernels.  They try
-           the crowd's default and shadow first, then the space or a part of it.  The rules of a
-           trial are those of web/tune: pairs until a 99.9 % interval leaves 1.01, once more from
-           new pairs, and only then the kernel is taken.  A wrong kernel is found out by the check:
-           that it sees every wrong result is an assumption.
-  liars    a fifth of the clients of every class, in concert: they name the same bad kernel, slow or
-           wrong, and know what honest clients say.
+           the crowd's default and shadow first, then the space or a part of it.  Trials follow
+           web/tune: pairs until a 99.9 % interval excludes 1.01, again from new pairs, and only
+           then the kernel is adopted.  The check is assumed to detect every wrong kernel.
+  liars    a fifth of the clients of every class, colluding: they name the same bad kernel, slow or
+           wrong, and know the reports of honest clients.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ DAYS = 5
 WITHIN = 1.03
 #: Clients of a class that tune at the same time and see the same standing.
 WAVE = 20
-#: One kernel of so many asks a gold question.
+#: One in this many kernels asks a gold question.
 GOLD_EVERY = 8
 DAY = 86_400.0
 
@@ -74,11 +73,11 @@ SCENARIOS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Truth:
-    """What is so: logarithms of speeds over the default, by device and candidate."""
+    """The true speeds: logarithms of speedups over the default, by device and candidate."""
 
     speed: Floats  # devices × candidates
     wrong: NDArray[np.bool_]
-    target: int  # what liars praise
+    target: int  # the candidate that liars name
 
     @property
     def value(self) -> Floats:
@@ -113,7 +112,7 @@ def truth(random: np.random.Generator, devices: int) -> Truth:
 
 
 def sure(free: Ints) -> Floats:
-    """Student's t for 99.9 % (Cornish and Fisher's series): what few pairs say is worth less."""
+    """Student's t for 99.9 % (Cornish and Fisher's series)."""
     z = SURE
     found: Floats = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
     return found
@@ -145,10 +144,10 @@ def compare(
 
 @dataclass
 class Counts:
-    """What honest clients did; `slower`: a kernel that is slower than what they had before.
+    """Adoptions of honest clients; `slower`: of a kernel slower than the one before.
 
-    crowd: of these the kernels that the crowd named;  worst: speed of the slowest over the one
-    before;  offered: times that the crowd had a default, bad: slower than the bundle's own or wrong
+    crowd: of these, kernels that the crowd named;  worst: least speed over the one before
+    offered: how often the crowd had a default;  bad: of these, slower than the bundle's or wrong
     """
 
     adopted: int = 0
@@ -173,7 +172,7 @@ def tune(
     """A wave of honest clients tries candidates; gives what each would report."""
     size, count = len(clients), what.speed.shape[1]
     orders = np.argsort(random.random((size, count)), axis=1)
-    # The crowd's candidates come first, the default itself is not tried.
+    # The crowd's candidates come first; the default itself is not tried.
     place = np.take_along_axis(np.full((size, count), 1), orders, axis=1)
     place[np.isin(orders, first)] = 0
     place[orders == 0] = 2
@@ -190,7 +189,7 @@ def tune(
         tried, mine = tried[busy], clients[busy]
         gain = what.speed[mine, tried] - what.speed[mine, have[busy]]
         ratio, low, _ = compare(random, gain, loud[busy], MARGIN)
-        # Reports are over the bundle's default, through what the client runs by now.
+        # Reports are relative to the bundle's default, by way of the kernel in use.
         for i, candidate, over in zip(busy, tried, ratio + have_ratio[busy], strict=True):
             found[i].append(StoredVote(int(candidate), float(np.clip(np.exp(over), 1e-3, 1e3))))
         won = np.flatnonzero(low > MARGIN)
@@ -244,7 +243,7 @@ def arrivals(random: np.random.Generator, scenario: str, clients: int) -> list[C
         kinds = random.permutation(kinds)
     found = []
     for number, liar in enumerate(kinds):
-        # Honest visitors share networks now and then, liars never.
+        # Honest visitors sometimes share networks, liars never.
         name = f"liar {number}" if liar else f"network {random.integers(0, 5 * clients)}"
         names = (name, f"{name} again") if liar and scenario == "spread" else (name,)
         loud = bool(random.random() < NOISY)
@@ -255,7 +254,7 @@ def arrivals(random: np.random.Generator, scenario: str, clients: int) -> list[C
 def run_class(
     folder: Path, scenario: str, number: int, seed: int, clients: int, kernels: int = KERNELS
 ) -> dict[str, Any]:
-    """One class of devices in a store of its own; gives a row of results."""
+    """Simulates one class of devices with a new store; returns a row of results."""
     random = np.random.default_rng([seed, number, *scenario.encode()])
     truths = [truth(random, clients) for _ in range(kernels)]
     keys = [

@@ -1,9 +1,9 @@
 """The matmul sweep: every aspect ratio against the register-only multiply-add peak, per browser.
 
 Input: browsers.  Output: results/gemm.json.  Small products are repeated inside one plan, so that a
-run is longer than the browser's clock is coarse.  By turns (all cases, the peak, all cases, ...),
+run takes many ticks of the browser's clock.  Alternating (all cases, the peak, all cases, ...),
 warm, one thread; results are compared with NumPy before anything is timed.  Cases that read each
-weight once are bound by memory: beside their GFLOP/s stands the bandwidth.
+weight once are memory-bound: the bandwidth is reported too.
 
     uv run python benchmarks/gemm.py [--host chromium] [--rounds 30] [--only square]
 """
@@ -143,7 +143,7 @@ def fastest(model: BrowserModel, rounds: int) -> Iterator[list[float]]:
 def measure(
     host: BrowserHost, batch: list[Case], rounds: int, folder: Path
 ) -> list[dict[str, Any]]:
-    """The cases of one batch by turns with the peak."""
+    """The cases of one batch, alternating with the peak."""
     limit, memory = peak(PEAK_TILES), stream(1 << 24)
     subjects = [
         product(c.equation, c.a, c.b, weight=c.weight, times=c.times, bits=c.bits) for c in batch
@@ -177,7 +177,7 @@ def measure(
 
 
 def measure_chain(host: BrowserHost, rounds: int, folder: Path) -> dict[str, Any]:
-    """100 dependent steps of 48x64x64: what a small step costs beside its arithmetic."""
+    """100 dependent steps of 48x64x64: the overhead of a small step."""
     subjects = [peak(PEAK_TILES), matmul_chain(100, 48, 64)]
     models = [
         load(host, s, folder / f"{host.browser.name}-chain-{i}") for i, s in enumerate(subjects)

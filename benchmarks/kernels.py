@@ -1,8 +1,8 @@
 """nnJIT's kernels against the register-only multiply-add peak of the same run, per browser.
 
-Input: browsers.  Output: results/kernels.json.  By turns (kernel, peak, kernel, peak), warm, one
-thread; the first call of a fresh kernel is reported too.  Ends after some rounds in which nobody
-disturbed the core, or when the time is up.
+Input: browsers.  Output: results/kernels.json.  Alternating (kernel, peak, kernel, peak), warm, one
+thread; the first call of a fresh kernel is reported too.  Ends after enough undisturbed rounds, or
+when the time is up.
 
     uv run python benchmarks/kernels.py [--host chromium --host firefox] [--seconds 40]
 """
@@ -34,7 +34,7 @@ KERNELS = {
 }
 WARM_MS = 1500.0
 RUNS = 3
-#: Undisturbed rounds that are enough, and how far their peaks may lie above the fastest of all.
+#: Number of undisturbed rounds, and how much longer than the fastest their peak runs may take.
 QUIET_ROUNDS = 20
 QUIET = 1.03
 
@@ -87,10 +87,7 @@ def measure(host: BrowserHost, name: str, seconds: float, folder: Path) -> dict[
 
 
 def quiet(rounds: Sequence[Round]) -> list[Round]:
-    """Rounds before and after which the peak kernel found its core undisturbed.
-
-    Chosen by the peak's times alone, never by the kernel's own.
-    """
+    """Undisturbed rounds, by the peak kernel's times before and after, never by the kernel's."""
     most = QUIET * min((min(peaks) for _, peaks in rounds), default=0.0)
     calm = [max(peaks) <= most for _, peaks in rounds]
     return [r for r, sides in zip(rounds[1:], pairwise(calm), strict=True) if all(sides)]
@@ -99,8 +96,8 @@ def quiet(rounds: Sequence[Round]) -> list[Round]:
 def summary(rounds: Sequence[Round], subject: Subject, limit: Subject) -> dict[str, Any]:
     """The fastest run, the median of undisturbed rounds and that of all, of kernel and peak alike.
 
-    A neighbour on the same physical core takes away up to half of it, for seconds or minutes; a
-    kernel that also loads and stores loses more of it than the peak does.
+    A neighbour on the same physical core takes up to half of it, for seconds or minutes; a kernel
+    that also loads and stores slows down more than the peak does.
     """
     calm = quiet(rounds)
     times, steady = ([[ms for r in of for ms in r[at]] for at in (0, 1)] for of in (rounds, calm))
@@ -128,7 +125,7 @@ def summary(rounds: Sequence[Round], subject: Subject, limit: Subject) -> dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", action="append")
-    parser.add_argument("--seconds", type=float, default=40.0, help="most of a kernel")
+    parser.add_argument("--seconds", type=float, default=40.0, help="limit per kernel")
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:

@@ -1,8 +1,8 @@
 """Load to ready, first run and peak memory beside onnxruntime-web: a first visit, then second ones.
 
 Input: models (the names of benchmarks/peers).  Output: results/load-BROWSER.json: a row per model
-and engine.  Both engines do the same, by turns: a new browser with an empty profile, first visit,
-some runs, then the page anew in the same browser, whose caches now have everything.
+and engine.  Both engines alternate and do the same: a new browser with an empty profile, first
+visit, some runs, then a reload in the same browser with full caches.
 
     uv run python -m benchmarks.load --models dist/models --only minilm,roberta_base
     uv run python -m benchmarks.load --models dist/models --quick
@@ -70,7 +70,7 @@ def visits(seen: Seen, session: Session, files: Files, again: int) -> None:
 
 
 def row(files: Files, engine: str, threads: int, seen: Seen) -> dict[str, Any]:
-    """Medians, and of the loads the fastest too: on a busy machine that is what means most."""
+    """Medians, and the fastest loads too, which are more reliable on a busy machine."""
     found: dict[str, Any] = {"case": files.case.name, "engine": engine, "threads": threads}
     for visit, ready, first in (
         ("cold", seen.cold, seen.first_cold),

@@ -1,7 +1,7 @@
-"""The paper's ablation (nnJIT, table 5) on our compiler: what each Wasm pass costs and brings.
+"""The paper's ablation (nnJIT, table 5): compile time and speed of each Wasm pass.
 
 Input: a browser.  Output: results/passes.json: compile time and kernel time of one matmul (K0) with
-no pass, (1), (1)+(2), (1)+(2)+(3), all timed by turns in one page.
+no pass, (1), (1)+(2), (1)+(2)+(3), alternating in one page.
 
     uv run python benchmarks/passes.py [--host chromium]
 """
@@ -79,7 +79,7 @@ def main() -> None:
                     "first_ms": round(first.milliseconds, 2),
                 }
             )
-        # fused multiply-add or not is the engine's choice, once; so all variants agree to the bit
+        # an engine fuses all multiply-adds or none, so all variants give the same bits
         same = all(np.array_equal(results[0], r) for r in results)
         for model in models:
             common.warm_up(model, WARM_MS, 5)
@@ -89,7 +89,7 @@ def main() -> None:
                 found += model.time(4, 1).milliseconds
         browser = host.info.get("userAgent", "")
     for row, found in zip(rows, times, strict=True):
-        # as in kernels.py: the fastest run shows the code, the median shows the day
+        # as in kernels.py: the median also shows disturbances
         row["kernel_ms"] = round(min(found), 3)
         row["median_ms"] = round(statistics.median(found), 3)
         row["spread"] = round(common.spread(found), 3)

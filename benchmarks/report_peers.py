@@ -1,4 +1,4 @@
-"""The benchmark beside the peers, as tables and charts.
+"""The comparison with other engines, as tables and charts.
 
 Input: results/peers.json.  Output: a summary for README.md, a table per group for
 results/README.md, SVG bars and a roofline.  Ratios above 1 mean that Tilewright is faster.
@@ -246,7 +246,7 @@ def _speed(row: Row) -> float | None:
 
 
 def _roofline(t: Table, threads: str) -> str | None:
-    """Every kernel of ours and the fastest peer's, under the best limits that were seen."""
+    """Every kernel of Tilewright and the fastest peer, under the highest measured limits."""
     points, peaks, streams = [], [], []
     for group in ("kernel", "gemm", "conv"):
         for case in t.groups[group]:

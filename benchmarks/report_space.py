@@ -1,9 +1,9 @@
-"""What candidates are worth: sweeps, winners of other engines and other shapes, primitives.
+"""Results of sweeps: candidates, winners on other engines and other shapes, primitives.
 
-Classes of devices have different spaces, so each one has tables of its own.
+Classes of devices have different spaces, so each has separate tables.
 
-Input: the records of space.py, and the findings that are shipped with the space.  Output: tables
-and pictures.  A share is a candidate's speed over that of the fastest of all.
+Input: the records of space.py, and the package's findings on primitives.  Output: tables and
+charts.  A share is a candidate's speed over that of the fastest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.targets.wasm.primitives import FINDINGS, MEASURED, NAMED
 Record = dict[str, Any]
 Row = Mapping[str, Any]
 
-#: What a schedule's fields are called in tables, and which values go without saying.
+#: Short names of a schedule's fields in tables, and values that are not shown.
 _SHORT = {"order": "nm", "stage": False, "along": "n", "lanes": 4, "cache": "", "dot": "wide"}
 
 
@@ -48,7 +48,7 @@ def geometric(values: Iterable[float]) -> float:
 
 
 def by_class(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Class of device → rows; those of old files may not tell it."""
+    """Class of device → rows; rows of old files may lack it."""
     found: dict[str, list[Row]] = {}
     for r in rows:
         found.setdefault(r.get("device", "unknown"), []).append(r)
@@ -56,7 +56,7 @@ def by_class(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def newest(rows: Iterable[Row]) -> list[Row]:
-    """One row per kernel: of the class that was measured last, or else the kernel's last one."""
+    """One row per kernel: of the class that was measured last if it has one, else the last row."""
     known = sorted(rows, key=lambda r: str(r.get("date", "")))
     found: dict[str, Row] = {r["kernel"]: r for r in known}
     if known:
@@ -133,7 +133,7 @@ def engines(swept: Sequence[Row]) -> str:
 
 
 def _gained(least: float, mean: float) -> list[str]:
-    """Of one choice for all: its least share, its mean share, and what choosing singly gains."""
+    """One choice for all: its least share, its mean share, and the gain of separate choices."""
     return [f"{least * 100:.0f} %", f"{mean * 100:.0f} %", f"{1 / mean:.3f}×"]
 
 
@@ -177,7 +177,7 @@ def one_for_all(shares: Sequence[Mapping[str, float]]) -> tuple[str, float, floa
 
 
 def details(record: Record) -> str:
-    """What is read off the sweep: winners elsewhere, and what powers of two cost."""
+    """Conclusions from the sweep: winners elsewhere, and the cost of powers of two."""
     rows = record["rows"]
     forbidden = [r for r in rows if r["powers"] and r["powers"]["share"] < 1]
     lines = [

@@ -1,4 +1,4 @@
-"""What must be reached, beside what was measured: one line per figure, browsers and threads across.
+"""Targets and measured figures: a row per figure, a column per browser and number of threads.
 
 Input: the records of kernels, threads, peers, tuning, crowd, sockets and products.  Output: a
 table; what runs in no browser has a column of its own.  What is judged are ratios of medians of one
@@ -25,15 +25,15 @@ LEGEND = (
     "Bold: falls short. In brackets: of how many cases; 0 or inf: ours failed where theirs ran. "
     "–: not measured, or not all of it in one run."
 )
-#: What a row says when its engine was asked and gave no answer.
+#: Entries of a row whose engine failed.
 NO_ANSWER = ("failed", "skipped")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A browser and a number of threads, with what was measured there.
+    """A browser and a number of threads, with its measurements.
 
-    Each method gives a figure per case, and None for one that is not known.
+    Each method gives a figure per case, or None if it is unknown.
     """
 
     kernels: Sequence[Row]
@@ -54,7 +54,7 @@ class Place:
         return [found.get(n) if self.peers.threads == 1 else None for n in names]
 
     def thread(self, subject: str, figure: Size, only: int = 0) -> list[Figure]:
-        """Of a plan of steps; on `only` that many threads, if given."""
+        """The speed-up of a subject of threads.py; only: the number of threads, if given."""
         found = (figure(r) for r in self.threads if r["subject"] == subject)
         return [next(found, None) if only in (0, self.peers.threads) else None]
 
@@ -111,7 +111,7 @@ class Place:
         return [found.get(name) for name in subjects or TUNED]
 
     def sessions(self, part: str, figure: Size) -> list[Figure]:
-        """Of all subjects that say something of it."""
+        """Of all subjects that have this figure."""
         found = (figure(r) for r in self.tuning if r["part"] == part)
         return [f for f in found if f is not None]
 
@@ -134,9 +134,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Target:
-    """At least `limit`, or at most where `below` says so; without one it is only shown.
+    """At least `limit`, or at most if `below`; without a limit it is only shown.
 
-    judged: makes one figure of those of the cases
+    judged: combines the cases' figures into one
     """
 
     what: str
@@ -160,7 +160,7 @@ class Target:
         if self.limit is None or (value <= self.limit if self.below else value >= self.limit):
             return shown + number
         if float(shown) == self.limit:
-            shown = f"{value:.4f}"  # what rounds to the limit does not look as if it reached it
+            shown = f"{value:.4f}"  # a value that only rounds to the limit must not look equal
         return f"**{shown}**{number}"
 
 
@@ -200,7 +200,7 @@ def _median(row: Row) -> Figure:
 
 
 def _memory(row: Row) -> Figure:
-    """Wasm memories and JavaScript heaps; the latter are not to be had in Firefox."""
+    """Wasm memories and JavaScript heaps; Firefox does not report the latter."""
     wasm = row.get("wasm_bytes")
     return None if wasm is None else float(wasm + (row.get("js_bytes") or 0))
 
@@ -228,12 +228,12 @@ def _rounds(row: Row) -> Figure:
 
 
 def _last_swap(row: Row) -> Figure:
-    """Nothing exchanged is nothing reached."""
+    """None for a session without swaps."""
     return float(row["last_swap_s"]) if row["swaps"] else math.inf
 
 
 def _p95_ratio(row: Row) -> Figure:
-    """Without a trial nothing was beside the inferences."""
+    """None for a session without trials: nothing ran beside the inferences."""
     return float(row["ratio"]) if row["trials"] else None
 
 

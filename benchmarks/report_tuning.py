@@ -1,7 +1,7 @@
-"""What tuning in a page reached, costs and disturbs: a table per part of tuning.py.
+"""Results of tuning in a page: a table per part of tuning.py.
 
-Input: the record of tuning.py.  Output: tables.  Rows come from many runs: where they differ in the
-class of the device or in the commit, each one says its own.
+Input: the record of tuning.py.  Output: tables.  Rows come from many runs: class of the device and
+commit are in the title if all rows agree, else in columns.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def tuning(record: Record) -> str:
 
 
 def unchanged(row: Row) -> Row:
-    """A model whose session exchanged nothing is the one of good defaults: there is no ratio."""
+    """A session without swaps leaves the model of good defaults: there is no ratio."""
     same = row["part"] == "model" and row.get("start") == "good" and row.get("swaps") == 0
     return {**row, "gain": None, "gain_least": None} if same else row
 
 
 def origin(rows: Sequence[Row]) -> tuple[str, list[str]]:
-    """What all rows have in common, for the title, and in what they differ, for columns."""
+    """What all rows have in common, for the title, and where they differ, for columns."""
     found = {name: {r.get(key) for r in rows} for name, key in _ORIGINS.items()}
     said = [f"{name} {value}" for name, (value, *more) in found.items() if value and not more]
     differing = [name for name, values in found.items() if len(values) > 1]

@@ -1,8 +1,8 @@
-"""Kernels bound by memory or by functions, not by multiply-adds: nanoseconds per element and GB/s.
+"""Kernels bound by memory or by scalar functions: nanoseconds per element and GB/s.
 
 Input: browsers, names of subjects.  Output: results/rows.json.  Row-wise kernels, reductions along
-each axis, transposes, gathers, copies, elementwise functions and attention, on activations of the
-size of a transformer's; "copy" is the yardstick.  The fastest of many runs, warm, one thread.
+each axis, transposes, gathers, copies, elementwise functions and attention, on activations of a
+transformer's size; "copy" is the baseline.  The fastest of many runs, warm, one thread.
 
     uv run python benchmarks/rows.py [--host chromium --host firefox] [--only softmax] [--rounds 60]
 """
@@ -158,7 +158,7 @@ SUBJECTS: dict[str, Callable[[], Node]] = {
 def subject_graph(name: str) -> Graph:
     made = SUBJECTS[name]()
     if not made.inputs or made.op.__class__.__name__ in ("Transpose", "Slice"):
-        made = elementwise("neg", made)  # a view needs a kernel that asks for it
+        made = elementwise("neg", made)  # a view alone makes no kernel
     graph = Graph(name, (), (("out", made),))
     inputs = [n for n in graph.nodes() if hasattr(n.op, "name")]
     named = {n.op.name: n for n in inputs}

@@ -1,13 +1,13 @@
-"""Whether browsers keep the optimised code of a bundle's kernels for the next visit, and what for.
+"""Whether browsers cache the optimised code of a bundle's kernels for the next visit.
 
-Input: a bundle.  Output: results/second_visit.json: a row per module, habit and visit.  A visitor
-comes three times: a new browser process each time, the profile of before, load, first inference,
-a second of inferences, then nothing for some seconds.  By turns, with new profiles each round.
+Input: a bundle.  Output: results/second_visit.json: a row per module, habit and visit.  There are
+three visits with one profile, each in a new browser process: load, first inference, a second of
+inferences, then some idle seconds.  Modules alternate, with new profiles each round.
 
     uv run python benchmarks/second_visit.py .demo/bundle
 
-Habits of Chromium: `usual`, and `eager`, where V8's own flag has it write optimised code at once
-instead of after two seconds without any (see docs/decisions/0006): the best that could be had.
+Habits of Chromium: `usual`, and `eager`, where a flag of V8 writes optimised code at once instead
+of after two seconds without any (see docs/decisions/0006): the best case.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def kept(profile: Path) -> int:
 
 @dataclass(frozen=True)
 class Subject:
-    """A module to come back to: which bundle, and which code of it."""
+    """A module to load again: its bundle and code."""
 
     name: str
     habit: str
@@ -68,7 +68,7 @@ class Subject:
 
 @dataclass
 class Seen:
-    """What a visit took in each round, in milliseconds; bytes of code that it found, at most."""
+    """Milliseconds of a visit in each round; the most bytes of cached code that it found."""
 
     load: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)

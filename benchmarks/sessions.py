@@ -1,7 +1,7 @@
 """Sessions of a page's own tuner, driven from here, and the bundles that they start from.
 
-Input: a browser, a kernel or a model, poor or good defaults.  Output: what the tuner told, and the
-tuned model.  What follows from it is in tuning.py and beside.py.
+Input: a browser, a kernel or a model, poor or good defaults.  Output: the tuner's events, and the
+tuned model.  tuning.py and beside.py evaluate them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ BUILT = -1
 
 @dataclass
 class Session:
-    """What the tuner told: trials in order, which candidate was in use after which trial, and
-    which one each kernel that changed ended with."""
+    """The tuner's events: trials in order, the candidate in use after each, and the last one of
+    each kernel that changed."""
 
     device: str = ""
     trials: list[Row] = field(default_factory=list)
@@ -98,14 +98,14 @@ def tuned(host: BrowserHost, path: Path, seconds: float) -> tuple[BrowserModel, 
 
 
 def visit(host: str, path: Path, seconds: float) -> tuple[Session, DeviceClass]:
-    """A browser of its own, from its start to the end of one session."""
+    """A new browser, from its start to the end of one session."""
     with page(host) as browser:
         _, session, summary = tuned(browser, path, seconds)
     return session, find(summary["class"])
 
 
 def told(summary: Row) -> Row:
-    """What the session itself says that it gained: a verdict, and a ratio if it has one."""
+    """The gain that the session itself reports: a verdict, and a ratio if it has one."""
     gain = summary["gain"]
     row = {"told": gain["verdict"], "told_n": gain.get("pairs")}
     for key in ("ratio", "low", "high"):
@@ -126,5 +126,5 @@ def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 12) -> list[
 
 
 def named(devices: Sequence[str]) -> str:
-    """The classes that sessions told: more than one if the probe of the cache wavered."""
+    """The sessions' classes: more than one if the cache probe was unstable."""
     return ", ".join(sorted(set(filter(None, devices))))

@@ -1,7 +1,7 @@
-"""How large what a visitor downloads is: the engine's JavaScript and a bundle's code.
+"""Download sizes: the engine's JavaScript and a bundle's code.
 
-Input: nothing, or a bundle.  Output: what the engine is as delivered, minified and gzipped; with a
-bundle also its code, and results/sizes.json.
+Input: nothing, or a bundle.  Output: the size of the engine, minified and gzipped; with a bundle
+also that of its code, and results/sizes.json.
 
     uv run python benchmarks/sizes.py .demo/bundle
 """
@@ -22,7 +22,7 @@ from tilewright.bundle import open_bundle
 
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "tilewright" / "web"
-#: What a page loads, and the workers that this starts; all else they import.
+#: The module that a page loads, and the workers that it starts; they import all others.
 ENGINE = ("engine/engine.js", "engine/worker.js", "engine/serve.js")
 ENGINE_LIMIT = 15_000
 CODE_LIMIT = 300_000

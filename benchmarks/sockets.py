@@ -1,4 +1,4 @@
-"""The tuning socket under load: 1,000 devices on one server process; two processes that are killed.
+"""The tuning socket under load: 1,000 devices on one server; two servers that are killed.
 
 Input: nothing.  Output: results/sockets.json.  A server process (`tilewright serve`), clients in
 this one (visitors.py).  The first part measures, with SQLite; in the second, two servers share a
@@ -117,7 +117,7 @@ Row = dict[str, Any]
 
 
 def row(what: str, visits: Sequence[Visit], stored: Sequence[str], seconds: float) -> Row:
-    """Of one part; `lost`: acknowledged reports that the store lacks."""
+    """Figures of one part; `lost`: acknowledged reports that the store lacks."""
     waited = sorted(w for visit in visits for w in visit.waited)
     acked = {nonce for visit in visits for nonce in visit.acked}
     refused = [reason for visit in visits for reason in visit.refused]
@@ -155,7 +155,7 @@ def many(folder: Path, store: str, task: Task, clients: int) -> Row:
 async def _under_fire(
     sites: Sequence[Site], task: Task, clients: int, kills: int, pause: float
 ) -> tuple[list[Visit], int]:
-    """The devices' work while one server after the other is killed and started again."""
+    """The devices' work while servers are killed and restarted in turn."""
     work = asyncio.ensure_future(crowd([site.url for site in sites], task, clients))
     for kill in range(kills):
         await asyncio.wait([work], timeout=random.uniform(0.5, 1.5) * pause)
@@ -170,7 +170,7 @@ async def _under_fire(
 def killed(
     folder: Path, store: str, task: Task, clients: int, kills: int = 6, pause: float = 4.0
 ) -> Row:
-    """The devices on two processes that share a store; either dies again and again."""
+    """The devices on two processes that share a store; both are killed repeatedly."""
     sites = [Site(folder, store), Site(folder, store)]
     with running(sites):
         begin = time.perf_counter()
@@ -185,7 +185,9 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=3, help="that each client tunes")
     parser.add_argument("--rounds", type=int, default=5, help="candidates for each client")
     parser.add_argument("--think", type=float, default=2.0, help="seconds that a trial takes")
-    parser.add_argument("--postgres", default="", help="URL of an empty database; else our own")
+    parser.add_argument(
+        "--postgres", default="", help="URL of an empty database, or a new server's"
+    )
     parser.add_argument("--part", choices=["one", "two"], help="only this one")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
@@ -206,7 +208,7 @@ def main() -> None:
 
 @contextmanager
 def postgres(url: str) -> Iterator[str]:
-    """An empty database: the one that was given, or one of a server of our own."""
+    """An empty database: the given one, or one on a new server."""
     if url:
         yield url
         return

@@ -1,10 +1,9 @@
 """Every candidate of every kernel, timed: where the optimum is, and how soon the order finds it.
 
 Input: hosts, kernels.  Output: results/space.json: a row per host, kernel and device class with the
-time of each candidate.  One bundle per kernel holds all candidates, a plan each, so that they share
-weights, inputs and page.  All by turns, each beside the default, one thread, once the code is warm;
-those far behind drop out.  Candidates are compared with the reference host before anything is
-timed.
+time of each candidate.  One bundle per kernel has all candidates, a plan each, so that they share
+weights, inputs and page.  All alternate, each paired with the default, one thread, warm; slow ones
+are dropped.  Candidates are checked against the reference host before anything is timed.
 
     uv run python benchmarks/space.py --host chromium --kernel K0 --kernel K1
     uv run python benchmarks/space.py --cross       winners of each shape on the other shapes
@@ -42,14 +41,15 @@ from tilewright.targets.simd.table import lower, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
 
 KEY = ("host", "kernel", "device")
-#: Rounds of all candidates; the first are not judged by, since engines compile hot functions anew
-#: meanwhile.  After so many, those drop out whose ratio is so many times that of the best.
+#: Rounds of all candidates; the first do not count, since engines still recompile hot functions.
+#: (round, factor): after that round, candidates slower than the best by that factor are dropped.
 ROUNDS, WARM_ROUNDS = 16, 2
 BEHIND = {4: 2.0, 6: 1.3, 8: 1.15, 11: 1.06}
-#: Candidates between two runs of the default, and how far these two may lie apart: a neighbour on
-#: the same physical core takes away up to half of it, for seconds, and no ratio holds meanwhile.
+#: Candidates between two runs of the default, and the largest ratio of these two: a neighbour on
+#: the same physical core takes up to half of it, for seconds, and ratios are wrong meanwhile.
 GROUP, CALM, ATTEMPTS = 3, 1.12, 3
-#: How far below the best a time must lie to be a fall, and how many runs without one are enough.
+#: Warm-up: a time must be below the best by this factor to be an improvement; ends after this many
+#: runs without one.
 SETTLED, SETTLING = 1.03, 40
 #: Floating point operations of a run at least: some milliseconds, or clocks are too coarse.
 LEAST_FLOPS = {"contract": 1e8, "attention": 5e7}
@@ -150,7 +150,7 @@ def check(path: Path) -> None:
 
 
 def sweep(timer: Timer, count: int) -> Timed:
-    """All candidates by turns, there and back, each beside the default."""
+    """All candidates in order and back, each paired with the default."""
     settle(timer)
     ratios: list[list[float]] = [[] for _ in range(count)]
     ratios[0] = [1.0] * ROUNDS
@@ -185,7 +185,7 @@ def _beside(timer: Timer, group: Sequence[int]) -> tuple[list[float], float]:
 
 
 def settle(timer: Timer) -> None:
-    """Until the default's time no longer falls: some engines compile a whole module at a time."""
+    """Runs until the default's time stops falling: some engines compile a whole module at once."""
     best, calm = _once(timer, 0), 0
     while calm < SETTLING:
         found = _once(timer, 0)
@@ -220,7 +220,7 @@ def powers_of_two(schedule: Schedule) -> bool:
 def row(
     host: str, engine: str, name: str, step: KernelStep, space: Space, timed: Timed
 ) -> dict[str, Any]:
-    """One line of the results: times, and what is read off them."""
+    """One row of the results: times, and conclusions from them."""
     times, marks = timed.times, space.marks
     top = min(times)
 
@@ -261,7 +261,7 @@ def row(
 
 
 def optimum_of(rows: Sequence[Mapping[str, Any]], host: str, name: str, space: Space) -> Schedule:
-    """The fastest candidate of that very space, for that class of devices."""
+    """The fastest candidate of this space (same checksum), for this class of devices."""
     wanted = (host, name, space.device.id, space.checksum)
     for r in rows:
         if tuple(r[k] for k in (*KEY, "checksum")) == wanted:
@@ -300,7 +300,7 @@ def cross(
 ) -> list[dict[str, Any]]:
     """Each shape under the winners of others: time with its own over time with theirs.
 
-    `tiles`: so many a schedule makes of the shape; if few, the shape's extended space lacks it.
+    tiles: of the shape with that schedule; with few, the shape's extended space lacks it
     """
     ours = [r for r in rows if (r["host"], r["device"]) == (host, device.id)]
     winners = {r["kernel"]: r["optimum"]["schedule"] for r in ours}

@@ -1,7 +1,7 @@
-"""What threads bring and what they cost: one thread against two, by turns, in each browser.
+"""Speed-up and overhead of threads: one thread and several, alternating, in each browser.
 
-Input: browsers, thread counts, model files.  Output: results/threads.json: steps that do nothing,
-small dependent matmuls, K0 and K1, and whole models, each with its speed-up over one thread.
+Input: browsers, thread counts, model files.  Output: results/threads.json: empty steps, small
+dependent matmuls, K0 and K1, and whole models, each with its speed-up over one thread.
 
     uv run python benchmarks/threads.py [--host chromium] [--threads 2] [--model roberta.onnx]
 """
@@ -30,7 +30,7 @@ WARM_MS = 1500.0
 #: Shorter runs are timed together.
 TICKS_MS = 0.5
 BATCH_MS = 10.0
-#: Longer runs are timed one by one, without a run before them that is not.
+#: Longer runs are timed one by one, without a warm-up run in each turn.
 SLOW_MS = 200.0
 
 
@@ -63,7 +63,7 @@ def measure(
     for _ in range(rounds):
         for found, model in zip(times, models, strict=True):
             batch = model.time(runs, 1 if usual < SLOW_MS else 0).milliseconds
-            # one short run is no more than a few ticks of a browser's clock: their mean is honest
+            # a short run takes only a few ticks of a browser's clock: use the mean of several
             found += batch if usual > TICKS_MS else [statistics.mean(batch)]
     for model in models:
         model.dispose()
@@ -95,7 +95,7 @@ def warm(model: BrowserModel) -> float:
     spent, runs = 0.0, 1
     while True:
         batch = model.time(runs, 0).milliseconds
-        spent += max(sum(batch), 1.0)  # a clock of coarse steps may show nothing
+        spent += max(sum(batch), 1.0)  # a coarse clock may show 0
         usual = statistics.mean(batch)
         if spent > WARM_MS:
             return usual

@@ -1,18 +1,17 @@
-"""What tuning in a page reaches, costs and disturbs: the page's own tuner, driven from here.
+"""Tuning in a page: speed reached, time taken, effect on inference; with the page's own tuner.
 
 Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a row per case.
 
     rounds   from poor and from good defaults, per kernel: rounds until the kernel in use has 97 %
              of the speed of the exhaustive optimum (results/space.json), and its share after 32.
-             All kernels that were in use are timed anew beside the optimum, by turns
-    known    what one device found, linked into the bundle as a server does for the next one of its
+             All kernels that were in use are timed again, alternating with the optimum
+    known    winners of one device, linked into the bundle as a server does for the next one of its
              class: the first inference in new browsers, and the share of the optimum's speed
     server   milliseconds for the code of one candidate
-    model    a whole model: seconds until the last swap, the speed beside the model of good
-             defaults, and what the session itself says that it gained
-    never    sessions from good defaults, each followed by tuned and default by turns
-    p95      inferences while tuning has its share of the time, beside inferences without; see
-             beside.py
+    model    a whole model: seconds until the last swap, the speed relative to the model of good
+             defaults, and the gain that the session itself reports
+    never    sessions from good defaults, each followed by tuned and default, alternating
+    p95      latency of inferences with and without tuning; see beside.py
 
     uv run python benchmarks/tuning.py rounds --host chromium --kernel K0
     uv run python benchmarks/tuning.py model --host chromium --model minilm.onnx --shape 1x128
@@ -67,7 +66,7 @@ KEY = ("part", "host", "subject", "start")
 
 
 def rounds(host: str, name: str, start: str, seconds: float) -> Row:
-    """One session from one start, then every kernel that was in use, timed beside the optimum."""
+    """One session from one start, then every kernel that was in use, timed against the optimum."""
     step = sweeps.SUBJECTS[name]()
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         path = kernel_bundle(step, start, Path(folder) / "bundle")
@@ -99,12 +98,12 @@ def rounds(host: str, name: str, start: str, seconds: float) -> Row:
 
 
 def share_after(shares: Sequence[tuple[int, float]], count: int) -> float:
-    """The share of the kernel in use after so many rounds."""
+    """The share of the kernel in use after this number of rounds."""
     return [share for at, share in shares if at <= count][-1]
 
 
 def reached(shares: Sequence[tuple[int, float]], least: float = REACHED) -> int | None:
-    """The round from which on the share stays reached; None if it does not."""
+    """The first round after which the share stays at the limit or above; None if there is none."""
     since = None
     for at, share in shares:
         since = None if share < least else at if since is None else since
@@ -122,7 +121,7 @@ def counted(verdicts: Iterator[str]) -> dict[str, int]:
 
 
 def known(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
-    """What the next device of the class starts with, beside the optimum as its bundle's default."""
+    """The start of the next device of the class, compared with the optimum as default."""
     step = sweeps.SUBJECTS[name]()
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
         built = kernel_bundle(step, start, Path(folder) / "bundle")
@@ -149,7 +148,7 @@ def known(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
 
 
 def firsts(built: Sequence[float], linked: Sequence[float], best: Sequence[float]) -> Row:
-    """Medians and fastest of first inferences: single ones lie as much as a factor 2 apart."""
+    """Medians and fastest of first inferences, which differ by up to a factor of 2."""
     row: Row = {}
     for word, judged in (("first", statistics.median), ("fastest", min)):
         own, mine, optimum = judged(built), judged(linked), judged(best)
@@ -166,9 +165,9 @@ def firsts(built: Sequence[float], linked: Sequence[float], best: Sequence[float
 
 
 def server(name: str) -> Row:
-    """Every candidate of a space made once, as a server does between two rounds.
+    """Makes every candidate of a space once, as a server does between two rounds.
 
-    Processor time too: on a machine that others use, the clock counts their work.
+    Measures processor time too: on a shared machine, wall time includes others' work.
     """
     kernel, device = sweeps.SUBJECTS[name]().kernel, sweeps.device_here()
     start = time.perf_counter()
@@ -194,10 +193,10 @@ def server(name: str) -> Row:
 
 
 def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: float) -> Row:
-    """All kernels of a model, from that start; then it and the one of good defaults by turns."""
+    """Tunes all kernels of a model from one start; then compares it with that of good defaults."""
     with page(host) as browser:
         model, session, summary = tuned(browser, paths[start], seconds)
-        # without an exchange the two are the same model, whatever clocks say
+        # without swaps both are the same model, whatever the clock says
         same = start == "good" and not session.current
         ratios = [] if same else by_turns(model, browser.load(paths["good"], threads=1))
     return {
@@ -213,8 +212,8 @@ def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: 
 def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterator[Row]:
     """Sessions from good defaults: is the tuned model ever the slower one?
 
-    Sessions that changed nothing say how far two equal models lie apart here: that is no gain, and
-    they must not tell one.  A row after each.
+    Sessions without swaps show the noise between two equal models, and must report no gain.
+    Gives a row after each session.
     """
     changed: list[float] = []
     same: list[float] = []

@@ -1,8 +1,8 @@
-"""Many devices at once, as the tuning socket sees them: they try nothing and say they did.
+"""Many simulated devices on the tuning socket: they run no candidates and report made-up results.
 
-Input: sites (one or more servers of one store), a bundle, how many devices and rounds.  Output: a
+Input: sites (one or more servers of one store), a bundle, numbers of devices and rounds.  Output: a
 `Visit` per device: how long it waited for each candidate, and which reports were acknowledged.  A
-device whose connection breaks goes to the next site and sends again what was not acknowledged.
+device whose connection breaks goes to the next site and sends unacknowledged reports again.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tilewright.tuning.messages import (
     encode,
 )
 
-#: Seconds that a device waits for an answer, and that all of its work may take.
+#: Timeouts in seconds: of an answer, and of all of a device's work.
 PATIENCE, TOGETHER = 60.0, 300.0
-#: What would help if it came later.
+#: Errors after which a later attempt may succeed.
 LATER = ("later", "rate")
-#: Of so many candidates of each kernel, a device tried half on an earlier visit.
+#: Of this many candidates of each kernel, a device tried half on an earlier visit.
 BEFORE = 20
 DEVICES = ("wasm-x86-relaxed-32k", "wasm-x86-relaxed-48k", "wasm-x86-relaxed")
 
@@ -73,13 +73,13 @@ class Visit:
 
     @classmethod
     def new(cls, number: int, task: Task) -> Visit:
-        """One that was here before: what it has tried differs, so what comes next does, too."""
+        """A returning device.  Devices have tried different candidates and get different ones."""
         tried = {spec: random.sample(range(1, BEFORE), BEFORE // 2) for spec in task.specs}
         return cls(number, tried=tried)
 
 
 async def crowd(sites: Sequence[str], task: Task, count: int) -> list[Visit]:
-    """So many devices at once; nobody begins before all are connected."""
+    """Runs all devices at once; none begins before all are connected."""
     gate = asyncio.Barrier(count)
     door = asyncio.Semaphore(64)
     async with asyncio.timeout(TOGETHER):
@@ -97,7 +97,7 @@ async def _visit(
             async with door:
                 socket = await connect(
                     site.replace("http", "ws", 1) + "/api/tune",
-                    # as a proxy would say it, whom the servers trust: a network for each device
+                    # as from a trusted proxy, so that each device has its own network
                     additional_headers={"X-Forwarded-For": f"10.{number >> 8}.{number & 255}.1"},
                     compression=None,
                     max_size=MOST_FROM_SERVER,
@@ -116,7 +116,7 @@ async def _visit(
 async def _session(
     socket: ClientConnection, task: Task, visit: Visit, gate: asyncio.Barrier
 ) -> None:
-    """Goes on where the last session ended."""
+    """Continues where the last session ended."""
     hello = Hello(
         protocol=PROTOCOL, bundle=task.bundle, digest=task.digest,
         device=DEVICES[visit.number % len(DEVICES)], browser="other", variant=task.variant,
@@ -149,7 +149,7 @@ async def _session(
 
 
 async def _round(socket: ClientConnection, task: Task, visit: Visit) -> None:
-    """One candidate; to try it takes a while, and no two devices keep step."""
+    """One candidate; the time of a trial is random, so that devices do not run in step."""
     begin = time.perf_counter()
     await socket.send(encode(Want(count=1)))
     kernel = await _next(socket, visit, KernelMessage)
@@ -170,7 +170,7 @@ def _report(offer: Offer) -> Report:
 
 
 async def _next(socket: ClientConnection, visit: Visit, kind: type[FromServer]) -> FromServer:
-    """The next message of this kind; what comes before it is taken note of."""
+    """The next message of this kind; notes the messages before it."""
     while True:
         frame = await asyncio.wait_for(socket.recv(), PATIENCE)
         assert isinstance(frame, bytes)

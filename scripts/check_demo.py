@@ -1,4 +1,4 @@
-"""Drives the demo page in Chromium and Firefox and prints what they found and how fast.
+"""Drives the demo page in Chromium and Firefox and prints rankings and latency.
 
 Input: --url of a running demo.  Output: ranking and latency for people; exit code 1 if a browser
 failed, if a query's best sentence or score is not the expected one, or if the browsers differ.
@@ -22,7 +22,7 @@ DRIVER = Path(__file__).with_name("drive_page.mjs")
 SHOWN = 3
 SECONDS = 300
 
-# Queries with the best sentence and its score, as onnxruntime finds them on the same file.
+# Queries with the best sentence and its score, by onnxruntime on the same file.
 QUERIES = {
     "How do plants turn light into energy?": ("Solar panels turn light straight into", 0.5911),
     "how do green plants make their own food": ("Leaves catch sunlight and use it to", 0.4743),
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def drive(name: str, url: str) -> dict[str, Any]:
-    """What drive_page.mjs says of the page, or {"failure": why it says nothing}."""
+    """The JSON of drive_page.mjs, or {"failure": reason}."""
     queries = [word for query in QUERIES for word in ("--query", query)]
     try:
         environment = os.environ | {KINDS[name].variable: str(require(name).path)}
@@ -68,7 +68,7 @@ def drive(name: str, url: str) -> dict[str, Any]:
 
 
 def judge(page: dict[str, Any]) -> list[str]:
-    """What is wrong with a page's answers."""
+    """Errors in a page's results."""
     said = [f"the page reports: {e}" for e in page.get("errors", ())]
     status = page.get("status", {})
     if status.get("state") == "error":

@@ -1,7 +1,7 @@
-// Drives the demo page in a real browser, as a person would, and prints what came of it as JSON.
+// Drives the demo page in a real browser, as a person would, and prints the result as JSON.
 // Input: --browser chromium|firefox --url URL --query TEXT [--query …] [--screenshot FILE] [--width W].
 // Output: {state, rankings, latency, bucket, features, …, errors} on stdout; exit status 1 if it failed.
-// It judges no ranking: that is for the caller.  The ids that it reads are listed in page/index.html.
+// The caller checks the rankings.  The ids that it reads are listed in page/index.html.
 
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -14,7 +14,7 @@ const COMMANDS = {
   chromium: ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'],
   firefox: ['firefox-esr', 'firefox'],
 };
-// Chromium's sandbox refuses to work for root, which is what containers have.
+// Chromium's sandbox does not work for root, the usual user in containers.
 const SANDBOX = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
 const QUIET = ['--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const HEIGHT = 900;

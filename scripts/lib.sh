@@ -1,8 +1,8 @@
-# Gets the tools that the scripts need; sourced by them, not run.
+# Installs the tools that the scripts need; sourced by them, not run.
 #
-# As root on a Debian system missing programs are installed; anywhere else the script says what to
-# install and stops.  Nothing outside of the repository is touched otherwise: uv, if missing, goes
-# into .tools/, Python packages into .venv/, JavaScript tools into node_modules/.
+# As root on a Debian system missing programs are installed; elsewhere the script says what to
+# install and stops.  All else stays in the repository: uv, if missing, goes into .tools/, Python
+# packages into .venv/, JavaScript tools into node_modules/.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/.venv/bin:$PWD/.tools/bin:$PATH"
@@ -11,7 +11,7 @@ say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 fail() { printf '\033[31m%s\033[0m\n' "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# install_packages WHAT DEBIAN_PACKAGE...: WHAT is said to people who have to do it themselves.
+# install_packages WHAT DEBIAN_PACKAGE...: WHAT is for the message if they cannot be installed here.
 install_packages() {
   local what=$1
   shift
@@ -29,8 +29,8 @@ install_packages() {
 
 need_uv() {
   if have uv && uv --version >/dev/null 2>&1; then return; fi
-  # A bare Debian has Python without ensurepip, and its pip may not install outside of an
-  # environment (PEP 668): hence an environment of its own.
+  # A bare Debian has Python without ensurepip, and its pip may not install outside an environment
+  # (PEP 668): hence a separate environment.
   python3 -c 'import ensurepip, venv' 2>/dev/null ||
     install_packages "Python 3.11 or newer with venv" python3 python3-venv
   say "Installing uv into .tools/"
@@ -67,8 +67,8 @@ print(*(kind.package for name, kind in KINDS.items() if find(name) is None))')
   if [ -n "$missing" ]; then install_packages "the browsers $missing" $missing; fi
 }
 
-# The tests of the store run on SQLite and on a PostgreSQL that they start themselves.  Without one
-# they are skipped, which is said; where it can be installed without asking, it is.
+# The tests of the store run on SQLite and on a PostgreSQL that they start themselves.  It is
+# installed as above; without it its tests are skipped, with a message.
 need_postgres() {
   if have initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null; then return; fi
   if [ "$(id -u)" = 0 ] && have apt-get; then

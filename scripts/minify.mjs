@@ -1,7 +1,7 @@
-// Makes the engine and the tuner small for delivery, with Vite's bundler; developing needs none of it.
-// Input: a folder with engine/ and tune/, maybe page/, and where to write.  Output: files of the same names
-// with source maps, and on stdout what each imports, as JSON.  The engine is one file, engine/core.js; its
-// workers run that, and its other files only export from it.  The tuner's files stay what they are.
+// Minifies the engine and the tuner for wheels and npm, with Vite's bundler; development does not need it.
+// Input: a folder with engine/ and tune/, maybe page/, and the output folder.  Output: files of the same names
+// with source maps, and on stdout the imports of each, as JSON.  The engine becomes one file, engine/core.js; its
+// workers run that, and its other files only re-export from it.  The tuner's files stay separate.
 
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { dirname, join, relative, resolve } from 'node:path';
 import { rolldown } from 'rolldown';
 
 const CORE = 'engine/core.js';
-/** Workers act when they are loaded, so nobody may import them; what starts them must not be in them, Vite says. WebGPU and exchanging come on demand. */
+/** Workers run when loaded, so they must not be imported; Vite requires that code which starts them is not in them. WebGPU and exchange load on demand. */
 const APART = ['worker.js', 'serve.js', 'link.js', 'engine.js', 'gpu_worker.js', 'webgpu.js', 'changes.js'].map((name) => `engine/${name}`);
 const SERVICE_WORKER = 'page/sw.js';
 
@@ -54,7 +54,7 @@ async function minify() {
   return output.flatMap((file) => (file.type === 'chunk' ? [[file.fileName, file.imports]] : []));
 }
 
-/** It keeps files by their names, and there is one more. */
+/** The service worker has a list of the files to cache; adds the new one. */
 async function renew() {
   const text = await readFile(join(from, SERVICE_WORKER), 'utf8');
   const renewed = text.replace('const FILES = [\n', `const FILES = [\n  '/${CORE}',\n`);

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Makes the npm package tilewright-web: engine, tuner, their types, and the compiler's source.
 
-Input: tilewright/web.  Output: build/npm/, ready for `npm publish`, and the file that `npm pack`
-makes of it; files of somebody else there are refused (bundle/written.py).  engine/ and tune/ are
-minified; src/ has them with comments, and their types.  What the package says of itself is
-tilewright/web/package.json.
+Input: tilewright/web.  Output: build/npm/, ready for `npm publish`, and the file of `npm pack`;
+foreign files there are not overwritten (bundle/written.py).  engine/ and tune/ are minified; src/
+has them with comments, and their types.  The package's metadata is tilewright/web/package.json.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FILES = ("package.json", "README.md")
 
 
 def stage(into: Path) -> None:
-    """The package's folder, which is new."""
+    """Fills the package's new folder."""
     source = into / "src"
     for folder in FOLDERS:
         shutil.copytree(WEB / folder, source / folder)
@@ -45,7 +44,7 @@ def stage(into: Path) -> None:
 
 
 def declare(into: Path) -> None:
-    """Types of the modules, beside them, as the compiler of the checks derives them from JSDoc."""
+    """Writes type declarations beside the modules, which tsc derives from JSDoc."""
     made = into / "declared"
     subprocess.run(
         [ROOT / "node_modules" / ".bin" / "tsc", "--noEmit", "false", "--declaration",
@@ -64,7 +63,7 @@ def declare(into: Path) -> None:
 
 
 def _left_out(script: Path) -> str:
-    """Functions whose whole type is given by a name: tsc 7.0 forgets to declare those.
+    """Declarations of functions with a named type, which tsc 7.0 omits.
 
     before: /** @type {Tune.Tune} */ export async function tune(engine, options) {
     after:  export declare const tune: Tune.Tune;

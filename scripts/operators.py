@@ -19,9 +19,9 @@ RULED = f"""\
 # Operators
 
 Made by `scripts/operators.py` from the frontend's tables. Opsets {OLDEST} to the newest that the
-`onnx` package knows are accepted; the second column says from which opset a rule holds.
+`onnx` package knows are accepted; the second column is the first opset of each rule.
 Operators that ONNX itself defines by a function body are expanded and need no rule.
-Three operators hold graphs and need something known while compiling: `If` its condition,
+Three operators have subgraphs and need a value at compile time: `If` its condition,
 `Loop` its number of iterations, `Scan` (from opset 9 on) the length of its sequences.
 
 %d operators have a rule.
@@ -34,13 +34,13 @@ CONVERTED = f"""
 ## Old opsets
 
 The rules are written for opset {RULES} and newer. Most operators mean the same in opsets {OLDEST}
-to {RULES - 1}. A node of the others is written anew by ONNX's version converter, or by
-`frontend/opsets.py` where the converter is wrong. Weights take no part in it. `tilewright check`
-notes that a model was converted, and names the nodes that are refused: `Scan` of opset 8, the mask
-of a `Dropout` before opset 12 if something reads it, batch norm with statistics per activation
+to {RULES - 1}. Nodes of the others are converted by ONNX's version converter, or by
+`frontend/opsets.py` where the converter is wrong; weights are not touched. `tilewright check`
+notes that a model was converted, and lists unsupported nodes: `Scan` of opset 8, the mask
+of a `Dropout` before opset 12 if it is read, batch norm with statistics per activation
 (`spatial=0`), and operators that the model's opset does not have.
 
-| operator | defined in opset | written anew by |
+| operator | defined in opset | converted by |
 | --- | --- | --- |
 """
 

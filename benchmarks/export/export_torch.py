@@ -133,14 +133,14 @@ def tokens(build: Callable[[], nn.Module]) -> Case:
 
 
 def gpt2(sizes: Mapping[str, Any]) -> Case:
-    """GPT-2 without the head: nobody reads the logits of every position."""
+    """GPT-2 without the head: the logits of every position are not needed."""
     return tokens(lambda: Encoder(GPT2Model(GPT2Config(**sizes)).eval(), use_cache=False))
 
 
 def pair(
     name: str, config: PreTrainedConfig, model: Callable[[PreTrainedConfig], nn.Module]
 ) -> dict[str, Case]:
-    """Both halves of an encoder-decoder; "n" tokens each reads, "m" states the decoder looks at."""
+    """Both halves of an encoder-decoder: "n" tokens each; the decoder also gets "m" states."""
     ids = torch.arange(2, 14).reshape(1, 12)
     states = torch.randn((1, 9, config.hidden_size), generator=torch.Generator().manual_seed(2))
     inputs = {

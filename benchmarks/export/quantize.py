@@ -1,7 +1,7 @@
 """A static int8 version of an image classifier: QDQ, weights per channel, by onnxruntime.
 
 Input: an ONNX file of one image input.  Output: the quantised ONNX file; scales come from seeded
-random images.  Weights keep to 7 bits, as onnxruntime recommends for x86 without VNNI: sums of two
+random images.  Weights have 7 bits, as onnxruntime recommends for x86 without VNNI: sums of two
 products then fit 16 bits.  Needs onnxruntime and its quantisation tools (see README.md).
 
     python quantize.py mobilenet_v2.onnx mobilenet_v2_int8.onnx

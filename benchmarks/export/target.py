@@ -1,6 +1,6 @@
-"""Where a script of this folder may write: nowhere that a file lies already, unless told so.
+"""Checks output paths: the scripts of this folder overwrite files only with --force.
 
-Input: a path, whether --force was given.  Output: the path, or the end of the program.
+Input: a path, whether --force was given.  Output: the path; exits if the file exists.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="write over files that are there")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def free(path: Path, force: bool) -> Path:

@@ -1,4 +1,4 @@
-"""The models of benchmarks/peers as TFLite files and TF.js graph models, with our very weights.
+"""The models of benchmarks/peers as TFLite files and TF.js graph models, with the same weights.
 
 Input: the folder of ONNX models, `--out DIR`, names to choose some.  Output: DIR/tflite/NAME.tflite
 and DIR/tfjs/NAME/model.json with weights.bin, of exactly the sizes that are measured.  Needs

@@ -1,4 +1,4 @@
-"""ONNX nodes as TensorFlow operations: how the other formats of benchmarks/peers get our weights.
+"""ONNX nodes as TensorFlow operations, for the other formats of benchmarks/peers.
 
 Input: an ONNX model, a traced tensor per input, of fixed sizes.  Output: a traced tensor per
 output.  What depends on no input is folded.  A model with convolutions is channels-last: its

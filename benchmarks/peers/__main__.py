@@ -1,7 +1,7 @@
-"""Tilewright beside other engines, in the same browser and the same run, by turns.
+"""Compares Tilewright with other engines, alternating in the same browser and the same run.
 
-Input: names of cases or groups, engines, threads.  Output: results/peers.json, case by case: an
-earlier run's rows of other cases stay.  See README.md beside this file.
+Input: names of cases or groups, engines, threads.  Output: results/peers.json, case by case; rows
+of other cases from earlier runs stay.  See README.md in this folder.
 
     uv run python -m benchmarks.peers --only k0,mobilenet_v2 --engines tilewright,ort --threads 1,2
 """
@@ -106,7 +106,7 @@ def sessions(browser: str) -> Iterator[Sessions]:
 def measure(
     files: Files, pool: Sessions, wanted: Sequence[tuple[str, int]], plan: Plan
 ) -> list[Row]:
-    """All engines with their threads on one case; one row each, also for those that cannot."""
+    """All engines with their threads on one case; a row each, also for engines that cannot run."""
     model = files.case.group == "model"
     rows: list[Row] = []
     lanes: list[Lane] = []

@@ -1,7 +1,7 @@
-"""What is measured: kernels, sweeps and models, as a table of plain data.
+"""The measured cases: kernels, sweeps and models, as a table of plain data.
 
-Input: nothing.  Output: `CASES`.  A kernel case knows its shapes, its floating point operations and
-the least bytes that it must move; files.py makes files of it, the pages in page/ run it.
+Input: nothing.  Output: `CASES`.  A kernel case has its shapes, its floating point operations and
+the least bytes that it must move; files.py makes its files, the pages in page/ run it.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ Work = Matmul | Conv | Add | Model
 class Case:
     """One thing to measure.
 
-    tolerance:   largest error of the output's norm, relative
-    requantised: the same where the engine's file comes from a quantiser of its own
+    tolerance:   largest relative error of the output's norm
+    requantised: the same for an engine whose file comes from another quantiser
     """
 
     name: str

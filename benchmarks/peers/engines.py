@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Engine:
-    """`title` as tables show it; `package` on npm, empty for ours; `needs`: files of a case."""
+    """title: in tables;  package: on npm, "" for Tilewright;  needs: files of a case"""
 
     name: str
     title: str
@@ -23,7 +23,7 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """The installed version; what package.json asks for is pinned."""
+        """The installed version, which package.json pins."""
         if not self.package:
             from tilewright import __version__
 

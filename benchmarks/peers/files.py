@@ -1,7 +1,7 @@
 """The files of a case: ONNX, Tilewright's bundle, operands as raw bytes, onnxruntime's answer.
 
 Input: a case, the folder of models.  Output: a folder that the server gives to the pages, and the
-expected outputs.  Bundles are made anew only when the compiler or the model has changed.
+expected outputs.  Bundles are made again only when the compiler or the model has changed.
 """
 
 from __future__ import annotations
@@ -160,11 +160,11 @@ def _compiler() -> str:
 
 
 def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
-    """A file or folder of the case, made anew only when model, sizes or maker `by` has changed."""
+    """A file or folder of the case, made again if model, sizes or maker `by` has changed."""
     target, stamp = made.folder / name, made.folder / f"{name}.stamp"
     status = made.onnx.stat()
     wanted = f"{by} {status.st_size} {status.st_mtime_ns} {_sizes(made)}"
-    if made.onnx.parent == made.folder:  # a kernel's, which says its sizes itself
+    if made.onnx.parent == made.folder:  # a kernel's, which has fixed sizes
         wanted = f"{by} {hashlib.sha256(made.onnx.read_bytes()).hexdigest()}"
     if stamp.exists() and stamp.read_text() == wanted:
         return
@@ -172,13 +172,13 @@ def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None
         make(made, target)
         stamp.write_text(wanted)
     except Exception as error:
-        # The other engines are measured all the same; the table says what is missing here.
+        # The other engines are still measured; the table shows what is missing.
         stamp.unlink(missing_ok=True)
         made.missing[name] = f"{type(error).__name__}: {error}"
 
 
 def _sizes(made: Files) -> str:
-    """What a model is made ready for: the shapes of its inputs, and its named dimensions."""
+    """The sizes of a model: the shapes of its inputs, and its named dimensions."""
     shapes = {name: value.shape for name, value in made.inputs.items()}
     return json.dumps([shapes, made.dims], sort_keys=True)
 
@@ -204,7 +204,7 @@ def _links(made: Files, kind: str, files: Mapping[str, Path]) -> None:
 
 
 def _described(folder: Path, name: str, value: Array) -> dict[str, Any]:
-    """The tensor as raw bytes in the folder: as it is, and channels-last if it is a picture."""
+    """Writes the tensor as raw bytes: as it is, and channels-last if it is an image."""
     file = f"{name.replace('/', '_').replace(':', '_')}.bin"
     _store(folder / file, value)
     dtype = BY_NUMPY[value.dtype.name].name

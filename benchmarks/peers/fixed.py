@@ -1,8 +1,8 @@
-"""A model with all sizes fixed and everything folded that they decide, for jax-js's ONNX loader.
+"""A model with all sizes fixed and folded, for jax-js's ONNX loader.
 
 Input: an ONNX file, sizes of its named dimensions.  Output: an ONNX file in which onnxruntime has
-folded what is constant; nodes that the loader lacks are said as others: see `REWRITES`.  The
-arithmetic stays what it was.
+folded constants; nodes that the loader lacks are replaced by equivalent ones: see `REWRITES`.  The
+arithmetic does not change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the machine can do, measured by turns with every case: multiply-adds, memory traffic.
+"""The machine's limits, measured alternating with every case: multiply-adds, memory traffic.
 
 Input: the sessions of a run.  Output: lanes whose figures become GFLOP/s of a kernel that only
 multiplies and adds in registers, and GB/s of one that adds two arrays too large for any cache.

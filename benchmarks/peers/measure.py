@@ -1,4 +1,4 @@
-"""How one case is measured: every engine and thread count by turns, in rounds.
+"""Measures one case: every engine and thread count, alternating in rounds.
 
 Input: the files of a case, sessions.  Output: one row per engine and thread count.  An engine that
 fails or hangs gets a row that says why, and the others go on.
@@ -158,7 +158,7 @@ def _turn(lane: Lane) -> None:
 
 
 def idle(lanes: Sequence[Lane], say: Say) -> None:
-    """Nobody may work while nobody is asked: a pool that spins would falsify its neighbours."""
+    """Checks that idle engines use no core: a spinning thread pool would slow the others."""
     alive = [lane for lane in lanes if lane.alive]
     for _ in range(SETTLE):  # browsers still compile in the background after a warm-up
         before, start = [lane.session.cpu_seconds() for lane in alive], time.monotonic()

@@ -1,4 +1,4 @@
-"""One engine with one number of threads in a browser of its own, driven over a socket.
+"""One engine with one number of threads in a separate browser, driven over a socket.
 
 Input: an engine's name, threads, the browser.  Output: load times, outputs, times of runs, memory.
 A browser per engine: a pool that spins, a crash or a hang then disturbs nobody else, and the memory
@@ -95,7 +95,7 @@ class Session:
         self._ask("close", MEMORY_SECONDS)
 
     def reload(self) -> None:
-        """The page anew in the same browser: a second visit."""
+        """Reloads the page in the same browser: a second visit."""
         self._new_page(go=True)
         self._meet()
 

@@ -1,8 +1,8 @@
 """The server of one session: pages, npm packages, the files of cases, and the page's socket.
 
 Input: nothing; cases are added by name.  Output: an ASGI app with isolation headers that remembers
-how many bytes of code were asked for.  Files are immutable to the browser: the best that any engine
-can wish for its second visit.
+how many bytes of code were requested.  Files are sent as immutable, the best case for an engine's
+second visit.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def differing(ops: Iterable[str]) -> dict[tuple[str, int], str]:
 def _writer(op: str) -> str:
     if op not in _OWN:
         return "ONNX's converter"
-    return "nobody: refused" if _OWN[op] is _scan else "Tilewright"
+    return "not supported" if _OWN[op] is _scan else "Tilewright"
 
 
 def _check(node: NodeProto, opset: int) -> None:

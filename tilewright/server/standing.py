@@ -23,7 +23,7 @@ Settled: TypeAlias = Mapping[str, Mapping[str, int]]
 
 #: Keys per page.
 ROWS = 2000
-#: Limit of pages: nobody reads more.
+#: Limit of pages per query.
 PAGES = 1000
 
 

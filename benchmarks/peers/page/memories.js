@@ -1,6 +1,6 @@
 // Adds up the WebAssembly memories that this page makes, by itself or inside instances.
 // Input: nothing; called before any engine loads.  Output: `bytes()`, `sharedBytes()`.
-// Memories made inside workers are not seen: an engine that has such says so itself.
+// Memories made inside workers are not seen: such an engine reports them itself.
 
 /** @returns {{bytes(): number, sharedBytes(): number}} */
 export function watchMemories() {

@@ -1,6 +1,6 @@
 // The page of one engine: does what Python asks over a socket, and times it.
 // Input: requests of the host protocol.  Output: milliseconds, outputs, bytes.
-// What an engine is and how it runs is known to engines/*.js alone.
+// Only engines/*.js know the engines.
 
 import { FrameReader, sendMessage } from '/host/frames.js';
 import { watchMemories } from './memories.js';
