@@ -46,7 +46,7 @@ def test_other_peoples_tables_are_left_alone(url: str) -> None:
     database = Database(url)
     with database.write() as connection:
         connection.execute(sa.text("CREATE TABLE theirs (x INTEGER)"))
-    with pytest.raises(Exception, match="other tables"):
+    with pytest.raises(Exception, match="tables of another program"):
         KernelStore.open(url)
     database.close()
 

@@ -1,12 +1,7 @@
 """Blocks of a reduction: the part of a sum's steps whose operands stay in the nearest cache.
 
-Input: the summed axes, steps per pass and per block.  Output: `Blocks`: which loops run outside the
-register tiles and which inside, and one `Block` inside those loops.  It emits no arithmetic.
-
-    sum over k < 768, 256 steps per block, 8 per pass:
-        for block in 0 .. 3:                # outside the loop over register tiles
-            for pass in 0 .. 32:            # inside a register tile
-                steps 256*block + 8*pass + (0 .. 8)
+Input: the summed axes, steps per pass and per block.  Output: `BlockedSum`: which loops run outside
+the register tiles and which inside, and one `Block` inside those loops.  It emits no arithmetic.
 """
 
 from __future__ import annotations
@@ -27,8 +22,8 @@ class Block:
 
     start:  first step of the innermost axis
     passes: how many times `unroll` steps follow
-    number: of the block, in [0, Blocks.count)
-    piece:  of the innermost axis, in [0, Blocks.pieces)
+    number: of the block, in [0, BlockedSum.count)
+    piece:  of the innermost axis, in [0, BlockedSum.pieces)
     end:    steps of the innermost axis, where they are known at run time only
     """
 
@@ -41,7 +36,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockedSum:
     """How a reduction is split.
 
     outside: axes whose loops run block by block
@@ -114,7 +109,7 @@ class Blocks:
         return Bound(block.piece * -1 + (self.pieces - 1), 1)
 
 
-def blocks(axes: tuple[Var, ...], unroll: int, most: int) -> Blocks:
+def blocks(axes: tuple[Var, ...], unroll: int, most: int) -> BlockedSum:
     """At most about `most` steps per block (0: all), in equal pieces of the innermost axis."""
     *outer, inner = axes or (Var("one", 1),)
     unroll = max(1, min(unroll, inner.extent))
@@ -122,10 +117,10 @@ def blocks(axes: tuple[Var, ...], unroll: int, most: int) -> Blocks:
     if most and inner.extent > most:
         pieces = -(-whole // max(1, most // unroll))
         passes = -(-whole // pieces)
-        return Blocks(tuple(outer), (), inner, unroll, -(-whole // passes), passes)
+        return BlockedSum(tuple(outer), (), inner, unroll, -(-whole // passes), passes)
     inside: list[Var] = []
     size = inner.extent
     while outer and (not most or size * outer[-1].extent <= most):
         size *= outer[-1].extent
         inside.insert(0, outer.pop())
-    return Blocks(tuple(outer), tuple(inside), inner, unroll, 1, whole)
+    return BlockedSum(tuple(outer), tuple(inside), inner, unroll, 1, whole)

@@ -15,7 +15,7 @@ from math import copysign
 
 from tilewright.base.dtypes import I64, DType
 from tilewright.kernel.index import Index, Var
-from tilewright.kernel.tree import indices_of, layout_of, rewrite
+from tilewright.kernel.tree import fields_of, indices_of, rewrite
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Expr:
     @property
     def args(self) -> tuple[Expr, ...]:
         """The expressions right below, in order."""
-        return layout_of(type(self)).args(self)
+        return fields_of(type(self)).args(self)
 
     @cached_property
     def variables(self) -> frozenset[Var]:

@@ -27,7 +27,7 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 def _walk(e: Expr, found: list[Expr]) -> None:
     found.append(e)
-    layout = layout_of(type(e))
+    layout = fields_of(type(e))
     for arg in layout.args(e):
         _walk(arg, found)
     if layout.indices:
@@ -46,7 +46,7 @@ def _walk_index(i: Index, found: list[Expr]) -> None:
 
 def indices_of(e: Expr) -> tuple[Index, ...]:
     """The indices right in a node, those of bounds included."""
-    read = layout_of(type(e)).indices
+    read = fields_of(type(e)).indices
     return read(e) if read is not None else ()
 
 
@@ -57,7 +57,7 @@ def rewrite(
 
     Parts that stay as they are are shared, not copied.
     """
-    layout, new = layout_of(type(e)), None
+    layout, new = fields_of(type(e)), None
     for at, name, below in layout.parts:
         old = getattr(e, name)
         fresh = below(old, change, values)
@@ -96,7 +96,7 @@ _PARTS: dict[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class Fields:
     """What the fields of a kind of expression hold.
 
     names:   all fields;  parts: (position, field, how it is rebuilt) of those that hold trees
@@ -110,22 +110,22 @@ class Layout:
     indices: Callable[[Expr], tuple[Index, ...]] | None
 
 
-_LAYOUTS: dict[type[Expr], Layout] = {}
+_FIELDS: dict[type[Expr], Fields] = {}
 
 
-def layout_of(kind: type[Expr]) -> Layout:
+def fields_of(kind: type[Expr]) -> Fields:
     """The layout of a kind of expression."""
-    known = _LAYOUTS.get(kind)
+    known = _FIELDS.get(kind)
     if known is not None:
         return known
     types = {f.name: str(f.type) for f in fields(kind)}
     parts = [(at, name, _PARTS[t]) for at, (name, t) in enumerate(types.items()) if t in _PARTS]
     single = [name for name, t in types.items() if t == "Expr"]
     several = [name for name, t in types.items() if t == "tuple[Expr, ...]"]
-    _LAYOUTS[kind] = Layout(
+    _FIELDS[kind] = Fields(
         tuple(types), tuple(parts), _reader(single, several), _index_reader(types)
     )
-    return _LAYOUTS[kind]
+    return _FIELDS[kind]
 
 
 def _reader(single: list[str], several: list[str]) -> Callable[[Expr], tuple[Expr, ...]]:

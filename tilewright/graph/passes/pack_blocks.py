@@ -48,7 +48,7 @@ WORD = 8
 
 
 @dataclass(frozen=True)
-class Weights:
+class QuantisedWeight:
     """(whole - zero) * scale: three nodes of one shape; zero and scale repeat what they hold."""
 
     whole: Node
@@ -56,7 +56,7 @@ class Weights:
     scale: Node
 
 
-def weights(x: Node) -> Weights | None:
+def weights(x: Node) -> QuantisedWeight | None:
     """How a constant is made of integers of 8 bits or less, if it is; seen through views."""
     path = []
     while isinstance(x.op, ops.VIEWS):
@@ -68,10 +68,10 @@ def weights(x: Node) -> Weights | None:
     parts = (found.whole, found.zero, found.scale)
     for outer in reversed(path):
         parts = tuple(node(outer.op, p) for p in parts)  # type: ignore[assignment]
-    return Weights(*parts)
+    return QuantisedWeight(*parts)
 
 
-def _factors(x: Node) -> Weights | None:
+def _factors(x: Node) -> QuantisedWeight | None:
     if not _is(x, "mul"):
         return None
     for centred, scale in (x.inputs, x.inputs[::-1]):
@@ -88,7 +88,7 @@ def _factors(x: Node) -> Weights | None:
         if _is(zero, "cast") and zero.inputs[0].dtype in (I8, U8):
             (zero,) = zero.inputs
         if whole.dtype in (I8, U8):
-            return Weights(whole, broadcast(zero, x.shape), scale)
+            return QuantisedWeight(whole, broadcast(zero, x.shape), scale)
     return None
 
 
@@ -124,7 +124,7 @@ def pack_blocks(n: Node, packing: Packing) -> Node | None:
     order = [lb.index(c) for c in (column, *summed)]
     extent = b.shape[order[0]]
     flat = (extent, b.size // extent)
-    line = Weights(*(reshape(transpose(x, order), flat) for x in vars(found).values()))
+    line = QuantisedWeight(*(reshape(transpose(x, order), flat) for x in vars(found).values()))
     size = _block(line)
     if size is None:
         return None
@@ -160,7 +160,7 @@ def _contiguous(x: Node) -> Node:
     return x if steps[letters[-1]] == 1 else node(ops.Realize(), x)
 
 
-def _block(line: Weights) -> int | None:
+def _block(line: QuantisedWeight) -> int | None:
     """How many steps of [n, k] share a scale and a zero point: all that there are, or a block."""
     n, k = (Var(name, extent) for name, extent in zip("nk", line.whole.shape, strict=True))
     sizes = {k.extent}
@@ -194,7 +194,7 @@ def _is_step(atom: Div, k: Var) -> bool:
     return atom.value == index(k)
 
 
-def _packed(line: Weights, size: int, layout: Blocks) -> Node:
+def _packed(line: QuantisedWeight, size: int, layout: Blocks) -> Node:
     """The weight [n, blocks, words, WORD] or [n, blocks, size], from packed integers."""
     columns, depth = line.whole.shape
     low = _least(line.whole)

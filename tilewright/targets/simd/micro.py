@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.base.dtypes import F32, DType
-from tilewright.kernel.blocks import Block, Blocks
+from tilewright.kernel.blocks import Block, BlockedSum
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, flatten, index, stride
@@ -95,7 +95,7 @@ class Micro:
     kernel: Kernel
     ops: Operands
     lanes: int
-    blocks: Blocks
+    blocks: BlockedSum
     x0: int
     y0: int
     count: Var

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import TypeAlias, TypeVar
 
-from tilewright.kernel.blocks import Blocks, blocks
+from tilewright.kernel.blocks import BlockedSum, blocks
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
@@ -78,7 +78,7 @@ class ProductRules(Rules[S]):
         s = replace(s, x0=x0, y0=y0, x1=x1, y1=y1, r0=min(s.r0, inner))
         return replace(s, r1=s.r1 if s.r1 and self.split(s).count > 1 else 0)
 
-    def split(self, s: WalkSchedule) -> Blocks:
+    def split(self, s: WalkSchedule) -> BlockedSum:
         return blocks(self.roles.depth, s.r0, s.r1)
 
     def waiting(self, s: WalkSchedule) -> int:

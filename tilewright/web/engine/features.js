@@ -67,7 +67,7 @@ export function probeHost() {
 /** Throws `unsupported-host` if no bundle can run here. @param {T.HostFeatures} host */
 export function requireHost(host) {
   if (!host.secure) {
-    throw new EngineError('unsupported-host', 'The page is not a secure context, so the browser offers no SHA-256 to verify files',
+    throw new EngineError('unsupported-host', 'The page is not a secure context, so there is no SHA-256 to verify files',
       'Serve the page over https, or from localhost');
   }
   if (!host.simd) {

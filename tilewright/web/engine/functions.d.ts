@@ -5,7 +5,7 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Bytes, Change, Device, Driver, Engine, Facts, Files, FilesParts, HostFeatures, Info, Input, Kernel, Limits,
+  Bytes, Change, Device, Driver, Engine, ErrorFacts, Files, FilesParts, HostFeatures, Info, Input, TunedKernel, Limits,
   Link, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData,
   Times, Wanted, WasmLoaded,
 } from './types.js';
@@ -76,7 +76,7 @@ export type Fits = (value: unknown, dtype: DType, range?: [number, number]) => b
 export type InferShape = (info: TensorInfo, elements: number) => number[];
 /** Checks a shape against the manifest, and adds the sizes of its named dimensions to `sizes`. */
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
-export type InputError = (info: TensorInfo, problem: string, hint: string, facts: Facts) => Error;
+export type InputError = (info: TensorInfo, problem: string, hint: string, facts: ErrorFacts) => Error;
 /** Reads bundle.json and the manifest. */
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, verify?: boolean) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
 /** Memory for the map, plus scratch for each thread after the first.  `limit` in bytes, `pages` of 64 KiB; rejects with `memory-limit`. */
@@ -93,10 +93,10 @@ export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kep
 export type ReaderOf = (response: any) => { read(chunk: Bytes): Promise<{ done: boolean; value: Bytes }> };
 /** SHA-256 as 64 hex digits. */
 export type Digest = (bytes: any) => Promise<string>;
-export type Corrupt = (message: string, hint: string, facts: Facts) => Error;
+export type Corrupt = (message: string, hint: string, facts: ErrorFacts) => Error;
 export type NetworkError = (file: string, cause: unknown) => Error;
 export type StartWorker = (start: (name: string) => Worker, fail: Fail) => Lodged;
-export type Fail = (message: string, hint: string, facts?: Facts) => void;
+export type Fail = (message: string, hint: string, facts?: ErrorFacts) => void;
 /** A worker, and the Web Lock that it holds while it lives. */
 export type Lodged = { worker: Worker; lock: string };
 /** Runs jobs one after the other; starts a job synchronously if none is open. */
@@ -114,7 +114,7 @@ export type Within = (limit: number, ...promises: (Promise<string> | undefined)[
 /** `limit`: milliseconds until a helper's first message. */
 export type Help = (number: number, limit?: number) => Promise<void>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
-export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: Kernel[]) => Machine;
+export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: TunedKernel[]) => Machine;
 /** Runs steps [first, last) of a plan, by default all; returns milliseconds.  Throws `kernel-trap`, or `host` if a worker stalled. */
 export type Call = (plan: number, first?: number, last?: number) => number;
 export type Stopped = (plan: number, code: number, trap: string) => Error;
@@ -138,7 +138,7 @@ export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Pro
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
-export type Nearby = (tuned: Kernel[]) => Promise<Machine | null>;
+export type Nearby = (tuned: TunedKernel[]) => Promise<Machine | null>;
 /** `near`: a machine in the page for short plans, null if memory is not shared; `nearby` makes one with other kernels. */
 export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program }, nearby: Nearby, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
@@ -152,14 +152,14 @@ export type OpenAccess = (file: any, options?: object) => Promise<any>;
 export type MeasureLoaded = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[] };
 export type IsCount = (value: any, least?: number) => boolean;
 /** The tuned kernels in use after these changes; throws `input` if a change is invalid. */
-export type Merged = (program: Program, kernels: Kernel[], changes: Change[]) => Kernel[];
+export type Merged = (program: Program, kernels: TunedKernel[], changes: Change[]) => TunedKernel[];
 /** `original`: the compiler's image of the plan `number`; `slots`: table entries of the bundle's own kernels. */
-export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: Kernel[]) => Uint32Array;
+export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: TunedKernel[]) => Uint32Array;
 /** Applies changes in all workers; resolves with the tuned kernels now in use, and the machine for runs in the page. */
-export type Swapped = (link: Link, program: Program, nearby: Nearby, kernels: Kernel[], changes: Change[]) => Promise<[Kernel[], Machine | null]>;
+export type Swapped = (link: Link, program: Program, nearby: Nearby, kernels: TunedKernel[], changes: Change[]) => Promise<[TunedKernel[], Machine | null]>;
 /** Resolves with what went wrong, in words. */
 export type HandOver = (pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
 export type Resume = (pool: Pool, words: Int32Array) => void;
-export type Exchange = (bundle: WasmLoaded, pool: Pool, kernels: Kernel[]) => Promise<void>;
+export type Exchange = (bundle: WasmLoaded, pool: Pool, kernels: TunedKernel[]) => Promise<void>;
 /** Buffers of a result that are transferred to the page instead of copied. */
 export type LargeParts = (value: any) => Transferable[];

@@ -316,7 +316,7 @@ export interface Pool {
 
 /** What is asked of a machine; `tensors` are the inputs, if they are not in memory yet. */
 /** `sizes`: of named dimensions; extents that are not there are as long as can be. */
-export type Work = { plan: number; sizes?: Sizes; tensors?: Tensor[] };
+export type RunWork = { plan: number; sizes?: Sizes; tensors?: Tensor[] };
 export interface Machine {
   /** `wanted` asks for outputs in the answer. */
   run(work: RunWork & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };

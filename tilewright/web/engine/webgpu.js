@@ -82,7 +82,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     device.queue.submit([encoder.finish()]);
   }
 
-  /** @type {(work: T.Work) => void} */
+  /** @type {(work: T.RunWork) => void} */
   function take({ plan, sizes, tensors: given }) {
     plans[plan].resize(sizesOf(program.plans[plan], sizes));
     if (!given) return;
