@@ -171,7 +171,7 @@ def test_a_folder_of_somebody_else_stays(tmp_path: Path) -> None:
         (tmp_path / "mine" / name).write_text("mine")
     done = made(tmp_path / "mine")
     assert done.returncode != 0
-    assert "README.md is there already" in done.stderr
+    assert "README.md exists" in done.stderr
     assert {p.name: p.read_text() for p in (tmp_path / "mine").iterdir()} == {
         "README.md": "mine", "notes.txt": "mine"
     }  # fmt: skip
