@@ -79,7 +79,7 @@ def test_facts_of_model_and_device(settled: Page) -> None:
     page.do("click", selector="#profile > summary")
     page.do("text", selector="#profile-text", contains="step")
     page.do("click", selector="#forget")
-    page.do("text", selector="#fact-bytes", contains="forgotten")
+    page.do("text", selector="#fact-bytes", contains="deleted")
 
 
 def test_pasted_text_scores_as_computed(settled: Page) -> None:
@@ -111,7 +111,7 @@ def test_text_longer_than_the_model(settled: Page) -> None:
     """Cut, and said so; the cut keeps the end marker."""
     page = settled
     use(page, f"{LONG}\nmoon")
-    assert f"longer than {LENGTHS[-1]} tokens" in page.wait("ready")["hint"]
+    assert f"cut to the first {LENGTHS[-1]} tokens" in page.wait("ready")["hint"]
     ranking = page.ask("snow")
     assert ranking[0]["text"] == LONG
     kept = " ".join(["snow"] * (LENGTHS[-1] - 2))
@@ -237,7 +237,7 @@ def test_nothing_overflows(visit: Visit, shop: Site, tmp_path: Path, width: int)
     (file,) = bundles.shards(tmp_path / "search")
     flip(tmp_path / "search" / file)
     page.do("click", selector="#forget")
-    page.do("text", selector="#fact-bytes", contains="forgotten")
+    page.do("text", selector="#fact-bytes", contains="deleted")
     page.do("reload")
     assert page.wait("error", "ready")["state"] == "error"
     fits(page, tmp_path / "error.png", width)

@@ -232,7 +232,7 @@ def test_forget(visit: Visit, site: Site) -> None:
     tuned(page)
     page.do("click", selector="#tune-forget")
     found = page.do("tuning", states=["idle"])
-    assert found["text"].startswith("Forgotten")
+    assert found["text"].startswith("Deleted")
     assert found["buttons"] == ["tune"]
 
 

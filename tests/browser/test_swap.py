@@ -255,7 +255,7 @@ def test_a_worker_of_the_pool_that_cannot_take_it_on(visit: Visit, library: Libr
         )
     start, failed, changed, again, restored = found["results"]
     assert [r["error"] and r["error"]["code"] for r in (failed, again)] == ["host", "host"]
-    assert "worker of the pool" in failed["error"]["message"]
+    assert "pool worker" in failed["error"]["message"]
     assert same(failed, start)
     assert not same(changed, start, 1e-2)
     assert same(again, changed)
