@@ -58,7 +58,7 @@ export function checkOutputs(infos, places, sizes, into) {
     if (data === undefined || (data instanceof arrayOf(dtype) && data.length === elementsOf(shape))) return { name, dtype, shape, data };
     const found = `${typeName(data)} of ${data?.length ?? 'no'} elements`;
     throw new EngineError('input', `The array for output '${name}' does not fit: expected ${expected}, found ${found}`,
-      'Give an array of the type and length that a run without it returns', { input: name, expected, found });
+      'Give an array of the type and length that a run returns', { input: name, expected, found });
   });
 }
 
