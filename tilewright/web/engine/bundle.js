@@ -59,7 +59,7 @@ function parse(bytes, place, kinds) {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
     throw new EngineError('bundle-corrupt', `${place} is not valid JSON: ${error}`,
-      'Check that the URL names a bundle and that the server does not answer with an HTML page', { path: place });
+      'Check that the URL names a bundle, not an HTML page', { path: place });
   }
   // Checked first: another format version may change every other key.
   const found = value?.format;
