@@ -22,6 +22,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
 from tilewright.graph.ops import Array, Op, Shape
+from tilewright.graph.rules import RULES
 
 #: Constants with more elements stay a graph and are computed when the weights are written.
 FOLD_LIMIT = 4096
@@ -158,7 +159,7 @@ def node(op: Op, *inputs: Node, source: str = "") -> Node:
     It is folded if all operands are small constants, or if it has no elements: so only inputs and
     constants can be empty, and no kernel has nothing to compute.
     """
-    rule = ops.RULES[type(op)]
+    rule = RULES[type(op)]
     if rule.arity is not None and rule.arity != len(inputs):
         raise ShapeError(f"{op} takes {rule.arity} operands, not {len(inputs)}")
     shape = tuple(int(n) for n in rule.shape(op, [n.shape for n in inputs]))
@@ -329,7 +330,7 @@ def evaluate(
         if isinstance(n.op, ops.Input):
             values[n] = np.asarray((inputs or {})[n.op.name])
         else:
-            rule = ops.RULES[type(n.op)]
+            rule = RULES[type(n.op)]
             result = rule.numpy(n.op, *(values[i] for i in n.inputs))
             values[n] = np.asarray(result).astype(n.dtype.numpy, copy=False)
         assert values[n].shape == n.shape, (n, values[n].shape)

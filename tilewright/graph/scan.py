@@ -32,6 +32,7 @@ from tilewright.graph.node import (
     toposort,
 )
 from tilewright.graph.ops import Array, Shape
+from tilewright.graph.rules import RULES, Rule
 
 
 @dataclass(frozen=True)
@@ -189,4 +190,4 @@ def _numpy(op: Scan, *operands: Array) -> Array:
     return value
 
 
-ops.RULES[Scan] = ops.Rule(None, _shape, _dtype, _numpy)
+RULES[Scan] = Rule(None, _shape, _dtype, _numpy)

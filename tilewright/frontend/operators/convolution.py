@@ -16,7 +16,7 @@ from tilewright.frontend.operators.elementwise import one_dtype
 from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
 from tilewright.frontend.table import operator
 from tilewright.graph.node import Node, cast, contract, flip, pad, reshape, transpose
-from tilewright.graph.ops import sum_dtype
+from tilewright.graph.rules import sum_dtype
 
 _SPATIAL, _TAPS = "hwd", "ijl"
 

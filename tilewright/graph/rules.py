@@ -1,0 +1,248 @@
+"""The rules of every kind of op: operands, shape, dtype, and its meaning in NumPy.
+
+Input: an op, and what is known of its operands.  Output: what is known of its result.  `RULES` is
+the one table; the ops themselves are in `ops.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import BY_NUMPY, I32, I64, DType
+from tilewright.base.errors import ShapeError
+from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
+from tilewright.base.scalars import SCALARS
+from tilewright.graph.ops import (
+    Array,
+    Broadcast,
+    Concat,
+    Constant,
+    Contract,
+    Elementwise,
+    Flip,
+    Gather,
+    Input,
+    Iota,
+    Op,
+    Pad,
+    Realize,
+    Reduce,
+    Reshape,
+    Shape,
+    Slice,
+    Transpose,
+    Unfold,
+    Weight,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one kind of op behaves.  `arity` None = one or more operands."""
+
+    arity: int | None
+    shape: Callable[[Any, Sequence[Shape]], Shape]
+    dtype: Callable[[Any, Sequence[DType]], DType]
+    numpy: Callable[..., Array]
+
+
+def _same_shape(op: Op, shapes: Sequence[Shape]) -> Shape:
+    if any(s != shapes[0] for s in shapes):
+        raise ShapeError(f"{op} needs operands of one shape", shape=list(shapes))
+    return shapes[0]
+
+
+def _reshape(op: Reshape, shapes: Sequence[Shape]) -> Shape:
+    if int(np.prod(op.shape, dtype=np.int64)) != int(np.prod(shapes[0], dtype=np.int64)):
+        raise ShapeError(f"cannot reshape {shapes[0]} to {op.shape}", shape=shapes[0])
+    return op.shape
+
+
+def _broadcast(op: Broadcast, shapes: Sequence[Shape]) -> Shape:
+    fits = len(shapes[0]) == len(op.shape) and all(
+        a in (1, b) for a, b in zip(shapes[0], op.shape, strict=True)
+    )
+    if not fits:
+        raise ShapeError(f"cannot broadcast {shapes[0]} to {op.shape}", shape=shapes[0])
+    return op.shape
+
+
+def _slice(op: Slice, shapes: Sequence[Shape]) -> Shape:
+    for extent, start, step, count in zip(shapes[0], op.starts, op.steps, op.shape, strict=True):
+        if start < 0 or step < 1 or (count and start + (count - 1) * step >= extent):
+            raise ShapeError(f"slice {op} leaves its operand", shape=shapes[0])
+    return op.shape
+
+
+def _pad(op: Pad, shapes: Sequence[Shape]) -> Shape:
+    return tuple(b + n + a for b, n, a in zip(op.before, shapes[0], op.after, strict=True))
+
+
+def _concat(op: Concat, shapes: Sequence[Shape]) -> Shape:
+    first = shapes[0]
+    for s in shapes:
+        if len(s) != len(first) or any(
+            x != y for i, (x, y) in enumerate(zip(s, first, strict=True)) if i != op.axis
+        ):
+            raise ShapeError(f"cannot join shapes along axis {op.axis}", shape=list(shapes))
+    joined = sum(s[op.axis] for s in shapes)
+    return (*first[: op.axis], joined, *first[op.axis + 1 :])
+
+
+def _unfold(op: Unfold, shapes: Sequence[Shape]) -> Shape:
+    s = shapes[0]
+    windows = (s[op.axis] - (op.size - 1) * op.dilation - 1) // op.stride + 1
+    if windows < 1:
+        raise ShapeError(f"window {op} is larger than the axis", shape=s)
+    return (*s[: op.axis], windows, *s[op.axis + 1 :], op.size)
+
+
+def _contract(op: Contract, shapes: Sequence[Shape]) -> Shape:
+    extents: dict[str, int] = {}
+    for labels, shape in zip((op.a, op.b), shapes, strict=True):
+        for label, extent in zip(labels, shape, strict=True):
+            if extents.setdefault(label, extent) != extent:
+                raise ShapeError(
+                    f"contraction {op.a},{op.b}->{op.out}: axis {label} has two extents",
+                    shape=list(shapes),
+                )
+    return tuple(extents[label] for label in op.out)
+
+
+def _gather(op: Gather, shapes: Sequence[Shape]) -> Shape:
+    data, indices = shapes
+    if not data[op.axis] and 0 not in indices:
+        raise _nothing("a gather takes from", shapes)
+    return (*data[: op.axis], *indices, *data[op.axis + 1 :])
+
+
+def _np_input(op: Input) -> Array:
+    raise KeyError(op.name)
+
+
+def _np_unfold(op: Unfold, x: Array) -> Array:
+    span = (op.size - 1) * op.dilation + 1
+    view = np.lib.stride_tricks.sliding_window_view(x, span, axis=op.axis)
+    picked = view[..., :: op.dilation]
+    chosen = [slice(None)] * picked.ndim
+    chosen[op.axis] = slice(None, None, op.stride)
+    return np.asarray(picked[tuple(chosen)])
+
+
+def _np_slice(op: Slice, x: Array) -> Array:
+    spans = zip(op.starts, op.steps, op.shape, strict=True)
+    return x[tuple(slice(s, s + step * n, step) if n else slice(0, 0) for s, step, n in spans)]
+
+
+def _np_iota(op: Iota) -> Array:
+    line = np.arange(op.shape[op.axis], dtype=np.int64)
+    bent = line.reshape([-1 if i == op.axis else 1 for i in range(len(op.shape))])
+    return np.broadcast_to(bent, op.shape)
+
+
+def _np_elementwise(op: Elementwise, *xs: Array) -> Array:
+    with np.errstate(all="ignore"):
+        if op.fn == "cast":
+            assert op.dtype is not None
+            return cast(xs[0], op.dtype)
+        dtype = SCALARS[op.fn].dtype(tuple(BY_NUMPY[x.dtype.name] for x in xs))
+        return np.asarray(NUMPY_SCALARS[op.fn](*xs)).astype(dtype.numpy, copy=False)
+
+
+_NP_REDUCE: dict[str, Callable[..., Array]] = {
+    "sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod,
+}  # fmt: skip
+
+
+def _first(op: Op, dtypes: Sequence[DType]) -> DType:
+    return dtypes[0]
+
+
+def _own(op: Any, given: Sequence[Any]) -> Any:
+    return op.shape
+
+
+def _own_dtype(op: Any, given: Sequence[DType]) -> DType:
+    return op.dtype  # type: ignore[no-any-return]
+
+
+def _elementwise_dtype(op: Elementwise, dtypes: Sequence[DType]) -> DType:
+    return SCALARS[op.fn].dtype(tuple(dtypes), op.dtype)
+
+
+def _reduced(op: Reduce, shapes: Sequence[Shape]) -> Shape:
+    left = tuple(1 if i in op.axes else n for i, n in enumerate(shapes[0]))
+    if op.fn in ("max", "min") and 0 in shapes[0] and 0 not in left:
+        raise _nothing(f"the {op.fn} is over", shapes)
+    return left
+
+
+def _nothing(what: str, shapes: Sequence[Shape]) -> ShapeError:
+    return ShapeError(
+        f"{what} an axis without elements",
+        hint="Choose input shapes and buckets that leave no axis empty.",
+        shape=list(shapes),
+    )
+
+
+def sum_dtype(dtype: DType) -> DType:
+    """The element type in which a contraction of `dtype` is summed."""
+    return I32 if dtype.kind in ("int", "uint") and dtype.size < I32.size else dtype
+
+
+def _np_contract(op: Contract, a: Array, b: Array) -> Array:
+    spec = f"{op.a},{op.b}->{op.out}"
+    if sum_dtype(BY_NUMPY[a.dtype.name]).numpy == a.dtype.name:
+        return np.asarray(np.einsum(spec, a, b, optimize=True))
+    # products of 16 bits and their sums are whole numbers below 2^53: f64 holds them exactly
+    made = np.einsum(spec, a.astype(np.float64), b.astype(np.float64), optimize=True)
+    return np.asarray(made).astype(np.int64).astype(np.int32)
+
+
+RULES: dict[type[Op], Rule] = {
+    Input: Rule(0, _own, _own_dtype, _np_input),
+    Weight: Rule(0, _own, _own_dtype, lambda op: op.load()),
+    Constant: Rule(
+        0,
+        lambda op, s: op.value.shape,
+        lambda op, d: BY_NUMPY[op.value.dtype.name],
+        lambda op: op.value,
+    ),
+    Iota: Rule(0, _own, lambda op, d: I64, _np_iota),
+    Elementwise: Rule(None, _same_shape, _elementwise_dtype, _np_elementwise),
+    Reduce: Rule(
+        1,
+        _reduced,
+        _first,
+        lambda op, x: _NP_REDUCE[op.fn](x, axis=op.axes, keepdims=True).astype(x.dtype),
+    ),
+    Contract: Rule(
+        2,
+        _contract,
+        lambda op, dtypes: sum_dtype(dtypes[0]),
+        _np_contract,
+    ),
+    Reshape: Rule(1, _reshape, _first, lambda op, x: x.reshape(op.shape)),
+    Transpose: Rule(
+        1, lambda op, s: tuple(s[0][p] for p in op.perm), _first, lambda op, x: x.transpose(op.perm)
+    ),
+    Broadcast: Rule(1, _broadcast, _first, lambda op, x: np.broadcast_to(x, op.shape)),
+    Slice: Rule(1, _slice, _first, _np_slice),
+    Pad: Rule(
+        1,
+        _pad,
+        _first,
+        lambda op, x: np.pad(
+            x, tuple(zip(op.before, op.after, strict=True)), constant_values=op.value
+        ),
+    ),
+    Flip: Rule(1, lambda op, s: s[0], _first, lambda op, x: np.flip(x, op.axes)),
+    Concat: Rule(None, _concat, _first, lambda op, *xs: np.concatenate(xs, op.axis)),
+    Unfold: Rule(1, _unfold, _first, _np_unfold),
+    Gather: Rule(2, _gather, _first, lambda op, x, i: np.take(x, i, op.axis)),
+    Realize: Rule(1, lambda op, s: s[0], _first, lambda op, x: np.ascontiguousarray(x)),
+}
