@@ -14,7 +14,7 @@ from conftest import BundleOf, RunBundle
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.bundle import open_bundle
-from tilewright.compiler import Options, compile_model
+from tilewright.compiler import compile_model
 
 ROWS, WIDTH = 3000, 1024
 
@@ -67,7 +67,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_host_reads_the_same_numbers(
     source: Path, run_bundle: RunBundle, bundle_of: BundleOf
 ) -> None:
-    path = bundle_of("narrow", lambda t: compile_model(source, Options(targets=t)).contents)
+    path = bundle_of("narrow", lambda o: compile_model(source, o).contents)
     ids = np.array([0, 1701, ROWS - 1])
     found = run_bundle(path, {"one": np.ones(1, np.float32), "ids": ids})
     given = {name: numpy_helper.to_array(t).astype(np.float64) for name, t in tensors().items()}
@@ -78,9 +78,7 @@ def test_every_host_reads_the_same_numbers(
 
 
 def test_files_hold_them_as_the_model_does(source: Path, bundle_of: BundleOf) -> None:
-    bundle = open_bundle(
-        bundle_of("narrow", lambda t: compile_model(source, Options(targets=t)).contents)
-    )
+    bundle = open_bundle(bundle_of("narrow", lambda o: compile_model(source, o).contents))
     stored = {t.stored: t for t in sorted(bundle.tensors(), key=lambda t: t.bytes)}
     assert stored["f16"].bytes == 2 * ROWS * WIDTH  # the larger of the two
     assert stored["bf16"].bytes == 2 * WIDTH * 40
