@@ -68,7 +68,7 @@ export class TuningChart {
       scales: { x: { time: false, range: (_, least, most) => [least ?? 0, Math.max(most ?? 1, (least ?? 0) + 8)] }, y: { range: rangeOf } },
       axes: [
         { ...axis, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
-        { ...axis, size: 58, values: (_, splits) => splits.map((split) => `${split} ms`) },
+        { ...axis, size: 72, values: (_, splits) => splits.map((split) => `${split} ms`) },
       ],
       series: [
         {},
