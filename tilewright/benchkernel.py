@@ -238,7 +238,7 @@ def matmul_chain(steps: int, m: int, k: int) -> Subject:
 
 
 def empty_steps(steps: int, tiles: int, target: str = DEFAULT[0]) -> Subject:
-    """Steps that do nothing, each waiting for the one before, with so many tickets each.
+    """Steps that do nothing, each waiting for the one before, with that number of tickets each.
 
     One tile: all steps are serial and go with one ticket.
     """

@@ -87,7 +87,7 @@ def import_(
     db: Db = DEFAULT,
     as_json: Json = False,
 ) -> Answer:
-    """Take the reports of an export; those that are there already change nothing."""
+    """Take the reports of an export; reports that are already stored change nothing."""
     del as_json
     from tilewright.store import KernelStore
 

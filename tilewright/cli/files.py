@@ -25,7 +25,7 @@ class Output:
     """A file to write.
 
     ours: whether Tilewright wrote the file that is there, which may then be replaced
-    force: replace it, whoever wrote it
+    force: replace it, even if another program wrote it
     """
 
     path: Path

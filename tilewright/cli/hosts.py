@@ -32,7 +32,7 @@ Runner = Callable[[Arrays], Ran]
 
 
 class Timer(Protocol):
-    """Runs a bundle so many times and gives the milliseconds of each; `plan` is a plan's number."""
+    """Runs a bundle repeatedly and gives the milliseconds of each; `plan` is a plan's number."""
 
     def __call__(self, runs: int, plan: int = ...) -> Sequence[float]: ...
 
@@ -57,7 +57,7 @@ def open_runner(host: str, bundle: Path, threads: int | None = None) -> Generato
 
 @contextmanager
 def open_timers(host: str, bundles: Sequence[Path], threads: int) -> Generator[list[Timer]]:
-    """For each bundle a function that runs it so many times and gives the milliseconds of each."""
+    """For each bundle a function that runs it repeatedly and gives the milliseconds of each."""
     yield from check_timing(host)(host, bundles, threads)
 
 

@@ -78,7 +78,7 @@ def database_url(text: str) -> str:
 
 
 def check_targets(named: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of known targets, each once; without any those that are built by default."""
+    """Names of known targets, each once; without any, the default ones."""
     return tuple(target(name).name for name in dict.fromkeys(named or DEFAULT))
 
 

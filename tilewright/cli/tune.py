@@ -1,6 +1,6 @@
 """`tune`: tunes a bundle's kernels in a headless browser, and says what came of it.
 
-Input: a bundle, a browser, so many seconds.  Output: a table of kernels, a JSON report, and the
+Input: a bundle, a browser, a number of seconds.  Output: a table of kernels, a JSON report, and the
 winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/); what
 the model gained is the one figure that it takes by turns at the end.
 """
@@ -41,7 +41,7 @@ def tune(
         int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
     ] = None,
     kernels: Annotated[
-        int | None, typer.Option(min=1, help="Tune only so many kernels, the hottest ones.")
+        int | None, typer.Option(min=1, help="Tune only this number of kernels, the hottest ones.")
     ] = None,
     objective: Annotated[
         str, typer.Option(help=f"What to tune for: {', '.join(OBJECTIVES)}.")

@@ -74,7 +74,7 @@ def _spots(host: Node) -> Iterator[tuple[Node, Place]]:
 
 
 def _views(graph: Graph, kept: set[Node]) -> dict[Node, list[Node]]:
-    """The outermost views of each stored node: those that something other than a view reads."""
+    """The outermost views of each stored node: views that something other than a view reads."""
     found: dict[Node, list[Node]] = {}
     for n in graph.nodes():
         for i in n.inputs:

@@ -76,7 +76,7 @@ class Region:
     """All that the kernel of one node touches.
 
     nodes: computed or loaded ones, operands first
-    hosts: the nodes in whose buffers those that are loaded lie
+    hosts: the nodes whose buffers hold the loaded ones
     key:   equal for regions with equal kernels
     """
 

@@ -30,7 +30,7 @@ class _Made:
     """A kernel, and which nodes of its region matter to a step.
 
     loads:   positions among the region's hosts, in the order of the kernel's buffers
-    anchors: positions among the region's nodes: those that became stages
+    anchors: positions, among the region's nodes, of the ones that became stages
     """
 
     kernel: Kernel

@@ -102,7 +102,7 @@ class Windows(Form):
     weighted: bool
 
     def in_order(self, pixels: int, taps: int) -> list[tuple[int, int]]:
-        """(pixel, tap) pairs; those that read the same element are side by side."""
+        """(pixel, tap) pairs; pairs that read the same element are side by side."""
         by_pixel, by_tap = self.pace
         pairs = [(i, t) for t in range(taps) for i in range(pixels)]
         return sorted(pairs, key=lambda p: p[0] * by_pixel + p[1] * by_tap)

@@ -99,7 +99,7 @@ _PARTS: dict[str, Callable[..., Any]] = {
 class Fields:
     """What the fields of a kind of expression hold.
 
-    names:   all fields;  parts: (position, field, how it is rebuilt) of those that hold trees
+    names:   all fields;  parts: (position, field, how it is rebuilt) of the fields that hold trees
     args:    reads the expressions: one field that holds all of them, or a field for each
     indices: reads the indices, if the kind has any
     """

@@ -72,7 +72,7 @@ class Step:
     kernel: number in the program's list
     write:  of its only output
     reads:  in the order of the kernel's input buffers
-    after:  steps that must end before this one begins, without those that they wait for themselves
+    after:  steps that must end before this one begins, without the steps that those wait for
     node:   name of the model's node, for people
     """
 

@@ -16,7 +16,7 @@ from tilewright.targets.device import DeviceClass
 
 __all__ = ["CLASSES", "USUAL", "DeviceClass", "find", "match", "nearest", "table"]
 
-#: Every class by its id; of those that admit a device, the first is the most exact.
+#: Every class by its id; if several admit a device, the first is the most exact.
 CLASSES: dict[str, DeviceClass] = {c.id: c for t in TARGETS.values() for c in t.classes}
 
 #: The classes that fit every device of a kind.

@@ -114,7 +114,7 @@ def median_interval(values: Sequence[float]) -> Finding:
 
 
 def merged(documents: Iterable[Findings]) -> Findings:
-    """All devices; of those that appear twice, the later."""
+    """All devices; if one appears twice, the later entry."""
     listed = list(documents)
     shapes = {d.matmul for d in listed}
     if len(shapes) != 1:

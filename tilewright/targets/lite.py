@@ -263,7 +263,7 @@ def _powers(ends: tuple[int, int]) -> list[int]:
 
 
 def _between(ends: tuple[int, int], size: int) -> list[int]:
-    """Of the powers of two those that `size` does not fit in twice; one at least."""
+    """The powers of two of which `size` holds no two; at least one."""
     return [p for p in _powers(ends) if p < 2 * size] or [ends[0]]
 
 

@@ -207,5 +207,5 @@ def _value(e: Expr, kernel: Kernel, at: Values, numbers: Mapping[int, int]) -> E
 
 
 def _place(stage: Stage, at: Values) -> Any:
-    """Where the result of a stage is, among those that it keeps."""
+    """Where the result of a stage is, among the results that it keeps."""
     return flatten((at.get(v, index(v)) for v in stage.keep), (v.extent for v in stage.keep))

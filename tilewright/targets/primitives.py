@@ -29,7 +29,7 @@ def _same(schedule: Any) -> Any:
 class Setting:
     """How it changes the schedule of a product, or with which passes and variants code is made.
 
-    variants: names of those that show it; (): those that a good host takes
+    variants: names of the variants that show it; (): the ones that a good host takes
     """
 
     label: str

@@ -32,7 +32,7 @@ class Opened:
     """A bundle as sessions see it: all that it needs of each kernel is in memory.
 
     slots: by target, what it made of each kernel
-    plans: by number of the kernel, those that run it
+    plans: by number of the kernel, the plans that run it
     """
 
     bundle: Bundle

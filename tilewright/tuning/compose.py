@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
 
-#: Of what others found, so many candidates are tried before anything else.
+#: The most candidates of other devices that are tried before anything else.
 KNOWN_MOST = 5
 
 #: Of a space whose optimum is known, the part that a device still looks at.
@@ -27,10 +27,10 @@ KNOWN_SHARE = 10
 #: Speed-up that an unknown candidate is hoped to bring: below what a crowd has seen to be good.
 HOPE = 1.01
 
-#: A kernel's unknown candidates come in runs of so many: to change kernels costs a device time.
+#: A kernel's unknown candidates come in runs of this length: changing kernels costs a device time.
 RUN = 4
 
-#: One of so many kernels is asked a question whose answer is known.
+#: One kernel in this number is asked a question whose answer is known.
 GOLD_EVERY = 8
 
 

@@ -170,7 +170,7 @@ class Hello(_Message, frozen=True, kw_only=True):
 
     specs:  kernels to tune, hottest first; shares: of each, its share of the time (or empty)
     tried:  candidates of this visit that need not come again, by kernel
-    skip:   so many of those that nobody knows come last, for as many were tried by earlier visits
+    skip:   how many of the candidates that nobody has tried come last: earlier visits tried as many
     """
 
     protocol: Annotated[int, Meta(ge=0, lt=1 << 16)]
@@ -187,7 +187,7 @@ class Hello(_Message, frozen=True, kw_only=True):
 
 
 class Want(_Message, frozen=True, kw_only=True):
-    """Credit: the server may send so many kernels more."""
+    """Credit: how many more kernels the server may send."""
 
     count: Annotated[int, Meta(ge=1, le=MOST_CREDIT)]
 

@@ -61,7 +61,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "shares": "share of the time of each, rounded to 1, 1/4, 1/16, ... 1/1024",
         "tried": "numbers of candidates that were tried, by kernel: of this visit alone, if the "
         "connection was lost in it",
-        "skip": "how many candidates were tried in all, rounded down to a power of two: so many "
+        "skip": "how many candidates were tried in all, rounded down to a power of two: that many "
         "of the first come last",
     },
     "want": {"count": "how many candidates more the server may send; again after each of them"},

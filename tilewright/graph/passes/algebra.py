@@ -98,7 +98,7 @@ def merge_reshapes(n: Node) -> Node | None:
 
 
 def end_views(n: Node) -> Node | None:
-    """reshape(views of x) -> reshape of a copy, where so many reshapes make indices too large"""
+    """reshape(views of x) -> reshape of a copy, where nested reshapes make indices too large"""
     if not isinstance(n.op, ops.Reshape) or is_constant(n) or all_repeats(n) <= REPEATS:
         return None
     return reshape(node(ops.Realize(), n.inputs[0]), n.shape)

@@ -21,7 +21,7 @@ from tilewright.targets.simd.vectorize import LANES
 #: Query rows of one tile: a head of 384 rows makes 8 tiles.
 TILE_ROWS = 48
 
-#: Up to so many query rows, scores are dot products: transposing keys would cost more.
+#: Up to this number of query rows, scores are dot products: transposing keys would cost more.
 DOT_ROWS = 4
 
 

@@ -32,7 +32,7 @@ from tilewright.targets.simd.spans import (
 )
 from tilewright.targets.simd.vectorize import BYTES, scalar, storable, vector
 
-#: A kernel is cut at guards into so many pieces at most.
+#: The most pieces that a kernel is cut into at guards.
 MOST_SEGMENTS = 9
 
 #: The shortest axis that is worth vectors.
@@ -224,7 +224,7 @@ def _remainder(
 
 
 def _lower_line(kernel: Kernel, axis: Var, elements: int, lanes: int, side: int) -> TileFn:
-    """One row only: tiles of so many elements; the last tile also does what fills no vector."""
+    """One row only: tiles of `elements`; the last tile also does what fills no vector."""
     step = _step(kernel, lanes, side)
     groups = axis.extent // step
     per_tile = max(1, elements // step)

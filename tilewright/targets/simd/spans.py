@@ -1,4 +1,4 @@
-"""Schedules and spaces of kernels whose tiles are spans: so many rows, or so many elements.
+"""Schedules and spaces of kernels whose tiles are spans of rows or of elements.
 
 Input: a kernel without a register tile: elementwise, row-wise, any other reduction.  Output: rows
 of a tile, and the space around a default.  The loops are in the files of the forms.

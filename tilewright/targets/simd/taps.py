@@ -129,7 +129,7 @@ class _TapUnit(Unit):
     def _in_order(
         self, ops: Operands, pixel: Index, count: int, values: Values
     ) -> list[tuple[tuple[Index, ...], int, _Taps]]:
-        """(where the taps lie, pixel, taps), those that read the same column side by side."""
+        """(where the taps lie, pixel, taps); reads of one column are side by side."""
         pitch = stride(ops.row.index, ops.depth[0]) or 1
         found = []
         for i in range(count):

@@ -19,7 +19,7 @@ MOST_ROWS = 16
 #: Widths of register tiles in vectors, and how many tiles of each width a space has.
 WIDTHS, PER_WIDTH = (1, 2, 3, 4, 5, 6, 8), 3
 
-#: A register tile that costs so many times the best one's cycles is not tried.
+#: A register tile that costs more than this multiple of the best one's cycles is not tried.
 WORSE = 1.6
 
 

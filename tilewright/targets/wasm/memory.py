@@ -80,7 +80,7 @@ def memory_map(
 
 
 def with_scratch(memory: MemoryMap, scratch: int) -> MemoryMap:
-    """The map with scratch areas, the last region, of so many bytes for each worker."""
+    """The map with scratch areas, the last region, of `scratch` bytes for each worker."""
     each = align(scratch)
     total = align(memory.scratch + each)
     most = total + (MOST_WORKERS - 1) * each

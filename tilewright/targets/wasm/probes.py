@@ -31,7 +31,7 @@ def peak_section(tiles: int) -> tuple[Section, int]:
 
 
 def steps_section(steps: int, tiles: int) -> tuple[Section, int]:
-    """One tile: all steps are serial and go with one ticket; more: so many tickets each."""
+    """One tile: all steps are serial and go with one ticket; more: that number of tickets each."""
     call = StepCall(0, (), (), tiles, grain=1 if tiles > 1 else 0)
     calls = [call, *[replace(call, waits=tiles > 1, chained=tiles == 1)] * (steps - 1)]
     return _section(lambda _: nothing(), calls), 0

@@ -1,6 +1,6 @@
 """Words of the control block that workers share: how the driver reads, writes and waits for them.
 
-Input: addresses of base/abi.py.  Output: Wasm IR.  What the words mean is the driver's business.
+Input: addresses of base/abi.py.  Output: Wasm IR.  What the words mean is decided in the driver.
 """
 
 from __future__ import annotations

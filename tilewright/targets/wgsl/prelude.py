@@ -196,7 +196,7 @@ fn f32_pow(x: f32, y: f32) -> f32 {
 
 
 def prelude() -> str:
-    """All functions; a compiler drops those that a kernel does not call."""
+    """All functions; a compiler drops what a kernel does not call."""
     constants = {"LN2_HIGH": LN2_HIGH, "LN2_LOW": LN2_LOW, "LOG2E": LOG2E}
     lines = [f"const {name} = {value!r}f;" for name, value in constants.items()]
     lines += [_poly(name, terms) for name, terms in COEFFICIENTS.items()]
