@@ -70,7 +70,7 @@ def scaled(number: Number, by: int) -> Number:
 
 
 def ceil_parts(number: Number, size: int) -> Number:
-    """How many parts of `size` hold `number` elements; it must be a plain multiple of its extent."""
+    """How many parts of `size` hold `number` elements; a plain multiple of its extent."""
     if isinstance(number, int):
         return -(-number // size)
     assert (number.plus, number.by) == (0, 1), f"{number} is rounded already"
