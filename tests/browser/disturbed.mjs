@@ -1,5 +1,7 @@
 // Scenarios of tuning beside something else, for page.mjs: runs, other tabs, ends, lost lines.  They judge nothing: pytest does.
 
+import { tuningSpy } from './tuning.mjs';
+
 /** @type {Record<string, (tab: any, params: any) => Promise<unknown>>} */
 export const DISTURBED = {
   /** Fills an input in place, tunes, and runs with what should still be there. */

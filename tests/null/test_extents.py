@@ -243,6 +243,10 @@ REFUSED: dict[str, tuple[Model, str]] = {
     "one more": (lambda m: m.op("Pad", "x", m.ints(0, 0, 0, 0, 1, 0)), "pad"),
     "half": (lambda m: m.op("Slice", "x", m.ints(0), m.ints(10**6), m.ints(1), m.ints(2)), "slice"),
     "the last one": (lambda m: m.op("Gather", "x", m.ints(-1), axis=1), "slice|gather|reshape"),
+    "the first four": (
+        lambda m: m.op("Slice", "x", m.ints(0), m.ints(4), m.ints(1), m.ints(1)), "slice"
+    ),
+    "the third": (lambda m: m.op("Gather", "x", m.ints(2), axis=1), "slice|gather|reshape"),
     "joined": (lambda m: m.op("Concat", "x", "x", axis=1), "concat"),
     "inner": (
         lambda m: m.op("Reshape", m.op("Transpose", "x", perm=[2, 0, 1]), m.ints(1, -1)), "reshape"

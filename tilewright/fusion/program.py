@@ -219,7 +219,7 @@ class _Maker:
 
     def _keep(self, kept: Mapping[Node, Node]) -> None:
         """Copies that give each state its next contents, where no step has stored them there."""
-        moved = {old: self.numbers[new] for old, new in kept.items()}
+        moved = {old: self._number(new, ROWS) for old, new in kept.items()}
         sources = {
             old: self._copied(at, Value("temporary", old.dtype, old.shape))
             if kept[old] in kept and kept[old] is not old

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
 import numpy as np
 
@@ -239,6 +240,14 @@ class _Walk:
     def _views(self, n: Node, m: Node) -> None:
         """What a node reads of its operands: the same at every size."""
         first = self._of(n.inputs[0])
+        if isinstance(n.op, ops.Slice):
+            ends = zip(first, n.op.starts, n.op.steps, n.shape, m.shape, strict=True)
+            # one element is always there; what lies behind it may be from a longer run
+            if any(
+                f and count == other and start + (count - 1) * step > 0
+                for f, start, step, count, other in ends
+            ):
+                raise self.refusal(n, m, "takes fixed elements of an axis that ends at run time")
         match n.op:
             case ops.Pad(before, after, _):
                 if any(f and (x or y) for f, x, y in zip(first, before, after, strict=True)):
@@ -282,7 +291,7 @@ class _Walk:
         self._mark(n, m)
         x, y = literal(n), literal(m)
         if x is not None and y is not None:
-            if x != y:
+            if repr(x) != repr(y):
                 found = self._literal(n, m, x, y)
                 if self.literals.setdefault(_root(n), found) != found:
                     raise self.refusal(n, m, "has two meanings")
@@ -299,6 +308,8 @@ class _Walk:
     def _literal(self, n: Node, m: Node, x: float, y: float) -> Follow:
         """`x` at the bound and `y` at the size of the probe."""
         bound, size, number = self.probe.bound, self.probe.size, self.probe.number
+        if not (isfinite(x) and isfinite(y)):
+            raise self.refusal(n, m, f"is the number {x}, and {y} at the other size")
         times = round(x / bound)
         if (x, y) == (times * bound, times * size):
             return Follow(number, times)

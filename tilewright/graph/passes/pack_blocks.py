@@ -76,12 +76,15 @@ def _factors(x: Node) -> QuantisedWeight | None:
         return None
     for centred, scale in (x.inputs, x.inputs[::-1]):
         zero = constant(0.0, F32)
-        if _is(centred, "sub"):
+        centred_already = _is(centred, "sub")
+        if centred_already:
             centred, zero = centred.inputs
         if not _is(centred, "cast"):
             continue
         whole = centred.inputs[0]
         if whole.dtype == I16 and _is(whole, "sub"):
+            if centred_already:
+                continue
             whole, zero = whole.inputs
         if whole.dtype == I16 and _is(whole, "cast"):
             whole = whole.inputs[0]
@@ -249,7 +252,9 @@ def _narrow(zero: Node, low: int) -> Node:
     if zero.value is not None and zero.size == 1:
         return cast(zero, F32)
     least, most = _range(zero)
-    return cast(zero, U8 if least >= 0 and most <= 255 else I8)
+    if 0 <= least <= most <= 255:
+        return cast(zero, U8)
+    return cast(zero, I8 if -128 <= least <= most <= 127 else F32)
 
 
 def _beside(x: Node, shape: ops.Shape, layout: Blocks | Panels) -> Node:
@@ -278,7 +283,7 @@ def _least(whole: Node) -> int | None:
     while isinstance(whole.op, (*ops.VIEWS, ops.Elementwise)):
         if _is(whole, "nibble"):
             return 0
-        if isinstance(whole.op, ops.Elementwise) and not _is(whole, "cast"):
+        if isinstance(whole.op, ops.Elementwise):
             break
         whole = whole.inputs[0]
     low, high = _range(whole)

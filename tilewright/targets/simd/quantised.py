@@ -62,8 +62,12 @@ class BlocksSchedule(WalkSchedule):
 
 
 def _fitting(s: BlocksSchedule, weights: Quantised) -> BlocksSchedule:
-    """The schedule with passes that end where words and blocks do; direct only where it can be."""
-    stage = s.stage or weights.size % LANES > 0
+    """The schedule with passes that end where words and blocks do; direct only where it can be.
+
+    Not for 8 bits: `sum(a * q) - zero * sum(a)` loses digits where zeros are much larger than what
+    remains.
+    """
+    stage = s.stage or weights.size % LANES > 0 or weights.word == 1
     # direct sums up activations a vector at a time
     part = weights.word if stage else max(weights.word, LANES)
     most = max(part, s.r0 // part * part)
@@ -76,7 +80,7 @@ def default(kernel: Kernel, machine: Machine) -> BlocksSchedule:
     weights = form_as(kernel, BlockContraction).weights
     rows, cols, depth = weights.operands.m.extent, weights.operands.n.extent, weights.k.extent
     common = _fitting(BlocksSchedule(r0=STEPS, lanes=machine.lanes), weights)
-    if rows <= FEW_ROWS and weights.size % LANES == 0:
+    if rows <= FEW_ROWS and weights.size % LANES == 0 and weights.word > 1:
         y0 = machine.lanes * (4 if rows <= 2 else 2)
         span = even(-(-cols // y0), max(1, TILE_WORK // (rows * depth * y0)))
         few = replace(common, x0=rows, y0=y0, x1=rows, y1=y0 * span, order="mn", stage=False)

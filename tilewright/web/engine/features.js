@@ -71,7 +71,7 @@ export function requireHost(host) {
       'Serve the page over https, or from localhost');
   }
   if (!host.simd) {
-    throw new EngineError('unsupported-host', 'This browser has no WebAssembly SIMD, which every kernel uses', 'Use a browser from 2023 or later');
+    throw new EngineError('unsupported-host', 'This browser has no WebAssembly SIMD', 'Use a browser from 2023 or later');
   }
 }
 

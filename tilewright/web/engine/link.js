@@ -130,7 +130,7 @@ export function openLink(onProgress, threads, device) {
 
     preempt(on) {
       const control = words();
-      if (!control) throw end ?? new EngineError('host', 'Runs can only be preempted where memory is shared', 'Serve the page cross-origin isolated');
+      if (!control) throw end ?? new EngineError('host', 'Only runs in shared memory can be preempted', 'Serve the page cross-origin isolated');
       Atomics.store(control, PREEMPT, Number(on));
       Atomics.notify(control, PREEMPT);
     },

@@ -36,7 +36,9 @@ export async function widener({ weights: { bytes, memory, tensors } }, files) {
         if (stored) {
           const table = (tables[stored] ??= Float32Array.from({ length: 65536 }, (_, bits) => MEANING[stored](bits)));
           const given = new Uint16Array(region.buffer, region.byteOffset + start + offset, array.length);
-          for (let at = 0; at < given.length; at++) array[at] = table[given[at]];
+          // Padding may bring the last numbers' new places over where they are.
+          const { length } = given, tail = given.slice(-32);
+          for (let at = 0; at < length; at++) array[at] = table[tail[at - length + tail.length] ?? given[at]];
         } else region.copyWithin(to, start + offset, start + offset + bytes);
         to += Math.ceil(array.byteLength / 64) * 64;
       }
