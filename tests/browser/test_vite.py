@@ -59,8 +59,9 @@ def project(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     about = json.loads((project / "package.json").read_text())
     about["dependencies"]["tilewright-web"] = f"file:{packed}"
     about["overrides"] = {"pyodide": f"file:{PYODIDE}"}
+    del about["devDependencies"]  # Vite is the checkout's, too
     (project / "package.json").write_text(json.dumps(about))
-    install = ["npm", "install", "--omit=dev", "--offline", "--no-audit"]
+    install = ["npm", "install", "--offline", "--no-audit"]
     subprocess.run(install, cwd=project, check=True)
     public = library.copied(MODEL, project / "public" / "model")
     write_candidates(open_bundle(public), [find("wasm")])

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -71,8 +70,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = made(folder / "staged")
         assert done.returncode == 0, done.stderr
     (packed,) = folder.glob("tilewright-web-*.tgz")
-    with tarfile.open(packed) as archive:
-        archive.extractall(folder / "node_modules", filter="data")
+    shutil.unpack_archive(packed, folder / "node_modules", "gztar")
     (folder / "node_modules" / "package").rename(folder / "node_modules" / "tilewright-web")
     (folder / "package.json").write_text('{"type": "module"}')
     return folder
