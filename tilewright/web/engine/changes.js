@@ -4,7 +4,9 @@
 import { EngineError } from './errors.js';
 
 const MOST_TILES = 2 ** 31 - 1;
-const IMPORTS = ['memory', 'table', 'scratch'];
+/** What a kernel's module may import, and what it exports, as reflection tells it. */
+const IMPORTS = ['env.memory memory', 'env.table table', 'env.scratch global'];
+const EXPORTS = 'k0 function';
 
 /** @type {T.Swapped} */
 export async function swapped(link, program, nearby, kernels, changes) {
@@ -26,9 +28,9 @@ function merged({ plans, memory }, kernels, changes) {
       next.delete(spec);
       continue;
     }
-    const exported = WebAssembly.Module.exports(module).some(({ name, kind }) => name === 'k0' && kind === 'function');
-    const known = WebAssembly.Module.imports(module).every(({ module: from, name }) => from === 'env' && IMPORTS.includes(name));
-    if (!exported || !known) refuse('is not a tile kernel', 'Its module must export k0 and import only memory, table and scratch from env');
+    const exported = WebAssembly.Module.exports(module).map(({ name, kind }) => `${name} ${kind}`).join();
+    const known = WebAssembly.Module.imports(module).every(({ module: from, name, kind }) => IMPORTS.includes(`${from}.${name} ${kind}`));
+    if (exported !== EXPORTS || !known) refuse('is not a tile kernel', 'Its module must export k0 alone and import only memory, table and scratch from env');
     if (!isCount(tiles, 1)) refuse(`has ${tiles} tiles`, 'Give its number of tiles, an integer from 1 on', { tiles });
     if (!isCount(scratch) || scratch > memory.scratch_bytes) {
       refuse(`needs ${scratch} bytes of scratch memory`, 'Use a kernel that needs at most what the bundle reserves', { scratch, limit: memory.scratch_bytes });

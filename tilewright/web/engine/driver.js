@@ -36,14 +36,20 @@ export function leaveRun(words, worker, code) {
   Atomics.notify(words, DONE);
 }
 
+/** The same properties, frozen and without a prototype. @param {object} parts @returns {any} */
+const bare = (parts) => Object.freeze({ __proto__: null, ...parts });
+
+/** An instance that can import these parts alone: on a prototype it would find JavaScript's own functions. @type {T.InstanceOf} */
+export const instanceOf = (module, parts) => WebAssembly.instantiate(module, bare({ env: bare(parts) }));
+
 /** @type {T.Instantiate} */
 export async function instantiate({ modules, tuned, memory, slots, scratch, scratchBytes }, worker) {
   // A tuned module writes its function to table entry 0: a spare table takes that, and its export goes to the shared one.
   const [shared, spare] = [slots + tuned.length, 1].map((initial) => new WebAssembly.Table({ element: 'anyfunc', initial }));
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
   /** @type {T.Made} */
-  const made = (module, table) => WebAssembly.instantiate(module, { env: { memory, table, scratch: own } })
-    .then(({ exports }) => exports, (error) => { throw asEngineError(error); });
+  const made = (module, table) => instanceOf(module, { memory, table, scratch: own })
+    .then((instance) => instance.exports, (error) => { throw asEngineError(error); });
   for (const [at, { module }] of tuned.entries()) shared.set(slots + at, (await made(module, spare)).k0);
   let driver;
   for (const module of modules) driver = await made(module, shared);

@@ -2,6 +2,7 @@
 // Input: file references.  Output: bytes or compiled modules; progress reports.
 
 import { EngineError } from './errors.js';
+import { objectionTo } from './vet.js';
 
 /** Stored files of up to this many bytes are verified on every load. */
 const ALWAYS_CHECKED = 1 << 20;
@@ -87,7 +88,13 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   }
 
   /** @type {T.Files['module']} */
-  async function module(ref) {
+  async function module(ref, exported) {
+    /** @type {T.Vetted} */
+    const vetted = (bytes) => {
+      const objection = objectionTo(bytes, exported);
+      if (objection) throw corrupt(`${ref.file} is not code that Tilewright made: ${objection}`, 'Build the bundle again', { file: ref.file });
+      return bytes;
+    };
     const kept = await store.has(ref.digest);
     try {
       const response = await get(ref.file, 'force-cache');
@@ -100,11 +107,12 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       const region = new Uint8Array(ref.bytes);
       await receive(ref, response, region, kept);
       if (!kept) await store.keep(ref.digest, region);
+      vetted(region);
       return { module: await compiling ?? await WebAssembly.compile(region), problem };
     } catch (error) {
       signal.throwIfAborted();
       // Offline, or stale in the HTTP cache: `bytes` uses the store, or downloads again.
-      return { module: await WebAssembly.compile(await bytes(ref)), problem: String(error) };
+      return { module: await WebAssembly.compile(vetted(await bytes(ref))), problem: String(error) };
     }
   }
 

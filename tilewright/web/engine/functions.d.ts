@@ -135,6 +135,20 @@ export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: 
 export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
 /** The exports of a module; modules fill the table that they are given. */
 export type Made = (module: WebAssembly.Module, table: WebAssembly.Table) => Promise<any>;
+/** Rejects as `WebAssembly.instantiate` does. */
+export type InstanceOf = (module: WebAssembly.Module, parts: { memory: WebAssembly.Memory; table: WebAssembly.Table; scratch: WebAssembly.Global }) => Promise<WebAssembly.Instance>;
+
+// Functions of vet.js.
+
+/** Why a module is none of the linker's: it must export exactly these functions, each of its type in the binary format's hexadecimal digits; '' if it is one. */
+export type ObjectionTo = (bytes: Uint8Array, exported: Record<string, string>) => string;
+/** Throws the objection unless the condition holds. */
+export type Need = (condition: unknown, objection: string) => void;
+/** All entries of a vector, each read by `read`. */
+export type EachEntry = <Entry>(read: () => Entry) => Entry[];
+/** The same bytes; throws `bundle-corrupt` if they are no code of ours. */
+export type Vetted = (bytes: Bytes) => Bytes;
+
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;

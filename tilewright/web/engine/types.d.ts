@@ -349,7 +349,8 @@ export interface Files {
    * A compiled module, after its digest was verified.  compileStreaming gets the network's own response even if the
    * store has the file: only then does the browser cache the optimised machine code.
    */
-  module(ref: FileRef): Promise<{ module: WebAssembly.Module; problem: string }>;
+  /** `exported`: the functions that the module must export, as for vet.js. */
+  module(ref: FileRef, exported: Record<string, string>): Promise<{ module: WebAssembly.Module; problem: string }>;
 }
 export type FilesParts = {
   base: URL;

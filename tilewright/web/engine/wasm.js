@@ -10,6 +10,7 @@ import { pickVariant, whatIsLost } from './features.js';
 import { makeMachine } from './machine.js';
 import { measure } from './measure.js';
 import { exchanged } from './states.js';
+import { driverOf, kernelsOf } from './vet.js';
 import { widener } from './weights.js';
 
 export const TARGET = 'wasm';
@@ -37,11 +38,11 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   const images = build.plans.map((ref, plan) => ({ ref, address: plans[plan].address }));
   const shards = refs.map((ref) => ({ ref, address: first + widening.start + end, end: (end += ref.bytes) }));
   const region = new Uint8Array(memory.buffer, first, widening.memory);
-  const compiling = Promise.all([files.module(build.code), files.bytes(program.driver).then((bytes) => WebAssembly.compile(bytes))]);
+  const compiling = Promise.all([files.module(build.code, kernelsOf(program.slots)), files.module(program.driver, driverOf(manifest.extents.length))]);
   const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => reached('weights'));
-  const starting = compiling.then(async ([kernels, module]) => {
+  const starting = compiling.then(async ([kernels, driving]) => {
     meter.enter('weights');
-    const setup = { modules: [kernels.module, module], tuned: [], memory, slots: program.slots, scratch, scratchBytes };
+    const setup = { modules: [kernels.module, driving.module], tuned: [], memory, slots: program.slots, scratch, scratchBytes };
     const [driver, problems] = await Promise.all([instantiate(setup, 0), pool.start(setup)]);
     reached('code');
     return { driver, setup, problems, problem: kernels.problem };

@@ -3,7 +3,9 @@
 // name, for the plain and relinked versions together.  Another compiler or code variant drops it; after another build,
 // kernels are kept that compute the same in the same plans.  It changes no engine.
 
+import { EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
+import { kernelsOf, objectionTo } from '../../engine/vet.js';
 import { decode, encode } from '../sources/frames.js';
 import { LATENCY } from '../loop/objective.js';
 
@@ -106,8 +108,10 @@ export async function erase(engine) {
 /** Compiled modules by their bytes: a module compiled again would start unoptimised. @type {WeakMap<Tune.Bytes, Promise<WebAssembly.Module>>} */
 const compiled = new WeakMap();
 
-/** The engine change that swaps a winner in. @type {Tune.ChangeOf} */
+/** The engine change that swaps a winner in; rejects with `input` if its module holds anything but a kernel. @type {Tune.ChangeOf} */
 export async function changeOf({ spec, module: bytes, tiles, grains, scratch }) {
+  const objection = objectionTo(bytes, kernelsOf(1));
+  if (objection) throw new EngineError('input', `The kernel kept for specification ${spec} is not one that Tilewright made: ${objection}`, 'It is dropped', { spec });
   const module = compiled.get(bytes) ?? WebAssembly.compile(bytes);
   compiled.set(bytes, module);
   return { spec, module: await module, tiles, grains, scratch };

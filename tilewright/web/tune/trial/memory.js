@@ -5,6 +5,8 @@
 // of bounds.  The memory grows as kernels need.
 
 import { allowed, arrayOf, difference, filled, isFloat, shake, spread } from './inputs.js';
+import { instanceOf } from '../../engine/driver.js';
+import { kernelsOf, objectionTo } from '../../engine/vet.js';
 import { BREATH, breathe, inPieces } from './breath.js';
 
 const PAGE = 65536;
@@ -49,8 +51,10 @@ export const use = (next) => (loaded = next);
 /** @param {number} address @param {number} length */
 const bytesAt = (address, length) => new Uint8Array(memory.buffer, address, length);
 
-/** Compiles a module; rejects with Refused if it is invalid. @param {BufferSource} bytes */
-export async function compiled(bytes) {
+/** Compiles a module of `count` kernels; rejects with Refused if it is invalid or holds anything else. @type {Tune.Compiled} */
+export async function compiled(bytes, count = 1) {
+  const objection = objectionTo(bytes, kernelsOf(count));
+  if (objection) throw new Refused(objection);
   try {
     return await WebAssembly.compile(bytes);
   } catch (error) {
@@ -63,12 +67,11 @@ export async function compiled(bytes) {
 export async function makeRunner(module, name, entries, tiles) {
   const table = new WebAssembly.Table({ element: 'anyfunc', initial: entries });
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, scratch.address | 0);
-  const made = await WebAssembly.instantiate(module, { env: { memory, table, scratch: own } }).catch((error) => {
+  const made = await instanceOf(module, { memory, table, scratch: own }).catch((error) => {
     const { LinkError, RuntimeError } = WebAssembly;
     throw [LinkError, RuntimeError, TypeError].some((kind) => error instanceof kind) ? new Refused(String(error)) : error;
   });
   const kernel = /** @type {any} */ (made.exports)[name];
-  if (typeof kernel !== 'function') throw new Refused(`it exports no function '${name}'`);
   return {
     tiles,
     run(first, last) {

@@ -3,6 +3,7 @@
 // verdict: no worker, no memory, unreadable facts.
 
 import { EngineError } from '../../engine/errors.js';
+import { RIGHT } from '../records/ledger.js';
 
 /** Maximum bytes of inputs and results that the worker caches. */
 const HELD = 256 * 2 ** 20;
@@ -166,7 +167,20 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         forget.forEach((old) => told.delete(old));
       }
       try {
-        const outcome = await request('attempt', { ...work, forget, facts: given });
+        let outcome = await request('attempt', { ...work, forget, facts: given });
+        if (outcome.module) {
+          // The verdict stands if it is the same where no candidate ever ran.
+          end(gone());
+          await ready();
+          const { module, verdict, why, milliseconds } = await request('attempt', { ...work, forget: [], facts: read(facts), confirm: true });
+          // Its own module is optimised code by now.
+          outcome = { ...outcome, ...(!module && { verdict, why, module }), milliseconds: outcome.milliseconds + milliseconds };
+        }
+        // Nothing of a bad candidate may reach the next one.
+        if (!RIGHT.includes(outcome.verdict)) {
+          end(gone());
+          return outcome;
+        }
         // Moves it to the end: the least recently used are forgotten first.
         told.delete(spec);
         told.set(spec, taken);

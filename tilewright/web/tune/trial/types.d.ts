@@ -50,8 +50,8 @@ type Tried = {
 };
 /** `bytes`: of the kernel's buffers. */
 export type TrialWork = Tried & { facts: () => SpecFacts; bytes: number };
-/** The message to the worker: facts only if it does not know them yet; kernels to drop from its cache. */
-export type Asked = Tried & { facts: SpecFacts | null; forget: number[] };
+/** The message to the worker: facts only if it does not know them yet; kernels to drop from its cache; `confirm`: results alone, times are known. */
+export type Asked = Tried & { facts: SpecFacts | null; forget: number[]; confirm?: boolean };
 export type Outcome = {
   verdict: Verdict;
   /** Of the trial without pauses, and the part that prepared the kernel for all its candidates. */
@@ -87,6 +87,7 @@ export type Request = (kind: string, params: object) => Promise<any>;
 
 /** An instantiated kernel; `run` executes tiles [first, last). */
 export type Runner = { tiles: number; run: (first: number, last: number) => void };
+export type Compiled = (bytes: Bytes, count?: number) => Promise<WebAssembly.Module>;
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
 /** An input set: its inputs, the expected result, and the maximum absolute difference from it. */
 export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };

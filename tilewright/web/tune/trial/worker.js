@@ -6,7 +6,10 @@ import { l1Bytes } from '../device/device.js';
 import { contest } from './pairs.js';
 import { beating, beginWork, breathe, rest, workedUntilNow } from './breath.js';
 import { accept, begin, check, compiled, doubt, inputsOf, lay, loaded, makeRunner, openMemory, Refused, refutation, runAll, Trapped, use } from './memory.js';
+import { freezeBuiltIns } from './pristine.js';
 import { finest, pairsOf, quick, readClock, warm } from './timing.js';
+
+freezeBuiltIns();
 
 /** Milliseconds after which no further pair is measured, for the first comparison and for both together. */
 const LIMITS = [400, 650];
@@ -123,7 +126,7 @@ async function against(runner, other, bar, overs) {
 }
 
 /** @type {Tune.Attempt} */
-async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, judge }) {
+async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, judge, confirm }) {
   const start = beginWork();
   const spent = () => workedUntilNow() - start;
   let prepared = 0;
@@ -158,10 +161,10 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, 
     const other = await runnerOf(incumbent);
     prepared = spent();
     blame(true);
-    if (!runner) {
-      runner = await build();
-      // Instantiation may have written to memory (data segments, start function).
-      lay(facts);
+    runner ??= await build();
+    if (confirm) {
+      const wrong = await check(runner);
+      return outcome(wrong ? { verdict: 'wrong', why: wrong } : { verdict: 'faster', module });
     }
     const { wins, ...found } = await against(runner, other, bar, LIMITS.map((limit) => (times) => spent() - prepared > times * limit));
     if (!wins) return outcome(found);
@@ -180,7 +183,7 @@ async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, 
 const HANDLERS = {
   async open({ code, entries, bytes, scratchBytes }) {
     openMemory(bytes, scratchBytes);
-    bundled = await WebAssembly.compile(code);
+    bundled = await compiled(new Uint8Array(code), entries);
     slots = entries;
     readClock();
     return { resolution: finest };
