@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
@@ -39,18 +38,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a test marked `by_turns` each browser gets every other one by day."""
-    seen: Counter[tuple[str, str]] = Counter()
+    """Of the cases marked `by_turns` in a file, each browser gets every other one by day."""
+    cases: dict[str, dict[str, dict[str, pytest.Item]]] = {}
     for item in items:
-        if item.get_closest_marker("by_turns") is None:
-            continue
-        browser = next((b for b in BY_TURNS if b in item.callspec.params.values()), None)  # type: ignore[attr-defined]
-        if browser is None:
-            continue
-        key = (item.nodeid.partition("[")[0], browser)
-        if (seen[key] + BY_TURNS.index(browser)) % 2:
-            item.add_marker(pytest.mark.nightly)
-        seen[key] += 1
+        browser = _browser(item)
+        if browser and item.get_closest_marker("by_turns"):
+            file, _, case = item.nodeid.partition("::")
+            same = case.replace(f"-{browser}", "").replace(f"{browser}-", "").replace(browser, "")
+            cases.setdefault(file, {}).setdefault(same, {})[browser] = item
+    for of_file in cases.values():
+        both = (case for case in of_file.values() if len(case) == len(BY_TURNS))
+        for number, case in enumerate(both):
+            case[BY_TURNS[number % 2]].add_marker(pytest.mark.nightly)
+
+
+def _browser(item: pytest.Item) -> str | None:
+    """Which of the browsers that take turns a case drives, unless its test wants each."""
+    if item.get_closest_marker("each_browser") or not hasattr(item, "callspec"):
+        return None
+    return next((b for b in BY_TURNS if b in item.callspec.params.values()), None)
 
 
 class Shared(LoadFileScheduling):

@@ -24,6 +24,8 @@ from .serving import Site, serving
 from .test_modes_pages import VERDICTS, all_of
 from .test_page import ready
 
+pytestmark = pytest.mark.by_turns
+
 CORE = "/engine/core.js"
 
 

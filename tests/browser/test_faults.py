@@ -20,6 +20,8 @@ from .bundles import Library, edit_manifest, edit_pointer, flip
 from .conftest import Lab, Load, Visit
 from .serving import serving
 
+pytestmark = pytest.mark.by_turns
+
 Refuse = Callable[..., TilewrightError]
 Part = Callable[[Manifest], str]
 
@@ -51,7 +53,6 @@ def refuse(lab: Lab, load: Load) -> Iterator[Refuse]:
     assert y.shape == (4, 40)
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("part", PARTS)
 def test_flipped_bit(refuse: Refuse, spoilt: Path, part: str) -> None:
     file = PARTS[part](open_bundle(spoilt).manifest)
@@ -61,7 +62,6 @@ def test_flipped_bit(refuse: Refuse, spoilt: Path, part: str) -> None:
     assert error.facts["expected"] == Path(file).stem != error.facts["found"]
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("at", [0, 8, None, -1])
 def test_flipped_bit_in_code(refuse: Refuse, spoilt: Path, at: int | None) -> None:
     """Whether the module still compiles or not, its digest decides."""
@@ -86,7 +86,6 @@ def test_flipped_bit_in_the_pointer(refuse: Refuse, spoilt: Path) -> None:
         refuse(spoilt, kind)
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("change", [-1, 1])
 @pytest.mark.parametrize("place", ["pointer", "manifest"])
 def test_other_version(refuse: Refuse, spoilt: Path, place: str, change: int) -> None:
@@ -100,7 +99,6 @@ def test_other_version(refuse: Refuse, spoilt: Path, place: str, change: int) ->
     assert ("older" if change < 0 else "newer") in error.message
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("part", ["first shard", "driver", "plan image"])
 def test_missing_file(refuse: Refuse, spoilt: Path, part: str) -> None:
     file = PARTS[part](open_bundle(spoilt).manifest)
@@ -110,7 +108,6 @@ def test_missing_file(refuse: Refuse, spoilt: Path, part: str) -> None:
     assert error.facts["status"] == 404
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("part", [0, 1])
 @pytest.mark.parametrize("more", [-1, 1, 1 << 20])
 def test_shard_of_another_length(refuse: Refuse, spoilt: Path, part: int, more: int) -> None:
@@ -126,7 +123,6 @@ def test_shard_of_another_length(refuse: Refuse, spoilt: Path, part: int, more: 
         assert error.facts["found"] > len(data)
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("text", ["<!doctype html><title>404</title>", "", "[]", "null", '"x"'])
 def test_pointer_that_is_something_else(refuse: Refuse, spoilt: Path, text: str) -> None:
     """Many servers answer a wrong address with a page and status 200."""
@@ -134,7 +130,6 @@ def test_pointer_that_is_something_else(refuse: Refuse, spoilt: Path, text: str)
     assert refuse(spoilt, BundleCorrupt).facts["path"] == POINTER
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("key", ["targets", "plans", "kernels", "weights"])
 def test_manifest_that_lacks_a_key(refuse: Refuse, spoilt: Path, key: str) -> None:
     edit_manifest(spoilt, lambda m: m.pop(key))

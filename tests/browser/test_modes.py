@@ -31,6 +31,8 @@ from .conftest import Visit
 from .driver import Page
 from .serving import plain, serving
 
+pytestmark = pytest.mark.by_turns
+
 DEVICE = "wasm-x86-simd-32k"
 WIDER = "wasm-x86-simd"
 Take = Callable[..., Any]
@@ -193,7 +195,6 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("fault", FAULTS)
 def test_folder_that_is_broken(take: Take, site: tuple[Path, str], fault: str) -> None:
     refused(take, "folder", site[0], FAULTS[fault])
@@ -241,8 +242,7 @@ def test_module_that_is_missing_or_damaged(take: Take, site: tuple[Path, str]) -
 
 
 # ---- candidates from the compiler in the page ----------------------------------------------------
-
-
+@pytest.mark.each_browser
 def test_client_makes_the_same_bytes(take: Take, site: tuple[Path, str]) -> None:
     bundle = open_bundle(site[0])
     found = take("pyodide")
@@ -321,7 +321,6 @@ CLIENT_FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("fault", CLIENT_FAULTS)
 def test_compiler_that_does_not_start(take: Take, site: tuple[Path, str], fault: str) -> None:
     refused(take, "pyodide", site[0], CLIENT_FAULTS[fault])

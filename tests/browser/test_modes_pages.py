@@ -28,6 +28,8 @@ from .conftest import Visit
 from .serving import plain, serving
 from .test_modes import DEVICE, remove_index, write_blank
 
+pytestmark = pytest.mark.by_turns
+
 VERDICTS = {"faster", "same", "slower"}
 
 
@@ -73,7 +75,6 @@ def all_of(bundle: Bundle) -> set[tuple[int, int]]:
     return {(spec, n) for spec, k in kernels for n in space_of(k, find(DEVICE)).order}
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("mode", ["static", "client"])
 def test_page_tunes_by_itself(visit: Visit, whole: Path, mode: str) -> None:
     """From a server that knows nothing but files; its page is isolated all the same."""
@@ -86,7 +87,6 @@ def test_page_tunes_by_itself(visit: Visit, whole: Path, mode: str) -> None:
     assert {verdict for _, _, verdict, *_ in found["trials"]} <= VERDICTS
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("mode", ["static", "client"])
 def test_page_tunes_a_relinked_bundle(visit: Visit, relinked: Path, mode: str) -> None:
     """The compiler's own candidate comes first and judges the bundle's; then all others come."""

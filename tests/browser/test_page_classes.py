@@ -21,6 +21,8 @@ from .bundles import Library
 from .conftest import Visit
 from .serving import serving
 
+pytestmark = pytest.mark.by_turns
+
 WIDE, NARROW = "wasm-x86-relaxed-48k", "wasm-x86-simd"
 
 

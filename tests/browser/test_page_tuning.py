@@ -23,6 +23,8 @@ from .conftest import Visit
 from .driver import Page
 from .serving import Site, serving
 
+pytestmark = pytest.mark.by_turns
+
 RECORDED = Path(__file__).with_name("recorded")
 EVENTS = json.loads((RECORDED / "events.json").read_text())
 (START,) = (e for e in EVENTS if e["type"] == "start")
@@ -247,7 +249,6 @@ def test_error_in_words(visit: Visit, site: Site) -> None:
     assert page.ask("moon")
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("width", [320, 768, 1280])
 def test_nothing_overflows(visit: Visit, site: Site, tmp_path: Path, width: int) -> None:
     page = opened(visit, site, width)

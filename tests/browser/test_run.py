@@ -22,6 +22,8 @@ from .conftest import Load, Visit
 from .driver import Driver
 from .serving import serving
 
+pytestmark = pytest.mark.by_turns
+
 MANY = 6000
 WARM = 2000
 MEBIBYTE = 2**20

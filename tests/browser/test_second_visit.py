@@ -26,6 +26,8 @@ from .conftest import Visit
 from .search_model import LENGTHS
 from .serving import serving
 
+pytestmark = pytest.mark.by_turns
+
 #: Seconds in which the code is optimised and kept on any machine, and runs between two looks.
 PATIENCE = 120.0
 RUNS = 50

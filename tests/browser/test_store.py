@@ -16,6 +16,8 @@ from .conftest import Visit
 from .driver import Page
 from .serving import serving
 
+pytestmark = pytest.mark.by_turns
+
 SHARDS = {"x": [1] * 2048}
 LINEAR = {"x": [1] * 96}
 

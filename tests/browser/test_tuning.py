@@ -23,6 +23,8 @@ from .serving import serving
 from .test_run import sentence
 from .test_swap import kernels, plain
 
+pytestmark = pytest.mark.by_turns
+
 LINEAR = {"x": [(n * 7 % 13) / 4 - 1 for n in range(96)]}
 
 
@@ -276,6 +278,7 @@ def test_without_isolation(visit: Visit, library: Library) -> None:
 
 
 @pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.each_browser
 def test_with_a_real_server(visit: Visit, library: Library, tmp_path: Path, cut: bool) -> None:
     """The server's candidates over its socket, which may be lost; votes reach its store."""
     store = f"sqlite:///{tmp_path / 'kernels.db'}"

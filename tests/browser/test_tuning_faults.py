@@ -24,6 +24,8 @@ from .test_run import sentence
 from .test_swap import kernels, plain
 from .test_tuning import LINEAR, close, verdicts
 
+pytestmark = pytest.mark.by_turns
+
 WRONG = {
     "value": "wrong",
     "outside": "wrong",
@@ -38,6 +40,7 @@ WRONG = {
 }
 
 
+@pytest.mark.each_browser
 def test_wrong_candidates_are_never_adopted(visit: Visit, library: Library) -> None:
     """Each in its own way; a right one after them is tried as if nothing had been."""
     with serving({"linear": library.path("linear")}) as site:
@@ -57,7 +60,6 @@ def test_wrong_candidates_are_never_adopted(visit: Visit, library: Library) -> N
     assert later["log"]["hello"]["tried"]["0"] == [s["candidate"] for s in sent]
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("how", ["flip", "cut", "compiler", "unlike", "relinked"])
 def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how: str) -> None:
     x = {"x": [0.5] * (96 * 256)}
@@ -73,7 +75,6 @@ def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how
         }
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("broken", [{"workers": 2}, {"swaps": 2}])
 def test_faults_of_the_host_burn_no_candidate(
     visit: Visit, library: Library, broken: dict[str, int]
@@ -96,7 +97,6 @@ def test_faults_of_the_host_burn_no_candidate(
     assert verdicts(later)[0] == "faster"
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("broken", [{"workers": 99}, {"swaps": 99}])
 def test_a_host_that_fails_again_and_again_ends_the_session(
     visit: Visit, library: Library, broken: dict[str, int]
@@ -130,7 +130,6 @@ def test_a_winner_that_traps_is_dropped(visit: Visit, library: Library) -> None:
     assert found["last"] == found["before"]
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("lose", [[-1], [0], [1], [2, -2], [0, 1, 2]])
 def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: list[int]) -> None:
     """While it is opened, before, between and after kernels: each is tried once."""
@@ -151,7 +150,6 @@ def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: lis
     assert tried == list(told)
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("after", ["", "start", "latency", "trial"])
 @pytest.mark.parametrize("how", ["dispose", "death", "abort"])
 def test_the_end_in_mid_session(visit: Visit, library: Library, how: str, after: str) -> None:

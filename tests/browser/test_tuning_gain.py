@@ -16,6 +16,8 @@ from .driver import Page
 from .serving import Site, serving
 from .test_swap import kernels
 
+pytestmark = pytest.mark.by_turns
+
 INPUTS = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
 NONE = {"verdict": "none", "text": "no kernel changed, so no gain"}
 

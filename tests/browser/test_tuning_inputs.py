@@ -11,6 +11,8 @@ from .serving import serving
 from .test_run import sentence
 from .test_swap import kernels, plain
 
+pytestmark = pytest.mark.by_turns
+
 
 @pytest.mark.parametrize("amid", [False, True])
 def test_inputs_of_several_buckets_survive(visit: Visit, library: Library, amid: bool) -> None:

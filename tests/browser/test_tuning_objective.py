@@ -25,6 +25,8 @@ from .driver import Page
 from .serving import Site, serving
 from .test_tuning import close
 
+pytestmark = pytest.mark.by_turns
+
 STEADY = Path(__file__).with_name("steady")
 SIZE = 96 * 512
 INPUTS = {

@@ -21,6 +21,8 @@ from .kernels import Kernels, Sent
 from .serving import serving
 from .test_swap import kernels
 
+pytestmark = pytest.mark.by_turns
+
 MEASURED = {"faster", "same", "slower"}
 
 
@@ -60,7 +62,6 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.by_turns
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_the_host_are_no_verdicts(visit: Visit, library: Library, fault: str) -> None:
     """No worker, no memory, no code, a kernel of the bundle's own that is in trouble."""

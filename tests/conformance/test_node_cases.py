@@ -1,4 +1,5 @@
-"""The node tests that come with ONNX, on the hosts: all on wasmtime, a spread sample on every host.
+"""The node tests that come with ONNX, on the hosts: on wasmtime every second one, at night all; a
+spread sample on every host.
 
 A case passes or is refused with a typed error while it is compiled; none gives a wrong answer.  How
 many are refused, and why, is printed: `pytest -rP` shows it.
@@ -17,6 +18,7 @@ import pytest
 from conftest import TARGETS, RunBundle, options_for
 from helpers.node_cases import attempt, cases, inputs_of, operator, wrong_outputs
 from helpers.once import made_once
+from helpers.seeds import shared_out
 
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle, write
@@ -54,7 +56,7 @@ def is_wrong(case: Any, path: Path, run: RunBundle) -> bool:
     return bool(wrong_outputs(case, run(path, {n: v for n, v in given.items() if n in left})))
 
 
-@pytest.mark.parametrize("part", range(PARTS), ids="part{}".format)
+@pytest.mark.parametrize("part", shared_out(range(PARTS), 2), ids="part{}".format)
 def test_no_case_is_wrong_on_wasmtime(part: int, tmp_path: Path) -> None:
     wrong: list[str] = []
     refused: Counter[tuple[str, str]] = Counter()
