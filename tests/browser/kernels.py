@@ -112,8 +112,9 @@ class Kernels:
         return self.sent(spec, candidate, schedule, constant)
 
     def unlinkable(self, spec: int) -> Sent:
-        """What it imports has the right names, but is something else."""
-        return self._of_sections(spec, {2: b"\1\3env\6memory\3\x7f\0"})
+        """It imports more memory than there is."""
+        table, memory = b"\3env\5table\1\x70\0\1", b"\3env\6memory\2\3\x80\x80\4\x80\x80\4"
+        return self._of_sections(spec, {2: b"\2" + table + memory})
 
     def crowded(self, spec: int) -> Sent:
         """Only the first worker can instantiate it: behind the last one's scratch area memory ends.
@@ -134,16 +135,19 @@ class Kernels:
     ) -> Sent:
         """A kernel that only runs this code, in a module with data: where it goes, and what."""
         memory = b"\3env\6memory\2\3\1\x80\x80\4"
-        scratch = b"\3env\7scratch\3\x7f\0"
+        table, scratch = b"\3env\5table\1\x70\0\1", b"\3env\7scratch\3\x7f\0"
         segments = b"".join(b"\0" + place + uleb(len(what)) + what for place, what in data)
         body = uleb(len(code) + 2) + b"\0" + code + b"\x0b"
-        more = {2: b"\2" + memory + scratch, 10: b"\1" + body, 11: uleb(len(data)) + segments}
+        more = {2: b"\3" + memory + table + scratch, 10: b"\1" + body}
+        if data:
+            more[11] = uleb(len(data)) + segments
         return self._of_sections(spec, more, candidate)
 
     def _of_sections(self, spec: int, more: dict[int, bytes], candidate: int = 901) -> Sent:
         """A kernel that does nothing, with these sections beside its own, or instead."""
         signature = b"\x60\3\x7f\x7f\x7f\0"
         own = {1: b"\1" + signature, 3: b"\1\0", 7: b"\1\2k0\0\0", 10: b"\1\2\0\x0b"}
+        own |= {2: b"\1\3env\5table\1\x70\0\1", 9: b"\1\0\x41\0\x0b\1\0"}
         sections = sorted((own | more).items())
         body = b"".join(bytes([n]) + uleb(len(s)) + s for n, s in sections)
         return self._header(spec, candidate, b"\0asm\1\0\0\0" + body, 4, 0, "by hand")

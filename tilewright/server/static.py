@@ -24,7 +24,8 @@ COMPILER = "compiler"
 def page_files(web: Path = WEB) -> dict[str, Path]:
     """Engine, tuner and page: source file by path below the folder."""
     top = {name: web / "static" / name for name in TOP}
-    scripts = (path for name in SCRIPTS for path in sorted((web / name).rglob("*.js")))
+    kinds = (web / name for name in SCRIPTS)
+    scripts = (p for k in kinds for p in sorted(k.rglob("*")) if p.suffix in (".js", ".css"))
     return top | {p.relative_to(web).as_posix(): p for p in scripts if p.name not in TOP}
 
 

@@ -1,0 +1,134 @@
+"""Hostile candidates, from a server or a folder, and hostile code in a bundle, in real browsers.
+
+None runs where it could reach the page, changes an output, or hangs the page; each is refused or
+found out, and right candidates after it are tried as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.hostile import FORGED, ILL_BEHAVED
+
+from tilewright.server.static import write_pages
+
+from .bundles import Library, edit_manifest
+from .conftest import Visit
+from .kernels import Kernels, Sent
+from .serving import plain, serving
+from .test_tuning import LINEAR, close, verdicts
+
+#: Milliseconds after which a candidate counts as hung.
+PATIENCE = 700
+#: A kernel that is far slower is dropped without a look at its results.
+CAUGHT = {"wrong", "trapped", "hung", "slower"}
+
+
+@contextmanager
+def addresses(library: Library, folder: Path, csp: bool) -> Iterator[tuple[str, str]]:
+    """A blank page and a bundle, with or without a content security policy."""
+    if csp:
+        with serving({"linear": library.path("linear")}) as site:
+            yield site.blank, site.bundle("linear")
+        return
+    site_of = library.copied("linear", folder / "site")
+    write_pages(site_of)
+    (site_of / "blank.html").write_text("<!doctype html><link rel=icon href=data:,>")
+    with plain(site_of) as url:
+        yield f"{url}/blank.html", f"{url}/"
+
+
+def candidates(modules: Mapping[str, bytes], first: int) -> list[Sent]:
+    """Headers as an honest server would send them; only the modules are not honest."""
+    return [
+        {
+            "type": "kernel",
+            "spec": 0,
+            "candidate": first + number,
+            "mark": "extended",
+            "schedule": name,
+            "checksum": "0" * 16,
+            "digest": hashlib.sha256(module).hexdigest(),
+            "tiles": 4,
+            "grains": {0: 1},
+            "scratch": 0,
+            "bytes": len(module),
+            "module": base64.b64encode(module).decode(),
+        }
+        for number, (name, module) in enumerate(modules.items())
+    ]
+
+
+def told(found: dict[str, Any]) -> dict[str, str]:
+    """The verdict on each candidate, by its schedule's text."""
+    return {e["schedule"]: e["verdict"] for e in found["events"] if e["type"] == "trial"}
+
+
+@pytest.mark.parametrize("csp", [True, False], ids=["csp", "no-csp"])
+def test_forged_candidates_are_refused(
+    visit: Visit, library: Library, tmp_path: Path, csp: bool
+) -> None:
+    with addresses(library, tmp_path, csp) as (blank, bundle):
+        page = visit(blank)
+        known = Kernels(library.path("linear"), page.do("variant", url=bundle))
+        sent = [*candidates(FORGED, 1000), *known.others(0, 1)]
+        found = page.do("tune", url=bundle, kernels=sent, inputs=LINEAR)
+    *refused, right = verdicts(found)
+    assert dict(zip(FORGED, refused, strict=True)) == dict.fromkeys(FORGED, "refused")
+    assert right in {"faster", "same", "slower"}
+    assert close(found)
+
+
+def test_kernels_that_misbehave_are_found_out(visit: Visit, library: Library) -> None:
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        url = site.bundle("linear")
+        known = Kernels(library.path("linear"), page.do("variant", url=url))
+        sent = [*candidates(ILL_BEHAVED, 1000), *known.others(0, 1)]
+        ask = {"url": url, "kernels": sent, "inputs": LINEAR}
+        found = page.do("tune", **ask, options={"patience": PATIENCE})
+    *caught, right = verdicts(found)
+    by_name = dict(zip(ILL_BEHAVED, caught, strict=True))
+    assert {name: v for name, v in by_name.items() if v not in CAUGHT} == {}
+    assert right in {"faster", "same", "slower"}
+    assert close(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["imports constructor.constructor", "starts and never ends", "exports a promise",
+     "brings data", "has a huge memory", "is cut off"],
+)  # fmt: skip
+@pytest.mark.parametrize("part", ["code", "driver"])
+def test_forged_code_of_a_bundle_is_not_instantiated(
+    visit: Visit, library: Library, tmp_path: Path, name: str, part: str
+) -> None:
+    """Though all its digests are right, as a server that means harm sends them."""
+    folder = library.copied("linear", tmp_path / "linear")
+    put(folder, part, FORGED[name])
+    with serving({"linear": folder}) as site:
+        found = visit(site.blank).do("engine", url=site.bundle("linear"), inputs=LINEAR)
+    assert found["error"]["code"] == "bundle-corrupt"
+    assert "is not code that Tilewright made" in found["error"]["message"]
+
+
+def put(folder: Path, part: str, module: bytes) -> None:
+    """Puts a module in place of all builds' code, or of the driver."""
+    digest = hashlib.sha256(module).hexdigest()
+    ref = {"file": f"blobs/{digest}.wasm", "digest": digest, "bytes": len(module)}
+    (folder / ref["file"]).write_bytes(module)  # type: ignore[operator]
+
+    def edit(manifest: dict[str, Any]) -> None:
+        section = manifest["targets"]["wasm"]
+        if part == "driver":
+            section["programs"]["driver"] = ref
+        else:
+            section["builds"] = [build | {"code": ref} for build in section["builds"]]
+
+    edit_manifest(folder, edit)
