@@ -16,7 +16,7 @@ SHARED = ("result", "report")
 FIELDS: Mapping[str, Mapping[str, str]] = {
     "hello": {
         "protocol": "version of the protocol",
-        "bundle": "name of the bundle that the page loaded",
+        "bundle": "name under which the server has the bundle that the page loaded",
         "digest": "SHA-256 of its manifest",
         "device": "id of a class of devices: one of the public list at /api/classes",
         "browser": "family of the browser: chromium, firefox, safari, wasmtime or other",
