@@ -95,7 +95,8 @@ def answer(socket: ClientConnection, ask: dict) -> None:
 
 def tune(socket: ClientConnection, number: int, params: dict) -> None:
     """A session of two kernels; with FAKE_MODE=tune it goes on until it is aborted,
-    with early it knows nothing by then; with default no kernel is exchanged."""
+    with early it knows nothing by then; with default no kernel is exchanged.  It reports nothing.
+    """
 
     def tell(**event: object) -> None:
         socket.send(json.dumps({"progress": {"id": number, "event": event}}))
@@ -109,6 +110,7 @@ def tune(socket: ClientConnection, number: int, params: dict) -> None:
         {"spec": 3, "kind": "matmul", "shape": "16x384x384", "node": "a/MatMul", "share": 0.6},
         {"spec": 5, "kind": "rows", "shape": "16x384", "node": "a/Softmax", "share": 0.1},
     ]
+    tell(type="sent", message={"type": "hello"})
     tell(type="start", **{"class": "wasm-x86-relaxed-32k"}, kernels=named)
     tell(type="latency", round=0, milliseconds=10.0)
     for at, (verdict, ratio) in enumerate([("slower", 0.8), ("faster", 1.25), ("wrong", 1.0)]):
@@ -133,6 +135,7 @@ def tune(socket: ClientConnection, number: int, params: dict) -> None:
         "kernels": kernels, "latency": 8.8, "gain": GAIN if changed else NONE,
         "asked": params["options"],
     }  # fmt: skip
+    tell(type="sent", message={"type": "bye"})
     finish(socket, number, summary, aborted)
 
 

@@ -50,7 +50,10 @@ def tune(
         str, typer.Option(metavar="FILE|URL", help="A kernel database to learn from and report to.")
     ] = "",
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write all measurements, as JSON.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write all measurements and sent messages, as JSON."
+        ),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the winners, for relink.")
@@ -59,8 +62,7 @@ def tune(
     as_json: Json = False,
 ) -> Answer:
     """Tune a bundle on this machine, in a browser."""
-    if host not in BROWSERS:
-        raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
+    check_browser(host)
     serves = check_objective(objective)
     open_bundle(bundle)
     files = {path: Output(path, is_json_of_ours, force) for path in (report, save) if path}
@@ -86,13 +88,18 @@ def tune(
     saved = save if summary["class"] else None
     data = about | summary | {"kernels": found, "saved": None if saved is None else str(saved)}
     if report is not None:
-        files[report].write_json(data | {"events": session.events})
+        files[report].write_json(data | {"events": session.events, "sent": session.sent})
     view: list[RenderableType] = [_view(data), _words(data)]
     if saved is not None:
         files[saved].write_json(winners(data, kernels_of(open_bundle(bundle))))
     elif save is not None:
         view.append(f"It ended before the device's class was known: {save} was not written")
     return Answer(data, Group(*view), CANCELLED if data["cancelled"] else 0)
+
+
+def check_browser(host: str) -> None:
+    if host not in BROWSERS:
+        raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
 
 
 def hottest(steps: list[Plain], count: int) -> list[int]:
@@ -105,7 +112,10 @@ def hottest(steps: list[Plain], count: int) -> list[int]:
 
 @dataclass
 class TuningLog:
-    """The tuner's events: what a report keeps of them, and a line for the screen."""
+    """The tuner's events: what a report keeps of them, and a line for the screen.
+
+    sent: the messages that the page sent to the server
+    """
 
     seconds: float
     show: Show
@@ -113,12 +123,15 @@ class TuningLog:
     kernels: dict[int, Plain] = field(default_factory=dict)
     in_use: dict[int, int] = field(default_factory=dict)
     events: list[Plain] = field(default_factory=list)
+    sent: list[Plain] = field(default_factory=list)
 
     def take(self, event: Plain) -> None:
         if event["type"] == "start":
             self.kernels = {kernel["spec"]: kernel for kernel in event["kernels"]}
         if event["type"] in KEPT:
             self.events.append(event)
+        if event["type"] == "sent":
+            self.sent.append(event["message"])
         if event["type"] == "swap":
             self.in_use[event["spec"]] = event["candidate"]
         if event["type"] == "rollback" and self.in_use.get(event["spec"]) == event["candidate"]:

@@ -72,27 +72,29 @@ def weights(x: Node) -> QuantisedWeight | None:
 
 
 def _factors(x: Node) -> QuantisedWeight | None:
+    """Of (f32(whole) - zero) * scale, f32(whole - zero) * scale or f32(whole) * scale."""
     if not _is(x, "mul"):
         return None
     for centred, scale in (x.inputs, x.inputs[::-1]):
-        zero = constant(0.0, F32)
-        centred_already = _is(centred, "sub")
-        if centred_already:
+        zero = None
+        if _is(centred, "sub"):
             centred, zero = centred.inputs
         if not _is(centred, "cast"):
             continue
-        whole = centred.inputs[0]
-        if whole.dtype == I16 and _is(whole, "sub"):
-            if centred_already:
-                continue
+        (whole,) = centred.inputs
+        if zero is None and whole.dtype == I16 and _is(whole, "sub"):
             whole, zero = whole.inputs
-        if whole.dtype == I16 and _is(whole, "cast"):
-            whole = whole.inputs[0]
-        if _is(zero, "cast") and zero.inputs[0].dtype in (I8, U8):
-            (zero,) = zero.inputs
+        if whole.dtype == I16:
+            whole = _uncast(whole)
         if whole.dtype in (I8, U8):
+            zero = constant(0.0, F32) if zero is None else _uncast(zero)
             return QuantisedWeight(whole, broadcast(zero, x.shape), scale)
     return None
+
+
+def _uncast(x: Node) -> Node:
+    """The bytes that x is a cast of, if it is; else x."""
+    return x.inputs[0] if _is(x, "cast") and x.inputs[0].dtype in (I8, U8) else x
 
 
 def _is(n: Node, fn: str) -> bool:
