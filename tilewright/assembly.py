@@ -97,6 +97,8 @@ def contents_of(
             dtype=t.dtype.name,  # type: ignore[arg-type]
             shape=t.shape,
             stored=t.stored,  # type: ignore[arg-type]
+            scale=t.scale,
+            zero=t.zero,
             layout=tuple(layout_to_data(t.layout)),
             offset=offset,
             bytes=t.stored_bytes,

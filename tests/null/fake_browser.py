@@ -27,6 +27,9 @@ place.with_suffix(".part").rename(place)
 time.sleep(60)
 """
 
+#: Of its second kernel.
+FIXED = "extents" if MODE == "extents" else ""
+
 NONE = {"verdict": "none", "text": "no kernel changed, so no gain"}
 GAIN = {
     "verdict": "faster", "plan": 0, "bucket": {}, "kernels": 1, "pairs": 16,
@@ -95,7 +98,8 @@ def answer(socket: ClientConnection, ask: dict) -> None:
 
 def tune(socket: ClientConnection, number: int, params: dict) -> None:
     """A session of two kernels; with FAKE_MODE=tune it goes on until it is aborted,
-    with early it knows nothing by then; with default no kernel is exchanged.  It reports nothing.
+    with early it knows nothing by then; with default no kernel is exchanged, with extents one
+    cannot be.  It reports nothing.
     """
 
     def tell(**event: object) -> None:
@@ -124,10 +128,10 @@ def tune(socket: ClientConnection, number: int, params: dict) -> None:
     current = {"candidate": 7, "schedule": "x0=1", "milliseconds": 1.6, "gflops": 25.0}
     changed = MODE != "default"
     kernels = [
-        {"spec": 3, "kind": "matmul", "shape": "16x384x384", "node": "a/MatMul"}
+        {"spec": 3, "kind": "matmul", "shape": "16x384x384", "fixed": "", "node": "a/MatMul"}
         | {"default": default, "current": current if changed else default}
         | {"gain": 1.25 if changed else 1.0, "tried": 3},
-        {"spec": 5, "kind": "rows", "shape": "16x384", "node": "a/Softmax"}
+        {"spec": 5, "kind": "rows", "shape": "16x384", "fixed": FIXED, "node": "a/Softmax"}
         | {"default": default, "current": default, "gain": 1.0, "tried": 0},
     ]
     summary = {

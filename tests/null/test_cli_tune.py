@@ -91,10 +91,19 @@ def test_without_an_exchange_there_is_no_gain(
     assert not {"before", "after", "ratio"} & (set(found) | set(found["gain"]))
 
 
+def test_kernels_that_cannot_be_tuned_say_why(
+    capsys: Capture, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_MODE", "extents")
+    lines = Called(capsys, "tune", bundle).out.splitlines()
+    assert lines[2].split()[3:5] == ["default", "extents"]
+    assert "; kernels that end at run time are not tuned" in lines[-1]
+
+
 @pytest.mark.parametrize("gain", [1.25, None])
 def test_what_nobody_measured_is_no_number(gain: float | None) -> None:
     """As of a kernel that took a wrong one's place."""
-    told = {"kind": "k", "shape": "s", "tried": 1, "gain": gain}
+    told = {"kind": "k", "shape": "s", "fixed": "", "tried": 1, "gain": gain}
     kernel = told | {"default": {"candidate": 0}, "current": {"candidate": 7, "gflops": None}}
     words = "not measured" if gain is None else "1.25×"
     assert command._row(kernel) == ("k", "s", "", "#7", words, "", "1")

@@ -24,6 +24,7 @@ from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
+from tilewright.targets.protocol import FIXED
 from tilewright.tuning.candidates import kernels_of, space_of
 
 BROWSERS = ("chromium", "firefox")
@@ -180,7 +181,7 @@ def _row(kernel: Plain) -> tuple[str, ...]:
         kernel["shape"],
         "" if share is None else f"{share:.1%}",
         f"#{candidate}" if candidate != kernel["default"]["candidate"] else "default",
-        _gain(kernel) if candidate != kernel["default"]["candidate"] else "–",
+        _gain(kernel) if candidate != kernel["default"]["candidate"] else kernel["fixed"] or "–",
         "" if gflops is None else f"{gflops:.1f}",
         str(kernel["tried"]),
     )
@@ -197,4 +198,6 @@ def _words(data: Plain) -> str:
     found = f"{data['rounds']} rounds in {data['seconds']:.1f} s on {device}; {gain['text']}"
     if data["latency"] is not None and "tuned" not in gain:
         found += f"; inference {data['latency']:.2f} ms"
+    for why in sorted({k["fixed"] for k in data["kernels"]} - {""}):
+        found += f"; {FIXED[why]}"
     return f"{'Cancelled: ' if data['cancelled'] else ''}{found}"
