@@ -30,8 +30,9 @@ Record = dict[str, Any]
 
 
 def kernels(record: Record) -> str:
-    head = ["kernel (M×K×N)", "browser", "fastest: GFLOP/s", "peak", "share"]
-    head += ["undisturbed: GFLOP/s", "share", "n", "all: share", "n", "first call ms"]
+    head = ["kernel (M×K×N)", "browser", "fastest: GFLOP/s", "peak: GFLOP/s", "share of peak"]
+    head += ["undisturbed rounds, median: GFLOP/s", "share of peak", "rounds"]
+    head += ["all rounds, median: share of peak", "rounds", "first call ms"]
     rows = [
         [
             f"{r['kernel']} {r['shape'].replace('x', '×')}",
@@ -57,7 +58,11 @@ def conv(record: Record) -> str:
     layers: dict[tuple[str, str], dict[str, Record]] = {}
     for r in record["rows"]:
         layers.setdefault((r["model"], r["layer"]), {})[r["host"]] = r
-    head = ["layer", "MFLOP", *(f"{h} {what}" for h in hosts for what in ("GFLOP/s", "of peak"))]
+    head = [
+        "layer",
+        "MFLOP",
+        *(f"{h} {what}" for h in hosts for what in ("GFLOP/s", "share of peak")),
+    ]
     rows = []
     for (model, layer), found in layers.items():
         row = [f"{model} {layer}".replace(">", "→"), f"{found[hosts[0]]['mflop']:.1f}"]
@@ -69,7 +74,7 @@ def conv(record: Record) -> str:
 
 
 def passes(record: Record) -> str:
-    head = ["passes", "compile ms", "fastest ms", "speed", "median ms", "first call ms"]
+    head = ["passes in use", "compile ms", "fastest ms", "speed-up", "median ms", "first call ms"]
     head += ["code bytes"]
     rows = [
         [
@@ -87,8 +92,8 @@ def passes(record: Record) -> str:
 
 
 def compile_curve(record: Record) -> str:
-    """Seconds per model, milliseconds per kernel, and the share of the processor in them."""
-    head = ["what", "nodes", "kernels", "steps", "time", "of the processor", "must be"]
+    """Seconds per model, milliseconds per kernel, and the processor time in them."""
+    head = ["what", "nodes", "kernels", "steps", "time", "processor time", "limit"]
     rows = []
     for r in record["rows"]:
         unit = "ms" if r["kind"] == "kernel" else "s"
@@ -116,7 +121,7 @@ def agreement(record: Record) -> str:
 
 def threads(record: Record) -> str:
     head = ["subject", "browser", "threads", "median ms", "fastest ms", "fastest: µs per step"]
-    head += ["fastest: GFLOP/s", "over one thread: median", "fastest"]
+    head += ["fastest: GFLOP/s", "speed-up over one thread: median", "fastest"]
     rows = [
         [
             r["subject"],
@@ -138,14 +143,15 @@ def sizes(record: Record) -> str:
 
 def crowd(record: Record) -> str:
     """One line per scenario, all classes and seeds together."""
-    head = ["scenario", "clients", "keys", "default within 3 %", "bad default", "adopted"]
+    head = ["scenario", "clients", "keys", "default within 3 % of the best", "bad defaults"]
     head += [
-        "of these slower",
-        "worst",
-        "the crowd's",
-        "of these slower",
-        "wrong",
-        "offers refused",
+        "adoptions",
+        "slower ones",
+        "lowest speed over the kernel before",
+        "adoptions that the crowd proposed",
+        "slower ones",
+        "wrong ones",
+        "slower or wrong proposals",
     ]
     rows = []
     for name in dict.fromkeys(r["scenario"] for r in record["rows"]):
@@ -174,8 +180,9 @@ def crowd(record: Record) -> str:
 
 
 def sockets(record: Record) -> str:
-    head = ["what", "clients", "kernels", "server ms: median", "p95", "client ms: median", "p95"]
-    head += ["kills", "connections", "reports", "stored", "lost", "twice"]
+    head = ["server", "clients", "kernels sent", "server ms: median", "p95"]
+    head += ["client ms: median", "p95", "times killed", "connections", "reports", "stored"]
+    head += ["lost", "counted twice"]
     rows = [
         [
             r["what"],
@@ -193,8 +200,8 @@ def sockets(record: Record) -> str:
 
 def second_visit(record: Record) -> str:
     """One line per module and habit, the visits beside each other."""
-    head = ["bundle", "module bytes", "V8 writes", "load ms: visit 1, 2, 3", "first inference ms"]
-    head += ["optimised code found", "its bytes"]
+    head = ["bundle", "module bytes", "V8 caches code", "load ms: visit 1, 2, 3"]
+    head += ["first inference ms: visit 1, 2, 3", "cached code found: visit 1, 2, 3", "its bytes"]
     visits: dict[tuple[str, str], list[Record]] = {}
     for r in record["rows"]:
         visits.setdefault((r["subject"], r["habit"]), []).append(r)
@@ -231,9 +238,59 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "second_visit": second_visit,
 }
 CROWD = (
-    "`wrong` is 0 by assumption, not by measurement: the simulated devices' check sees every wrong "
-    "result."
+    "That no wrong kernel is adopted is an assumption, not a result: the check of the simulated "
+    "devices detects every wrong kernel."
 )
+
+#: Headings of results/README.md, and a sentence about what was measured.
+ABOUT: dict[str, tuple[str, str]] = {
+    "kernels": (
+        "Kernels of nnJIT",
+        "Products on one thread. The peak is that of a kernel that only multiplies and adds in "
+        "registers, measured in the same round.",
+    ),
+    "threads": ("Threads", "The same work with one thread and with more."),
+    "conv": ("Convolutions", "Layers of models on one thread."),
+    "passes": ("WebAssembly passes", "K0 with no pass, then with one more in each line."),
+    "compile_curve": (
+        "Time to compile",
+        "Generated models of growing size, a real one, and a single kernel.",
+    ),
+    "agreement": (
+        "Agreement with onnxruntime",
+        "The largest relative error of a model's outputs on each host.",
+    ),
+    "sizes": ("Download sizes", "What a page loads before weights."),
+    "crowd": (
+        "Simulated crowd",
+        "Clients that report to the kernel database; in all scenarios but the first a part of "
+        "them lies. A default is bad if it is the one that the liars wanted.",
+    ),
+    "sockets": (
+        "Tuning sockets under load",
+        "Many clients at once; of two processes each is killed again and again.",
+    ),
+    "peers": (
+        "Other engines",
+        "Speed-up of Tilewright over other engines in the same run: geometric mean over the cases "
+        "of a group, and in brackets their number.",
+    ),
+    "space": (
+        "Sweeps of whole spaces",
+        "Every candidate of a kernel was timed. A share is a candidate's speed over that of the "
+        "fastest one, the optimum.",
+    ),
+    "shapes": (
+        "Winners on other shapes",
+        "Each line: a shape with the winner of every other shape, as a share of the speed with "
+        "its own winner.",
+    ),
+    "tuning": ("Tuning in the page", "Sessions of the page's own tuner."),
+    "second_visit": (
+        "The second visit",
+        "Whether Chromium finds optimised code of the first visit, and what that saves.",
+    ),
+}
 
 #: What results/README.md says beyond the table.
 DETAILS: dict[str, Callable[[Record], str]] = {
@@ -284,10 +341,11 @@ def files() -> Iterator[tuple[Path, str]]:
     found = {p.stem: json.loads(p.read_text()) for p in sorted(RESULTS.glob("*.json"))}
     records = {name: found[name] for name in TABLES if name in found}
     lines = ["# Results", "", "Made by `benchmarks/report.py` from the JSON files beside it.", ""]
-    lines += ["## targets", "", report_targets.LEGEND, "", report_targets.targets(records), ""]
+    lines += ["## Targets", "", report_targets.LEGEND, "", report_targets.targets(records), ""]
     pictures = dict(charts(records))
     for name, record in records.items():
-        lines += [f"## {name}", "", facts(record), "", TABLES[name](record), ""]
+        title, about = ABOUT[name]
+        lines += [f"## {title}", "", about, "", facts(record), "", TABLES[name](record), ""]
         for picture in pictures:
             if picture.startswith(name):
                 lines += [f"![{picture.removesuffix('.svg').replace('-', ' ')}]({picture})", ""]

@@ -109,8 +109,8 @@ def mean(ratios: Sequence[float | None]) -> str:
 def summary(record: Record) -> str:
     """Geometric means of the ratios, per group."""
     peers = [e for e in TITLES if e != OURS]
-    head = ["faster than (cases)", "browser", "threads", *(TITLES[e] for e in peers)]
-    head += ["the best of them", "least"]
+    head = ["speed-up over (cases)", "browser", "threads", *(TITLES[e] for e in peers)]
+    head += ["the fastest of them", "smallest"]
     rows = []
     for t in tables(record):
         for group, cases in t.groups.items():
@@ -140,8 +140,8 @@ def details(record: Record) -> str:
 
 
 def _times(t: Table, cases: Sequence[str]) -> str:
-    head = ["median ms", *TITLES.values(), "over ort-web (quartiles)", "over the best"]
-    head += ["driver alone"]
+    head = ["median ms", *TITLES.values(), f"speed-up over {TITLES[REFERENCE]} (quartiles)"]
+    head += ["over the fastest", "over the fastest, driver alone"]
     rows = []
     for case in cases:
         times = [t.time(case, e) for e in TITLES]
@@ -159,7 +159,14 @@ def _times_or_dash(ratio: float | None) -> str:
 
 def _shares(t: Table, cases: Sequence[str]) -> str:
     """GFLOP/s of the fastest run, beside the peak of the same rounds."""
-    head = ["fastest: GFLOP/s", *TITLES.values(), "driver alone", "peak", "share", "GB/s"]
+    head = [
+        "fastest: GFLOP/s",
+        *TITLES.values(),
+        "driver alone",
+        "peak",
+        "share of peak",
+        "memory GB/s",
+    ]
     rows = []
     for case in cases:
         found = [t.row(case, e) for e in TITLES]
@@ -182,7 +189,7 @@ def _shares(t: Table, cases: Sequence[str]) -> str:
 def _footprint(t: Table, cases: Sequence[str]) -> str:
     """Loading, first runs, memory and code of the engines that ran a model."""
     head = ["model", "engine", "load ms: cold", "warm", "first run ms: cold", "warm", "fastest ms"]
-    head += ["p95 ms", "Wasm MB", "JS MB", "page's peak MB", "code kB", "gzip kB"]
+    head += ["p95 ms", "Wasm MB", "JavaScript MB", "peak MB of the page", "code kB", "gzipped kB"]
     rows = []
     for case in cases:
         for engine, title in TITLES.items():
@@ -217,7 +224,7 @@ def _missing(record: Record) -> str:
     if not reasons:
         return "Everything ran."
     rows = [[e, status, why, ", ".join(cases)] for (e, status, why), cases in reasons.items()]
-    return table(["engine", "", "why", "cases"], rows)
+    return table(["engine", "status", "reason", "cases"], rows)
 
 
 # ---- charts --------------------------------------------------------------------------------------

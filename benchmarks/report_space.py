@@ -72,8 +72,8 @@ def space(record: Record) -> str:
 
 
 def _swept(swept: Sequence[Row]) -> str:
-    head = ["kernel", "shape", "host", "candidates", "of them lite", "default", "best lite"]
-    head += ["best of powers of two", "rounds to 97 %", "without default", "optimum"]
+    head = ["kernel", "shape", "host", "candidates", "lite ones", "share: default", "best lite"]
+    head += ["best of powers of two", "rounds to 97 %", "rounds without the default", "optimum"]
     rows = [
         [
             r["kernel"], r["shape"].replace("x", "×"), r["host"], str(r["candidates"]),
@@ -114,8 +114,8 @@ def engines(swept: Sequence[Row]) -> str:
     kernels = by_kernel(swept)
     hosts = sorted({h for found in kernels.values() for h in found})
     pairs = [(a, b) for a in hosts for b in hosts if a != b]
-    head = ["kernel", *(f"{a}'s on {b}" for a, b in pairs), "one for all: worst", "mean"]
-    head += ["gain of choosing per engine"]
+    head = ["kernel", *(f"{a}'s on {b}" for a, b in pairs), "one for all: lowest", "mean"]
+    head += ["gain from one per engine"]
     rows, worsts, means = [], [], []
     for kernel, found in kernels.items():
         cells = [
@@ -146,19 +146,19 @@ def shapes(record: Record) -> str:
             for names in dict.fromkeys(tuple(r["shares"]) for r in rows):
                 group = [r for r in rows if tuple(r["shares"]) == names]
                 lines = [[r["kernel"], *(_crossed(r, n) for n in names)] for r in group]
-                title = f"{host}, class {device}: under the winner of"
+                title = f"{host}, class {device}: shape, with the winner of"
                 text.append(table([title, *names], lines))
                 best, least, mean = one_for_all([r["shares"] for r in group])
                 gains.append([f"{host}, class {device}: {', '.join(names)}", best,
                               *_gained(least, mean)])  # fmt: skip
-    head = ["shapes", "best single schedule: the winner of", "one for all: worst", "mean"]
-    head += ["gain of choosing per shape"]
+    head = ["shapes", "best single schedule: the winner of", "one for all: lowest", "mean"]
+    head += ["gain from one per shape"]
     few = (
-        f"In brackets: tiles, where they are fewer than {ENOUGH_TILES} and than the own winner's. "
-        "One thread may run such a schedule faster, but workers of a pool would be idle: the "
-        "space of that shape does not have it."
+        f"In brackets: the number of tiles, if it is below {ENOUGH_TILES} and below that of the "
+        "shape's own winner. One thread may run such a schedule faster, but threads of a pool "
+        "would be idle, so the space of that shape does not contain it."
     )
-    said = "The best single schedule of these for all shapes, against each shape's own winner:"
+    said = "The best of these schedules for all shapes, as shares of each shape's own winner:"
     return "\n\n".join([*text, few, said, table(head, gains)])
 
 
@@ -181,20 +181,20 @@ def details(record: Record) -> str:
     rows = record["rows"]
     forbidden = [r for r in rows if r["powers"] and r["powers"]["share"] < 1]
     lines = [
-        f"In {len(forbidden)} of {len(rows)} cases the optimum has a size that is no power of two, "
-        "which nnJIT's heuristic 2 forbids."
+        f"In {len(forbidden)} of {len(rows)} cases the optimum has a size that is not a power of "
+        "two, which nnJIT's heuristic 2 excludes."
     ]
     kinds: dict[str, list[float]] = {}
     for r in rows:
         if r["powers"]:
             kinds.setdefault(r["kind"], []).append(r["powers"]["share"])
     said = (f"{kind} {geometric(v) * 100:.1f} %" for kind, v in kinds.items())
-    lines += [f"The best of powers of two alone (geometric mean): {', '.join(said)}.", ""]
+    lines += [f"Share of the best with powers of two only, geometric mean: {', '.join(said)}.", ""]
     for device, of_class in by_class(rows).items():
         if by_kernel(of_class):
             lines += [
-                f"Class {device}: winners of one engine on another, as shares of the optimum "
-                "there, and one candidate for all engines:",
+                f"Class {device}: the winner of one engine on another, as a share of the optimum "
+                "there; and the best single candidate for all engines:",
                 "",
                 engines(of_class),
                 "",
@@ -240,12 +240,11 @@ def primitives() -> str:
         )
     devices = "; ".join(f"{d.engine} on {d.cpu}, {d.date}" for d in document.devices)
     shape = "×".join(map(str, document.matmul))
-    kinds = len({d.cpu for d in document.devices})
     says = (
         f"Matmul {shape} on one thread: time at the untuned setting over time at the tuned one, "
-        f"with its interval. {kinds} kind(s) of processor: {devices}."
+        f"with its interval. Measured in {devices}."
     )
-    bind = f"Bind is not measured: {NAMED['bind'].says}."
+    bind = f"`bind` is not measured: {NAMED['bind'].says}."
     return "\n".join([says, "", table(head, rows), "", bind])
 
 
@@ -263,7 +262,7 @@ def primitive_chart() -> str:
 def sections() -> Iterator[str]:
     """The part of results/README.md that comes from the shipped findings."""
     if findings.read(FINDINGS).devices:
-        yield from ("## primitives", "", primitives(), "", "![primitives](primitives.svg)", "")
+        yield from ("## Primitives", "", primitives(), "", "![primitives](primitives.svg)", "")
 
 
 def pictures() -> Iterator[tuple[str, str]]:

@@ -20,50 +20,53 @@ _ORIGINS = {"class": "device", "commit": "commit"}
 #: Part → (title, head, cells of a row).
 _TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
     "rounds": (
-        "Kernels from poor and from good defaults, as shares of the exhaustive optimum",
-        ["kernel", "host", "start", "share at start", "rounds to 97 %", "share after 32 rounds",
-         "share at the end", "rounds", "evaluation ms", "most"],
+        "Kernels with poor and with good defaults; shares are of the speed of the optimum, which a "
+        "sweep of the whole space found",
+        ["kernel", "host", "default", "share at start", "rounds to 97 %", "share after 32 rounds",
+         "share at the end", "rounds", "evaluation ms: median", "longest"],
         ("subject", "host", "start", "start_share", "rounds", "share", "last_share", "tried",
          "evaluation_ms", "evaluation_most_ms"),
     ),
     "known": (
-        "What one device found, linked into the bundle for the next one of its class, beside a "
-        "bundle whose default is the optimum; medians and fastest of new browsers",
-        ["kernel", "host", "start", "swaps", "first inference ms: bundle as built", "fastest",
-         "relinked", "fastest", "of the optimum", "fastest", "share, first inference", "fastest",
-         "share, warm", "browsers"],
+        "A bundle with the winners of one device, for the next one of its class, compared with a "
+        "bundle whose default is the optimum; medians and fastest of fresh browsers",
+        ["kernel", "host", "default", "swaps", "first inference ms, as built: median", "fastest",
+         "with the winners: median", "fastest", "with the optimum: median", "fastest",
+         "share of the optimum's speed, first inference: median", "fastest", "warm", "browsers"],
         ("subject", "host", "start", "swaps", "built_first_ms", "built_fastest_ms", "first_ms",
          "fastest_ms", "optimum_first_ms", "optimum_fastest_ms", "first_share", "fastest_share",
          "share", "n"),
     ),
     "server": (
         "The server's part of a round",
-        ["kernel", "candidates", "space ms", "one candidate ms", "most",
-         "processor ms", "most", "bytes", "most"],
+        ["kernel", "candidates", "space ms", "a candidate ms: median", "longest",
+         "processor ms: median", "longest", "module bytes: median", "largest"],
         ("subject", "candidates", "space_ms", "median_ms", "most_ms", "cpu_ms", "cpu_most_ms",
          "median_bytes", "most_bytes"),
     ),
     "model": (
-        "Whole models, all of the time given to tuning; speed beside the model of good defaults",
-        ["model", "host", "start", "kernels", "rounds", "swaps", "seconds asked", "spent",
-         "last swap s", "speed", "least of rounds", "gain by the session", "ratio", "from",
+        "Whole models, with all of the time for tuning; speed is relative to the model with good "
+        "defaults",
+        ["model", "host", "defaults", "kernels", "rounds", "swaps", "seconds allowed", "spent",
+         "last swap at s", "speed: median", "lowest", "the session's own verdict", "ratio", "from",
          "to (95 %)", "pairs"],
         ("subject", "host", "start", "kernels", "rounds", "swaps", "seconds", "spent_s",
          "last_swap_s", "gain", "gain_least", "told", "told_ratio", "told_low", "told_high",
          "told_n"),
     ),
     "never": (
-        "Sessions from good defaults: tuned against default",
-        ["model", "host", "sessions", "seconds", "of them changed something", "their gain",
-         "least", "slower by 2 %", "least where nothing changed (noise)"],
+        "Sessions with good defaults: the tuned model compared with the default one",
+        ["model", "host", "sessions", "seconds each", "sessions with a swap", "their gain: median",
+         "lowest", "slower by 2 % or more", "lowest ratio without a swap (noise)"],
         ("subject", "host", "runs", "seconds", "changed", "gain_median", "gain_least", "slower",
          "same_least"),
     ),
     "p95": (
-        "Inferences beside a tuner with its usual budget, from the page's call to its answer "
-        "(without a p50: the driver's call alone)",
-        ["model", "host", "p50 alone ms", "while tuning", "ratio", "p95 alone ms", "while tuning",
-         "ratio", "from", "to (90 %)", "n", "trials", "tuning s", "of s"],
+        "Inferences while a tuner works with its usual budget, from the page's call to its answer "
+        "(rows without a p50: the driver's call alone)",
+        ["model", "host", "p50 ms: without a tuner", "with one", "ratio", "p95 ms: without a tuner",
+         "with one", "ratio", "from", "to (90 %)", "inferences", "trials", "seconds of tuning",
+         "seconds in all"],
         ("subject", "host", "alone_median_ms", "tuning_median_ms", "median_ratio", "alone_ms",
          "tuning_ms", "ratio", "ratio_low", "ratio_high", "n", "trials", "tuning_s", "busy_s"),
     ),

@@ -97,6 +97,8 @@ def contents_of(
             dtype=t.dtype.name,  # type: ignore[arg-type]
             shape=t.shape,
             stored=t.stored,  # type: ignore[arg-type]
+            scale=t.scale,
+            zero=t.zero,
             layout=tuple(layout_to_data(t.layout)),
             offset=offset,
             bytes=t.stored_bytes,
@@ -152,18 +154,21 @@ def _infos(
 ) -> tuple[TensorInfo, ...]:
     """Names, dtypes and shapes; an axis that follows a named dimension everywhere is named."""
     seen = [*((p.dims, p.graph) for p in plans), *facts.probes]
+    options = {"--extent" if name in facts.extents else "--buckets" for name in facts.buckets}
+    given = " and ".join(sorted(options))
     infos = []
     for position, (name, n) in enumerate(pick(plans[0].graph)):
         shapes = [(dims, pick(graph)[position][1].shape) for dims, graph in seen]
         axes = tuple(
-            _axis(name, [(dims, shape[axis]) for dims, shape in shapes]) for axis in range(n.rank)
+            _axis(name, [(dims, shape[axis]) for dims, shape in shapes], given)
+            for axis in range(n.rank)
         )
         infos.append(TensorInfo(name=name, dtype=n.dtype.name, shape=axes))  # type: ignore[arg-type]
     return tuple(infos)
 
 
-def _axis(tensor: str, seen: Sequence[tuple[Mapping[str, int], int]]) -> int | str:
-    """The extent of an axis, or the dimension that it follows."""
+def _axis(tensor: str, seen: Sequence[tuple[Mapping[str, int], int]], given: str) -> int | str:
+    """The extent of an axis, or the dimension that it follows.  given: options, for the error."""
     first_dims, first = seen[0]
     if all(extent == first for _, extent in seen):
         return first
@@ -172,7 +177,7 @@ def _axis(tensor: str, seen: Sequence[tuple[Mapping[str, int], int]]) -> int | s
             return name
     raise ShapeError(
         f"an axis of {tensor!r} depends on a named dimension without being that dimension",
-        hint="Padding could not be cropped from it: fix sizes with --shape instead of --buckets",
+        hint=f"A host could not tell its size in a run: fix sizes with --shape instead of {given}",
         extents=[extent for _, extent in seen],
     )
 

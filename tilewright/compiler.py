@@ -145,6 +145,9 @@ def _imported(importer: Importer, dims: dict[str, int], options: Options) -> Gra
 #: The smallest bound: two smaller sizes show what follows an extent, and neither may be 1.
 LEAST_BOUND = 4
 
+#: Where min(n, 10) is n: further sizes that show what follows.
+SHORT = (2, 3)
+
 
 def _check_extents(options: Options) -> None:
     for name, bound in options.extents.items():
@@ -162,9 +165,14 @@ def _sizes(
 ) -> Iterator[Probe]:
     """The model at smaller sizes of each extent, which show what follows it."""
     for number, (name, bound) in enumerate(options.extents.items()):
-        for size in sorted({bound - 1, bound // 2}):
-            graph = passes.run(_imported(importer, dims | {name: size}, options))
-            yield Probe(name, number, bound, size, graph)
+        for size in sorted({*SHORT, bound - 1, bound // 2}):
+            try:
+                graph = _imported(importer, dims | {name: size}, options)
+            except ShapeError:
+                if size < bound // 2:
+                    continue  # the model has no such size
+                raise
+            yield Probe(name, number, bound, size, passes.run(graph))
 
 
 def _probes(importer: Importer, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:

@@ -18,7 +18,7 @@ from helpers import outputs
 from helpers.once import made_once
 from helpers.schedules import scheduled
 
-from tilewright.base.dtypes import BOOL, F32, I32, I64
+from tilewright.base.dtypes import BOOL, F32, I8, I32, I64
 from tilewright.benchkernel import compile_graph, compile_matmul
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
@@ -28,6 +28,7 @@ from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
     cast,
+    constant,
     contract,
     elementwise,
     gather,
@@ -65,6 +66,15 @@ def table() -> Graph:
     ids = graph_input("ids", (2, 7), I64)
     weight = node(ops.Weight("table", values.shape, F32, lambda: values))
     return Graph("table", _inputs(ids), (("y", gather(weight, ids, 0, source=TABLE_NODE)),))
+
+
+def narrow() -> Graph:
+    """Rows of bytes with a scale for each: files hold the bytes."""
+    whole = np.arange(-127, 128, dtype=np.int8).repeat(12).reshape(255, 12)
+    q = node(ops.Weight("q", whole.shape, I8, lambda: whole))
+    rows = elementwise("mul", cast(q, F32), constant(np.full((1, 1), 0.5, np.float32)))
+    ids = graph_input("ids", (3,), I64)
+    return Graph("narrow", _inputs(ids), (("y", gather(rows, ids, 0)),))
 
 
 def doubled() -> Graph:
@@ -123,6 +133,7 @@ MAKERS: dict[str, Callable[[Path], Compiled]] = {
     "staged": lambda _: compile_graph(staged()),
     "mixed": lambda _: compile_graph(mixed()),
     "table": lambda _: compile_graph(table()),
+    "narrow": lambda _: compile_graph(narrow()),
     "doubled": lambda _: compile_graph(doubled()),
     "difference": lambda _: compile_graph(difference()),
     "attention": lambda _: compile_graph(attention()),

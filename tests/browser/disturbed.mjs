@@ -1,8 +1,8 @@
-// Scenarios of tuning beside something else, for page.mjs: runs, other tabs, ends, lost lines.  They judge nothing: pytest does.
+// Scenarios of tuning beside something else, for page.mjs: runs, other tabs, ends, lost lines.
 
 import { tuningSpy } from './tuning.mjs';
 
-/** @type {Record<string, (tab: any, params: any) => Promise<unknown>>} */
+/** @type {import('./scenario.mjs').Scenarios} */
 export const DISTURBED = {
   /** Fills an input in place, tunes, and runs with what should still be there. */
   tuneBesideInputs: ({ page }, { url, kernels, inputs, earlier }) => page.evaluate(async (url, kernels, given, earlier) => {

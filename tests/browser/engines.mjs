@@ -1,12 +1,12 @@
-// Scenarios of loading engines, and of workers that die, for page.mjs.  They judge nothing: pytest does.
+// Scenarios of loading engines, and of workers that die, for page.mjs.
 
-import { PATIENCE } from './patience.mjs';
+import { PATIENCE } from './scenario.mjs';
 
-/** @type {Record<string, (tab: any, params: any) => Promise<unknown>>} */
+/** @type {import('./scenario.mjs').Scenarios} */
 export const ENGINES = {
   /** Loads a bundle on a blank page, runs it once, and leaves the engine there as `engine`; `show` its outputs. */
   engine: ({ page }, { url, inputs, options = {}, show = true }) => page.evaluate(async (url, inputs, options, show) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { load } = globalThis.spied;
     try {
       const engine = await load(url, options);
       globalThis.engine = engine;
@@ -85,8 +85,7 @@ export const ENGINES = {
 
   /** Kills the engine's worker while it works and others wait; then loads the bundle again. */
   killWorker: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
-    const { outcome, workers, filled } = globalThis.spied;
+    const { load, outcome, workers, filled } = globalThis.spied;
     const inputs = filled(given);
     const engine = await load(url);
     const open = Array.from({ length: 20 }, () => engine.run(inputs));
@@ -101,8 +100,7 @@ export const ENGINES = {
 
   /** Kills a worker of the pool in mid-run, again and again; every time the engine must recover. */
   killHelper: ({ page }, { url, inputs, times }) => page.evaluate(async (url, given, times) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
-    const { outcome, workers, filled } = globalThis.spied;
+    const { load, outcome, workers, filled } = globalThis.spied;
     const inputs = filled(given);
     for (const name of Object.keys(inputs)) inputs[name] = inputs[name].map((_, at) => at % 7);
     const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -138,7 +136,7 @@ export const ENGINES = {
 
   /** Loads while workers of the pool are dead before their first word; gives how long each was waited for, and which took part. */
   stillborn: ({ page }, { url, inputs, deaths }) => page.evaluate(async (url, given, deaths) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { load } = globalThis.spied;
     const { setTimeout: later } = globalThis;
     /** @type {number[]} */
     const waits = [];
@@ -166,8 +164,7 @@ export const ENGINES = {
 
   /** One engine after the other, with another kernel; every second one dies.  The page keeps them all, as some pages do. */
   manyLoads: ({ page }, { url, input, change, times }) => page.evaluate(async (url, input, sent, times) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
-    const { outcome, workers } = globalThis.spied;
+    const { load, outcome, workers } = globalThis.spied;
     const kept = globalThis.kept ??= [];
     const change = await globalThis.tuning.changeOf(sent);
     const outcomes = [];
@@ -205,8 +202,7 @@ export const ENGINES = {
 
   /** Two engines at work at the same time. */
   twoModels: ({ page }, { first, second, times }) => page.evaluate(async (first, second, times) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
-    const { outcome, filled } = globalThis.spied;
+    const { load, outcome, filled } = globalThis.spied;
     const asked = [first, second];
     const engines = await Promise.all(asked.map(({ url }) => load(url, { threads: 2 })));
     const wants = [];
@@ -223,8 +219,7 @@ export const ENGINES = {
     const other = await page.browserContext().newPage();
     await other.bringToFront();
     return page.evaluate(async (url, given) => {
-      const { load } = await import(new URL('/engine/engine.js', location.href).href);
-      const { outcome, filled } = globalThis.spied;
+      const { load, outcome, filled } = globalThis.spied;
       const engine = await load(url, { threads: 2 });
       const outcomes = [];
       for (let time = 0; time < 3; time++) outcomes.push(await outcome(engine.run(filled(given))));
@@ -237,8 +232,7 @@ export const ENGINES = {
 
   /** What the caller's own signals and `dispose` do to loads and runs. */
   signals: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
-    const { outcome, filled } = globalThis.spied;
+    const { load, outcome, filled } = globalThis.spied;
     const inputs = filled(given);
     const engine = await load(url);
     const stop = new AbortController();

@@ -7,7 +7,7 @@ import puppeteer from 'puppeteer-core';
 import { makeProfiles, PROFILES } from './profiles.mjs';
 import { DISTURBED } from './disturbed.mjs';
 import { ENGINES } from './engines.mjs';
-import { PATIENCE } from './patience.mjs';
+import { PATIENCE } from './scenario.mjs';
 import { RUNS } from './runs.mjs';
 import { SWAPPING } from './swapping.mjs';
 import { TUNING, tuningSpy } from './tuning.mjs';
@@ -20,10 +20,8 @@ const browser = await puppeteer.launch(name === 'firefox'
   : { browser: 'chrome', executablePath, args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-dev-shm-usage'] });
 const profiles = makeProfiles(browser, name === 'chromium');
 
-/**
- * @typedef {{page: import('puppeteer-core').Page, errors: string[], requests: string[]}} Tab
- * @type {Map<number, Tab>}
- */
+/** @typedef {import('./scenario.mjs').Tab} Tab */
+/** @type {Map<number, Tab>} */
 const tabs = new Map();
 
 /** Before any script of the page: keep hold of its workers and of all that the status panel says. */
@@ -38,6 +36,12 @@ function spy() {
      * @param {Record<string, number[] | number>} inputs
      */
     filled: (inputs) => Object.fromEntries(Object.entries(inputs).map(([key, value]) => [key, typeof value === 'number' ? new Float32Array(value) : value])),
+    /**
+     * Loads a bundle with the engine of this page's server.
+     * @param {string} url
+     * @param {object} [options]
+     */
+    load: async (url, options) => (await import(new URL('/engine/engine.js', location.href).href)).load(url, options),
     /** @param {Promise<any>} promise */
     outcome: (promise) => promise.then(() => 'done', (error) => (error.name === 'AbortError' ? error.name : error.code)),
   };
@@ -67,7 +71,7 @@ function spy() {
   });
 }
 
-/** @type {Record<string, (tab: Tab, params: any) => Promise<unknown>>} */
+/** @type {import('./scenario.mjs').Scenarios} */
 const SCENARIOS = {
   close: ({ page, requests }) => profiles.give(page.browserContext(), requests),
 

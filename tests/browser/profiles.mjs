@@ -39,7 +39,7 @@ export function makeProfiles(browser, windows) {
   };
 }
 
-/** @type {Record<string, (tab: {page: Page}, params: any) => Promise<unknown>>} */
+/** @type {import('./scenario.mjs').Scenarios} */
 export const PROFILES = {
   /** Leaves something in everything that a browser keeps of a page. */
   leave: ({ page }, { cached }) => page.evaluate(async (cached) => {

@@ -1,8 +1,8 @@
-// Scenarios of runs and of what an origin keeps, for page.mjs.  They judge nothing: pytest does.
+// Scenarios of runs and of what an origin keeps, for page.mjs.
 
-import { PATIENCE } from './patience.mjs';
+import { PATIENCE } from './scenario.mjs';
 
-/** @type {Record<string, (tab: any, params: any) => Promise<unknown>>} */
+/** @type {import('./scenario.mjs').Scenarios} */
 export const RUNS = {
   /** Runs of `engine` whose inputs change after the call, with arrays for the output, right ones and wrong ones. */
   into: ({ page }, { size }) => page.evaluate(async (size) => {
@@ -108,7 +108,7 @@ export const RUNS = {
 
   /** Loads a bundle several times at once, as tabs do that are opened together. */
   together: ({ page }, { url, times }) => page.evaluate(async (url, times) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { load } = globalThis.spied;
     const engines = await Promise.all(Array.from({ length: times }, () => load(url)));
     engines.forEach((engine) => engine.dispose());
     return engines.map(({ info }) => info.cache);
@@ -116,7 +116,7 @@ export const RUNS = {
 
   /** Begins a load, which `abandon` ends. */
   beginLoad: ({ page }, { url }) => page.evaluate(async (url) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { load } = globalThis.spied;
     const stop = globalThis.stop = new AbortController();
     globalThis.loading = load(url, { signal: stop.signal }).then(() => 'done', (error) => error.name);
   }, url),

@@ -1,13 +1,13 @@
-// Scenarios of exchanging kernels, for page.mjs.  They judge nothing: pytest does.
+// Scenarios of exchanging kernels, for page.mjs.
 
-/** @type {Record<string, (tab: any, params: any) => Promise<unknown>>} */
+/** @type {import('./scenario.mjs').Scenarios} */
 export const SWAPPING = {
   /**
    * Loads a bundle, and after each round of changes runs it with every input; what goes wrong is told.
    */
   swaps: ({ page }, { url, inputs, rounds, options = {}, brief = false }) => page.evaluate(async (url, inputs, rounds, options, brief) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
+    const { load } = spied;
     const engine = await load(url, options);
     globalThis.engine = engine;
     const run = async () => {
@@ -33,7 +33,7 @@ export const SWAPPING = {
 
   /** Which code variant the browser takes. */
   variant: ({ page }, { url }) => page.evaluate(async (url) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
+    const { load } = globalThis.spied;
     const engine = await load(url);
     const { name } = engine.info.variant;
     engine.dispose();
@@ -42,8 +42,8 @@ export const SWAPPING = {
 
   /** Asks for a swap while runs are queued; gives the first element of each result, in the order of the calls. */
   swapInQueue: ({ page }, { url, inputs, change, options = {} }) => page.evaluate(async (url, given, change, options) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
+    const { load } = spied;
     const engine = await load(url, options);
     const inputs = spied.filled(given);
     const changes = [await tuning.changeOf(change)];
@@ -61,9 +61,8 @@ export const SWAPPING = {
 
   /** Swaps, then a worker of the pool dies; gives whether all of the results after that are the swapped kernel's. */
   swapThenDeath: ({ page }, { url, inputs, change, mark }) => page.evaluate(async (url, given, change, mark) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
-    const { workers, outcome } = spied;
+    const { load, workers, outcome } = spied;
     const inputs = spied.filled(given);
     const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
     const engine = await load(url, { threads: 3 });
@@ -91,9 +90,8 @@ export const SWAPPING = {
    * gives the outcomes of the swaps, the values of all results, and whether it took part when it had none or all of its messages.
    */
   swapsInTrouble: ({ page }, { url, inputs, changes, how }) => page.evaluate(async (url, given, sent, how) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
-    const { workers, outcome } = spied;
+    const { load, workers, outcome } = spied;
     const LAST = 2;
     const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
     let deaf = false;
@@ -158,8 +156,8 @@ export const SWAPPING = {
    * of the swap, values before and after, and whether all of the pool took part again.
    */
   swapBesideUndead: ({ page }, { url, inputs, changes }) => page.evaluate(async (url, given, sent) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
+    const { load } = spied;
     const LAST = 2;
     let undead = false;
     /** @type {(() => void)[]} */
@@ -204,8 +202,8 @@ export const SWAPPING = {
 
   /** Swaps while runs are held back, again and again; gives what came of it, and the values of the runs after each. */
   swapsWhileHeld: ({ page }, { url, inputs, changes }) => page.evaluate(async (url, given, sent) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
+    const { load } = spied;
     const inputs = spied.filled(given);
     const others = spied.workers.length;
     const engine = await load(url, { threads: 3 });
@@ -224,8 +222,8 @@ export const SWAPPING = {
 
   /** Runs with a kernel that traps, then with the bundle's own again. */
   swapInTrap: ({ page }, { url, inputs, change, options = {} }) => page.evaluate(async (url, given, sent, options) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
+    const { load } = spied;
     const inputs = spied.filled(given);
     const engine = await load(url, options);
     const before = (await engine.run(inputs)).outputs.y.data;
@@ -238,8 +236,8 @@ export const SWAPPING = {
 
   /** Disposes the engine while it swaps, with runs before and after; gives the outcomes. */
   swapThenDispose: ({ page }, { url, inputs, change }) => page.evaluate(async (url, given, sent) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
     const { tuning, spied } = globalThis;
+    const { load } = spied;
     const inputs = spied.filled(given);
     const change = await tuning.changeOf(sent);
     const found = [];
@@ -258,8 +256,7 @@ export const SWAPPING = {
 
   /** How often `onjob` says that the engine ended: its worker dies, or it is disposed, or both. */
   endsOf: ({ page }, { url, inputs, how }) => page.evaluate(async (url, given, how) => {
-    const { load } = await import(new URL('/engine/engine.js', location.href).href);
-    const { workers, outcome, filled } = globalThis.spied;
+    const { load, workers, outcome, filled } = globalThis.spied;
     const engine = await load(url);
     const told = [];
     let end = () => {};

@@ -26,7 +26,7 @@ from .test_page import ready
 
 pytestmark = pytest.mark.by_turns
 
-CORE = "/engine/core.js"
+CORE, WIDENING = "/engine/core.js", "/engine/widening.js"
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def installed(web: Path, library: Library) -> Iterator[tuple[Site, ExitStack]]:
     """A server, and what ends it."""
-    bundles = {name: library.path(name) for name in ("difference", "search")}
+    bundles = {name: library.path(name) for name in ("difference", "narrow", "search")}
     with ExitStack() as running:
         tuning = Tuning(makers=makers(0))
         yield running.enter_context(serving(bundles, web=web, tuning=tuning)), running
@@ -60,6 +60,20 @@ def test_it_runs_and_tunes(
     assert {(t["spec"], t["candidate"]) for t in found["trials"]} == known
     assert {t["verdict"] for t in found["trials"]} <= VERDICTS
     assert site.server.asked(CORE)
+
+
+def test_widening_is_loaded_for_bundles_that_need_it(
+    visit: Visit, installed: tuple[Site, ExitStack]
+) -> None:
+    site, _ = installed
+    page = visit(site.blank)
+    zeros = [0.0] * 96
+    page.do("engine", url=site.bundle("difference"), inputs={"x": zeros, "z": zeros})
+    assert not site.server.asked(WIDENING)
+    found = page.do("engine", url=site.bundle("narrow"), inputs={"ids": [0, 127, 254]})
+    assert site.server.asked(WIDENING)
+    rows = np.repeat([[-63.5], [0.0], [63.5]], 12, axis=1)
+    np.testing.assert_array_equal(found["outputs"]["y"], rows.ravel())
 
 
 def test_page_reloads_without_the_server(visit: Visit, installed: tuple[Site, ExitStack]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
 from tilewright.server.app import WEB
-from tilewright.tuning.preview import FIELDS
+from tilewright.tuning.fields import FIELDS
 
 from .bundles import Library
 from .conftest import Visit

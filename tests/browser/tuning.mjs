@@ -1,4 +1,4 @@
-// Scenarios of tuning, for page.mjs.  They judge nothing: pytest does.
+// Scenarios of tuning, for page.mjs.
 
 /** What scenarios share, in the page: kernels as they come in JSON, a source of them, events. */
 export function tuningSpy() {
@@ -93,7 +93,7 @@ export function tuningSpy() {
   };
 }
 
-/** @type {Record<string, (tab: any, params: any) => Promise<unknown>>} */
+/** @type {import('./scenario.mjs').Scenarios} */
 export const TUNING = {
   /** Tunes with a list of kernels, and runs the model before and after. */
   tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {}, broken = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered, broken) => {

@@ -8,14 +8,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import BUILDERS
-from conftest import OTHERS, TARGETS, BundleOf, RunBundle
+from conftest import (
+    BROWSERS,
+    OTHERS,
+    TARGETS,
+    BundleOf,
+    InBrowser,
+    RunBundle,
+    options_for,
+)
 from helpers.seeds import shared_out
 from making import Array, Case
 
+from tilewright.base.dtypes import I64
+from tilewright.base.errors import KernelTrap
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.compiler import Options
-from tilewright.graph.node import evaluate
+from tilewright.graph.node import (
+    Graph,
+    constant,
+    elementwise,
+    evaluate,
+    gather,
+    graph_input,
+    scalar_like,
+)
+from tilewright.hosts.browser import BrowserModel
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets import target
 
@@ -36,6 +55,29 @@ def test_code_for_other_processors(name: str, tmp_path: Path) -> None:
     write(compile_graph(case.graph, Options(variants=OTHERS)).contents, tmp_path)
     for variant in OTHERS:
         check(case, WasmtimeHost(tmp_path, variant=variant).run(case.inputs).outputs)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.browser) for name in BROWSERS]
+)
+def test_measuring_fails_where_a_run_does(name: str, in_browser: InBrowser, tmp_path: Path) -> None:
+    """Without a run before it measuring takes zeros, for which the index is out of range."""
+    ids = graph_input("ids", (2, 3), I64)
+    nine = elementwise("add", ids, scalar_like(9, ids))
+    rows = constant(np.ones((4, 8), np.float32))
+    graph = Graph("far", (("ids", ids),), (("y", gather(rows, nine, 0)),))
+    write(compile_graph(graph, options_for(TARGETS[name])).contents, tmp_path)
+
+    def traps(model: BrowserModel) -> None:
+        zeros, right = np.zeros((2, 3), np.int64), np.full((2, 3), -9)
+        for measure in (lambda: model.run({"ids": zeros}), model.time, model.profile):
+            with pytest.raises(KernelTrap):
+                measure()
+        assert (model.run({"ids": right}).outputs["y"] == 1).all()
+        assert model.time(runs=2).milliseconds
+        assert model.profile(runs=2)
+
+    in_browser(name, tmp_path, traps)
 
 
 def check(case: Case, outputs: Mapping[str, Array], subnormals: bool = True) -> None:

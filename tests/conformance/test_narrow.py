@@ -1,6 +1,7 @@
-"""Weights of 16 bits stay so in files; every host widens them to the same f32 numbers.
+"""Weights of 16 and 8 bits stay so in files; every host makes the same f32 numbers of them.
 
-Input: a model with weights of f16, bf16, i8 and f32 side by side, in more than one shard.
+Input: a model with weights of f16, bf16, i8 and f32 side by side, in more than one shard, and one
+of convolutions whose weights are integers with scales.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import onnx
 import pytest
 from conftest import BundleOf, RunBundle
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from tilewright.bundle import open_bundle
 from tilewright.compiler import compile_model
+from tilewright.frontend import load
 
 ROWS, WIDTH = 3000, 1024
 
@@ -87,3 +90,47 @@ def test_files_hold_them_as_the_model_does(source: Path, bundle_of: BundleOf) ->
     assert narrow < weights.bytes < narrow + 8192
     assert weights.memory - weights.bytes == narrow
     assert len(weights.shards) > 1
+
+
+CHANNELS, SIDE = 40, 12
+
+
+def convolutions() -> onnx.ModelProto:
+    """Two of all channels around one of each, with scales per channel and for all."""
+    rng = np.random.default_rng(1)
+    shapes = {"a": (CHANNELS, 16, 3, 3), "b": (CHANNELS, 1, 7, 7), "c": (36, CHANNELS, 3, 3)}
+    kinds, groups = {"a": np.int8, "b": np.uint8, "c": np.uint8}, {"b": CHANNELS}
+    nodes, weights, x = [], {}, "x"
+    for name, shape in shapes.items():
+        info, many = np.iinfo(kinds[name]), () if name == "c" else (shape[0],)
+        weights[f"q{name}"] = rng.integers(info.min, info.max + 1, shape).astype(info.dtype)
+        weights[f"s{name}"] = (rng.random(many) / 1000).astype(np.float32)
+        weights[f"z{name}"] = rng.integers(info.min, info.max + 1, many).astype(info.dtype)
+        parts = [f"{part}{name}" for part in "qsz"]
+        nodes += [
+            helper.make_node("DequantizeLinear", parts, [f"w{name}"], axis=0),
+            helper.make_node("Conv", [x, f"w{name}"], [f"y{name}"], group=groups.get(name, 1)),
+        ]
+        x = f"y{name}"
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "convolutions",
+        [info("x", TensorProto.FLOAT, [1, 16, SIDE, SIDE])],
+        [info(x, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(v), n) for n, v in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 21)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_integers_of_convolutions(run_bundle: RunBundle, bundle_of: BundleOf) -> None:
+    made = convolutions()
+    path = bundle_of("convolutions8", lambda o: compile_model(load(made), o).contents)
+    stored = [t for t in open_bundle(path).tensors() if t.scale is not None]
+    assert sorted({t.stored for t in stored}) == ["i8", "u8"]
+    assert sum(t.bytes for t in stored) >= CHANNELS * (16 * 9 + 49 + 36 * 9)
+    x = np.random.default_rng(2).standard_normal((1, 16, SIDE, SIDE)).astype(np.float32)
+    found = run_bundle(path, {"x": x})["yc"]
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
+    assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)

@@ -27,6 +27,9 @@ place.with_suffix(".part").rename(place)
 time.sleep(60)
 """
 
+#: Of its second kernel.
+FIXED = "extents" if MODE == "extents" else ""
+
 NONE = {"verdict": "none", "text": "no kernel changed, so no gain"}
 GAIN = {
     "verdict": "faster", "plan": 0, "bucket": {}, "kernels": 1, "pairs": 16,
@@ -95,7 +98,9 @@ def answer(socket: ClientConnection, ask: dict) -> None:
 
 def tune(socket: ClientConnection, number: int, params: dict) -> None:
     """A session of two kernels; with FAKE_MODE=tune it goes on until it is aborted,
-    with early it knows nothing by then; with default no kernel is exchanged."""
+    with early it knows nothing by then; with default no kernel is exchanged, with extents one
+    cannot be.  It reports nothing.
+    """
 
     def tell(**event: object) -> None:
         socket.send(json.dumps({"progress": {"id": number, "event": event}}))
@@ -109,6 +114,7 @@ def tune(socket: ClientConnection, number: int, params: dict) -> None:
         {"spec": 3, "kind": "matmul", "shape": "16x384x384", "node": "a/MatMul", "share": 0.6},
         {"spec": 5, "kind": "rows", "shape": "16x384", "node": "a/Softmax", "share": 0.1},
     ]
+    tell(type="sent", message={"type": "hello"})
     tell(type="start", **{"class": "wasm-x86-relaxed-32k"}, kernels=named)
     tell(type="latency", round=0, milliseconds=10.0)
     for at, (verdict, ratio) in enumerate([("slower", 0.8), ("faster", 1.25), ("wrong", 1.0)]):
@@ -122,10 +128,10 @@ def tune(socket: ClientConnection, number: int, params: dict) -> None:
     current = {"candidate": 7, "schedule": "x0=1", "milliseconds": 1.6, "gflops": 25.0}
     changed = MODE != "default"
     kernels = [
-        {"spec": 3, "kind": "matmul", "shape": "16x384x384", "node": "a/MatMul"}
+        {"spec": 3, "kind": "matmul", "shape": "16x384x384", "fixed": "", "node": "a/MatMul"}
         | {"default": default, "current": current if changed else default}
         | {"gain": 1.25 if changed else 1.0, "tried": 3},
-        {"spec": 5, "kind": "rows", "shape": "16x384", "node": "a/Softmax"}
+        {"spec": 5, "kind": "rows", "shape": "16x384", "fixed": FIXED, "node": "a/Softmax"}
         | {"default": default, "current": default, "gain": 1.0, "tried": 0},
     ]
     summary = {
@@ -133,6 +139,7 @@ def tune(socket: ClientConnection, number: int, params: dict) -> None:
         "kernels": kernels, "latency": 8.8, "gain": GAIN if changed else NONE,
         "asked": params["options"],
     }  # fmt: skip
+    tell(type="sent", message={"type": "bye"})
     finish(socket, number, summary, aborted)
 
 

@@ -6,15 +6,17 @@ import hashlib
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
+from helpers.lengths import rows, saved
 
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import InputError, NoSpace, UsageError
 from tilewright.benchkernel import compile_matmul, product_kernel, steps_of
 from tilewright.bundle import StepEntry, open_bundle, write
-from tilewright.compiler import Compiled, Options
+from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.graph.node import Graph, elementwise, graph_input
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.targets import target
@@ -23,6 +25,7 @@ from tilewright.targets.sharing import Work, share
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, objection
 from tilewright.targets.wasm import TARGETS
+from tilewright.tuning import catalogue, offers
 from tilewright.tuning.candidates import build, kernels_of, space_of
 
 X86 = CLASSES["wasm-x86-relaxed-32k"]
@@ -108,6 +111,20 @@ def test_what_does_not_serve_the_objective_is_not_tried() -> None:
     traffic, scratch = (space_of(packed, X86, o) for o in ("traffic", "scratch"))
     assert 0 < len(traffic.trial) < len(traffic.order)
     assert scratch.trial == (), "nothing needs less than none"
+
+
+def test_a_space_of_one_says_why(tmp_path: Path) -> None:
+    """In the space, in what a server or a static build offers, and nowhere else."""
+    made = compile_model(saved(rows(), tmp_path), Options(extents={"n": 64}, variants=("x86",)))
+    kernels = made.program.kernels
+    assert any(k.extents for k in kernels)
+    for number, kernel in enumerate(kernels):
+        space = space_of(kernel, X86)
+        assert space.fixed == ("extents" if kernel.extents else "")
+        assert not space.fixed or space.trial == ()
+        asked = catalogue.offer(number, space, 0, gold=True)
+        assert asked.fixed == offers.ordered(number, space, 0)["fixed"] == space.fixed
+    assert space_of(product_kernel("mk,kn->mn", (8, 8), (8, 8), weight=True), X86).fixed == ""
 
 
 def test_a_webgpu_space_is_its_lite_space(compiled: Compiled) -> None:

@@ -48,6 +48,14 @@ def test_bench_kernel(capsys: Capture, host: str) -> None:
     assert called.json["first_ms"] > 0
 
 
+def test_reports_preview(capsys: Capture) -> None:
+    """Without a bundle; people can read it."""
+    called = Called(capsys, "reports", "preview", "--budget", 20)
+    assert called.code == 0, called.err
+    for words in ("nonce", "128 random bits", "only if results are shared", "Never sent"):
+        assert words in called.out
+
+
 def test_doctor(capsys: Capture) -> None:
     called = Called(capsys, "doctor", "--json")
     assert called.code == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_call import Called
+from helpers.lengths import rows, saved
 
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.space import PAPER, RELAXATIONS
@@ -43,6 +44,17 @@ def test_the_space_of_a_matmul(capsys: Capture) -> None:
     text = Called(capsys, "space", "matmul", "384x768x768", "--device", "wasm-x86-relaxed-32k").out
     assert "the lite space has 28" in text
     assert "2,099,520" in text
+
+
+def test_kernels_that_end_at_run_time(capsys: Capture, tmp_path: Path) -> None:
+    """Why they have no candidates is in the list, and in words where one is asked for."""
+    options = Options(extents={"n": 64}, variants=("x86",))
+    write(compile_model(saved(rows(), tmp_path), options).contents, tmp_path / "bundle")
+    listed = Called(capsys, "space", tmp_path / "bundle", "--json").json["kernels"]
+    assert [(k["fixed"], k["all"]) for k in listed] == [("extents", 1)] * len(listed)
+    assert "extents" in Called(capsys, "space", tmp_path / "bundle").out
+    one = Called(capsys, "space", tmp_path / "bundle", "--spec", 0)
+    assert "kernels that end at run time are not tuned" in one.out
 
 
 def test_a_batched_product_on_a_gpu(capsys: Capture) -> None:

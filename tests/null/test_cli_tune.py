@@ -91,10 +91,19 @@ def test_without_an_exchange_there_is_no_gain(
     assert not {"before", "after", "ratio"} & (set(found) | set(found["gain"]))
 
 
+def test_kernels_that_cannot_be_tuned_say_why(
+    capsys: Capture, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_MODE", "extents")
+    lines = Called(capsys, "tune", bundle).out.splitlines()
+    assert lines[2].split()[3:5] == ["default", "extents"]
+    assert "; kernels that end at run time are not tuned" in lines[-1]
+
+
 @pytest.mark.parametrize("gain", [1.25, None])
 def test_what_nobody_measured_is_no_number(gain: float | None) -> None:
     """As of a kernel that took a wrong one's place."""
-    told = {"kind": "k", "shape": "s", "tried": 1, "gain": gain}
+    told = {"kind": "k", "shape": "s", "fixed": "", "tried": 1, "gain": gain}
     kernel = told | {"default": {"candidate": 0}, "current": {"candidate": 7, "gflops": None}}
     words = "not measured" if gain is None else "1.25×"
     assert command._row(kernel) == ("k", "s", "", "#7", words, "", "1")
@@ -127,16 +136,17 @@ def test_report_has_every_trial(capsys: Capture, bundle: Path, tmp_path: Path) -
     answer = tuned(capsys, bundle, "--report", tmp_path / "report.json")
     report = json.loads((tmp_path / "report.json").read_text())
     events = report.pop("events")
+    assert [message["type"] for message in report.pop("sent")] == ["hello", "bye"]
     assert report == answer | {"tool": TOOL}
     kinds = [e["type"] for e in events]
     assert kinds == ["latency", "trial", "trial", "swap", "latency", "trial"]
     assert [e["verdict"] for e in events if "verdict" in e] == ["slower", "faster", "wrong"]
 
 
-def interrupted(tmp_path: Path, mode: str, *options: object) -> str:
+def interrupted(tmp_path: Path, mode: str, *words: object) -> str:
     """What Ctrl-C leaves on stdout, once the session has begun; the exit code is 130."""
     process = subprocess.Popen(
-        [sys.executable, "-c", CLI, "tune", tmp_path / "bundle", *map(str, options)],
+        [sys.executable, "-c", CLI, *map(str, words)],
         env=os.environ | {"FAKE_MODE": mode, "FAKE_TOLD": str(tmp_path / "told")},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         # whoever started the tests may ignore it, as shells do for jobs in the background
@@ -158,7 +168,9 @@ def interrupted(tmp_path: Path, mode: str, *options: object) -> str:
 def test_ctrl_c_gives_what_was_found(tmp_path: Path) -> None:
     """The answer and the report are there, and no browser is left."""
     report = tmp_path / "report.json"
-    found = json.loads(interrupted(tmp_path, "tune", "--json", "--report", report))
+    found = json.loads(
+        interrupted(tmp_path, "tune", "tune", tmp_path / "bundle", "--json", "--report", report)
+    )
     assert found["cancelled"]
     assert found["kernels"][0]["current"]["candidate"] == 7
     assert json.loads(report.read_text())["rounds"] == 3
@@ -170,7 +182,7 @@ def test_ctrl_c_before_the_class_is_known(tmp_path: Path, as_json: bool) -> None
     """There is an answer, but there are no winners."""
     save, report = tmp_path / "winners.json", tmp_path / "report.json"
     options = ("--save", save, "--report", report, *(["--json"] if as_json else []))
-    out = interrupted(tmp_path, "early", *options)
+    out = interrupted(tmp_path, "early", "tune", tmp_path / "bundle", *options)
     assert not save.exists()
     assert json.loads(report.read_text())["class"] == ""
     if as_json:
@@ -179,6 +191,28 @@ def test_ctrl_c_before_the_class_is_known(tmp_path: Path, as_json: bool) -> None
     else:
         assert "a device of unknown class" in out
         assert f"{save} was not written" in out
+
+
+@pytest.mark.usefixtures("bundle")
+def test_ctrl_c_shows_what_was_sent(tmp_path: Path) -> None:
+    command = ("reports", "preview", "--bundle", tmp_path / "bundle", "--json")
+    found = json.loads(interrupted(tmp_path, "tune", *command))
+    assert found["cancelled"]
+    assert [message["type"] for message in found["messages"]] == ["hello", "bye"]
+    assert found["stored"] == []
+
+
+def test_a_preview_without_a_report(capsys: Capture, bundle: Path) -> None:
+    """Nothing is made up."""
+    options = ("--bundle", bundle, "--budget", 2, "--json")
+    called = Called(capsys, "reports", "preview", *options)
+    assert (called.code, called.json["error"]["code"]) == (11, "not-measured")
+    assert "--budget" in called.json["error"]["hint"]
+    assert called.json["error"]["facts"]["budget_seconds"] == 2
+
+
+def test_a_preview_in_no_browser(capsys: Capture) -> None:
+    assert Called(capsys, "reports", "preview", "--host", "wasmtime").code == 2
 
 
 @pytest.mark.parametrize(

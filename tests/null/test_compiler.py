@@ -61,6 +61,27 @@ def test_an_axis_that_only_depends_on_a_named_one_is_refused(
     assert compiled.manifest.outputs[0].shape == (1, 16)
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (Options(buckets={"n": (8,), "m": (2, 4)}), "instead of --buckets"),
+        (Options(extents={"n": 8, "m": 4}), "instead of --extent"),
+        (Options(buckets={"m": (4,)}, extents={"n": 8}), "instead of --buckets and --extent"),
+    ],
+)
+def test_the_way_out_names_the_option_that_was_given(
+    options: Options, named: str, tmp_path: Path
+) -> None:
+    merged = [
+        helper.make_node("Constant", [], ["to"], value_ints=[0, -1]),
+        helper.make_node("Relu", ["x"], ["z"]),
+        helper.make_node("Reshape", ["z", "to"], ["y"]),
+    ]
+    with pytest.raises(ShapeError, match="'y'") as caught:
+        compile_model(model(tmp_path, merged, "m", "n", 6), options)
+    assert caught.value.hint.endswith(named)
+
+
 @pytest.mark.parametrize("buckets", [(8,), (4, 8)])
 def test_an_axis_that_equals_a_named_one_at_every_bucket_is_refused(
     buckets: tuple[int, ...], tmp_path: Path

@@ -235,6 +235,14 @@ def test_relinked(fused: Built, tmp_path: Path) -> None:
 
 
 Model = Callable[[Made], str]
+
+
+def four(m: Made) -> str:
+    """min(n, 4), which only short lengths tell from 4."""
+    length = m.op("Gather", m.op("Shape", "x"), m.constant(np.array(1)))
+    return m.op("Min", length, m.constant(np.array(4)))
+
+
 REFUSED: dict[str, tuple[Model, str]] = {
     "running sum": (lambda m: m.op("CumSum", "x", m.ints(1)), "unfold|pad"),
     "reversed": (
@@ -247,6 +255,14 @@ REFUSED: dict[str, tuple[Model, str]] = {
         lambda m: m.op("Slice", "x", m.ints(0), m.ints(4), m.ints(1), m.ints(1)), "slice"
     ),
     "the third": (lambda m: m.op("Gather", "x", m.ints(2), axis=1), "slice|gather|reshape"),
+    "at most four, as a number": (
+        lambda m: m.op("Mul", "x", m.op("Cast", four(m), to=1)), "broadcast"
+    ),
+    "at most four rows": (
+        lambda m: m.op("Add", "x", m.op("ReduceSum", m.op("Slice", m.weight(16, 6), m.ints(0),
+                                                          m.op("Unsqueeze", four(m), m.ints(0)),
+                                                          m.ints(0)), m.ints(0))), "broadcast"
+    ),
     "joined": (lambda m: m.op("Concat", "x", "x", axis=1), "concat"),
     "inner": (
         lambda m: m.op("Reshape", m.op("Transpose", "x", perm=[2, 0, 1]), m.ints(1, -1)), "reshape"

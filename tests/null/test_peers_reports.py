@@ -70,11 +70,11 @@ def test_targets_of_a_small_record() -> None:
              for name, faster in (("K0", 1.95), ("K1", 1.5))]  # fmt: skip
     found = targets(kernels=kernels, threads=steps, peers=FIXTURE["rows"])
     assert found["what"] == ["must be", "chromium, 1", "chromium, 2"]
-    assert found["K0, K1: share of the peak, the lesser"] == ["≥ 0.92", "0.93 (2)", "–"]
-    assert found["K2, K3: share of the peak, the lesser"] == ["≥ 0.8", "**0.75** (2)", "–"]
-    assert found["K0, K1: threads over one"] == ["≥ 1.9", "–", "**1.50** (2)"]
-    assert found["models over onnxruntime-web, the least"] == ["≥ 1.5", "2.00", "–"]
-    assert found["memory beside onnxruntime-web, mean"] == ["≤ 0.5", "0.25", "–"]
+    assert found["K0, K1: share of the peak, the lower one"] == ["≥ 0.92", "0.93 (2)", "–"]
+    assert found["K2, K3: share of the peak, the lower one"] == ["≥ 0.8", "**0.75** (2)", "–"]
+    assert found["K0, K1: speed-up by threads, the lower one"] == ["≥ 1.9", "–", "**1.50** (2)"]
+    assert found["models: speed-up over onnxruntime-web, smallest"] == ["≥ 1.5", "2.00", "–"]
+    assert found["models: memory over onnxruntime-web's, mean"] == ["≤ 0.5", "0.25", "–"]
 
 
 def test_targets_have_every_browser_and_no_figure_of_half_the_subjects() -> None:
@@ -83,10 +83,10 @@ def test_targets_have_every_browser_and_no_figure_of_half_the_subjects() -> None
     steps = [{"subject": "K0", "host": "chromium", "threads": 2, "speedup_median": 2.0}]
     found = targets(kernels=kernels, threads=steps, peers=FIXTURE["rows"])
     assert found["what"] == ["must be", "chromium, 1", "chromium, 2", "firefox, 1"]
-    assert found["K0, K1: share of the peak, the lesser"][-1] == "–"
-    assert found["K2, K3: share of the peak, the lesser"][-1] == "0.95 (2)"
-    assert found["K0, K1: threads over one"][2] == "–"
-    assert found["K0 to K3 over LiteRT.js, the least"][1] == "–"
+    assert found["K0, K1: share of the peak, the lower one"][-1] == "–"
+    assert found["K2, K3: share of the peak, the lower one"][-1] == "0.95 (2)"
+    assert found["K0, K1: speed-up by threads, the lower one"][2] == "–"
+    assert found["K0 to K3: speed-up over LiteRT.js, smallest"][1] == "–"
 
 
 def test_targets_of_weights_of_few_bits_are_those_of_f32_in_one_run() -> None:
@@ -94,8 +94,8 @@ def test_targets_of_weights_of_few_bits_are_those_of_f32_in_one_run() -> None:
     made = [{"host": "chromium", "case": case + tail, "gflops_median": speed}
             for tail, speed in ((" 4 bits", 20.0), ("", 10.0))]  # fmt: skip
     found = targets(gemm=made)
-    assert found["1x4096x4096, 4 bits over f32"] == ["≥ 1", "2.00"]
-    assert found["128x4096x4096, 4 bits over f32"] == ["≥ 0.7", "–"]
+    assert found["1x4096x4096: speed with 4-bit weights over f32"] == ["≥ 1", "2.00"]
+    assert found["128x4096x4096: speed with 4-bit weights over f32"] == ["≥ 0.7", "–"]
 
 
 def test_targets_count_what_failed_for_us_alone() -> None:
@@ -105,25 +105,28 @@ def test_targets_count_what_failed_for_us_alone() -> None:
     rows = [ours, theirs, ours | {"case": "b"} | failed, theirs | {"case": "b"}]
     rows += [ours | {"case": "c"}, theirs | {"case": "c"} | failed]  # nothing to compare with
     found = targets(peers=rows)
-    assert found["models over onnxruntime-web, mean"][1] == "**0.00** (2)"
-    assert found["models over the best peer, mean"][1] == "**0.00** (2)"
-    assert found["memory beside onnxruntime-web, mean"][1] == "**inf** (2)"
-    assert found["warm load beside onnxruntime-web, the most"][1] == "**inf** (2)"
+    assert found["models: speed-up over onnxruntime-web, mean"][1] == "**0.00** (2)"
+    assert found["models: speed-up over the fastest other engine, mean"][1] == "**0.00** (2)"
+    assert found["models: memory over onnxruntime-web's, mean"][1] == "**inf** (2)"
+    assert found["models: warm load over onnxruntime-web's, largest"][1] == "**inf** (2)"
     unknown = [*rows[:3], rows[3] | {"run": "r2"}]
     for name, cells in targets(peers=unknown).items():
-        if "onnxruntime-web" in name or "best peer" in name:
+        if "onnxruntime-web" in name or "other engine" in name:
             assert cells[1] == "–", name
 
 
 def test_targets_compare_rows_of_one_run() -> None:
-    names = ("int8 MobileNetV2 over our f32", "int8 MobileNetV2 over onnxruntime-web's")
+    names = (
+        "int8 MobileNetV2: speed-up over our f32",
+        "int8 MobileNetV2: speed-up over onnxruntime-web",
+    )
     ours = row("mobilenet_v2_int8", "model", "tilewright", 10.0, wasm_bytes=1e6)
     theirs = row("mobilenet_v2_int8", "model", "ort", 30.0, wasm_bytes=4e6)
     floats = row("mobilenet_v2", "model", "tilewright", 20.0)
     assert [targets(peers=[ours, theirs, floats])[name][1] for name in names] == ["2.00", "3.00"]
     found = targets(peers=[ours | {"run": "r2"}, theirs, floats])
     assert [found[name][1] for name in names] == ["–", "–"]
-    assert found["memory beside onnxruntime-web, mean"][1] == "–"
+    assert found["models: memory over onnxruntime-web's, mean"][1] == "–"
 
 
 def test_targets_of_steps_are_medians() -> None:
@@ -160,23 +163,26 @@ def test_targets_of_tuning() -> None:
     sockets = [{"lost": 0, "twice": 0}]
     found = targets(tuning=rows, crowd=crowd, sockets=sockets)
     assert found["what"] == ["must be", "chromium, 1", "server"]
-    least = "K0 to K3 tuned from poor: share of the optimum after 32 rounds, the least"
+    least = "K0 to K3 from poor defaults: share of the optimum after 32 rounds, lowest"
     assert found[least][1:] == ["**0.9684** (4)", "–"]
-    assert found["K0 to K3 tuned from poor: rounds until 97 %, the most"][1] == "**inf** (4)"
-    evaluation = found["evaluation of a candidate, ms: a kernel's median, the most"]
+    assert (
+        found["K0 to K3 from poor defaults: rounds to 97 % of the optimum, most"][1]
+        == "**inf** (4)"
+    )
+    evaluation = found["evaluating a candidate, ms: median per kernel, largest"]
     assert evaluation[1] == "**701.00** (8)"
-    server = found["server's part of a round, ms: a kernel's median, the most"]
+    server = found["server's part of a round, ms: median per kernel, largest"]
     assert server[1:] == ["–", "12.50 (4)"]
-    assert found["MiniLM tuned from poor: last swap, s"][1] == "4.50"
-    assert found["p95 beside a tuner over p95 alone, the most"][1] == "1.05"
-    assert found["sessions from good defaults"][1] == "120 (2)"
-    assert found["of them slower"][1] == "**1** (2)"
-    known = "known class, from poor: first inference beside the optimum's, the least"
+    assert found["MiniLM from poor defaults: last swap at, s"][1] == "4.50"
+    assert found["p95 with a tuner over p95 without, largest"][1] == "1.05"
+    assert found["sessions with good defaults"][1] == "120 (2)"
+    assert found["of these, slower by 2 % or more"][1] == "**1** (2)"
+    known = "winners linked: first inference, share of the optimum's speed, lowest"
     assert found[known][1] == "1.00 (4)"
-    right = "crowd, a fifth lies: share of keys with the right default, the least"
+    right = "crowd, a fifth of voices lies: share of keys with the right default, lowest"
     assert found[right][1:] == ["–", "**0.94** (5)"]
-    assert found["the same, a third of all voices"][2] == "0.93"
-    assert found["crowd: honest clients that adopted what is slower or wrong"][2] == "0 (7)"
+    assert found["the same, a third of voices lies"][2] == "0.93"
+    assert found["crowd: slower or wrong kernels that honest clients adopted"][2] == "0 (7)"
     assert found["sockets: reports lost or counted twice"][2] == "0"
 
 
@@ -186,7 +192,8 @@ def test_targets_of_tuning_do_not_take_nothing_for_success() -> None:
             session("p95", "a", "good", ratio=1.0, trials=0)]  # fmt: skip
     found = targets(tuning=rows)
     assert found["what"] == ["must be", "chromium, 1"]
-    assert found["MiniLM tuned from poor: last swap, s"][1] == "**inf**"
-    dashes = ("known class, from poor: first inference beside the optimum's, the least",
-              "p95 beside a tuner over p95 alone, the most", "of them slower")  # fmt: skip
+    assert found["MiniLM from poor defaults: last swap at, s"][1] == "**inf**"
+    dashes = ("winners linked: first inference, share of the optimum's speed, lowest",
+              "p95 with a tuner over p95 without, largest",
+              "of these, slower by 2 % or more")  # fmt: skip
     assert all(found[name][1] == "–" for name in dashes)

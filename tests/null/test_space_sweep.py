@@ -95,7 +95,7 @@ def test_a_row_tells_ranks_and_shares(sweeps: ModuleType) -> None:
 def test_tables_and_pictures(sweeps: ModuleType, report: ModuleType) -> None:
     found = record(sweeps)
     assert report.space(found).count("\n") == 3 + len(found["rows"])
-    assert "no power of two" in report.details(found)
+    assert "not a power of two" in report.details(found)
     pictures = dict(report.charts(found))
     assert set(pictures) == {"space-x.svg", "space-y.svg"}
 
@@ -109,7 +109,7 @@ def test_classes_of_devices_have_tables_of_their_own(
     more = {**rows[0], "kernel": "L"}
     found = {"rows": [*others, *rows, more]}  # those without a date are older
     assert report.space(found).count("Class ") == 2
-    assert report.details(found).count("winners of one engine on another") == 2
+    assert report.details(found).count("the winner of one engine on another") == 2
     mine = [r for r in found["rows"] if r["host"] == "x"]
     assert [(r["kernel"], r["device"]) for r in report.newest(mine)] == [
         ("K", "another"), ("L", DEVICE.id),
@@ -128,7 +128,9 @@ def test_one_schedule_for_all_shapes(report: ModuleType) -> None:
     assert "| a | 100 % | 90 % |" in text
     assert "| x, class d: a, b | b | 90 % | 95 % | 1.054× |" in text
     del rows[0]["device"]
-    assert "| x, class unknown: under the winner of | a | b |" in report.shapes({"rows": rows[:1]})
+    assert "| x, class unknown: shape, with the winner of | a | b |" in report.shapes(
+        {"rows": rows[:1]}
+    )
 
 
 def test_all_kernels_together(sweeps: ModuleType, report: ModuleType) -> None:

@@ -185,6 +185,22 @@ def test_overview_and_stats(url: str) -> None:
         assert (stats.devices, stats.schema, stats.first_day) == (2, HEAD, "2024-10-04")
 
 
+def test_rows_are_reports_as_they_are_stored(url: str) -> None:
+    with KernelStore.open(url, clock=lambda: 20_000.0 * DAY) as store:
+        assert store.rows() == ()
+        wrong = StoredGold(0, 9, 0.5)
+        given = [report({3: 1.5, 0: 1.0}), report({}, key(device="wasm-arm"), wrong)]
+        for each in given:
+            store.submit(each, "abc")
+        # one wrong answer spoils the source's day
+        common = {"day": "2024-10-04", "source": "abc", "counts": False}
+        tops = ([[3, 1.5], [0, 1.0]], [])
+        assert store.rows() == tuple(
+            {"nonce": each.nonce, "top": top, **common, **dataclasses.asdict(each.key)}
+            for each, top in zip(given, tops, strict=True)
+        )
+
+
 def sources(store: KernelStore) -> list[str | None]:
     with store.database.read() as connection:
         return list(connection.execute(sa.select(reports.c.source)).scalars())

@@ -9,7 +9,6 @@ import pytest
 from node import run
 
 from tilewright.tuning.messages import MOST_FROM_CLIENT, MOST_SPECS, Hello, decode_from_client
-from tilewright.tuning.preview import LAST, STEP, _coarse
 
 HELLO: dict[str, Any] = {
     "protocol": 1, "bundle": "m", "digest": "0" * 64, "device": "wasm", "browser": "other",
@@ -53,12 +52,14 @@ def test_devices_of_a_class_say_the_same_of_their_shares() -> None:
     assert (one.specs, one.shares) == ((4, 2, 7, 9), (1, 0.25, 0.25, 0.25**3))
 
 
-def test_the_preview_rounds_as_the_page_does() -> None:
+def test_shares_are_rounded_to_powers_of_four() -> None:
+    """To the nearest, and 1/1024 at least; kernels of equal share come by number."""
     shares = {spec: 1 / (spec + 1) ** 1.7 for spec in range(200)} | {200: 0.0}
     found, _ = told(specs=list(shares), shares=list(shares.values()))
-    assert dict(zip(found.specs, found.shares, strict=True)) == _coarse(shares)
-    assert list(found.specs) == list(_coarse(shares))
-    assert set(found.shares) == {STEP**n for n in range(LAST, 1)}
+    rounded = dict(zip(found.specs, found.shares, strict=True))
+    assert set(found.shares) == {4.0**n for n in range(-5, 1)}
+    assert all(0.5 <= rounded[spec] / max(shares[spec], 4**-5) <= 2 for spec in shares)
+    assert list(found.specs) == sorted(shares, key=lambda spec: (-rounded[spec], spec))
 
 
 def test_the_largest_hello_of_a_page_is_taken() -> None:

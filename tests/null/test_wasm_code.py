@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 import wasmtime
+from helpers.wasm_decode import Reader, decode_body, decode_one
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wasm_machine import engine
@@ -16,7 +17,6 @@ from wasm_machine import engine
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.check import Names, check
 from tilewright.targets.wasm.check import lanes_of as lane_limit
-from tilewright.targets.wasm.decode import Reader, decode_body, decode_one
 from tilewright.targets.wasm.emit import FuncCode
 from tilewright.targets.wasm.encode import (
     FnType,

@@ -128,6 +128,13 @@ class KernelTrap(TilewrightError):
     exit_code = 8
 
 
+class NotMeasured(TilewrightError):
+    """A tuning session measured too little within its budget for what was asked of it."""
+
+    code = "not-measured"
+    exit_code = 11
+
+
 class PortInUse(TilewrightError):
     """The server's port is in use."""
 

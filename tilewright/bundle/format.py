@@ -22,7 +22,7 @@ BLOBS = "blobs"
 _BLOB = re.compile(rf"{BLOBS}/([0-9a-f]{{64}})\.[A-Za-z0-9]+")
 
 DTypeName = Literal["f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"]
-StoredName = Literal["", "f16", "bf16"]
+StoredName = Literal["", "f16", "bf16", "i8", "u8"]
 
 
 class FileRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +98,8 @@ class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     dtype:  as kernels read it
     stored: the narrower element type of its bytes in the shards; "" if that is `dtype`
+    scale, zero: of stored integers: numbers of earlier tensors with what makes them f32; their
+            shapes broadcast to this one, and no zero point means 0
     layout: how its elements lie (docs/bundle.md)
     shard:  number of the shard in which it begins; it may continue in the next ones
     offset: of its first byte in the concatenated shards; may exceed 32 bits
@@ -107,6 +109,8 @@ class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DTypeName
     shape: tuple[int, ...]
     stored: StoredName = ""
+    scale: int | None = None
+    zero: int | None = None
     layout: tuple[str | int, ...] = ("rows",)
     shard: int = 0
     offset: int

@@ -1,12 +1,12 @@
-"""Weights in files and in memory: numbers of 16 bits in shards become f32 where they are loaded.
+"""Weights in files and in memory: 16-bit numbers and integers with scales become f32 when loaded.
 
 Input: tensors of a bundle's table, arrays or bytes.  Output: the same numbers, every one exact.
-The browser engine does the same (web/engine/weights.js).
+The browser engine does the same (web/engine/widening.js).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,20 +20,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def narrowed(value: Array, tensor: TensorEntry) -> Array:
-    """What the shards hold of a tensor; each of its numbers must be one of the narrower type."""
+    """What the shards hold of a tensor; each number must be one of the narrower type."""
     if tensor.stored == "f16":
         return value.astype(np.float16)
-    return (value.view(np.uint32) >> 16).astype(np.uint16) if tensor.stored else value
+    if tensor.stored == "bf16":
+        return (value.view(np.uint32) >> 16).astype(np.uint16)
+    return value
 
 
-def widened(stored: bytes, tensor: TensorEntry) -> Array:
-    """A tensor as kernels read it, from the bytes of all shards."""
-    raw = np.frombuffer(stored, np.uint8, tensor.bytes, tensor.offset)
-    if tensor.stored == "f16":
-        return raw.view(np.float16).astype(np.float32)
-    if tensor.stored:
-        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return raw.view(DTYPES[tensor.dtype].numpy)
+def tensors_of(bundle: Bundle) -> Iterator[Array]:
+    """All tensors as kernels read them, flat, in the order of the table."""
+    stored, table = b"".join(bundle.weights()), bundle.tensors()
+    return (_widened(stored, table, tensor) for tensor in table)
 
 
 def memory_of(bundle: Bundle) -> Iterator[bytes]:
@@ -41,7 +39,23 @@ def memory_of(bundle: Bundle) -> Iterator[bytes]:
     if not bundle.manifest.weights.memory:
         yield from bundle.weights()
         return
-    stored = b"".join(bundle.weights())
-    for tensor in bundle.tensors():
-        data = widened(stored, tensor).tobytes()
+    for tensor in tensors_of(bundle):
+        data = tensor.tobytes()
         yield data + bytes(align(len(data)) - len(data))
+
+
+def _widened(stored: bytes, table: Sequence[TensorEntry], tensor: TensorEntry) -> Array:
+    """A tensor from the bytes of all shards."""
+    raw = np.frombuffer(stored, np.uint8, tensor.bytes, tensor.offset)
+    if tensor.stored == "f16":
+        return raw.view(np.float16).astype(np.float32)
+    if tensor.stored == "bf16":
+        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if tensor.scale is None:
+        return raw.view(DTYPES[tensor.dtype].numpy)
+    made = raw.view(DTYPES[tensor.stored].numpy).astype(np.float32).reshape(tensor.shape)
+    for part, apply in ((tensor.zero, np.subtract), (tensor.scale, np.multiply)):
+        if part is not None:
+            number = _widened(stored, table, table[part]).reshape(table[part].shape)
+            apply(made, number, out=made)
+    return made.reshape(-1)

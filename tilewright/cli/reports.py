@@ -1,112 +1,127 @@
-"""`reports preview`: what the pages of a site's visitors would send, before they do.
+"""`reports preview`: what the pages of a site's visitors send, before any visitor does.
 
-Input: a bundle (or none: then a small one of our own), a device class, perhaps the measurements of
-a real run.  Output: all messages of a session, and what each field of them is.
+Input: a bundle (or none: then a small one of our own), a browser, a number of seconds.  Output:
+every message that the page's own tuner sent in a short session, what each field of it is, and what
+a store kept.  The server is a local one, and its store is deleted at the end.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Group
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tilewright.base.errors import NotMeasured
 from tilewright.bundle import open_bundle, write
-from tilewright.cli.options import Json
-from tilewright.cli.output import Answer, pairs, table
-from tilewright.targets import classes
-from tilewright.tuning import catalogue
-from tilewright.tuning.preview import (
-    FIELDS,
-    KEPT,
-    NEVER,
-    SHARED,
-    Preview,
-    kept,
-    preview,
-    read_run,
-)
+from tilewright.cli.options import Json, database_url
+from tilewright.cli.output import Answer, pairs, progress, table
+from tilewright.cli.tune import CANCELLED, TuningLog, check_browser
+from tilewright.tuning.fields import FIELDS, KEPT, NEVER, SHARED
 
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
+Plain = dict[str, Any]
 
 
 @app.command("preview")
-def show(
+def preview(
     bundle: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="The bundle; without it, one product as an example."),
     ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Measurements of a run (`tilewright tune BUNDLE --report FILE`); without them, "
-            "ratios are invented.",
-        ),
-    ] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="CLASS",
-            help="The class of the visitor's device; otherwise that of the run, or "
-            f"{classes.USUAL}.",
-        ),
-    ] = "",
-    _as_json: Json = False,
+    host: Annotated[str, typer.Option(help="chromium or firefox.")] = "chromium",
+    budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 5,
+    as_json: Json = False,
 ) -> Answer:
-    """Show all that a site's visitors send, and what more if the site turns reports on."""
-    given = read_run(run.read_bytes()) if run else None
-    found_class = classes.find(device or (given.device if given else classes.USUAL))
-    with TemporaryDirectory(prefix="tilewright-") as place:
-        if bundle is None:
-            from tilewright.benchkernel import matmul
+    """Tune for a few seconds, and show all that the page sent and what a store kept of it.
 
-            write(matmul(64, 64, 64).contents, Path(place))
-        opened = catalogue.opened(open_bundle(bundle or Path(place)))
-    found = preview(opened, found_class, given)
+    Server and store are on this machine, and nothing leaves it.
+    """
+    check_browser(host)
+    if bundle is not None:
+        open_bundle(bundle)
+    from tilewright.cli.workers import makers
+    from tilewright.hosts.browser import BrowserHost
+    from tilewright.server import Tuning
+    from tilewright.store import KernelStore
+
+    with TemporaryDirectory(prefix="tilewright-") as place:
+        opens = partial(KernelStore.open, database_url(str(Path(place, "votes.db"))))
+        options: Plain = {"seconds": budget, "budget": 1, "report": True}
+        tuning = Tuning(makers(1), opens)
+        with progress(as_json) as show, BrowserHost(host, tuning=tuning) as browser:
+            session = TuningLog(budget, show)
+            model = browser.load(bundle or _example(Path(place, "example")))
+            summary = model.tune(options, session.take)
+        with opens() as store:
+            stored = store.rows()
+    if not summary["cancelled"] and not _of("report", session.sent):
+        raise NotMeasured(
+            "No kernel was measured well enough to report on",
+            hint="Give it more time with --budget, and end programs that keep the processor busy",
+            browser=host, budget_seconds=budget, candidates=summary["rounds"],
+        )  # fmt: skip
     data = {
-        "messages": [msgspec.to_builtins(message) for message in found.messages],
-        "invented": list(found.invented),
+        "host": host,
+        "class": summary["class"],
+        "rounds": summary["rounds"],
+        "seconds": summary["seconds"],
+        "cancelled": summary["cancelled"],
+        "messages": session.sent,
+        "stored": stored,
         "fields": FIELDS,
-        "shared": list(SHARED),
-        "stored": [kept(found, opened, found_class, report.spec) for report in found.reports],
+        "shared": SHARED,
         "kept": KEPT,
         "never": NEVER,
     }
-    return Answer(data, _view(found))
+    return Answer(data, _view(session.sent, stored), CANCELLED if summary["cancelled"] else 0)
 
 
-def _view(found: Preview) -> Group:
-    """By kind of message: what its fields are, and all that would be sent of it."""
-    parts: list[Text | Table] = []
-    sent: dict[str, list[dict[str, object]]] = {name: [] for name in FIELDS}
-    for message in found.messages:
-        plain = msgspec.to_builtins(message)
-        sent[plain.pop("type")].append(plain)
-    for name, messages in sent.items():
-        times = f" ({len(messages)} of them)" if len(messages) > 1 else ""
-        when = "only if results are shared" if name in SHARED else "whenever a page tunes"
-        parts += [Text(f"\n{name}{times}: {when}", style="bold")]
-        fields = FIELDS[name].items()
-        if len(messages) == 1:
-            (one,) = messages
-            rows = [(field, _short(one[field]), what) for field, what in fields if field in one]
-            parts.append(table(["field", "value", "what it is"], rows))
-        elif messages:
-            parts += [pairs(FIELDS[name])]
-            values = ([_short(m[f]) if f in m else "" for f in FIELDS[name]] for m in messages)
-            parts.append(table(list(FIELDS[name]), values))
-    if found.invented:
-        parts.append(Text("\nNobody measured these ratios: give --run for those of a run."))
-    parts += [Text("\nThe store keeps beside the votes", style="bold"), pairs(KEPT)]
+def _example(folder: Path) -> Path:
+    """A bundle with one product."""
+    from tilewright.benchkernel import matmul
+
+    write(matmul(64, 64, 64).contents, folder)
+    return folder
+
+
+def _of(kind: str, messages: Sequence[Plain]) -> list[Plain]:
+    return [message for message in messages if message["type"] == kind]
+
+
+def _view(messages: Sequence[Plain], stored: Sequence[Mapping[str, object]]) -> Group:
+    """By kind of message: what its fields are, and every one that was sent; then the same of the
+    store."""
+    parts: list[RenderableType] = []
+    for kind, fields in FIELDS.items():
+        when = "only if results are shared" if kind in SHARED else "whenever a page tunes"
+        parts += _explained(f"{kind}: {when}", fields, _of(kind, messages))
+    parts += _explained("The store keeps of a report", KEPT, stored)
     parts += [Text("\nNever sent", style="bold"), *(Text(f"  {what}") for what in NEVER)]
     return Group(*parts)
 
 
-def _short(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+def _explained(
+    title: str, fields: Mapping[str, str], rows: Sequence[Mapping[str, object]]
+) -> list[RenderableType]:
+    """Fields with their meaning and the values of all rows, equal rows once."""
+    heading = Text(f"\n{title} ({len(rows)} in this session)", style="bold")
+    if not fields:
+        return [heading]
+    if len(rows) == 1:
+        lines = [(name, _value(rows[0], name), what) for name, what in fields.items()]
+        return [heading, table(["field", "value", "what it is"], lines)]
+    alike = Counter(tuple(_value(row, name) for name in fields) for row in rows)
+    values = [(*row, f"{times} times" if times > 1 else "") for row, times in alike.items()]
+    return [heading, pairs(fields), *([table([*fields, ""], values)] if rows else [])]
+
+
+def _value(row: Mapping[str, object], name: str) -> str:
+    return msgspec.json.encode(row[name]).decode() if name in row else ""

@@ -35,6 +35,7 @@ from tilewright.targets.lite import (
     naive,
     product_of,
 )
+from tilewright.targets.protocol import FIXED
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 
@@ -265,6 +266,7 @@ def _summary(space: Space, kernel: Kernel, relaxation: float = RELAXATION) -> di
         "lite": len(tiles),
         "extended": space.marks.count("extended"),
         "all": len(space.schedules),
+        "fixed": space.fixed,
         "naive": size,
         "reduction": round(size / len(space.schedules)) if size else None,
     }
@@ -277,6 +279,8 @@ def _words(data: Mapping[str, Any]) -> str:
     )
     if data.get("objective", "latency") != "latency":
         words += f"; {data['useful']} of them need less {data['objective']} than the default"
+    if data["fixed"]:
+        words += f"; {FIXED[data['fixed']]}"
     if data["naive"]:
         words += f"; the naive space has {data['naive']:,}, {data['reduction']:,} times as many"
     return words
@@ -298,7 +302,9 @@ def _bundle(path: Path, device: DeviceClass, note: str) -> Answer:
     if len(rows) < len(kernels):
         missing = f"{len(kernels) - len(rows)} kernels have no space on {device.id} yet"
         note = f"{note}; {missing}" if note else missing
-    shown = ("spec", "name", "kind", "shape", "lite", "extended", "all", "naive", "checksum")
+    shown = (
+        "spec", "name", "kind", "shape", "lite", "extended", "all", "fixed", "naive", "checksum",
+    )  # fmt: skip
     view = table(shown, ([row[name] for name in shown] for row in rows))
     return Answer({"note": note, "kernels": rows}, Group(note, view) if note else view)
 

@@ -24,6 +24,7 @@ from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
+from tilewright.targets.protocol import FIXED
 from tilewright.tuning.candidates import kernels_of, space_of
 
 BROWSERS = ("chromium", "firefox")
@@ -50,7 +51,10 @@ def tune(
         str, typer.Option(metavar="FILE|URL", help="A kernel database to learn from and report to.")
     ] = "",
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write all measurements, as JSON.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write all measurements and sent messages, as JSON."
+        ),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the winners, for relink.")
@@ -59,8 +63,7 @@ def tune(
     as_json: Json = False,
 ) -> Answer:
     """Tune a bundle on this machine, in a browser."""
-    if host not in BROWSERS:
-        raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
+    check_browser(host)
     serves = check_objective(objective)
     open_bundle(bundle)
     files = {path: Output(path, is_json_of_ours, force) for path in (report, save) if path}
@@ -86,13 +89,18 @@ def tune(
     saved = save if summary["class"] else None
     data = about | summary | {"kernels": found, "saved": None if saved is None else str(saved)}
     if report is not None:
-        files[report].write_json(data | {"events": session.events})
+        files[report].write_json(data | {"events": session.events, "sent": session.sent})
     view: list[RenderableType] = [_view(data), _words(data)]
     if saved is not None:
         files[saved].write_json(winners(data, kernels_of(open_bundle(bundle))))
     elif save is not None:
         view.append(f"It ended before the device's class was known: {save} was not written")
     return Answer(data, Group(*view), CANCELLED if data["cancelled"] else 0)
+
+
+def check_browser(host: str) -> None:
+    if host not in BROWSERS:
+        raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
 
 
 def hottest(steps: list[Plain], count: int) -> list[int]:
@@ -105,7 +113,10 @@ def hottest(steps: list[Plain], count: int) -> list[int]:
 
 @dataclass
 class TuningLog:
-    """The tuner's events: what a report keeps of them, and a line for the screen."""
+    """The tuner's events: what a report keeps of them, and a line for the screen.
+
+    sent: the messages that the page sent to the server
+    """
 
     seconds: float
     show: Show
@@ -113,12 +124,15 @@ class TuningLog:
     kernels: dict[int, Plain] = field(default_factory=dict)
     in_use: dict[int, int] = field(default_factory=dict)
     events: list[Plain] = field(default_factory=list)
+    sent: list[Plain] = field(default_factory=list)
 
     def take(self, event: Plain) -> None:
         if event["type"] == "start":
             self.kernels = {kernel["spec"]: kernel for kernel in event["kernels"]}
         if event["type"] in KEPT:
             self.events.append(event)
+        if event["type"] == "sent":
+            self.sent.append(event["message"])
         if event["type"] == "swap":
             self.in_use[event["spec"]] = event["candidate"]
         if event["type"] == "rollback" and self.in_use.get(event["spec"]) == event["candidate"]:
@@ -167,7 +181,7 @@ def _row(kernel: Plain) -> tuple[str, ...]:
         kernel["shape"],
         "" if share is None else f"{share:.1%}",
         f"#{candidate}" if candidate != kernel["default"]["candidate"] else "default",
-        _gain(kernel) if candidate != kernel["default"]["candidate"] else "–",
+        _gain(kernel) if candidate != kernel["default"]["candidate"] else kernel["fixed"] or "–",
         "" if gflops is None else f"{gflops:.1f}",
         str(kernel["tried"]),
     )
@@ -184,4 +198,6 @@ def _words(data: Plain) -> str:
     found = f"{data['rounds']} rounds in {data['seconds']:.1f} s on {device}; {gain['text']}"
     if data["latency"] is not None and "tuned" not in gain:
         found += f"; inference {data['latency']:.2f} ms"
+    for why in sorted({k["fixed"] for k in data["kernels"]} - {""}):
+        found += f"; {FIXED[why]}"
     return f"{'Cancelled: ' if data['cancelled'] else ''}{found}"

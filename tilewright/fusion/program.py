@@ -2,7 +2,7 @@
 
 Input: per combination of buckets a packed graph with the steps of its kernels; which inputs and
 outputs are one state.  Output: a `Program`, and the nodes of its tensors by number.  No target is
-known here, and no weight is read.
+known here, and of weights only scales and zero points are read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
-from tilewright.graph.constants import Constants, stored_as
+from tilewright.graph.constants import Constants
 from tilewright.graph.extents import NONE, Extents
+from tilewright.graph.narrow import narrow
 from tilewright.graph.node import Graph, Node
 from tilewright.kernel.expr import Load
 from tilewright.kernel.index import Var, index
@@ -46,44 +47,48 @@ def program_of(
     states: States | None = None,
     extents: Mapping[str, int] | None = None,
 ) -> tuple[Program, tuple[Node, ...]]:
-    """The program, and for each of its tensors the node that computes it.
+    """The program, and for each of its tensors the node that computes what files hold.
 
     `UsageError` where a state's input or output does not exist, or the two differ in dtype or
     shape, or the shape differs between buckets or follows an extent.
     """
     shared = _Shared(states or {})
     plans = tuple(_Maker(one, shared).plan() for one in planned)
-    nodes = tuple(n for n, _ in shared.stored)
-    sizes = [align(n.size * n.dtype.size) for n in nodes]
-    offsets = accumulate(sizes, initial=0)
-    tensors = tuple(
-        Tensor(n.dtype, n.shape, at, layout, stored_as(n))
-        for (n, layout), at in zip(shared.stored, offsets, strict=False)
-    )
+    offsets = accumulate((align(t.bytes) for t in shared.tensors), initial=0)
+    tensors = tuple(replace(t, offset=at) for t, at in zip(shared.tensors, offsets, strict=False))
     kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())
-    return Program(tuple(shared.kernels), plans, tensors, tuple(shared.states), kept), nodes
+    made = Program(tuple(shared.kernels), plans, tensors, tuple(shared.states), kept)
+    return made, tuple(shared.stored)
 
 
 class _Shared:
-    """What all plans share, numbered as it is met."""
+    """What all plans share, numbered as it is met.
+
+    stored: for each of `tensors`, what files hold
+    """
 
     def __init__(self, pairs: States) -> None:
         self.pairs = pairs
         self.kernels: dict[Kernel, int] = {}
-        self.stored: list[tuple[Node, Layout]] = []
+        self.tensors: list[Tensor] = []
+        self.stored: list[Node] = []
         self.states: list[State] = []
         self._constants = Constants()
-        self._tensors: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
 
     def kernel(self, kernel: Kernel) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
 
-    def tensor(self, n: Node, layout: Layout) -> int:
+    def tensor(self, n: Node, layout: Layout = ROWS) -> int:
+        """Scales and zero points come before the integers that they belong to."""
         key = self._constants.number(n)
-        if key not in self._tensors:
-            self._tensors[key] = len(self.stored)
-            self.stored.append((n, layout))
-        return self._tensors[key]
+        if key not in self._numbers:
+            held = narrow(n)
+            scale, zero = (None if p is None else self.tensor(p) for p in (held.scale, held.zero))
+            self._numbers[key] = len(self.tensors)
+            self.tensors.append(Tensor(n.dtype, n.shape, 0, layout, held.dtype, scale, zero))
+            self.stored.append(held.value)
+        return self._numbers[key]
 
     def state(self, state: State) -> int:
         known = next((i for i, s in enumerate(self.states) if s.name == state.name), None)

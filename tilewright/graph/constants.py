@@ -1,4 +1,4 @@
-"""Constants that reach memory: when two of them are the same, and how narrow files may hold them.
+"""Constants that reach memory: when two of them are the same.
 
 Input: nodes without run-time inputs.  Output: a number for each, equal for equal computations, also
 in graphs that were imported separately (one per bucket), so that buckets share their weights.
@@ -8,19 +8,7 @@ Names take no part: two subgraphs may give one name to different weights.
 from __future__ import annotations
 
 from tilewright.graph import ops
-from tilewright.graph.node import Node, fact, toposort
-
-#: What leaves every element as it is.
-_MOVES = (*ops.VIEWS, ops.Realize, ops.Pad, ops.Concat)
-
-
-@fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
-def stored_as(n: Node, operands: list[str]) -> str:
-    """The narrower element type that holds every number of a constant; "" if there is none."""
-    if isinstance(n.op, ops.Weight):
-        return n.op.stored
-    exact = not isinstance(n.op, ops.Pad) or n.op.value == 0
-    return operands[0] if exact and len(set(operands)) == 1 else ""
+from tilewright.graph.node import Node, toposort
 
 
 class Constants:

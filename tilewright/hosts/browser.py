@@ -46,7 +46,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of single runs in milliseconds; `first` is the very first run of the plan."""
+    """Times of single runs in milliseconds; `first` is of the first run, warm-up included."""
 
     milliseconds: list[float]
     first: float

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import KernelTrap
 from tilewright.bundle import Bundle, kernels, open_bundle
-from tilewright.bundle.stored import widened
+from tilewright.bundle.stored import tensors_of
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -39,8 +39,7 @@ class PlanHost(ABC):
     def __init__(self, path: Path) -> None:
         self.bundle: Bundle = open_bundle(path)
         manifest = self.bundle.manifest
-        stored = b"".join(self.bundle.weights())
-        self._tensors = [widened(stored, t) for t in self.bundle.tensors()]
+        self._tensors = list(tensors_of(self.bundle))
         self._states = [np.zeros(prod(s.shape), DTYPES[s.dtype].numpy) for s in manifest.states]
         self._plans = [
             plan_from_data(msgspec.json.decode(self.bundle.read(plan.file)))

@@ -103,12 +103,18 @@ class Plan:
     outputs: tuple[int, ...]
 
 
+#: Bytes of an element in files that is narrower than in memory.
+_STORED = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1}
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A stored constant of the program, as kernels read it.
 
     offset: of its first byte among those of all tensors in memory; may exceed 32 bits
-    stored: the narrower element type of files ("f16", "bf16"), which hosts widen; else ""
+    stored: the narrower element type of files, which hosts widen: "f16", "bf16", or "i8" and "u8",
+            which mean (whole - zero) * scale; else ""
+    scale, zero: numbers of the tensors with these, which come earlier; None: no zero point
     """
 
     dtype: DType
@@ -116,6 +122,8 @@ class Tensor:
     offset: int = 0
     layout: Layout = ROWS
     stored: str = ""
+    scale: int | None = None
+    zero: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -124,7 +132,7 @@ class Tensor:
     @property
     def stored_bytes(self) -> int:
         """Number of bytes in files."""
-        return prod(self.shape) * 2 if self.stored else self.bytes
+        return prod(self.shape) * _STORED.get(self.stored, self.dtype.size)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tilewright.store.records import (
 from tilewright.store.rows import (
     HAS_NONCE,
     IS_KEY,
+    KEY,
     OF_SOURCE,
     ONE_MORE,
     columns_of,
@@ -251,6 +252,18 @@ class KernelStore:
             first_day=date_of(first) if total else "",
             last_day=date_of(last) if total else "",
         )
+
+    def rows(self) -> tuple[dict[str, object], ...]:
+        """All reports as they are stored: each with every column, and those of its key.
+
+        Only numbers of rows are left out, and the day is a date.  It reads everything at once.
+        """
+        own = [column for column in reports.c if column.name not in ("id", "key_id")]
+        of_key = [keys.c[name] for name in KEY]
+        query = sa.select(*own, *of_key).join_from(reports, keys).order_by(reports.c.id)
+        with self.database.read() as connection:
+            found = connection.execute(query).mappings().all()
+        return tuple({**row, "day": date_of(row["day"])} for row in found)
 
     def gc(self, days: int | None = None, *, force: bool = False) -> dict[str, int]:
         """Deletes sources of past days, old reports, and old keys without reports.

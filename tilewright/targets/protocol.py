@@ -20,6 +20,17 @@ from tilewright.targets.device import DeviceClass
 from tilewright.targets.primitives import Primitive, Setup
 
 Mark = Literal["default", "lite", "extended"]
+#: Why nothing but the default schedule of a kernel is tried; "" if more is.
+Fixed = Literal["", "extents"]
+#: The same in words.
+FIXED: Mapping[Fixed, str] = {
+    "extents": "kernels that end at run time are not tuned (extents): times at one length say "
+    "little about another"
+}
+
+
+def fixed(kernel: Kernel) -> Fixed:
+    return "extents" if kernel.extents else ""
 
 
 class Variant(Protocol):

@@ -21,7 +21,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import target as find_target
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.lite import RELAXATION, Objective, product_of
-from tilewright.targets.protocol import Candidate, Mark, Target
+from tilewright.targets.protocol import Candidate, Fixed, Mark, Target, fixed
 from tilewright.targets.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Space:
     useful:    how many of these have less of it than 0, so that trying them serves the objective;
                of latency all, since nobody knows it before
     checksum:  16 hex digits over all that the numbers mean
+    fixed:     why there is only the default, if the kernel's kind is the reason; else ""
     slow:      a schedule beyond the space that is much slower than 0 on any device, for gold
                questions; its number is `gold`
     """
@@ -67,6 +68,7 @@ class Space:
     order: tuple[int, ...]
     useful: int
     checksum: str
+    fixed: Fixed
     slow: Schedule | None
 
     @property
@@ -143,6 +145,7 @@ def space_of(
         order=order,
         useful=useful,
         checksum=_digest(told)[:16],
+        fixed=fixed(kernel) if len(found) == 1 else "",
         slow=target.slow(kernel, schedules[0]),
     )
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from tilewright.base.errors import TilewrightError
+from tilewright.targets.protocol import Fixed
 from tilewright.tuning.candidates import Needs
 
 PROTOCOL = 1
@@ -148,6 +149,7 @@ class Vote(_Record, frozen=True, kw_only=True):
 class Offer(_Record, frozen=True, kw_only=True):
     """A kernel that may be tuned: its space has `count` candidates.
 
+    fixed:   why it has only one, if its kind is the reason
     default: the one that the bundle has; None if it has a schedule that is not in the space
     needs:   of that one
     """
@@ -157,6 +159,7 @@ class Offer(_Record, frozen=True, kw_only=True):
     shape: Name
     checksum: Checksum
     count: Count
+    fixed: Fixed = ""
     default: Candidate | None
     needs: Needs | None = None
     gold: Gold | None = None

@@ -44,6 +44,7 @@ def offer(spec: int, space: Space, default: int | None) -> Data:
         "shape": space.shape,
         "checksum": space.checksum,
         "count": len(space.schedules),
+        "fixed": space.fixed,
         "default": default,
         "needs": needs_of(space, default),
         "gold": None,

@@ -9,17 +9,17 @@ asks (`Blocks`) and the weight is computed where it is used.  No f32 weight is e
 
 Integers of 4 bits are unsigned in memory: q + 8 with zero + 8 where they are signed.  A summed axis
 that fills no whole blocks is padded: the activations there are 0.
-Weights of convolutions become f32.
+Weights of convolutions become f32 when hosts load them (graph/narrow.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from string import ascii_letters
 
 import numpy as np
 
-from tilewright.base.dtypes import F32, I8, I16, I32, I64, U8
+from tilewright.base.dtypes import F32, I8, I32, I64, U8
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Node,
@@ -39,64 +39,13 @@ from tilewright.graph.node import (
     slice_,
     transpose,
 )
+from tilewright.graph.quantised import QuantisedWeight, is_call, weights
 from tilewright.graph.views import stored, strides, through_views
 from tilewright.kernel.index import Atom, Div, Var, flatten, index
 from tilewright.kernel.layout import Blocks, Packing, Panels
 
 #: Integers of 4 bits in a word.
 WORD = 8
-
-
-@dataclass(frozen=True)
-class QuantisedWeight:
-    """(whole - zero) * scale: three nodes of one shape; zero and scale repeat what they hold."""
-
-    whole: Node
-    zero: Node
-    scale: Node
-
-
-def weights(x: Node) -> QuantisedWeight | None:
-    """How a constant is made of integers of 8 bits or less, if it is; seen through views."""
-    path = []
-    while isinstance(x.op, ops.VIEWS):
-        path.append(x)
-        x = x.inputs[0]
-    found = _factors(x) if is_constant(x) and x.dtype == F32 else None
-    if found is None:
-        return None
-    parts = (found.whole, found.zero, found.scale)
-    for outer in reversed(path):
-        parts = tuple(node(outer.op, p) for p in parts)  # type: ignore[assignment]
-    return QuantisedWeight(*parts)
-
-
-def _factors(x: Node) -> QuantisedWeight | None:
-    if not _is(x, "mul"):
-        return None
-    for centred, scale in (x.inputs, x.inputs[::-1]):
-        zero = constant(0.0, F32)
-        centred_already = _is(centred, "sub")
-        if centred_already:
-            centred, zero = centred.inputs
-        if not _is(centred, "cast"):
-            continue
-        whole = centred.inputs[0]
-        if whole.dtype == I16 and _is(whole, "sub"):
-            if centred_already:
-                continue
-            whole, zero = whole.inputs
-        if whole.dtype == I16 and _is(whole, "cast"):
-            whole = whole.inputs[0]
-        if _is(zero, "cast") and zero.inputs[0].dtype in (I8, U8):
-            (zero,) = zero.inputs
-        if whole.dtype in (I8, U8):
-            return QuantisedWeight(whole, broadcast(zero, x.shape), scale)
-    return None
-
-
-def _is(n: Node, fn: str) -> bool:
-    return isinstance(n.op, ops.Elementwise) and n.op.fn == fn
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, (*ops.VIEWS, ops.Elementwise)) else ())
@@ -281,7 +230,7 @@ def _columns(x: Node, layout: Blocks | Panels) -> Node:
 def _least(whole: Node) -> int | None:
     """0 or -8, if all integers are at most 15 larger than that; None if they need 8 bits."""
     while isinstance(whole.op, (*ops.VIEWS, ops.Elementwise)):
-        if _is(whole, "nibble"):
+        if is_call(whole, "nibble"):
             return 0
         if isinstance(whole.op, ops.Elementwise):
             break

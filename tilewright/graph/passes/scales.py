@@ -25,7 +25,7 @@ from tilewright.graph.node import (
     reshape,
     transpose,
 )
-from tilewright.graph.passes.pack_blocks import weights
+from tilewright.graph.quantised import weights
 
 
 def fold_scales(graph: Graph) -> Graph:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite import RELAXATION, Core
-from tilewright.targets.protocol import Candidate, Mark
+from tilewright.targets.protocol import Candidate, Mark, fixed
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import way_of
@@ -48,7 +48,7 @@ def candidates(
             found[normal] = Candidate(kept, mark, cost, scratch, words)
 
     take([default], "default")
-    if kernel.extents:  # times at one length say little about another (docs/decisions/0013)
+    if fixed(kernel):
         return list(found.values())
     take((c for s in rules.lite(core, relaxation) for c in choices(s)), "lite")
     take((s for s in rules.extended() if rules.balanced(s)), "extended")

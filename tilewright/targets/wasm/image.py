@@ -1,7 +1,7 @@
 """Plan images: the bytes that a host copies into memory for each plan, made from plain numbers.
 
-Input: steps as `StepCall`s.  Output: image bytes, laid out as docs/bundle.md says; and back.  It
-decides no offset inside the arena, and not which steps share their work.
+Input: steps as `StepCall`s.  Output: image bytes, laid out as docs/bundle.md says.  It decides no
+offset inside the arena, and not which steps share their work.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from tilewright.base.abi import BACK, ENTRY, HEADER, RECORD, TABLE, TILES, WAITS
 from tilewright.kernel.extents import Count
@@ -41,38 +41,6 @@ class StepCall:
     @property
     def tickets(self) -> int:
         return -(-self.tiles // self.grain) if self.grain else 1
-
-
-def calls_of(image: bytes, buffers: Sequence[int]) -> list[StepCall]:
-    """The steps of an image; `buffers` says how many words of each argument block are addresses.
-
-    Of how workers share them only the grain is read; targets/sharing.py decides it anew.
-    """
-    words, records = _records(image)
-    first = HEADER_WORDS + STEP_WORDS * (len(records) + 1)
-    end = words[TABLE // 4] // 4 or len(words)
-    starts = [first + (record[1] - records[0][1]) // 4 for record in records]
-    blocks = [words[a:b] for a, b in pairwise([*starts, end])]
-    return [
-        StepCall(
-            record[0], block[:count], block[count:], record[2], grain=0 if alone else record[3]
-        )
-        for record, block, count, alone in zip(records, blocks, buffers, serial(image), strict=True)
-    ]
-
-
-def serial(image: bytes) -> list[bool]:
-    """Of each step of an image whether one worker runs all of it."""
-    return [
-        tickets == 1 and grain == tiles for _, _, tiles, grain, tickets, *_ in _records(image)[1]
-    ]
-
-
-def _records(image: bytes) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """All words of an image, and those of each step's record."""
-    words = struct.unpack(f"<{len(image) // 4}I", image)
-    starts = range(HEADER_WORDS, HEADER_WORDS + STEP_WORDS * words[0], STEP_WORDS)
-    return words, [words[at : at + STEP_WORDS] for at in starts]
 
 
 def image_bytes(calls: Sequence[StepCall]) -> int:

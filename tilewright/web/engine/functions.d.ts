@@ -34,7 +34,7 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 // Functions of webgpu.js, with the browser's own WebGPU types.
 
 /** An entry of the manifest's tensor file; `offset`: bytes from the start of all shards together. */
-export type StoredTensor = { dtype: DType; shape: number[]; stored: string; layout: string; shard: number; offset: number; bytes: number; digest: string };
+export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scale: number | null; zero: number | null; layout: string; shard: number; offset: number; bytes: number; digest: string };
 /** A step as the plan's file has it: the first word of each buffer, the output first. */
 /** `tiles`, `scalars`: what follows an extent is given by the fields of kernel/extents.py's `Count`. */
 export type Dispatched = { slot: number; tiles: number | number[]; words: number[]; scalars: (number | number[])[] };
@@ -85,7 +85,15 @@ export type Allocate = (memory: MemoryMap, threads: number, limit: number | unde
 /** `end`: of a shard, the bytes of all until there; `arrived` is told when these are in memory. */
 export type FillMemory = (parts: { ref: FileRef; address: number; end?: number }[], memory: WebAssembly.Memory, files: Files, arrived: (bytes: number) => void) => Promise<void>;
 /** Shards go to `start` and after in a region of `memory` bytes; `arrived` then widens the tensors that end before `end`. */
-export type Widener = (manifest: Manifest, files: Files) => Promise<{ start: number; memory: number; arrived(region: Uint8Array, end: number): void }>;
+export type Arrivals = { start: number; memory: number; arrived(region: Uint8Array, end: number): void };
+export type Widener = (manifest: Manifest, files: Files) => Promise<Arrivals>;
+export type Widening = (listed: StoredTensor[], memory: number, start: number) => Arrivals;
+/** Scales or zero points; `steps`: how far the next index of each axis of a tensor is in `numbers`. */
+export type Part = { numbers: any; steps: number[] };
+export type PartOf = (number: number | null, shape: number[]) => Part;
+/** What files hold of a tensor, by place. */
+export type ReadAt = (place: number) => number;
+export type WidenIntegers = (array: any, read: ReadAt, shape: number[], zero: Part, scale: Part) => void;
 export type Get = (file: string, cache: RequestCache) => Promise<Response>;
 /** Reads a response into `region` and verifies length and digest; `kept`: count the bytes as cached. */
 export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;

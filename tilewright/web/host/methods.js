@@ -116,7 +116,8 @@ export class Methods {
     if (kind !== 'socket') throw new Error(`Unknown kind of source '${kind}': only 'socket' is supported`);
     const [{ tune }, { socketSource }] = await Promise.all([import('../tune/tuner.js'), import('../tune/sources/socket.js')]);
     const onEvent = (/** @type {object} */ event) => this.#onProgress({ id, event });
-    return tune(this.#engine({ handle }), { ...options, source: socketSource(url), signal, onEvent });
+    const source = socketSource(url, (message) => onEvent({ type: 'sent', message }));
+    return tune(this.#engine({ handle }), { ...options, source, signal, onEvent });
   }
 
   /**

@@ -14,7 +14,7 @@ import { countText, timeText } from './words.js';
  * @typedef {{candidate: number, schedule: string, mark: string, gain: number | null, moved?: boolean}} Change
  * A kernel.  `origin`: the candidate in use when the session began; `first`: the change in use when it last resumed, as after a
  * hidden tab; `found`: by candidate, the ratios to the default measured in this session; `seen`: by candidate, what it looks like.
- * @typedef {{spec: number, plan: number, kind: string, shape: string, node: string, part: number, share: number, flops: number, gflops: number, default?: number | null,
+ * @typedef {{spec: number, plan: number, kind: string, shape: string, fixed: string, node: string, part: number, share: number, flops: number, gflops: number, default?: number | null,
  *   tried: number, origin: number | undefined, first: Change | null, change: Change | null, found: Map<number, number>, seen: Map<number, {schedule: string, mark: string, gain?: null}>}} Slot
  */
 

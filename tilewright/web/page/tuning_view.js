@@ -11,6 +11,9 @@ import { bestOf, gainOf } from './tuning_log.js';
  * @typedef {import('./tuning_log.js').Slot} Slot
  */
 
+/** Why a kernel keeps its default, in words. @type {Record<string, string>} */
+const FIXED = { extents: 'not tuned: ends at run time' };
+
 export class TuningView {
   /** @type {import('./tuning_chart.js').TuningChart | null} */
   #chart = null;
@@ -88,9 +91,9 @@ export class TuningView {
     const row = this.#rows.get(slot.spec) ?? makeRow(slot);
     if (!this.#rows.has(slot.spec)) element('tuning-rows').append(row);
     this.#rows.set(slot.spec, row);
-    const { change, tried, gflops } = slot;
+    const { change, tried, gflops, fixed } = slot;
     const cells = [
-      change ? `default → #${change.candidate}${change.mark === 'extended' ? ' (extended)' : ''}` : tried ? 'default' : '–',
+      change ? `default → #${change.candidate}${change.mark === 'extended' ? ' (extended)' : ''}` : FIXED[fixed] ?? (tried ? 'default' : '–'),
       change ? gainText(change.gain) : '–',
       gflops > 0 ? (gflops * gainOf(slot)).toFixed(1) : '–',
       String(tried),

@@ -60,7 +60,9 @@ export type Needs = Record<string, number>;
  * A kernel that a source has candidates for.  `checksum`: of its space; `count`: candidates in it; `default`: number of the
  * bundle's own kernel, null if it is not in the space; `needs`: of the default, null if unknown; `gold`: the gold question.
  */
-export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; default: number | null; needs?: Needs | null; gold?: { a: number; b: number } | null };
+/** Why nothing but the default schedule of a kernel is tried: it ends at run time; '' if more is. */
+export type Fixed = '' | 'extents';
+export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; fixed?: Fixed; default: number | null; needs?: Needs | null; gold?: { a: number; b: number } | null };
 export type Welcome = { compiler: string; kernels: Offer[] };
 /** A candidate: another schedule of a kernel.  `digest` and `bytes` are of its module, `scratch` is in bytes. */
 export type Header = {
@@ -109,7 +111,7 @@ export type Event =
      * kernel; `current`: the winner of an earlier visit that replaces it, with `gain` null if it was never measured.
      */
     kernels: {
-      spec: number; plan: number; kind: string; shape: string; node: string; part: number; share: number; flops: number; default: number | null;
+      spec: number; plan: number; kind: string; shape: string; fixed: Fixed; node: string; part: number; share: number; flops: number; default: number | null;
       current: { candidate: number; schedule: string; gain: number | null; moved: boolean } | null;
     }[];
   }
@@ -148,7 +150,7 @@ export type Summary = {
   /** Class of the device. */
   class: string;
   /** `gain`: how many times as fast the current kernel is as the default, in trials; null if not measured. */
-  kernels: { spec: number; kind: string; shape: string; node: string; default: KernelFigures; current: KernelFigures; gain: number | null; tried: number }[];
+  kernels: { spec: number; kind: string; shape: string; fixed: Fixed; node: string; default: KernelFigures; current: KernelFigures; gain: number | null; tried: number }[];
   /** Milliseconds of a whole warm run, measured last. */
   latency: number | null;
   gain: Gains.Gain;

@@ -5,10 +5,10 @@ import { exchanges, NONE, unknown } from '../exchange/gain.js';
 
 /** @type {Tune.StartOf} */
 export const startOf = ({ targets, ledger }) => [...targets.values()].map(({ spec, plan, node, part, share, kernel, flops }) => {
-  const { kind = kernel, shape = '', default: own = 0 } = ledger.offers.get(spec) ?? {};
+  const { kind = kernel, shape = '', fixed = '', default: own = 0 } = ledger.offers.get(spec) ?? {};
   const { candidate = 0, schedule = '', moved = false } = ledger.winner(spec) ?? {};
   const current = ledger.winner(spec) ? { candidate, schedule, gain: gainOf(ledger, spec), moved } : null;
-  return { spec, plan, kind, shape, node, part, share, flops, default: own, current };
+  return { spec, plan, kind, shape, fixed, node, part, share, flops, default: own, current };
 });
 
 /** Null if it was never measured. @type {(ledger: Tune.Ledger, spec: number) => number | null} */
@@ -23,7 +23,7 @@ export function summaryOf({ rounds, spent, latency, gain }, tools) {
     const offer = ledger.offers.get(spec);
     const gain = gainOf(ledger, spec);
     return {
-      spec, kind: offer?.kind ?? kernel, shape: offer?.shape ?? '', node, gain, tried: ledger.tried(spec).length,
+      spec, kind: offer?.kind ?? kernel, shape: offer?.shape ?? '', fixed: offer?.fixed ?? '', node, gain, tried: ledger.tried(spec).length,
       default: at(ledger.own(spec), own, flops), current: at(ledger.current(spec), own / (gain ?? NaN), flops, ledger.winner(spec)?.schedule),
     };
   });

@@ -10,6 +10,8 @@ const BYTES = /** @type {Record<string, number>} */ ({ f32: 4, f64: 8, i8: 1, u8
 export const MOST_BYTES = 512 * 2 ** 20;
 /** Reductions that propagate a NaN in any order of evaluation. */
 const CLEAR = ['sum', 'prod'];
+/** The layout of packed integers: kernels may take their zero points out of a sum, where inf - inf is NaN (targets/simd/quantised.py). */
+const REGROUPED = 'blocks';
 
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
 export async function openSpecs(engine) {
@@ -37,7 +39,8 @@ export async function openSpecs(engine) {
       return { dtype, size, bytes, limit, extent: extents.get(place) ?? 0, real: memory && constant ? new Uint8Array(memory.buffer, block[place], bytes) : null };
     });
     const floats = buffers.some((/** @type {Tune.Buffer} */ { dtype }) => dtype === 'f32' || dtype === 'f64');
-    const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols;
+    const regrouped = data.buffers.some((/** @type {[string, number, number, any[]]} */ [, , , [layout]]) => layout === REGROUPED);
+    const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols && !regrouped;
     return {
       spec, buffers, scalars: block.slice(buffers.length),
       slot: record(number)[SLOT], tiles: record(number)[TILES],

@@ -1,7 +1,7 @@
-"""Bytes to instructions: the inverse of `encode.py`, from the same table.
+"""Bytes to instructions: the inverse of targets/wasm/encode.py, from the same table.
 
-Input: the code of one function body.  Output: instructions as tuples.  Only the tests read Wasm
-back; the compiler never does.
+Input: the code of one function body.  Output: instructions as tuples.  The compiler never reads
+Wasm back.
 """
 
 from __future__ import annotations

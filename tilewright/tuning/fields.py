@@ -1,0 +1,74 @@
+"""What the messages of a page mean, field by field, and what the store keeps of a report.
+
+Input: nothing.  Output: tables of words, for `reports preview`.  The messages themselves are
+records in messages.py; which of them are sent is decided by the page (web/tune/sources/socket.js).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Messages that are sent only if results are shared; every page that tunes with a server sends the
+#: others.
+SHARED = ("result", "report")
+
+#: What each field of a message is, by message.
+FIELDS: Mapping[str, Mapping[str, str]] = {
+    "hello": {
+        "protocol": "version of the protocol",
+        "bundle": "name under which the server has the bundle that the page loaded",
+        "digest": "SHA-256 of its manifest",
+        "device": "id of a class of devices: one of the public list at /api/classes",
+        "browser": "family of the browser: chromium, firefox, safari, wasmtime or other",
+        "variant": "which variant of the bundle's code runs",
+        "objective": "what to tune for: latency, traffic or scratch",
+        "specs": "numbers of the kernels to tune, hottest first",
+        "shares": "share of the time of each, rounded to 1, 1/4, 1/16, ... 1/1024",
+        "tried": "by kernel, the candidates that this visit has tried: empty until a connection is "
+        "lost",
+        "skip": "how many candidates earlier visits tried, rounded down to a power of two: the "
+        "server sends that many of the first ones last",
+    },
+    "want": {"count": "how many more candidates the server may send"},
+    "result": {
+        "spec": "number of the kernel",
+        "candidate": "number of the candidate",
+        "verdict": "faster, same, slower, wrong, trapped, hung or refused; candidates that an "
+        "earlier visit tried get none",
+    },
+    "report": {
+        "nonce": "128 random bits, new for each report: so that none is counted twice",
+        "spec": "number of the kernel",
+        "checksum": "identifies the space that the numbers of candidates belong to",
+        "top": "the fastest candidates, at most 5, the winner of an earlier visit among them: "
+        "number, and time of the default over its time, three digits",
+        "gold": "answer to a question whose answer is known, if one was asked: two candidates and "
+        "the ratio of their times",
+    },
+    "bye": {},
+}
+
+#: What the store keeps of a report, by column.
+KEPT: Mapping[str, str] = {
+    "nonce": "that of the report",
+    "kernel": "digest of the kernel's specification",
+    "kind": "kind of the kernel, for people",
+    "shape": "its shape, for people",
+    "device": "id of the class of devices",
+    "space": "checksum of the space of candidates",
+    "compiler": "name and version of the compiler",
+    "browser": "family of the browser",
+    "day": "date (UTC)",
+    "source": "for two days: keyed hash of the network (/24 or /48), and of the site if the server "
+    "lists it, with a key that changes daily",
+    "counts": "whether the votes count: not after a wrong answer to a gold question",
+    "top": "the votes: number of a candidate, and time of candidate 0 over its time",
+}
+
+NEVER = (
+    "inputs, outputs or weights of the model",
+    "the address of the visitor, a cookie, or an id that lasts longer than one report",
+    "the user agent, the name of the processor or of the graphics card",
+    "times: only ratios of times",
+    "code",
+)

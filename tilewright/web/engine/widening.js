@@ -1,0 +1,78 @@
+// Tensors that are narrower in files become f32 where they lie, while shards arrive.
+// Input: the table of tensors, the memory of all, whose end takes the shards.  Output: the tensors, each in its place.
+
+import { arrayOf, elementsOf } from './tensors.js';
+
+/** The number that 16 bits stand for. @type {Record<string, (bits: number) => number>} */
+const MEANING = {
+  f16: (bits) => (bits & 31744) < 31744 ? float(shifted(bits)) * 2 ** 112 : float(shifted(bits) | 255 << 23),
+  bf16: (bits) => float(bits << 16),
+};
+
+/** Sign, exponent and fraction of an f16 at their places in an f32. @param {number} bits */
+const shifted = (bits) => (bits & 32767) << 13 | (bits & 32768) << 16;
+
+const float = (/** @type {number} */ bits) => new Float32Array(Uint32Array.of(bits).buffer)[0];
+
+/** Most numbers at the end of a tensor whose new places padding may bring over their old ones. */
+const TAIL = 32;
+
+/** @type {T.Widening} */
+export function widening(listed, memory, start) {
+  /** What is in its place, by number. @type {any[]} */
+  const done = [];
+  /** @type {Record<string, Float32Array>} */
+  const tables = {};
+  let to = 0;
+
+  /** Scales or zero points of a tensor of this shape. @type {T.PartOf} */
+  function part(number, shape) {
+    if (number === null) return { numbers: [0], steps: shape.map(() => 0) };
+    const own = listed[number].shape;
+    return { numbers: done[number], steps: own.map((extent, axis) => (extent > 1 ? elementsOf(own.slice(axis + 1)) : 0)) };
+  }
+
+  /** (whole - zero) * scale, rounded twice as in f32. @type {T.WidenIntegers} */
+  function widenIntegers(array, read, shape, zero, scale) {
+    const last = shape.length - 1;
+    /** Where a row along the last axis begins in a part. @type {(row: number, steps: number[]) => number} */
+    const begin = (row, steps) => {
+      let at = 0;
+      for (let axis = last - 1; axis >= 0; row = Math.floor(row / shape[axis--])) at += (row % shape[axis]) * steps[axis];
+      return at;
+    };
+    const zeroStep = zero.steps[last], scaleStep = scale.steps[last];
+    for (let row = 0, place = 0; place < array.length; row++) {
+      let z = begin(row, zero.steps), s = begin(row, scale.steps);
+      for (const end = place + shape[last]; place < end; place++, z += zeroStep, s += scaleStep) {
+        array[place] = Math.fround(read(place) - zero.numbers[z]) * scale.numbers[s];
+      }
+    }
+  }
+
+  /** @type {(array: any, read: T.ReadAt, tensor: T.StoredTensor) => void} */
+  function widen(array, read, { stored, shape, scale, zero }) {
+    if (scale !== null) return widenIntegers(array, read, shape, part(zero, shape), part(scale, shape));
+    const table = (tables[stored] ??= Float32Array.from({ length: 65536 }, (_, bits) => MEANING[stored](bits)));
+    for (let place = 0; place < array.length; place++) array[place] = table[read(place)];
+  }
+
+  return {
+    start, memory,
+    // No tensor reaches what is still to be read: what follows takes at least as many bytes as it has in files.
+    arrived(region, end) {
+      for (let next; (next = listed[done.length]) && next.offset + next.bytes <= end;) {
+        const { dtype, shape, stored, offset, bytes } = next;
+        const array = new (arrayOf(dtype))(region.buffer, region.byteOffset + to, elementsOf(shape));
+        if (stored) {
+          const kind = stored in MEANING ? Uint16Array : arrayOf(/** @type {T.DType} */ (stored));
+          const given = new kind(region.buffer, region.byteOffset + start + offset, array.length);
+          const tail = given.slice(-TAIL), edge = array.length - tail.length;
+          widen(array, (place) => (place < edge ? given[place] : tail[place - edge]), next);
+        } else region.copyWithin(to, start + offset, start + offset + bytes);
+        done.push(array);
+        to += Math.ceil(array.byteLength / 64) * 64;
+      }
+    },
+  };
+}
