@@ -115,7 +115,7 @@ def test_forged_code_of_a_bundle_is_not_instantiated(
     with serving({"linear": folder}) as site:
         found = visit(site.blank).do("engine", url=site.bundle("linear"), inputs=LINEAR)
     assert found["error"]["code"] == "bundle-corrupt"
-    assert "is not code that Tilewright made" in found["error"]["message"]
+    assert "is not code of Tilewright" in found["error"]["message"]
 
 
 def put(folder: Path, part: str, module: bytes) -> None:

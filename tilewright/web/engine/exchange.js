@@ -1,4 +1,4 @@
-// Swaps kernels of a loaded bundle between two runs, in the engine's worker; changes.js is the page's side.
+// Swaps kernels of a loaded bundle between two runs, in the engine's worker; changes.js is the page's side.  Only pages that tune load it.
 // Input: tuned kernels, each with its specification's number.  Output: new table entries and plan images.
 // After a failure the previous kernels are in use.
 

@@ -92,7 +92,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     /** @type {T.Vetted} */
     const vetted = (bytes) => {
       const objection = objectionTo(bytes, exported);
-      if (objection) throw corrupt(`${ref.file} is not code that Tilewright made: ${objection}`, 'Build the bundle again', { file: ref.file });
+      if (objection) throw corrupt(`${ref.file} is not code of Tilewright: ${objection}`, 'Build the bundle again', { file: ref.file });
       return bytes;
     };
     const kept = await store.has(ref.digest);

@@ -42,7 +42,7 @@ export function objectionTo(bytes, exported) {
   const each = (read) => {
     const items = [];
     for (let left = number(); left > 0; left--) {
-      need(at < bytes.length, 'it is cut off');
+      need(at < bytes.length, 'cut off');
       items.push(read());
     }
     return items;
@@ -50,7 +50,7 @@ export function objectionTo(bytes, exported) {
 
   function type() {
     const from = at++;
-    const plain = () => need(bytes[at] > 122 && bytes[at++] < 128, 'it has types beyond numbers and vectors');
+    const plain = () => need(bytes[at] > 122 && bytes[at++] < 128, 'unexpected types');
     each(plain);
     each(plain);
     const length = at - from;
@@ -61,7 +61,7 @@ export function objectionTo(bytes, exported) {
   function imported() {
     const [from, what] = [text(), text()];
     const [kind, limits] = from === 'env' && Object.hasOwn(IMPORTS, what) ? IMPORTS[what] : [' ', 0];
-    need(digits(kind.length / 2) === kind, `it imports ${from}.${what}`);
+    need(digits(kind.length / 2) === kind, `unexpected import ${from}.${what}`);
     for (let left = limits; left > 0; left--) number();
     return what;
   }
@@ -74,28 +74,28 @@ export function objectionTo(bytes, exported) {
     2: () => each(imported),
     3: () => each(number),
     7: () => each(() => [text(), bytes[at++], number()]),
-    9: () => (need(digits(5) === SEGMENT, 'it fills the table elsewhere'), each(number)),
+    9: () => (need(digits(5) === SEGMENT, 'unexpected table entries'), each(number)),
     10: () => each(() => void taken(number())),
   };
 
   const names = Object.keys(exported);
   try {
-    need(bytes.length <= MOST_BYTES * names.length, 'it is too large');
-    need(digits(8) === HEADER, 'it is no module');
+    need(bytes.length <= MOST_BYTES * names.length, 'too large');
+    need(digits(8) === HEADER, 'no module');
     while (at < bytes.length) {
       const id = bytes[at++];
       const end = number() + at;
-      need(readers[id] && id > last, `it has a section ${id}`);
+      need(readers[id] && id > last, `unexpected section ${id}`);
       last = id;
       found[id] = readers[id]();
-      need(at === end, `its section ${id} is malformed`);
+      need(at === end, `malformed section ${id}`);
     }
     const { 1: types, 2: imports, 3: functions, 7: exports, 9: entries } = found;
-    need(new Set(imports).size === imports.length, 'it imports something twice');
-    need(functions.length <= MOST_FUNCTIONS * names.length, 'it has too many functions');
-    need(exports.length === names.length, 'it exports something else');
-    for (const [name, kind, index] of exports) need(kind === 0 && Object.hasOwn(exported, name) && exported[name] === types[functions[index]], `it exports ${name}, which is not of the type expected`);
-    need(entries.join() === exports.filter(([name]) => name in kernelsOf(names.length)).map(([,, index]) => index).join(), 'it fills the table with something else');
+    need(new Set(imports).size === imports.length, 'repeated imports');
+    need(functions.length <= MOST_FUNCTIONS * names.length, 'too many functions');
+    need(exports.length === names.length, 'unexpected exports');
+    for (const [name, kind, index] of exports) need(kind === 0 && Object.hasOwn(exported, name) && exported[name] === types[functions[index]], `unexpected export ${name}`);
+    need(entries.join() === exports.filter(([name]) => name in kernelsOf(names.length)).map(([,, index]) => index).join(), 'unexpected table entries');
     return '';
   } catch (objection) {
     return String(objection);

@@ -5,7 +5,6 @@ import { SPIN } from './abi.js';
 import { neededFiles, placed, sectionOf } from './bundle.js';
 import { instantiate, makeMemory, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
-import { exchange } from './exchange.js';
 import { pickVariant, whatIsLost } from './features.js';
 import { makeMachine } from './machine.js';
 import { measure } from './measure.js';
@@ -58,7 +57,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     run: (work) => loaded.machine.run(work),
     measure: (work) => measure(loaded, work),
     state: ({ place, data }) => exchanged(memory.buffer, place, data),
-    swap: (kernels) => exchange(loaded, pool, kernels),
+    swap: async (kernels) => (await import('./exchange.js')).exchange(loaded, pool, kernels),
   };
   return loaded;
 }

@@ -111,7 +111,7 @@ const compiled = new WeakMap();
 /** The engine change that swaps a winner in; rejects with `input` if its module holds anything but a kernel. @type {Tune.ChangeOf} */
 export async function changeOf({ spec, module: bytes, tiles, grains, scratch }) {
   const objection = objectionTo(bytes, kernelsOf(1));
-  if (objection) throw new EngineError('input', `The kernel kept for specification ${spec} is not one that Tilewright made: ${objection}`, 'It is dropped', { spec });
+  if (objection) throw new EngineError('input', `The kernel kept for specification ${spec} is none of Tilewright's: ${objection}`, 'It is dropped', { spec });
   const module = compiled.get(bytes) ?? WebAssembly.compile(bytes);
   compiled.set(bytes, module);
   return { spec, module: await module, tiles, grains, scratch };
