@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import FORGED, ILL_BEHAVED
+from helpers.hostile import FORGED, ILL_BEHAVED, turning
 
 from tilewright.server.static import write_pages
 
@@ -26,6 +26,7 @@ from .test_tuning import LINEAR, close, verdicts
 
 #: Milliseconds after which a candidate counts as hung.
 PATIENCE = 700
+POOR = {"x": [0.5] * (96 * 256)}
 #: A kernel that is far slower is dropped without a look at its results.
 CAUGHT = {"wrong", "trapped", "hung", "slower"}
 
@@ -116,6 +117,48 @@ def test_forged_code_of_a_bundle_is_not_instantiated(
         found = visit(site.blank).do("engine", url=site.bundle("linear"), inputs=LINEAR)
     assert found["error"]["code"] == "bundle-corrupt"
     assert "is not code of Tilewright" in found["error"]["message"]
+
+
+@pytest.mark.parametrize("isolation", [True, False], ids=["shared", "alone"])
+@pytest.mark.parametrize(
+    ("how", "verdict"), [("does nothing", "wrong"), ("never ends", "hung"), ("traps", "trapped")]
+)
+def test_a_kernel_that_waits_until_its_trial_is_over(
+    visit: Visit, library: Library, how: str, verdict: str, isolation: bool
+) -> None:
+    """It wins its trial, and the engine finds it out before a run of the page has its results."""
+    with serving({"poor": library.path("poor")}, isolation=isolation) as site:
+        page = visit(site.blank)
+        known = Kernels(library.path("poor"), page.do("variant", url=site.bundle("poor")))
+        (best,) = known.others(0, 1)
+        module = turning(base64.b64decode(best["module"]), how)
+        digest = hashlib.sha256(module).hexdigest()
+        sent = best | {"digest": digest, "module": base64.b64encode(module).decode()}
+        ask = {"url": site.bundle("poor"), "kernels": [sent], "inputs": POOR}
+        found = page.do("tune", **ask)
+        later = page.do("tune", **ask)
+    assert verdicts(found) == [verdict]
+    assert found["before"] == found["after"]
+    assert verdicts(later) == [], "it is never tried again"
+
+
+@pytest.mark.parametrize("isolation", [True, False], ids=["shared", "alone"])
+def test_a_run_that_does_not_end_is_repeated_without_the_kernel(
+    visit: Visit, library: Library, isolation: bool
+) -> None:
+    """A winner of an earlier visit: the run takes long, and gives what the bundle's own does."""
+    with serving({"linear": library.path("linear")}, isolation=isolation) as site:
+        page = visit(site.blank)
+        header = Kernels(
+            library.path("linear"), page.do("variant", url=site.bundle("linear"))
+        ).wrong("endless", 0)
+        ask = {"url": site.bundle("linear"), "inputs": LINEAR, "header": header}
+        found = page.do("keptWinner", **ask, how="run")
+    assert found["restored"] == 1
+    assert found["runs"] == [found["before"]] * 2
+    assert found["winners"] == found["later"] == 0
+    assert found["bad"] == {"0": [900]}
+    assert found["last"] == found["before"]
 
 
 def put(folder: Path, part: str, module: bytes) -> None:

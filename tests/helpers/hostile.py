@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import wasmtime
 
+from tilewright.targets.wasm.encode import sleb
 from tilewright.targets.wasm.isa import uleb
 
 MEMORY = '(import "env" "memory" (memory 1 65536 shared))'
@@ -18,6 +19,17 @@ TABLE = '(import "env" "table" (table 1 funcref))'
 SCRATCH = '(import "env" "scratch" (global $scratch i32))'
 KERNEL = '(func $k (export "k0") (param $args i32) (param $first i32) (param $last i32)'
 FILL = "(elem (i32.const 0) $k)"
+
+
+def _number(of: bytes, at: int) -> tuple[int, int]:
+    """An unsigned number of the binary format, and where it ends."""
+    value = shift = 0
+    while True:
+        value |= (of[at] & 127) << shift
+        shift += 7
+        at += 1
+        if of[at - 1] < 128:
+            return value, at
 
 
 def module(*fields: str, imports: str = MEMORY + TABLE, body: str = "", fill: str = FILL) -> bytes:
@@ -49,7 +61,7 @@ INHERITED = (
 )  # fmt: skip
 
 _FORGED: Mapping[str, Callable[[], bytes]] = {
-    # imports
+    # what it imports
     "imports constructor.constructor": lambda: _import('"constructor" "constructor" (func)'),
     "imports env.constructor": lambda: _import('"env" "constructor" (func (param i32))'),
     "imports the prototype": lambda: _import('"__proto__" "constructor" (func)'),
@@ -73,7 +85,7 @@ _FORGED: Mapping[str, Callable[[], bytes]] = {
         f"imports env.{name}": lambda name=name: _import(f'"env" "{name}" (func)')  # type: ignore[misc]
         for name in INHERITED
     },
-    # exports
+    # what it exports
     "exports nothing": lambda: _exporting(""),
     "exports a promise": lambda: module('(func (export "then") (param i32 i32))'),
     "exports its memory": lambda: module('(export "memory" (memory 0))'),
@@ -147,16 +159,9 @@ def sections(of: bytes) -> list[tuple[int, bytes]]:
     """The sections of a module: number and body."""
     at, found = 8, []
     while at < len(of):
-        number, length, shift = of[at], 0, 0
-        while True:
-            at += 1
-            length |= (of[at] & 127) << shift
-            shift += 7
-            if of[at] < 128:
-                break
-        at += 1
-        found.append((number, of[at : at + length]))
-        at += length
+        length, start = _number(of, at + 1)
+        found.append((of[at], of[start : start + length]))
+        at = start + length
     return found
 
 
@@ -169,7 +174,11 @@ def _section_of(of: bytes, number: int, body: bytes) -> bytes:
 #: By name, what is refused for its form.
 FORGED: Mapping[str, bytes] = {name: made() for name, made in _FORGED.items()}
 
-_ALL = "(local.set $at (i32.const 0)) (loop {body} (br_if 0 (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 4))) (i32.mul (memory.size) (i32.const 65536)))))"
+_ALL = (
+    "(local.set $at (i32.const 0)) (loop {body} (br_if 0 (i32.lt_u "
+    "(local.tee $at (i32.add (local.get $at) (i32.const 4))) "
+    "(i32.mul (memory.size) (i32.const 65536)))))"
+)
 
 
 def _over_all(body: str) -> str:
@@ -216,3 +225,34 @@ ILL_BEHAVED: Mapping[str, bytes] = {
     "grows the table": module(body="(drop (table.grow (ref.null func) (i32.const 1000000)))"),
     "divides by zero": module(body="(drop (i32.div_s (i32.const 1) (i32.const 0)))"),
 }
+
+
+#: Where the argument block of a trial lies (web/tune/trial/memory.js): so a kernel can tell it.
+TRIALS_BLOCK = 1024
+_ELSEWHERE = b"\x20\0\x41" + sleb(TRIALS_BLOCK) + b"\x47\x04\x40"
+#: What a kernel does first, by name, if it is not in a trial.
+LATER: Mapping[str, bytes] = {
+    "does nothing": _ELSEWHERE + b"\x0f\x0b",
+    "never ends": _ELSEWHERE + b"\x03\x40\x0c\0\x0b\x0b",
+    "traps": _ELSEWHERE + b"\0\x0b",
+}
+
+
+def turning(right: bytes, how: str) -> bytes:
+    """A right module whose kernel behaves in trials alone."""
+    code = dict(sections(right))[10]
+    at, bodies = _number(code, 0)[1], []
+    while at < len(code):
+        size, start = _number(code, at)
+        bodies.append(code[start : start + size])
+        at = start + size
+    exported = dict(sections(right))[7]
+    place = exported[-1]
+    assert exported[:5] == b"\1\2k0\0", "it exports k0 alone"
+    body = bodies[place]
+    groups, after = _number(body, 0)
+    for _ in range(groups):
+        after = _number(body, after)[1] + 1
+    bodies[place] = body[:after] + LATER[how] + body[after:]
+    joined = b"".join(uleb(len(b)) + b for b in bodies)
+    return _section_of(right, 10, uleb(len(bodies)) + joined)

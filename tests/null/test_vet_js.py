@@ -1,4 +1,4 @@
-"""Modules are vetted before they are instantiated (web/engine/vet.js): ours pass, hostile ones do not.
+"""Modules are vetted before they are instantiated (web/engine/vet.js): ours pass, others do not.
 
 The witness for mutated modules is Node's own reflection: what passes has exactly our imports and
 exports, and instantiating it runs nothing.
@@ -28,7 +28,8 @@ DEVICE = CLASSES["wasm-x86-relaxed-48k"]
 SCRIPT = """
 const { driverOf, kernelsOf, objectionTo } = await import('TUNE/../engine/vet.js');
 const bytesOf = (text) => Uint8Array.from(Buffer.from(text, 'base64'));
-const found = <modules>.map(([text, kernels, extents]) => objectionTo(bytesOf(text), kernels ? kernelsOf(kernels) : driverOf(extents)));
+const found = <modules>.map(([text, kernels, extents]) => (
+  objectionTo(bytesOf(text), kernels ? kernelsOf(kernels) : driverOf(extents))));
 console.log(JSON.stringify(found));
 """
 
@@ -40,10 +41,14 @@ const scratch = new WebAssembly.Global({ value: 'i32' }, 0);
 const found = [];
 for (const text of <modules>) {
   const bytes = Uint8Array.from(Buffer.from(text, 'base64'));
-  if (objectionTo(bytes, kernelsOf(1)) || !WebAssembly.validate(bytes)) { found.push(null); continue; }
+  if (objectionTo(bytes, kernelsOf(1)) || !WebAssembly.validate(bytes)) {
+    found.push(null);
+    continue;
+  }
   const module = new WebAssembly.Module(bytes);
   const table = new WebAssembly.Table({ element: 'anyfunc', initial: 1 });
-  const before = Buffer.from(new Uint8Array(memory.buffer)).toString('latin1');
+  const contents = () => Buffer.from(new Uint8Array(memory.buffer)).toString('latin1');
+  const before = contents();
   let exports;
   try {
     ({ exports } = new WebAssembly.Instance(module, { env: { memory, table, scratch } }));
@@ -53,11 +58,12 @@ for (const text of <modules>) {
     continue;
   }
   found.push({
-    imports: WebAssembly.Module.imports(module).map(({ module, name, kind }) => `${module}.${name}: ${kind}`).sort(),
+    imports: WebAssembly.Module.imports(module)
+      .map(({ module, name, kind }) => `${module}.${name}: ${kind}`),
     exports: WebAssembly.Module.exports(module).map(({ name, kind }) => `${name}: ${kind}`),
     fills: table.get(0) === exports.k0,
     takes: exports.k0.length,
-    untouched: before === Buffer.from(new Uint8Array(memory.buffer)).toString('latin1') && memory.buffer.byteLength === 65536,
+    untouched: before === contents(),
   });
 }
 console.log(JSON.stringify(found));

@@ -9,11 +9,10 @@ const IMPORTS = ['env.memory memory', 'env.table table', 'env.scratch global'];
 const EXPORTS = 'k0 function';
 
 /** @type {T.Swapped} */
-export async function swapped(link, program, nearby, kernels, changes) {
+export async function swapped(link, program, kernels, changes) {
   const next = merged(program, kernels, changes);
-  const near = await nearby(next);
   await link.request('swap', next);
-  return [next, near];
+  return next;
 }
 
 /** @type {T.Merged} */

@@ -34,9 +34,9 @@ export async function load(url, { onProgress = () => {}, signal, device = 'wasm'
   const link = openLink(onProgress, threads, device);
   const loading = async () => {
     const { info, manifest, program, setup } = await link.request('load', { url: absolute(url), limits, threads });
-    /** @type {T.Nearby} */
-    const nearby = async (tuned, { memory } = link) => memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory, tuned }, 0), 1, tuned);
-    return makeEngine(link, info, { manifest, program }, nearby, await nearby([]));
+    const { memory } = link;
+    const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
+    return makeEngine(link, info, { manifest, program }, near);
   };
   return orAborted(loading(), signal).catch((error) => {
     link.close(error);
@@ -45,7 +45,7 @@ export async function load(url, { onProgress = () => {}, signal, device = 'wasm'
 }
 
 /** @type {T.MakeEngine} */
-function makeEngine(link, info, { manifest, program }, nearby, near) {
+function makeEngine(link, info, { manifest, program }, near) {
   const { plans } = program;
   let runs = 0;
   let held = false;
@@ -119,7 +119,8 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
         const shared = link.memory?.buffer;
         const work = shared ? { plan, sizes } : { plan, sizes, wanted: wanted.map(({ data, ...output }) => output) };
         // The page may not wait, as a held run does, and must breathe.
-        const here = shared && !held && runs % 32 && spent[plan] < SHORT ? near : null;
+        // A tuned kernel that never ends must not take the page with it.
+        const here = shared && !held && !kernels.length && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, given, here);
         last = disposed ? null : { plan, tensors };
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
@@ -162,7 +163,7 @@ function makeEngine(link, info, { manifest, program }, nearby, near) {
       requireLive();
       const { swapped } = await import('./changes.js');
       return enqueue(async () => {
-        [kernels, near] = await swapped(link, program, nearby, kernels, changes);
+        kernels = await swapped(link, program, kernels, changes);
       });
     },
 

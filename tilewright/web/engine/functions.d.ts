@@ -160,9 +160,8 @@ export type Vetted = (bytes: Bytes) => Bytes;
 export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
-export type Nearby = (tuned: TunedKernel[]) => Promise<Machine | null>;
-/** `near`: a machine in the page for short plans, null if memory is not shared; `nearby` makes one with other kernels. */
-export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program }, nearby: Nearby, near: Machine | null) => Engine;
+/** `near`: a machine in the page for short plans, null if memory is not shared; with the bundle's own kernels. */
+export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program }, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
@@ -171,14 +170,14 @@ export type Take = (setup: Setup | null) => Promise<void>;
 /** A sync access handle; null outside workers, or if another one locks the file. */
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Times whole runs of a plan, or single steps if `only` names some. */
-export type MeasureLoaded = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[] };
+export type MeasureLoaded = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[]; read?: Bytes };
 export type IsCount = (value: any, least?: number) => boolean;
 /** The tuned kernels in use after these changes; throws `input` if a change is invalid. */
 export type Merged = (program: Program, kernels: TunedKernel[], changes: Change[]) => TunedKernel[];
 /** `original`: the compiler's image of the plan `number`; `slots`: table entries of the bundle's own kernels. */
 export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: TunedKernel[]) => Uint32Array;
 /** Applies changes in all workers; resolves with the tuned kernels now in use, and the machine for runs in the page. */
-export type Swapped = (link: Link, program: Program, nearby: Nearby, kernels: TunedKernel[], changes: Change[]) => Promise<[TunedKernel[], Machine | null]>;
+export type Swapped = (link: Link, program: Program, kernels: TunedKernel[], changes: Change[]) => Promise<TunedKernel[]>;
 /** Resolves with what went wrong, in words. */
 export type HandOver = (pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
 export type Resume = (pool: Pool, words: Int32Array) => void;

@@ -4,7 +4,7 @@
 import { requireCount } from './errors.js';
 
 /** @type {T.MeasureLoaded} */
-export function measure({ machine, program: { plans } }, { runs, warmup = 0, only, ...work }) {
+export function measure({ machine, program: { plans }, setup }, { runs, warmup = 0, only, read, ...work }) {
   requireCount('runs', runs, 1);
   requireCount('warmup', warmup, 0);
   machine.take(work);
@@ -15,8 +15,10 @@ export function measure({ machine, program: { plans } }, { runs, warmup = 0, onl
   }
   const wanted = [...steps.keys()].filter((step) => only === 'all' || only.includes(step));
   const times = wanted.map(() => new Float64Array(runs));
+  // What a kernel does not write must not look like the result of an earlier one.
+  const region = read && new Uint8Array(setup.memory.buffer, ...read).fill(255);
   for (let run = 0; run < runs; run++) times.forEach((row, at) => (row[run] = machine.call(work.plan, wanted[at], wanted[at] + 1)));
   // With a coarse clock a median would be a whole number of ticks.
   const summary = (/** @type {Float64Array} */ row) => (globalThis.crossOriginIsolated ? row.toSorted()[runs >> 1] : row.reduce((sum, time) => sum + time) / runs);
-  return { steps: wanted.map((step, at) => ({ step, ...steps[step], milliseconds: summary(times[at]) })) };
+  return { steps: wanted.map((step, at) => ({ step, ...steps[step], milliseconds: summary(times[at]) })), read: region?.slice() };
 }

@@ -169,14 +169,15 @@ export interface BackendLoaded {
   lost(cacheProblem: string): string[];
   run(work: RunWork & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
   /** Times whole runs, or the steps named by `only`. */
-  measure(work: MeasureWork): MaybePromise<Times | { steps: StepTime[] }>;
+  measure(work: MeasureWork): MaybePromise<Times | { steps: StepTime[]; read?: Bytes }>;
   /** Reads a state, or writes `data` to it. */
   state(work: { place: Placed; data?: any }): any;
   /** Exchanges kernels between two runs. */
   swap(kernels: TunedKernel[]): Promise<void>;
 }
 export type MaybePromise<Value> = Value | Promise<Value>;
-export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all' };
+/** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards. */
+export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number] };
 /** `images`: its plans as the compiler made them, once kernels were exchanged. */
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine; images?: Uint32Array[] };
 export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
@@ -220,7 +221,7 @@ export interface Engine {
    * Times each step of a plan by itself, in milliseconds: the median over the runs, or the mean where the clock is
    * coarse (page not cross-origin isolated).  `only`: numbers of the steps to run.
    */
-  profile(options?: { bucket?: Sizes; runs?: number; only?: number[] }): Promise<{ steps: StepTime[]; bucket: Sizes }>;
+  profile(options?: { bucket?: Sizes; runs?: number; only?: number[]; read?: [number, number] }): Promise<{ steps: StepTime[]; bucket: Sizes; read?: Bytes }>;
   /** Values that the model keeps between runs, such as a KV cache; reads and writes are queued like runs. */
   readonly states: States;
   /** A file that came with the bundle, verified and kept for the next visit. */

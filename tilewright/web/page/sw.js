@@ -15,7 +15,7 @@ const FILES = [
     .map((name) => `/tune/loop/${name}.js`),
   ...['breath', 'clock', 'inputs', 'memory', 'pairs', 'pristine', 'specs', 'statistics', 'timing', 'trials', 'worker']
     .map((name) => `/tune/trial/${name}.js`),
-  ...['adopt', 'confirm', 'gain', 'guard', 'runs', 'turns']
+  ...['adopt', 'agree', 'confirm', 'gain', 'guard', 'runs', 'turns', 'watch']
     .map((name) => `/tune/exchange/${name}.js`),
   ...['frames', 'line', 'socket', 'told']
     .map((name) => `/tune/sources/${name}.js`),

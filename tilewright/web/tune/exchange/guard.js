@@ -1,14 +1,21 @@
-// Replaces a tuned kernel that traps in a run of the page by the bundle's own.
-// Input: an engine with tuned kernels.  Output: the same engine with a guarded `run`; a run that trapped still rejects.
+// Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own.
+// Input: an engine with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; one that
+// did not end is repeated in new workers.
 
+import { stepOf, wordsOf } from '../../engine/driver.js';
 import { EngineError } from '../../engine/errors.js';
+import { load } from '../../engine/engine.js';
 import { changeOf, keep, recall } from '../records/record.js';
+import { watch } from './watch.js';
 
 /** @type {WeakSet<T.Engine>} */
 const guarded = new WeakSet();
 
 /** By engine, the exchange under way. @type {WeakMap<T.Engine, Tune.OpenExchange>} */
 const exchanged = new WeakMap();
+
+/** By engine, its latest start in new workers, which may be under way. @type {WeakMap<T.Engine, Promise<unknown>>} */
+const starts = new WeakMap();
 
 /** Does work that swaps these kernels.  If a run of the page traps in one of them meanwhile, the guard only notes it; `work` can ask. @type {Tune.Undisturbed} */
 export async function undisturbed(engine, specs, work) {
@@ -21,20 +28,62 @@ export async function undisturbed(engine, specs, work) {
   }
 }
 
+/** Identifies the engine's latest start in new workers: it changes when a kernel did not end. @param {T.Engine} engine */
+export const startOf = (engine) => starts.get(engine);
+
 /** @param {T.Engine} engine */
 export function guard(engine) {
   if (guarded.has(engine)) return;
   guarded.add(engine);
   const { run } = engine;
+  const start = startOf(engine);
+  watch(engine, () => starts.set(engine, revived(engine)));
   engine.run = async (...given) => {
     try {
       return await run(...given);
     } catch (error) {
+      if (startOf(engine) !== start) return repeated(engine, given, error);
       // The page gets the run's own error in any case.
       await examine(engine, error, () => run(...given)).catch(() => {});
       throw error;
     }
   };
+}
+
+/** Repeats a run that a new start interrupted, unless it depends on what was in the old memory. @type {Tune.Repeated} */
+async function repeated(engine, given, error) {
+  await startOf(engine);
+  const { manifest, lent } = engine.parts;
+  if (!manifest.states.length && !lent.size) return engine.run(...given);
+  throw new EngineError('host', `A tuned kernel did not end, so the engine started again: ${error}`,
+    'Begin anew: states are zero again, and arrays of `input` must be asked for again');
+}
+
+/** Starts an engine in new workers, without the tuned kernels that may be to blame.  Without any the job goes on: it is only slow. @param {T.Engine} engine */
+async function revived(engine) {
+  const record = await recall(engine);
+  const guilty = blamed(engine, record.winners);
+  if (!guilty.length && !exchanged.has(engine)) return;
+  record.winners = record.winners.filter((winner) => !guilty.includes(winner));
+  for (const { spec, candidate } of guilty) (record.bad[spec] ??= []).push(candidate);
+  await keep(engine, record);
+  const { info: { url, features: { threads }, variant: { name } }, parts: { lent } } = engine;
+  engine.dispose();
+  const fresh = await load(url, { threads, variant: name });
+  lent.forEach((plan) => fresh.parts.lent.add(plan));
+  fresh.onjob = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => engine.onjob(...news);
+  const { onjob: _, ...methods } = Object.getOwnPropertyDescriptors(fresh);
+  Object.defineProperties(engine, methods);
+  if (record.winners.length) await engine.swap(await Promise.all(record.winners.map(changeOf)));
+  guarded.delete(engine);
+  guard(engine);
+}
+
+/** The winner in which the run is, where memory shows it; else all of them. @type {Tune.Blamed} */
+function blamed({ parts: { memory, program: { plans } } }, winners) {
+  const step = memory ? Atomics.load(wordsOf(memory), stepOf(0)) - 1 : -1;
+  if (step < 0) return winners;
+  return winners.filter(({ spec }) => plans.some(({ steps }) => steps[step]?.spec === spec));
 }
 
 /** Repeats the run with the bundle's own kernel: if that traps too, the inputs are to blame, and the winner stays. @type {Tune.Examine} */

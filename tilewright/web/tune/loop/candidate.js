@@ -5,7 +5,8 @@
 import { asEngineError, EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
 import { adopt } from '../exchange/adopt.js';
-import { undisturbed } from '../exchange/guard.js';
+import { disagreement } from '../exchange/agree.js';
+import { startOf, undisturbed } from '../exchange/guard.js';
 import { COMPILERS, RIGHT } from '../records/ledger.js';
 import { barOf } from './objective.js';
 import { changeOf } from '../records/record.js';
@@ -85,9 +86,11 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
 }
 
 /** Swaps a winner into the engine, where it may still be slower or be refused. @type {Tune.TakeIn} */
-async function takeIn({ engine, pace, signal, targets }, { header }, { verdict, module, refuted, why }, old) {
+async function takeIn(tools, { header }, { verdict, module, refuted, why }, old) {
+  const { engine, pace, signal, targets } = tools;
   const { spec, tiles, grains, scratch } = header;
   const change = { spec, module: /** @type {WebAssembly.Module} */ (module), tiles, grains, scratch };
+  const start = startOf(engine);
   try {
     return await undisturbed(engine, [spec], async (trapped) => {
       if (refuted) {
@@ -96,12 +99,15 @@ async function takeIn({ engine, pace, signal, targets }, { header }, { verdict, 
       }
       const target = /** @type {Tune.Target} */ (targets.get(spec));
       const back = old ? await changeOf(old) : { spec, module: null };
+      const differs = await disagreement(tools, target, change, back);
+      if (differs) return { verdict: 'wrong', stays: false, better: false, before: NaN, after: NaN, why: `in the model ${differs}` };
       const { stays, ...times } = await adopt(engine, pace, target, change, back);
       if (!trapped()) return { ...times, stays, verdict: stays ? verdict : 'slower', why: stays ? '' : 'the engine was slower with it' };
       if (stays) await engine.swap([back]);
       return { ...times, stays: false, verdict: 'trapped', why: 'a run of the page trapped in this kernel while it was timed' };
     });
   } catch (error) {
+    if (startOf(engine) !== start) return { verdict: 'hung', stays: false, better: false, before: NaN, after: NaN, why: 'the engine had to start again' };
     signal.throwIfAborted();
     const typed = asEngineError(error);
     const found = MEANING[typed.code];

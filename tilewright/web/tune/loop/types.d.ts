@@ -110,10 +110,15 @@ export type WarmUp = (engine: Engine.Engine, pace: Pace, which: PlanOf, least?: 
 export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
 /** `stays`: not rolled back; `better`: faster by more than the noise; `before`, `after`: milliseconds. */
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
+export type Disagreement = (tools: Pick<Tools, 'engine' | 'pace' | 'specs' | 'trials'>, target: Target, change: Engine.Change, back: Engine.Change) => Promise<string>;
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
+/** `act` is called at most once. */
+export type Watch = (engine: Engine.Engine, act: () => void) => void;
+export type Repeated = (engine: Engine.Engine, given: Parameters<Engine.Engine['run']>, error: unknown) => ReturnType<Engine.Engine['run']>;
+export type Blamed = (engine: Engine.Engine, winners: Winner[]) => Winner[];
 /** An exchange under way: its kernels, and whether a run of the page trapped in one of them meanwhile. */
 export type OpenExchange = { specs: number[]; trapped: boolean };
 export type Undisturbed = <Value>(engine: Engine.Engine, specs: number[], work: (trapped: () => boolean) => Promise<Value>) => Promise<Value>;

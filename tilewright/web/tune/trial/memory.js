@@ -20,7 +20,7 @@ const BEYOND = 0x7ffffff0;
 /** Added tolerance, as a multiple of the change that perturbed inputs cause in the result. */
 const DOUBTS = 4;
 /** Maximum of it, as a multiple of the basic tolerance (1 % of the largest element): one element at a step of `round` must not excuse others. */
-const MOST_DOUBT = 500;
+export const MOST_DOUBT = 500;
 /** Bytes per piece when copying or comparing. */
 const PIECE = 1 << 19;
 

@@ -38,7 +38,7 @@ export async function openSpecs(engine) {
       const constant = place > 0 && block[place] >= weights[0] && block[place] + bytes <= weights[1];
       return { dtype, size, bytes, limit, extent: extents.get(place) ?? 0, real: memory && constant ? new Uint8Array(memory.buffer, block[place], bytes) : null };
     });
-    const floats = buffers.some((/** @type {Tune.Buffer} */ { dtype }) => dtype === 'f32' || dtype === 'f64');
+    const floats = hasFloats(data);
     const regrouped = data.buffers.some((/** @type {[string, number, number, any[]]} */ [, , , [layout]]) => layout === REGROUPED);
     const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols && !regrouped;
     return {
@@ -49,13 +49,26 @@ export async function openSpecs(engine) {
     };
   }
 
+  /** @type {Tune.OpenedSpecs['resultOf']} */
+  function resultOf(plan, step) {
+    const { address, steps } = program.plans[plan];
+    const { spec: data } = listed[steps[step].spec];
+    const [dtype, size] = data.buffers[0];
+    const args = words[plan][HEADER + RECORD * step + ARGS];
+    return { place: [words[plan][(args - address) / 4], size * BYTES[dtype]], dtype, rounds: hasFloats(data) };
+  }
+
   return {
     facts,
+    resultOf,
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[string, number]} */ [dtype, size]) => sum + size * BYTES[dtype] + 1024, 0),
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
     code: () => file(build.code),
   };
 }
+
+/** @param {{buffers: [string][]}} data */
+const hasFloats = ({ buffers }) => buffers.some(([dtype]) => dtype === 'f32' || dtype === 'f64');
 
 /** By number of an index buffer, the bound of its elements: the extent of the smallest table they index. @type {Tune.Gathered} */
 function gathered(data, extent = 0, found = new Map()) {

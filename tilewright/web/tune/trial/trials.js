@@ -141,6 +141,11 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   }
 
   return {
+    async compare(results) {
+      await ready();
+      return request('compare', results);
+    },
+
     async l1() {
       await ready();
       return request('l1', {});

@@ -25,6 +25,8 @@ export type OpenedSpecs = {
   facts: (spec: number) => SpecFacts;
   /** Bytes of a kernel's buffers in a trial. */
   bytesOf: (spec: number) => number;
+  /** Where the result of a step lies in the model's memory (address and length), and what it is. */
+  resultOf: (plan: number, step: number) => { place: [number, number]; dtype: string; rounds: boolean };
   /** Whether the kernel reads indices from a buffer. */
   gathers: (spec: number) => boolean;
   /** The bundle's kernel module. */
@@ -74,11 +76,15 @@ export type Outcome = {
 export interface Trials {
   /** The verdict on a candidate.  Rejects with a `host` error if the trial itself failed, which is no verdict. */
   attempt(work: TrialWork): Promise<Outcome>;
+  /** How two results of a kernel differ beyond what rounding explains, in words, or ''. */
+  compare(results: Results): Promise<string>;
   /** Bytes of L1 data cache, or 0 if unclear. */
   l1(): Promise<number>;
   pause(on: boolean): void;
   close(): void;
 }
+/** Two results of one step as bytes; `rounds`: as in `SpecFacts`. */
+export type Results = { dtype: string; rounds: boolean; found: Bytes; wanted: Bytes };
 export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number }) => Trials;
 
 export type Request = (kind: string, params: object) => Promise<any>;

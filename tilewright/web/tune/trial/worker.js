@@ -4,8 +4,9 @@
 
 import { l1Bytes } from '../device/device.js';
 import { contest } from './pairs.js';
+import { allowed, arrayOf, difference, isFloat } from './inputs.js';
 import { beating, beginWork, breathe, rest, workedUntilNow } from './breath.js';
-import { accept, begin, check, compiled, doubt, inputsOf, lay, loaded, makeRunner, openMemory, Refused, refutation, runAll, Trapped, use } from './memory.js';
+import { accept, begin, check, compiled, doubt, inputsOf, lay, loaded, makeRunner, MOST_DOUBT, openMemory, Refused, refutation, runAll, Trapped, use } from './memory.js';
 import { freezeBuiltIns } from './pristine.js';
 import { finest, pairsOf, quick, readClock, warm } from './timing.js';
 
@@ -189,6 +190,10 @@ const HANDLERS = {
     return { resolution: finest };
   },
   attempt,
+  async compare({ dtype, rounds, found, wanted }) {
+    const [got, want] = [found, wanted].map(({ buffer }) => new (arrayOf(dtype))(buffer));
+    return difference(got, want, await allowed(want, dtype, rounds) * (isFloat(dtype) ? MOST_DOUBT : 1));
+  },
   async l1() {
     await breathe();
     return l1Bytes();
