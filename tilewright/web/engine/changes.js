@@ -1,6 +1,7 @@
 // The page's side of a kernel swap (exchange.js is the worker's); only pages that tune load it.
-// Input: the tuned kernels in use, and changes.  Output: the new list, once all workers run it.
+// Input: the tuned kernels in use, and changes.  Output: the new list, once all workers run it with new plan images.
 
+import { BEFORE, GRAIN, HEADER, RECORD, SLOT, TICKETS, TILES, WIDEST } from './abi.js';
 import { EngineError } from './errors.js';
 
 const MOST_TILES = 2 ** 31 - 1;
@@ -8,11 +9,60 @@ const MOST_TILES = 2 ** 31 - 1;
 const IMPORTS = ['env.memory memory', 'env.table table', 'env.scratch global'];
 const EXPORTS = 'k0 function';
 
+/** By engine, its plan images. @type {WeakMap<T.Link, Promise<Uint32Array[]>>} */
+const known = new WeakMap();
+
+/** @type {T.ImagesOf} */
+const imagesOf = (link, { plans, builds }, variant) => Promise.all(plans.map(async ({ steps }, plan) => {
+  const build = /** @type {T.Build} */ (builds.find((other) => other.variant === variant));
+  return new Uint32Array(await link.request('file', build.plans[plan]), 0, HEADER + RECORD * (steps.length + 1));
+}));
+
 /** @type {T.Swapped} */
-export async function swapped(link, program, kernels, changes) {
+export async function swapped(link, program, variant, kernels, changes) {
   const next = merged(program, kernels, changes);
-  await link.request('swap', next);
+  const originals = known.get(link) ?? imagesOf(link, program, variant);
+  known.set(link, originals);
+  originals.catch(() => known.delete(link));
+  const images = (await originals).map((words, plan) => drawn(words, program.plans[plan], plan, program.slots, next));
+  await link.request('swap', { kernels: next, images });
   return next;
+}
+
+/**
+ * A plan image that uses the given kernels.  Example, a step of a swapped specification:
+ * before: slot 2, 96 tiles in 48 tickets
+ * after:  slot `slots` + index in `kernels`, the kernel's own tiles and tickets; the ticket offset BEFORE
+ *         of all later steps changes accordingly
+ * @type {T.Drawn}
+ */
+export function drawn(original, { steps }, plan, slots, kernels) {
+  const words = original.slice();
+  let before = 0;
+  let widest = 0;
+  for (const [number, { spec }] of steps.entries()) {
+    const record = words.subarray(HEADER + RECORD * number);
+    const place = kernels.findIndex((kernel) => kernel.spec === spec);
+    if (place >= 0) {
+      const { tiles, grains } = kernels[place];
+      // A serial step keeps its one ticket: other steps may be chained to it.
+      const grain = record[TICKETS] > 1 ? grains[plan] : 0;
+      if (grain === undefined) {
+        throw new EngineError('input', `The kernel for specification ${spec} has no number of tiles per ticket for plan ${plan}`,
+          'Give one for every plan that uses it', { spec, plan });
+      }
+      record[SLOT] = slots + place;
+      record[TILES] = tiles;
+      record[GRAIN] = Math.min(grain || tiles, tiles);
+      record[TICKETS] = Math.ceil(tiles / record[GRAIN]);
+    }
+    record[BEFORE] = before;
+    before += record[TICKETS];
+    widest = Math.max(widest, record[TICKETS]);
+  }
+  words[WIDEST] = widest;
+  words[HEADER + RECORD * steps.length + BEFORE] = before;
+  return words;
 }
 
 /** @type {T.Merged} */

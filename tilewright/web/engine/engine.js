@@ -163,7 +163,7 @@ function makeEngine(link, info, { manifest, program }, near) {
       requireLive();
       const { swapped } = await import('./changes.js');
       return enqueue(async () => {
-        kernels = await swapped(link, program, kernels, changes);
+        kernels = await swapped(link, program, info.variant.name, kernels, changes);
       });
     },
 

@@ -5,8 +5,8 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Bytes, Change, Device, Driver, Engine, ErrorFacts, Files, FilesParts, HostFeatures, Info, Input, TunedKernel, Limits,
-  Link, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData,
+  Bytes, Change, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, HostFeatures, Info, Input, TunedKernel, Limits,
+  Link, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
 
@@ -150,8 +150,6 @@ export type InstanceOf = (module: WebAssembly.Module, parts: { memory: WebAssemb
 
 /** Why a module is none of the linker's: it must export exactly these functions, each of its type in the binary format's hexadecimal digits; '' if it is one. */
 export type ObjectionTo = (bytes: Uint8Array, exported: Record<string, string>) => string;
-/** Throws the objection unless the condition holds. */
-export type Need = (condition: unknown, objection: string) => void;
 /** All entries of a vector, each read by `read`. */
 export type EachEntry = <Entry>(read: () => Entry) => Entry[];
 /** The same bytes; throws `bundle-corrupt` if they are no code of ours. */
@@ -177,10 +175,17 @@ export type Merged = (program: Program, kernels: TunedKernel[], changes: Change[
 /** `original`: the compiler's image of the plan `number`; `slots`: table entries of the bundle's own kernels. */
 export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: TunedKernel[]) => Uint32Array;
 /** Applies changes in all workers; resolves with the tuned kernels now in use, and the machine for runs in the page. */
-export type Swapped = (link: Link, program: Program, kernels: TunedKernel[], changes: Change[]) => Promise<TunedKernel[]>;
+export type Swapped = (link: Link, program: Program, variant: string, kernels: TunedKernel[], changes: Change[]) => Promise<TunedKernel[]>;
+/** Headers and records of the build's plan images, as the compiler made them. */
+export type ImagesOf = (link: Link, program: Program, variant: string) => Promise<Uint32Array[]>;
 /** Resolves with what went wrong, in words. */
-export type HandOver = (pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
-export type Resume = (pool: Pool, words: Int32Array) => void;
-export type Exchange = (bundle: WasmLoaded, pool: Pool, kernels: TunedKernel[]) => Promise<void>;
+export type HandOver = (tools: ExchangeTools, pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
+export type Resume = (pool: Pool, words: Int32Array, stop: number) => void;
+export type ExchangeTools = {
+  ABORT: number; EPOCH: number; STOP: number; TRAP: number; LATE: string;
+  EngineError: new (...parts: [ErrorCode, string, string?, ErrorFacts?]) => Error;
+  instantiate: Instantiate; makeMachine: MakeMachine; within: Within; wordsOf: (memory: WebAssembly.Memory) => Int32Array;
+};
+export type Exchange = (tools: ExchangeTools, bundle: WasmLoaded, pool: Pool, next: TunedImages) => Promise<void>;
 /** Buffers of a result that are transferred to the page instead of copied. */
 export type LargeParts = (value: any) => Transferable[];

@@ -33,7 +33,7 @@ export function answer(load) {
     run: (work) => bundle.run(work),
     measure: (work) => bundle.measure(work),
     state: (work) => bundle.state(work),
-    swap: (kernels) => bundle.swap(kernels),
+    swap: (next) => bundle.swap(next),
     file: async (ref) => (await bundle.files.bytes(ref)).buffer,
   };
 

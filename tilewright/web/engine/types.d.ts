@@ -173,13 +173,14 @@ export interface BackendLoaded {
   /** Reads a state, or writes `data` to it. */
   state(work: { place: Placed; data?: any }): any;
   /** Exchanges kernels between two runs. */
-  swap(kernels: TunedKernel[]): Promise<void>;
+  swap(next: TunedImages): Promise<void>;
 }
 export type MaybePromise<Value> = Value | Promise<Value>;
 /** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards. */
 export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number] };
-/** `images`: its plans as the compiler made them, once kernels were exchanged. */
-export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine; images?: Uint32Array[] };
+export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
+/** Tuned kernels, and for each plan the beginning of an image that uses them. */
+export type TunedImages = { kernels: TunedKernel[]; images: Uint32Array[] };
 export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };

@@ -1,5 +1,6 @@
 // Vets a WebAssembly module before it is instantiated: it may hold only what Tilewright's linker writes (targets/wasm/module.py).
-// Input: the module's bytes, the functions that it must export.  Output: the objection to it, or ''.
+// Input: the module's bytes, the functions that it must export.  Output: the objection to it (by the number of a section, 0 for the
+// whole), or ''.
 // It reads sections, not instructions; the browser's own validation comes on top.
 
 /** Maximum bytes and functions of a module, for each function that it exports. */
@@ -22,10 +23,11 @@ export const driverOf = (extents) => (extents ? { ...DRIVER, resize: KERNEL } : 
 
 /** @type {T.ObjectionTo} */
 export function objectionTo(bytes, exported) {
-  let [at, last] = [0, 0];
-  /** @type {T.Need} */
-  const need = (condition, objection) => {
-    if (!condition) throw objection;
+  const names = Object.keys(exported);
+  let [at, id] = [0, 0];
+  /** @param {unknown} condition */
+  const need = (condition) => {
+    if (!condition) throw id;
   };
   function number() {
     let value = 0;
@@ -42,7 +44,7 @@ export function objectionTo(bytes, exported) {
   const each = (read) => {
     const items = [];
     for (let left = number(); left > 0; left--) {
-      need(at < bytes.length, 'cut off');
+      need(at < bytes.length);
       items.push(read());
     }
     return items;
@@ -50,7 +52,8 @@ export function objectionTo(bytes, exported) {
 
   function type() {
     const from = at++;
-    const plain = () => need(bytes[at] > 122 && bytes[at++] < 128, 'unexpected types');
+    // Numbers and vectors alone.
+    const plain = () => need(bytes[at] > 122 && bytes[at++] < 128);
     each(plain);
     each(plain);
     const length = at - from;
@@ -60,44 +63,45 @@ export function objectionTo(bytes, exported) {
 
   function imported() {
     const [from, what] = [text(), text()];
-    const [kind, limits] = from === 'env' && Object.hasOwn(IMPORTS, what) ? IMPORTS[what] : [' ', 0];
-    need(digits(kind.length / 2) === kind, `unexpected import ${from}.${what}`);
+    need(from === 'env' && Object.hasOwn(IMPORTS, what));
+    const [kind, limits] = IMPORTS[what];
+    need(digits(kind.length / 2) === kind);
     for (let left = limits; left > 0; left--) number();
     return what;
   }
 
-  /** @type {Record<number, any[]>} */
+  /** By the number of a section, what is in it. @type {Record<number, any[]>} */
   const found = { 1: [], 2: [], 3: [], 7: [], 9: [] };
-  /** How to read what is in a section, by its number. @type {Record<number, () => any[]>} */
+  /** @type {Record<number, () => any[]>} */
   const readers = {
     1: () => each(type),
     2: () => each(imported),
     3: () => each(number),
     7: () => each(() => [text(), bytes[at++], number()]),
-    9: () => (need(digits(5) === SEGMENT, 'unexpected table entries'), each(number)),
+    9: () => (need(digits(5) === SEGMENT), each(number)),
     10: () => each(() => void taken(number())),
   };
-
-  const names = Object.keys(exported);
   try {
-    need(bytes.length <= MOST_BYTES * names.length, 'too large');
-    need(digits(8) === HEADER, 'no module');
-    while (at < bytes.length) {
-      const id = bytes[at++];
+    need(bytes.length <= MOST_BYTES * names.length && digits(8) === HEADER);
+    for (let last = 0; at < bytes.length; last = id) {
+      id = bytes[at++];
       const end = number() + at;
-      need(readers[id] && id > last, `unexpected section ${id}`);
-      last = id;
+      need(id > last);
       found[id] = readers[id]();
-      need(at === end, `malformed section ${id}`);
+      need(at === end);
     }
     const { 1: types, 2: imports, 3: functions, 7: exports, 9: entries } = found;
-    need(new Set(imports).size === imports.length, 'repeated imports');
-    need(functions.length <= MOST_FUNCTIONS * names.length, 'too many functions');
-    need(exports.length === names.length, 'unexpected exports');
-    for (const [name, kind, index] of exports) need(kind === 0 && Object.hasOwn(exported, name) && exported[name] === types[functions[index]], `unexpected export ${name}`);
-    need(entries.join() === exports.filter(([name]) => name in kernelsOf(names.length)).map(([,, index]) => index).join(), 'unexpected table entries');
+    id = 2;
+    need(new Set(imports).size === imports.length);
+    id = 3;
+    need(functions.length <= MOST_FUNCTIONS * names.length);
+    id = 7;
+    need(exports.length === names.length);
+    for (const [name, kind, index] of exports) need(kind === 0 && Object.hasOwn(exported, name) && exported[name] === types[functions[index]]);
+    id = 9;
+    need(entries.join() === exports.filter(([name]) => name in kernelsOf(names.length)).map(([,, index]) => index).join());
     return '';
-  } catch (objection) {
-    return String(objection);
+  } catch {
+    return `unexpected section ${id}`;
   }
 }

@@ -1,18 +1,22 @@
 // The WebAssembly backend: a bundle in one linear memory, run by generated code in one or more workers.
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 
-import { SPIN } from './abi.js';
+import { ABORT, EPOCH, SPIN, STOP, TRAP } from './abi.js';
 import { neededFiles, placed, sectionOf } from './bundle.js';
 import { instantiate, makeMemory, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
 import { makeMachine } from './machine.js';
 import { measure } from './measure.js';
+import { LATE, within } from './pool.js';
 import { exchanged } from './states.js';
 import { driverOf, kernelsOf } from './vet.js';
 import { widener } from './weights.js';
 
 export const TARGET = 'wasm';
+
+/** What exchange.js needs of the engine. @type {T.ExchangeTools} */
+const TOOLS = { ABORT, EPOCH, STOP, TRAP, LATE, EngineError, instantiate, makeMachine, within, wordsOf };
 
 const PAGE = 65536;
 const WASM32_PAGES = 65536;
@@ -57,7 +61,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     run: (work) => loaded.machine.run(work),
     measure: (work) => measure(loaded, work),
     state: ({ place, data }) => exchanged(memory.buffer, place, data),
-    swap: async (kernels) => (await import('./exchange.js')).exchange(loaded, pool, kernels),
+    swap: async (next) => (await import('./exchange.js')).exchange(TOOLS, loaded, pool, next),
   };
   return loaded;
 }

@@ -35,12 +35,14 @@ export const startOf = (engine) => starts.get(engine);
 export function guard(engine) {
   if (guarded.has(engine)) return;
   guarded.add(engine);
-  const { run } = engine;
+  const { run, time, profile } = engine;
   const start = startOf(engine);
-  watch(engine, () => starts.set(engine, revived(engine)));
+  const watched = watch(engine, () => starts.set(engine, revived(engine)));
+  engine.time = (...given) => watched(time(...given));
+  engine.profile = (...given) => watched(profile(...given));
   engine.run = async (...given) => {
     try {
-      return await run(...given);
+      return await watched(run(...given));
     } catch (error) {
       if (startOf(engine) !== start) return repeated(engine, given, error);
       // The page gets the run's own error in any case.

@@ -1,8 +1,6 @@
 // Notices that a job of an engine does not end.  A kernel that waits for its trial to be over before it loops would hold
 // the model for ever; guard.js ends it.
-// Input: an engine.  Output: one call.
-
-import { hear } from '../loop/pace.js';
+// Input: an engine and its jobs.  Output: one call.
 
 /** Milliseconds between two looks; looks are counted, not time, since the device may sleep. */
 const LOOK = 500;
@@ -13,18 +11,11 @@ const TIMES = 50;
 /** Operations per millisecond that every device manages, for models that did not run yet. */
 const SLOW = 1e5;
 
-/** Calls `act`, once, when a job took too long. @type {Tune.Watch} */
-export function watch(engine, act) {
-  const flops = Math.max(...engine.info.plans.map((plan) => plan.flops));
-  let [silent, most] = [0, Math.max(PATIENCE, flops / SLOW)];
+/** A function that passes jobs on, and calls `act`, once, when none of them has ended for too long. @type {Tune.Watch} */
+export function watch({ info: { plans } }, act) {
+  let [open, silent, most] = [0, 0, Math.max(PATIENCE, ...plans.map(({ flops }) => flops / SLOW))];
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let timer;
-  const deaf = hear(engine, (open, _, milliseconds = 0) => {
-    silent = 0;
-    most = Math.max(most, TIMES * milliseconds);
-    if (open > 0) timer ??= setInterval(look, LOOK);
-    else rest();
-  });
   function rest() {
     clearInterval(timer);
     timer = undefined;
@@ -32,7 +23,19 @@ export function watch(engine, act) {
   function look() {
     if (++silent * LOOK < most) return;
     rest();
-    deaf();
     act();
+    act = () => {};
   }
+  return async (job) => {
+    open++;
+    timer ??= setInterval(look, LOOK);
+    try {
+      const found = await job;
+      if ('milliseconds' in found) most = Math.max(most, TIMES * Number(found.milliseconds) || 0);
+      return found;
+    } finally {
+      silent = 0;
+      if (!--open) rest();
+    }
+  };
 }

@@ -115,8 +115,7 @@ export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
-/** `act` is called at most once. */
-export type Watch = (engine: Engine.Engine, act: () => void) => void;
+export type Watch = (engine: Engine.Engine, act: () => void) => <Found extends object>(job: Promise<Found>) => Promise<Found>;
 export type Repeated = (engine: Engine.Engine, given: Parameters<Engine.Engine['run']>, error: unknown) => ReturnType<Engine.Engine['run']>;
 export type Blamed = (engine: Engine.Engine, winners: Winner[]) => Winner[];
 /** An exchange under way: its kernels, and whether a run of the page trapped in one of them meanwhile. */
