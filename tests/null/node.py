@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.hostile import module
 
 import tilewright
 
@@ -17,11 +18,12 @@ PATIENCE = 60.0
 
 
 def run(script: str, **values: Any) -> Any:
-    """What the script prints as JSON; `TUNE` in it is the folder's URL, other names are JSON."""
+    """What the script prints as JSON; `TUNE` in it is the folder's URL, `KERNEL` the bytes
+    of a kernel that does nothing, other names are JSON."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node is not installed")
-    script = script.replace("TUNE", TUNE)
+    script = script.replace("TUNE", TUNE).replace("KERNEL", str(list(module())))
     for name, value in values.items():
         script = script.replace(f"<{name}>", json.dumps(value))
     done = subprocess.run(

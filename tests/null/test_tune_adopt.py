@@ -158,8 +158,8 @@ const empty = { objective: 'latency', winners: [], ...tables };
 const ledger = openLedger(empty, 'digest', 'latency');
 const events = [];
 const results = [];
-// the smallest module that there is
-const module = Uint8Array.from([0, 97, 115, 109, 1, 0, 0, 0]);
+// the smallest kernel that there is
+const module = Uint8Array.from(KERNEL);
 const winner = (spec, ratio, candidate) => (
   { spec, candidate, ratio, module, tiles: 1, grains: {}, scratch: candidate });
 const changed = new Map();

@@ -228,7 +228,7 @@ def test_times_that_fall_are_not_settled() -> None:
 
 TURNS = """
 const { byTurns } = await import('TUNE/exchange/turns.js');
-const module = Uint8Array.from([0, 97, 115, 109, 1, 0, 0, 0]);
+const module = Uint8Array.from(KERNEL);
 let state = 1;
 /** Numbers from 0 to 1 that are the same each time (Park and Miller). */
 const uniform = () => (state = state * 48271 % 2147483647) / 2147483647;

@@ -34,7 +34,7 @@ const { keep, recall } = await import('TUNE/records/record.js');
 /** What tests do at some moments. */
 const acts = {};
 // The smallest tile kernel that there is; candidates tell by their scratch memory which they are.
-const code = Uint8Array.from([0, 97, 115, 109, 1, 0, 0, 0]);
+const code = Uint8Array.from(KERNEL);
 const digest = await sha256(code);
 const log = [];
 const inUse = new Map();
@@ -49,7 +49,7 @@ const time = (spec) => given.times?.[inUse.get(spec)] ?? 1;
 const engine = {
   onjob() {},
   info: {
-    digest: 'digest', tool: 'tool', url: 'https://a.example/bundles/m/bundle.json', features: {},
+    digest: 'digest', tool: 'tool', plans: [{ dims: {}, flops: 1 }], url: 'https://a.example/bundles/m/bundle.json', features: {},
     variant: { name: 'arm', features: [], registers: 31 },
   },
   parts: { manifest, program, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
