@@ -47,9 +47,15 @@ Values = dict[Var, Index]
 
 @dataclass
 class _Frame:
+    """A scope: the variables bound in it, its statements, the variables that name values in it.
+
+    places: the sums of `address`, by the terms that they stand for
+    """
+
     bound: set[Var]
     stmts: list[Stmt] = field(default_factory=list)
     named: dict[object, Var] = field(default_factory=dict)
+    places: dict[object, Index] = field(default_factory=dict)
     conditional: bool = False
 
 
@@ -151,8 +157,11 @@ class Builder:
 
         erf(x + b) * (x + b)   ->   u0 := x + b;  erf(u0) * u0
         """
-        seen = Counter(_calls(e))
-        if all(times == 1 for times in seen.values()):
+        calls = _calls(e)
+        if len({call.fn for call in calls}) == len(calls):
+            return e
+        seen = Counter(calls)
+        if len(seen) == len(calls):
             return e
         named: dict[Expr, Expr] = {}
 
@@ -256,29 +265,40 @@ class Builder:
     def address(self, at: Index) -> Index:
         """Split an index: what the innermost loop does not change is named outside it."""
         at = self._atoms(at)
-        inner = self._frames[-1].bound
-        fixed = Index(tuple((a, c) for a, c in at.terms if a not in inner))
-        moving = Index(tuple((a, c) for a, c in at.terms if a in inner))
-        rest = at.const
-        if fixed.bounds[0] < 0:  # a flipped axis: its constant makes the sum positive again
-            fixed, rest = fixed + rest, 0
-        if not fixed.terms or fixed.bounds[0] < 0:
+        frame = self._frames[-1]
+        known = frame.places.get(at.terms)
+        if known is not None:
+            return known + at.const
+        fixed = Index(tuple([term for term in at.terms if term[0] not in frame.bound]))
+        moving = Index(tuple([term for term in at.terms if term[0] in frame.bound]))
+        if not fixed.terms:
             return at
-        return self.let(fixed, "p") + moving + rest
+        if fixed.bounds[0] < 0:  # a flipped axis: its constant makes the sum positive again
+            fixed += at.const
+            return at if fixed.bounds[0] < 0 else self.let(fixed, "p") + moving
+        known = frame.places[at.terms] = self.let(fixed, "p") + moving
+        return known + at.const
 
     def resolve(self, e: Expr) -> Expr:
         """The expression with every index named and every gathered index read."""
 
-        def change(node: Expr) -> Expr:
-            if isinstance(node, Load):
-                return node.at(self.address(node.index))
-            if isinstance(node, IndexValue):
-                return IndexValue(self.address(node.index), node.dtype)
-            if isinstance(node, Guard):
-                return Guard(tuple(map(self._bound, node.bounds)), node.value, node.default)
-            return node
+        return self._resolved(rewrite(e, _guard_gathers) if _has_guard(e) else e)
 
-        return rewrite(rewrite(e, _guard_gathers), change)
+    def _resolved(self, e: Expr) -> Expr:
+        if isinstance(e, Load):
+            return e.at(self.address(e.index))
+        if isinstance(e, Call):
+            return Call(e.fn, tuple(map(self._resolved, e.operands)), e.dtype, e.lanes)
+        return e if isinstance(e, Reg) else rewrite(e, self._resolved_node)
+
+    def _resolved_node(self, e: Expr) -> Expr:
+        if isinstance(e, Load):
+            return e.at(self.address(e.index))
+        if isinstance(e, IndexValue):
+            return IndexValue(self.address(e.index), e.dtype)
+        if isinstance(e, Guard):
+            return Guard(tuple(map(self._bound, e.bounds)), e.value, e.default)
+        return e
 
     def _bound(self, b: Bound) -> Bound:
         return Bound(self.address(b.index), b.extent)
@@ -336,6 +356,12 @@ def nest(b: Builder, axes: tuple[Var, ...], values: Values) -> Iterator[Values]:
         yield inside
 
 
+def _has_guard(e: Expr) -> bool:
+    if isinstance(e, (Load, Reg, Const)):
+        return False
+    return isinstance(e, Guard) or any(map(_has_guard, e.args))
+
+
 def _guard_gathers(e: Expr) -> Expr:
     """Indices are read before the guard is asked: the guard must protect those reads as well.
 
@@ -383,12 +409,11 @@ def _change_gathers(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return rewrite(e, of_node)
 
 
-def _calls(e: Expr) -> Iterator[Call]:
+def _calls(e: Expr) -> list[Call]:
     """The calls of an expression that are certainly evaluated (none below a guard)."""
-    if isinstance(e, Call):
-        yield e
-        for arg in e.operands:
-            yield from _calls(arg)
+    if not isinstance(e, Call):
+        return []
+    return [e, *(call for arg in e.operands for call in _calls(arg))]
 
 
 def _is_plain(value: Index) -> bool:

@@ -57,6 +57,8 @@ def vector(
     e: Expr, axis: Var, base: Index, lanes: int, values: Values, accs: Registers, valid: int = 0
 ) -> Expr:
     """`lanes` neighbouring points of `axis` from `base` on, of which the first `valid` exist."""
+    if isinstance(e, Load):
+        return _load(e, axis, base, lanes, values, valid)
     if isinstance(e, Const):
         return Const(e.value, e.dtype, lanes)
     if isinstance(e, Acc):
@@ -74,8 +76,6 @@ def vector(
     if isinstance(e, Call) and all(map(_fits, (e, *e.operands))):
         args = tuple(vector(a, axis, base, lanes, values, accs, valid) for a in e.operands)
         return Call(e.fn, args, e.dtype, lanes)
-    if isinstance(e, Load):
-        return _load(e, axis, base, lanes, values, valid)
     if isinstance(e, Guard) and _fits(e) and not _moves(e, axis):
         bounds = tuple(b.substitute(values) for b in e.bounds)
         parts = (vector(a, axis, base, lanes, values, accs, valid) for a in e.args)

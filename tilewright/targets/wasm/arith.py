@@ -125,7 +125,7 @@ def _div(shape: str) -> Recipe:
 def madd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
     """x * y + z on f32x4: one instruction where the target has it."""
     if b.has("fma"):
-        return op("f32x4.relaxed_madd", x, y, z)
+        return Op("f32x4.relaxed_madd", (x, y, z))
     return op("f32x4.add", op("f32x4.mul", x, y), z)
 
 

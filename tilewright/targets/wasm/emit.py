@@ -27,6 +27,9 @@ SLOT_TYPE = FnType(("i32", "i32", "i32"))
 
 _LOCAL_OPS = frozenset({"local.get", "local.set", "local.tee"})
 
+#: Buffers hold words: accesses promise 4-byte alignment at most.
+_ALIGN = {name: min(row.align, 2) for name, row in ISA.items()}
+
 
 class _Flatten:
     """Pushes trees as instructions; locals stay objects until all of them are known."""
@@ -58,8 +61,7 @@ class _Flatten:
             self.out.append(("call", e.function))
 
     def access(self, name: str, offset: int, lane: int) -> None:
-        # buffers hold words: promise 4-byte alignment at most
-        align = min(ISA[name].align, 2)
+        align = _ALIGN[name]
         self.out.append((name, align, offset) if lane < 0 else (name, align, offset, lane))
 
     def stmts(self, stmts: Iterable[Stmt]) -> None:
@@ -136,12 +138,14 @@ def flatten(fn: Func) -> Function:
     if fn.result is not None:
         flat.expr(fn.result)
     # order of first use; parameters are known
-    used = dict.fromkeys([i[1] for i in flat.out if i[0] in _LOCAL_OPS])
+    kinds = dict.fromkeys(flat.out)
+    used = dict.fromkeys([i[1] for i in kinds if i[0] in _LOCAL_OPS])
     for p in fn.params:
         used.pop(p, None)
     rest: list[Local] = [v for t in VALTYPES for v in used if isinstance(v, Local) and v.type == t]
     number: dict[object, int] = {v: n for n, v in enumerate((*fn.params, *rest))}
-    body = tuple([(i[0], number[i[1]]) if i[0] in _LOCAL_OPS else i for i in flat.out])
+    numbered = {i: (i[0], number[i[1]]) if i[0] in _LOCAL_OPS else i for i in kinds}
+    body = tuple([numbered[i] for i in flat.out])
     results = () if fn.result is None else (ir.type_of(fn.result),)
     type_ = FnType(tuple(p.type for p in fn.params), results)
     return Function(fn.name, type_, tuple(v.type for v in rest), body)
@@ -224,8 +228,8 @@ def compile_tiles(
         lowered = lower(fn, target)
         functions = _functions(lowered, enabled)
         code = assemble(functions, target)
-        used = {str(i[0]) for f in functions for i in f.body}
-        needs = frozenset(ISA[name].feature for name in used)
+        used = {i[0] for f in functions for i in f.body}
+        needs = frozenset(ISA[str(name)].feature for name in used)
         kernel = CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, needs)
         made.append((target, lowered.asked, kernel))
     found = (_shared(made, target) for target in targets)

@@ -8,8 +8,9 @@ It checks nothing; `check.py` does, before.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.isa import ISA, VALTYPES, Ins, uleb
@@ -92,6 +93,7 @@ _WRITE: dict[str, Callable[[object], bytes]] = {
 }
 
 
+@lru_cache(maxsize=1 << 14)
 def encode(ins: Ins) -> bytes:
     """One instruction without symbols, as bytes."""
     row = ISA[str(ins[0])]
@@ -106,24 +108,24 @@ def encode(ins: Ins) -> bytes:
     return out
 
 
-def encode_body(body: Iterable[Ins]) -> Parts:
+def encode_body(body: Sequence[Ins]) -> Parts:
     """A body as bytes with holes; equal instructions are encoded once."""
+    kinds = dict.fromkeys(body)
+    known = {ins: encode(ins) for ins in kinds if not _has_symbol(ins)}
+    holes = [n for n, ins in enumerate(body) if ins not in known] if len(known) < len(kinds) else []
     parts: list[bytes | str | FnType] = []
-    run: list[bytes] = []
-    known: dict[Ins, bytes] = {}
-    for ins in body:
-        data = known.get(ins)
-        if data is None:
-            if len(ins) > 1 and ins[0] in ("call", "call_indirect") and not isinstance(ins[1], int):
-                run.append(ISA[str(ins[0])].code)
-                parts += (b"".join(run), ins[1])  # type: ignore[arg-type]
-                run = [uleb(_int(ins[2]))] if len(ins) > 2 else []
-                continue
-            data = known[ins] = encode(ins)
-        run.append(data)
-    run.append(b"\x0b")
-    parts.append(b"".join(run))
-    return tuple(parts)
+    at, rest = 0, b""
+    for hole in holes:
+        name, symbol, *others = body[hole]
+        run = b"".join([known[ins] for ins in body[at:hole]])
+        parts += (rest + run + ISA[str(name)].code, symbol)  # type: ignore[arg-type]
+        at, rest = hole + 1, b"".join([uleb(_int(n)) for n in others])
+    run = b"".join([known[ins] for ins in body[at:]])
+    return (*parts, rest + run + b"\x0b")
+
+
+def _has_symbol(ins: Ins) -> bool:
+    return ins[0] in ("call", "call_indirect") and not isinstance(ins[1], int)
 
 
 def encode_locals(types: Iterable[str]) -> bytes:

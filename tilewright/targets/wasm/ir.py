@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import is_
 
 from tilewright.base.errors import CompilerBug
+from tilewright.base.record import slotted
 from tilewright.targets.wasm.isa import ISA
 
 ANY_LOW = -(1 << 31)
@@ -38,7 +40,7 @@ class Local:
     lo: int = ANY_LOW
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Op:
     """An instruction over expressions: `i32.add`, `f32x4.splat`, `i32.const`, ...
 
@@ -50,7 +52,7 @@ class Op:
     imms: tuple[object, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Load:
     """A memory read.  `space` says which buffer; `vector` and `lane` serve load_lane only."""
 
@@ -62,7 +64,7 @@ class Load:
     vector: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Tee:
     """Keep a value in a local and pass it on."""
 
@@ -70,7 +72,7 @@ class Tee:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Invoke:
     """The result of a call of a helper function."""
 
@@ -82,13 +84,13 @@ class Invoke:
 Expr = Local | Op | Load | Tee | Invoke
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Assign:
     local: Local
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Store:
     """A memory write; `lane` >= 0 for store_lane."""
 
@@ -100,17 +102,17 @@ class Store:
     lane: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Block:
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Loop:
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class BrIf:
     """Branch to the enclosing block or loop number `depth`, innermost first, if `cond`."""
 
@@ -118,19 +120,19 @@ class BrIf:
     cond: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class If:
     cond: Expr
     then: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Trap:
     """`unreachable`."""
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Run:
     """Call a function without result.
 
@@ -142,7 +144,7 @@ class Run:
     index: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Effect:
     """An instruction for what it does; its result, if it has one, is dropped."""
 
@@ -239,31 +241,26 @@ def for_loop(
 
 
 def map_args(args: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
-    """`change` of each argument; the same tuple if nothing changed."""
-    new: list[Expr] | None = None
-    for n, a in enumerate(args):
-        if type(a) is Local:
-            continue
-        fresh = change(a)
-        if fresh is not a:
-            if new is None:
-                new = list(args)
-            new[n] = fresh
-    return args if new is None else tuple(new)
+    """`change` of each argument but locals; the same tuple if nothing changed."""
+    new = [a if type(a) is Local else change(a) for a in args]
+    return args if all(map(is_, new, args)) else tuple(new)
 
 
 class Mapper:
     """Rebuilds functions bottom up; parts that stay equal are shared, not copied.
 
-    expr:  sees every expression except locals and constants, its parts first, and each shared part
-           once: it must not depend on the place
-    store: sees every store after its parts
+    op, load: see every instruction with arguments, and every load, their parts first, and each
+              shared part once: they must not depend on the place
+    store:    sees every store after its parts
     """
 
     def __init__(
-        self, expr: Callable[[Expr], Expr], store: Callable[[Store], Store] = lambda s: s
+        self,
+        op: Callable[[Op], Expr] = lambda e: e,
+        load: Callable[[Load], Expr] = lambda e: e,
+        store: Callable[[Store], Store] = lambda s: s,
     ) -> None:
-        self._change, self._store = expr, store
+        self._op, self._load, self._store = op, load, store
         self._known: dict[int, Expr] = {}
 
     def func(self, fn: Func) -> Func:
@@ -274,23 +271,20 @@ class Mapper:
         if type(e) is Local or (type(e) is Op and not e.args):
             return e
         known = self._known.get(id(e))  # the function keeps all of its parts alive meanwhile
-        if known is not None:
-            return known
-        if type(e) is Op:  # by far the most, so without a call of its own
-            args = map_args(e.args, self.expr)
-            made: Expr = e if args is e.args else Op(e.name, args, e.imms)
-        else:
-            made = self._parts(e)
-        known = self._known[id(e)] = self._change(made)
+        if known is None:
+            known = self._known[id(e)] = self._changed(e)
         return known
 
-    def _parts(self, e: Expr) -> Expr:
+    def _changed(self, e: Expr) -> Expr:
+        if isinstance(e, Op):
+            args = map_args(e.args, self.expr)
+            return self._op(e if args is e.args else Op(e.name, args, e.imms))
         if isinstance(e, Load):
             address = self.expr(e.address)
             vector = None if e.vector is None else self.expr(e.vector)
-            if address is e.address and vector is e.vector:
-                return e
-            return Load(e.name, address, e.offset, e.space, e.lane, vector)
+            if address is not e.address or vector is not e.vector:
+                e = Load(e.name, address, e.offset, e.space, e.lane, vector)
+            return self._load(e)
         if isinstance(e, Tee):
             return Tee(e.local, self.expr(e.value))
         assert isinstance(e, Invoke)

@@ -56,11 +56,11 @@ def offset_load_store(fn: Func) -> Func:
     not negative and what remains cannot be: it is known to be >= 0, or the constant is at most
     LOWEST_ADDRESS, below which no access of a kernel lies.
     """
-    return Mapper(_fold_load, _fold_store).func(fn)
+    return Mapper(load=_fold_load, store=_fold_store).func(fn)
 
 
-def _fold_load(e: Expr) -> Expr:
-    if isinstance(e, Load) and isinstance(e.address, Op):
+def _fold_load(e: Load) -> Expr:
+    if isinstance(e.address, Op):
         address, offset = _fold(e.address, e.offset)
         return Load(e.name, address, offset, e.space, e.lane, e.vector)
     return e
@@ -142,13 +142,13 @@ def combined_instruction(fn: Func) -> Func:
     before: f32x4.splat (f32.load p)
     after:  v128.load32_splat p
     """
-    return Mapper(_combine).func(fn)
+    return Mapper(op=_combine).func(fn)
 
 
-def _combine(e: Expr) -> Expr:
-    if not isinstance(e, Op) or not e.args or not isinstance(e.args[-1], Load):
-        return e
+def _combine(e: Op) -> Expr:
     load = e.args[-1]
+    if not isinstance(load, Load):
+        return e
     name = _COMBINED.get((e.name, load.name))
     if name is None:
         return e
@@ -290,7 +290,8 @@ def _plan_expr(e: Expr, known: _Available, found: list[_Value]) -> None:
         _plan_expr(e.value, known, found)
         known.assigned(e.local)
     else:
-        _plan_expr(e.address, known, found)
+        if type(e.address) is not Local:
+            _plan_expr(e.address, known, found)
         if e.vector is not None:
             _plan_expr(e.vector, known, found)
             return
@@ -354,7 +355,7 @@ class _Rewriter:
             return Invoke(e.function, map_args(e.args, self.expr), e.type)
         if isinstance(e, Tee):
             return Tee(e.local, self.expr(e.value))
-        address = self.expr(e.address)
+        address = e.address if type(e.address) is Local else self.expr(e.address)
         vector = None if e.vector is None else self.expr(e.vector)
         if address is not e.address or vector is not e.vector:
             e = Load(e.name, address, e.offset, e.space, e.lane, vector)
@@ -377,7 +378,7 @@ _LOCAL = frozenset({"offset_load_store", "combined_instruction"})
 def run(fn: Func, enabled: frozenset[str] = ALL) -> Func:
     """The enabled passes, in order."""
     if enabled >= _LOCAL:
-        fn = Mapper(lambda e: _combine(_fold_load(e)), _fold_store).func(fn)
+        fn = Mapper(_combine, _fold_load, _fold_store).func(fn)
         enabled -= _LOCAL
     for name, change in PASSES:
         if name in enabled:

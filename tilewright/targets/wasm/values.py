@@ -140,8 +140,7 @@ class ValueLowering:
         A constant goes to the pointer (as its `bias`) where the instruction could not take it, or
         where that would not be free; accesses near each other share one bias.
         """
-        base = self.b.find(f"@{buffer}")
-        terms = self.terms(i)
+        base, terms = self.place(buffer, i)
         bias = 0
         if i.const < 0 or any(c < 0 for _, c in terms):
             # what makes up for negative terms: pass 1 may not move it (see there)
@@ -151,6 +150,16 @@ class ValueLowering:
         pointer = self.b.pointer(base, terms, size, bias)
         rest = (i.const - bias) * size
         return add(pointer, const(rest)) if rest else pointer
+
+    def place(self, buffer: int, i: Index) -> tuple[Local, Terms]:
+        """The locals under an address: where the buffer lies, and what is added to it."""
+        places, key = self.b.scopes[-1].places, (buffer, i.terms)
+        known = places.get(key)
+        if known is None:
+            known = self.b.find(f"@{buffer}"), self.terms(i)
+            if i.is_affine:
+                places[key] = known
+        return known
 
     def bias(self, base: Local, terms: Terms, at: int, reach: int, most: int = 1 << 30) -> int:
         """The bias for constant `at`: a known one at most `reach` below, or `at` itself."""
@@ -175,19 +184,19 @@ class ValueLowering:
         rule = _RULES.get(type(e))
         if rule is None:
             raise CompilerBug(f"no Wasm for the expression {type(e).__name__}")
-        if isinstance(e, (k.Load, k.Splat)):
-            return self.once(e, rule)
         return rule(self, e)
 
-    def once(self, e: k.Load | k.Splat, rule: Callable[[ValueLowering, Any], Expr]) -> Expr:
+    def once(self, e: k.Load | k.Splat) -> Expr:
         """A load, or the splat of one, is lowered once per scope; its uses share the tree."""
+        loads = self.b.scopes[-1].loads
+        known = loads.get(id(e))
+        if known is not None:
+            return known[1]
         load = e.value if isinstance(e, k.Splat) else e
-        if not isinstance(load, k.Load) or not load.index.is_affine:
-            return rule(self, e)
-        known = self.b.scopes[-1].loads.get(id(e))
-        if known is None:
-            known = self.b.scopes[-1].loads[id(e)] = (e, rule(self, e))
-        return known[1]
+        made = self.splat(e) if isinstance(e, k.Splat) else self.load(e)
+        if isinstance(load, k.Load) and load.index.is_affine:
+            loads[id(e)] = e, made
+        return made
 
     def const(self, e: k.Const) -> Expr:
         shape = shape_of(e.dtype, e.lanes)
@@ -262,7 +271,7 @@ class ValueLowering:
             return cast(self.b, self.value(x), k.dtype_of(x), e.dtype, e.lanes)
         if e.fn in mathlib.FUNCTIONS:
             return self.math(e)
-        limits = _limits(e)
+        limits = _limits(e) if e.fn == "where" else None
         if limits is not None:
             instruction, x, y = limits
             return op(instruction, self.value(x), self.value(y))
@@ -271,24 +280,21 @@ class ValueLowering:
             if shift is None:
                 return self.by_lane(e)
             return SEVERAL["nibble", "i32x4"](self.b, self.value(e.operands[0]), const(int(shift)))
+        logical = e.fn in ("and", "or", "not")  # these take any dtype by its truth
         args = []
         for x in e.operands:  # no frame of its own: expressions are deep
             value = self.value(x)
-            if e.fn in ("and", "or", "not"):  # these take any dtype by its truth
-                value = cast(self.b, value, k.dtype_of(x), BOOL, e.lanes)
-            args.append(value)
-        dtype = BOOL if e.fn in ("and", "or", "not") else k.dtype_of(e.operands[-1])
+            args.append(cast(self.b, value, k.dtype_of(x), BOOL, e.lanes) if logical else value)
+        dtype = BOOL if logical else k.dtype_of(e.operands[-1])
         shape = shape_of(dtype, e.lanes)
         if e.fn in ("max", "min") and dtype.is_float:
             limit = next((n for n, x in enumerate(e.operands) if _number(x) is not None), None)
             if limit is not None:
                 return clamp_const(self.b, e.fn, shape, args[1 - limit], args[limit])
-        name = ONE.get((e.fn, shape))
-        recipe = SEVERAL.get((e.fn, shape))
-        if name is not None:
-            value = Op(name, tuple(args))
-        elif recipe is not None:
-            value = recipe(self.b, *args)
+        if (e.fn, shape) in ONE:
+            value = Op(ONE[e.fn, shape], tuple(args))
+        elif (e.fn, shape) in SEVERAL:
+            value = SEVERAL[e.fn, shape](self.b, *args)
         elif e.lanes > 1:
             return self.by_lane(e)
         else:
@@ -358,7 +364,7 @@ def _minus(flag: Expr) -> Expr:
 
 def _limits(e: k.Call) -> tuple[str, k.Expr, k.Expr] | None:
     """where(a < b, b, a) is pmax(a, b) and where(a < b, a, b) is pmin(b, a): one instruction."""
-    if e.fn != "where" or e.dtype != F32 or e.lanes != 4:
+    if e.dtype != F32 or e.lanes != 4:
         return None
     test, *picked = e.operands
     if not isinstance(test, k.Call) or test.fn != "lt":
@@ -380,12 +386,12 @@ def _number(e: k.Expr) -> float | None:
 
 _RULES: dict[type, Callable[[ValueLowering, Any], Expr]] = {
     k.Const: ValueLowering.const,
-    k.Load: ValueLowering.load,
+    k.Load: ValueLowering.once,
     k.Call: ValueLowering.call,
     k.IndexValue: ValueLowering.index_value,
     k.Guard: ValueLowering.guard,
     k.Reg: ValueLowering.reg,
-    k.Splat: ValueLowering.splat,
+    k.Splat: ValueLowering.once,
     k.Lanes: ValueLowering.lanes,
     k.Lane: ValueLowering.lane,
     k.Shuffle: ValueLowering.shuffle,
