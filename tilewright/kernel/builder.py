@@ -160,23 +160,25 @@ class Builder:
         calls = _calls(e)
         if len({call.fn for call in calls}) == len(calls):
             return e
-        seen = Counter(calls)
+        numbers = _numbers(e)
+        seen = Counter(numbers[id(call)] for call in calls)
         if len(seen) == len(calls):
             return e
-        named: dict[Expr, Expr] = {}
+        named: dict[int, Reg] = {}
 
         def visit(node: Expr) -> Expr:
             if not isinstance(node, Call):
                 return node
-            if node in named:
-                return named[node]
+            number = numbers[id(node)]
+            if number in named:
+                return named[number]
             call = Call(node.fn, tuple(map(visit, node.operands)), node.dtype, node.lanes)
-            if seen[node] == 1:
+            if seen[number] == 1:
                 return call
             name = f"u{len(named)}{node.dtype}x{node.lanes}"
             self.add(Set(name, call))
-            named[node] = Reg(name, node.dtype, node.lanes)
-            return named[node]
+            named[number] = Reg(name, node.dtype, node.lanes)
+            return named[number]
 
         return visit(e)
 
@@ -414,6 +416,25 @@ def _calls(e: Expr) -> list[Call]:
     if not isinstance(e, Call):
         return []
     return [e, *(call for arg in e.operands for call in _calls(arg))]
+
+
+def _numbers(e: Expr) -> dict[int, int]:
+    """A number for each part of an expression by its identity; equal parts have equal numbers.
+
+    A call is known by the numbers of its operands, so no part is compared as a whole tree.
+    """
+    numbers: dict[int, int] = {}
+    kinds: dict[object, int] = {}
+
+    def visit(node: Expr) -> int:
+        key: object = node
+        if isinstance(node, Call):
+            key = node.fn, tuple(map(visit, node.operands)), node.dtype, node.lanes
+        number = numbers[id(node)] = kinds.setdefault(key, len(kinds))
+        return number
+
+    visit(e)
+    return numbers
 
 
 def _is_plain(value: Index) -> bool:

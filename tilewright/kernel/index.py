@@ -131,7 +131,7 @@ class Index:
             return self
         if factor == 0:
             return Index()
-        return Index(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+        return Index(tuple([(a, c * factor) for a, c in self.terms]), self.const * factor)
 
     def __floordiv__(self, by: int) -> Index:
         """Simplify `value // by`: whole multiples leave, what fits below `by` vanishes."""
@@ -172,16 +172,16 @@ class Index:
 
     def _split(self, by: int) -> tuple[Index, Index]:
         """value = by * whole + rest, where rest keeps the terms that `by` does not divide."""
-        whole = tuple((a, c // by) for a, c in self.terms if c % by == 0)
-        rest = tuple((a, c) for a, c in self.terms if c % by)
-        return Index(whole), Index(rest, self.const)
+        whole = [(a, c // by) for a, c in self.terms if c % by == 0]
+        rest = [term for term in self.terms if term[1] % by]
+        return Index(tuple(whole)), Index(tuple(rest), self.const)
 
     def substitute(self, values: Mapping[Var, Index]) -> Index:
         """The index with variables replaced, simplified again."""
         terms: list[tuple[Atom, int]] = []
         const, changed = self.const, False
         for atom, c in self.terms:
-            new = _substitute(atom, values)
+            new = values.get(atom) if type(atom) is Var else _substituted(atom, values)
             if new is None:
                 terms.append((atom, c))
                 continue
@@ -197,10 +197,8 @@ class Index:
         return " + ".join(parts)
 
 
-def _substitute(atom: Atom, values: Mapping[Var, Index]) -> Index | None:
+def _substituted(atom: Div | Mod | Gathered, values: Mapping[Var, Index]) -> Index | None:
     """What becomes of an atom; None if it stays as it is."""
-    if type(atom) is Var:
-        return values.get(atom)
     value: Any = atom.value  # of a gathered index an expression, which substitutes like an index
     inner = value.substitute(values) if hasattr(value, "substitute") else value
     if inner is value:

@@ -201,7 +201,8 @@ _GROWS = frozenset({"add", "sub", "mul", "div", "neg", "abs", "fma"})
 
 def wrap(dtype: DType, lanes: int, fn: str, value: Expr) -> Expr:
     """The value as its dtype again: arithmetic of 8 or 16 bits may have left the range."""
-    return low_bits(dtype, lanes, value) if fn in _GROWS and dtype in (I8, U8, I16) else value
+    narrow = dtype.size < I32.size and dtype != BOOL
+    return low_bits(dtype, lanes, value) if narrow and fn in _GROWS else value
 
 
 def low_bits(dtype: DType, lanes: int, value: Expr) -> Expr:

@@ -31,6 +31,9 @@ from tilewright.targets.wasm.target import WasmTarget
 #: A sum of i32 locals with coefficients, in a fixed order.
 Terms = tuple[tuple[Local, int], ...]
 
+#: Where a buffer lies, what is added to it, and whether some of that is subtracted.
+Place = tuple[Local, Terms, bool]
+
 #: All bits zero: one instruction that needs no input, so it is never kept in a register.
 ZERO = Op("v128.const", (), (0,))
 
@@ -45,7 +48,7 @@ class Scope:
     bumps:  what the loop adds to its pointers at the end of a pass
     looped: whether the list already holds a loop
     loads:  loads already lowered here, by identity: an unrolled loop uses one many times
-    places: base and terms of addresses already lowered here
+    places: what addresses lowered here are made of
     """
 
     kind: str
@@ -58,7 +61,7 @@ class Scope:
     bumps: list[Stmt] = field(default_factory=list)
     looped: bool = False
     loads: dict[int, tuple[object, Expr]] = field(default_factory=dict)
-    places: dict[object, tuple[Local, Terms]] = field(default_factory=dict)
+    places: dict[object, Place] = field(default_factory=dict)
 
 
 class FuncBuilder:

@@ -62,7 +62,7 @@ class _Checker:
         self.at = 0
 
     def fail(self, why: str) -> NoReturn:
-        ins = self.fn.body[self.at] if self.at < len(self.fn.body) else ("end",)
+        ins = (*self.fn.body, ("end",))[self.at]
         raise CompilerBug(why, function=self.fn.name, instruction=str(ins), position=self.at)
 
     def push(self, types: Types) -> None:
@@ -231,28 +231,29 @@ def check(fn: Function, names: Names) -> None:
     """Raise `CompilerBug` unless the function is valid."""
     c = _Checker(fn, names)
     frame = c.frames[-1]
-    moves: dict[Ins, _Moves] = {}
+    moves: list[_Moves | None] = [None] * len(fn.kinds)
     by_effect: dict[tuple[Types, Types], _Moves] = {}
-    for c.at, ins in enumerate(fn.body):
-        known = moves.get(ins)
+    for c.at, number in enumerate(fn.order):
+        known = moves[number]
         if known is None:
+            ins = fn.kinds[number]
             rule = _PLACED.get(ins[0])  # type: ignore[call-overload]
             if rule is not None:
                 rule(c, ins)
                 frame = c.frames[-1]
                 continue
-            known = moves[ins] = by_effect.setdefault(c.effect(ins), {})
+            known = moves[number] = by_effect.setdefault(c.effect(ins), {})
         before = frame.stack
         after = known.get(before)
         if after is None:
-            pops, pushes = c.effect(ins)
+            pops, pushes = c.effect(fn.kinds[number])
             c.pop_all(pops)
             c.push(pushes)
             after = frame.stack
             if not frame.dead:
                 known[before] = after
         frame.stack = after
-    c.at = len(fn.body)
+    c.at = len(fn.order)
     if len(c.frames) != 1:
         c.fail("a block is not closed")
     c.close()

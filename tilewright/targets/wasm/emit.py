@@ -38,15 +38,16 @@ class _Flatten:
         self.out: list[Ins] = []
 
     def expr(self, e: Expr) -> None:
+        out = self.out
         if isinstance(e, Local):
-            self.out.append(("local.get", e))
+            out.append(("local.get", e))
         elif isinstance(e, ir.Op):
             for a in e.args:
                 if type(a) is Local:
-                    self.out.append(("local.get", a))
+                    out.append(("local.get", a))
                 else:
                     self.expr(a)
-            self.out.append((e.name, *e.imms))
+            out.append((e.name, *e.imms) if e.imms else (e.name,))
         elif isinstance(e, ir.Load):
             self.expr(e.address)
             if e.vector is not None:
@@ -137,18 +138,17 @@ def flatten(fn: Func) -> Function:
     flat.stmts(fn.body)
     if fn.result is not None:
         flat.expr(fn.result)
+    made = Function.of(fn.name, FnType(()), (), flat.out)
     # order of first use; parameters are known
-    kinds = dict.fromkeys(flat.out)
-    used = dict.fromkeys([i[1] for i in kinds if i[0] in _LOCAL_OPS])
+    used = dict.fromkeys([i[1] for i in made.kinds if i[0] in _LOCAL_OPS])
     for p in fn.params:
         used.pop(p, None)
     rest: list[Local] = [v for t in VALTYPES for v in used if isinstance(v, Local) and v.type == t]
     number: dict[object, int] = {v: n for n, v in enumerate((*fn.params, *rest))}
-    numbered = {i: (i[0], number[i[1]]) if i[0] in _LOCAL_OPS else i for i in kinds}
-    body = tuple([numbered[i] for i in flat.out])
+    kinds = tuple([(i[0], number[i[1]]) if i[0] in _LOCAL_OPS else i for i in made.kinds])
     results = () if fn.result is None else (ir.type_of(fn.result),)
     type_ = FnType(tuple(p.type for p in fn.params), results)
-    return Function(fn.name, type_, tuple(v.type for v in rest), body)
+    return Function(fn.name, type_, tuple(v.type for v in rest), kinds, made.order)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[FuncCod
     names = Names(known, {}, {SCRATCH: "i32"}, target.allowed)
     for f in functions:
         check(f, names)
-    return tuple(FuncCode(f.name, f.type, f.locals, encode_body(f.body)) for f in functions)
+    return tuple(FuncCode(f.name, f.type, f.locals, encode_body(f)) for f in functions)
 
 
 def _functions(lowered: Lowered, enabled: frozenset[str]) -> tuple[Function, ...]:
@@ -228,7 +228,7 @@ def compile_tiles(
         lowered = lower(fn, target)
         functions = _functions(lowered, enabled)
         code = assemble(functions, target)
-        used = {i[0] for f in functions for i in f.body}
+        used = {i[0] for f in functions for i in f.kinds}
         needs = frozenset(ISA[str(name)].feature for name in used)
         kernel = CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, needs)
         made.append((target, lowered.asked, kernel))

@@ -29,12 +29,29 @@ class FnType:
 
 @dataclass(frozen=True)
 class Function:
-    """A function as instructions; the closing `end` of the body is not listed."""
+    """A function as instructions; the closing `end` of the body is not listed.
+
+    kinds: all different instructions; a body repeats each about four times
+    order: the body, as positions in `kinds`
+    """
 
     name: str
     type: FnType
     locals: tuple[str, ...]
-    body: tuple[Ins, ...]
+    kinds: tuple[Ins, ...]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, name: str, type_: FnType, locals_: tuple[str, ...], body: Sequence[Ins]
+    ) -> Function:
+        """The function of this body."""
+        number = {ins: n for n, ins in enumerate(dict.fromkeys(body))}
+        return cls(name, type_, locals_, tuple(number), tuple([number[ins] for ins in body]))
+
+    @property
+    def body(self) -> tuple[Ins, ...]:
+        return tuple([self.kinds[n] for n in self.order])
 
 
 #: Encoded code: bytes, with a function's name or a type where the linker puts an index.
@@ -108,19 +125,18 @@ def encode(ins: Ins) -> bytes:
     return out
 
 
-def encode_body(body: Sequence[Ins]) -> Parts:
+def encode_body(fn: Function) -> Parts:
     """A body as bytes with holes; equal instructions are encoded once."""
-    kinds = dict.fromkeys(body)
-    known = {ins: encode(ins) for ins in kinds if not _has_symbol(ins)}
-    holes = [n for n, ins in enumerate(body) if ins not in known] if len(known) < len(kinds) else []
+    codes = [b"" if _has_symbol(ins) else encode(ins) for ins in fn.kinds]
+    holes = [at for at, n in enumerate(fn.order) if not codes[n]] if b"" in codes else []
     parts: list[bytes | str | FnType] = []
     at, rest = 0, b""
     for hole in holes:
-        name, symbol, *others = body[hole]
-        run = b"".join([known[ins] for ins in body[at:hole]])
+        name, symbol, *others = fn.kinds[fn.order[hole]]
+        run = b"".join([codes[n] for n in fn.order[at:hole]])
         parts += (rest + run + ISA[str(name)].code, symbol)  # type: ignore[arg-type]
         at, rest = hole + 1, b"".join([uleb(_int(n)) for n in others])
-    run = b"".join([known[ins] for ins in body[at:]])
+    run = b"".join([codes[n] for n in fn.order[at:]])
     return (*parts, rest + run + b"\x0b")
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from operator import is_
 
 from tilewright.base.errors import CompilerBug
 from tilewright.base.record import slotted
@@ -242,26 +241,34 @@ def for_loop(
 
 def map_args(args: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
     """`change` of each argument but locals; the same tuple if nothing changed."""
-    new = [a if type(a) is Local else change(a) for a in args]
-    return args if all(map(is_, new, args)) else tuple(new)
+    new: list[Expr] | None = None
+    for n, a in enumerate(args):
+        if type(a) is not Local:
+            fresh = change(a)
+            if fresh is not a:
+                new = new or list(args)
+                new[n] = fresh
+    return args if new is None else tuple(new)
 
 
 class Mapper:
     """Rebuilds functions bottom up; parts that stay equal are shared, not copied.
 
-    op, load: see every instruction with arguments, and every load, their parts first, and each
-              shared part once: they must not depend on the place
-    store:    sees every store after its parts
+    op:          sees every instruction with arguments after these
+    load, store: see every access before its parts
+
+    A part that several others share is seen once: what becomes of it must not depend on its place.
     """
 
     def __init__(
         self,
         op: Callable[[Op], Expr] = lambda e: e,
-        load: Callable[[Load], Expr] = lambda e: e,
+        load: Callable[[Load], Load] = lambda e: e,
         store: Callable[[Store], Store] = lambda s: s,
     ) -> None:
         self._op, self._load, self._store = op, load, store
         self._known: dict[int, Expr] = {}
+        self._accesses: list[Load | Store] = []
 
     def func(self, fn: Func) -> Func:
         result = None if fn.result is None else self.expr(fn.result)
@@ -270,21 +277,26 @@ class Mapper:
     def expr(self, e: Expr) -> Expr:
         if type(e) is Local or (type(e) is Op and not e.args):
             return e
-        known = self._known.get(id(e))  # the function keeps all of its parts alive meanwhile
-        if known is None:
-            known = self._known[id(e)] = self._changed(e)
-        return known
-
-    def _changed(self, e: Expr) -> Expr:
-        if isinstance(e, Op):
+        known = self._known.get(id(e))  # of parts that the function or `_accesses` keeps alive
+        if known is not None:
+            return known
+        if type(e) is Op:  # by far the most, so without a call of its own
             args = map_args(e.args, self.expr)
-            return self._op(e if args is e.args else Op(e.name, args, e.imms))
+            made = self._op(e if args is e.args else Op(e.name, args, e.imms))
+        else:
+            made = self._parts(e)
+        self._known[id(e)] = made
+        return made
+
+    def _parts(self, e: Expr) -> Expr:
         if isinstance(e, Load):
+            e = self._load(e)
+            self._accesses.append(e)
             address = self.expr(e.address)
             vector = None if e.vector is None else self.expr(e.vector)
-            if address is not e.address or vector is not e.vector:
-                e = Load(e.name, address, e.offset, e.space, e.lane, vector)
-            return self._load(e)
+            if address is e.address and vector is e.vector:
+                return e
+            return Load(e.name, address, e.offset, e.space, e.lane, vector)
         if isinstance(e, Tee):
             return Tee(e.local, self.expr(e.value))
         assert isinstance(e, Invoke)
@@ -298,10 +310,12 @@ class Mapper:
             value = self.expr(s.value)
             return s if value is s.value else Assign(s.local, value)
         if isinstance(s, Store):
+            s = self._store(s)
+            self._accesses.append(s)
             address, value = self.expr(s.address), self.expr(s.value)
-            if address is not s.address or value is not s.value:
-                s = Store(s.name, address, s.offset, value, s.space, s.lane)
-            return self._store(s)
+            if address is s.address and value is s.value:
+                return s
+            return Store(s.name, address, s.offset, value, s.space, s.lane)
         if isinstance(s, (Block, Loop)):
             return type(s)(self.stmts(s.body))
         if isinstance(s, BrIf):

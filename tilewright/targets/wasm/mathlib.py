@@ -291,13 +291,11 @@ def inlined(fn: TileFn) -> frozenset[str]:
 
 
 def _count(e: k.Expr, here: Counter[str]) -> None:
-    if isinstance(e, k.Call):
-        if e.fn in SHORT:
-            here[e.fn] += 1
-        args = e.operands
-    else:
-        args = e.args
-    for a in args:
+    if isinstance(e, k.Call) and e.fn in SHORT:
+        here[e.fn] += 1
+    for a in e.operands if isinstance(e, k.Call) else e.args:
+        if isinstance(a, k.Splat):
+            a = a.value
         if not isinstance(a, (k.Load, k.Reg, k.Const)):
             _count(a, here)
 

@@ -59,7 +59,7 @@ def offset_load_store(fn: Func) -> Func:
     return Mapper(load=_fold_load, store=_fold_store).func(fn)
 
 
-def _fold_load(e: Load) -> Expr:
+def _fold_load(e: Load) -> Load:
     if isinstance(e.address, Op):
         address, offset = _fold(e.address, e.offset)
         return Load(e.name, address, offset, e.space, e.lane, e.vector)
@@ -86,6 +86,9 @@ def _split(e: Expr) -> tuple[Expr, int]:
         if is_const(e):
             return const(0), const_value(e)
         if e.name == "i32.add":
+            if type(e.args[0]) is Local and is_const(e.args[1]):  # by far the most
+                value = const_value(e.args[1])
+                return (e.args[0], value) if value else (e, 0)
             (a, x), (b, y) = _split(e.args[0]), _split(e.args[1])
             if not x and not y:
                 return e, 0
@@ -202,8 +205,9 @@ class _Available:
 
     def assigned(self, local: Local) -> None:
         """Addresses that mention the local mean something else now."""
-        for key in self.users.pop(local, ()):
-            self.values.pop(key, None)
+        if local in self.users:
+            for key in self.users.pop(local):
+                self.values.pop(key, None)
 
     def stored(self, s: Store) -> None:
         """Forget what the store may have changed."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.base.dtypes import BOOL, F32, I32, I64
+from tilewright.base.dtypes import BOOL, F32, I32, I64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import expr as k
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
@@ -24,7 +24,7 @@ from tilewright.targets.wasm.arith import (
     shape_of,
     wrap,
 )
-from tilewright.targets.wasm.build import FuncBuilder, Terms
+from tilewright.targets.wasm.build import FuncBuilder, Place, Terms
 from tilewright.targets.wasm.casts import cast
 from tilewright.targets.wasm.encode import f32_bits, f64_bits
 from tilewright.targets.wasm.ir import (
@@ -50,6 +50,12 @@ from tilewright.targets.wasm.loads import LOADS, vector_load
 #: and the steps of an unrolled loop, equal for all rows, are the offsets.
 SPLAT_REACH = 64
 SPLAT_POINTERS = 8
+
+
+#: Functions that take more than a look into the tables of arith.py.
+_SPECIAL = frozenset({"cast", "where", "nibble", "and", "or", "not", "max", "min"}) | frozenset(
+    mathlib.FUNCTIONS
+)
 
 
 class ValueLowering:
@@ -140,9 +146,9 @@ class ValueLowering:
         A constant goes to the pointer (as its `bias`) where the instruction could not take it, or
         where that would not be free; accesses near each other share one bias.
         """
-        base, terms = self.place(buffer, i)
+        base, terms, falls = self.place(buffer, i)
         bias = 0
-        if i.const < 0 or any(c < 0 for _, c in terms):
+        if i.const < 0 or falls:
             # what makes up for negative terms: pass 1 may not move it (see there)
             bias = self.bias(base, terms, i.const, LOWEST_ADDRESS // size)
         elif splat and terms:
@@ -151,12 +157,13 @@ class ValueLowering:
         rest = (i.const - bias) * size
         return add(pointer, const(rest)) if rest else pointer
 
-    def place(self, buffer: int, i: Index) -> tuple[Local, Terms]:
-        """The locals under an address: where the buffer lies, and what is added to it."""
+    def place(self, buffer: int, i: Index) -> Place:
+        """What an address is made of but for its constant."""
         places, key = self.b.scopes[-1].places, (buffer, i.terms)
         known = places.get(key)
         if known is None:
-            known = self.b.find(f"@{buffer}"), self.terms(i)
+            falling = any(c < 0 for _, c in i.terms)
+            known = self.b.find(f"@{buffer}"), self.terms(i), falling
             if i.is_affine:
                 places[key] = known
         return known
@@ -266,12 +273,32 @@ class ValueLowering:
         return dots.shuffle(self.value(e.a), self.value(e.b), e.picks)
 
     def call(self, e: k.Call) -> Expr:
+        if e.fn in _SPECIAL:
+            return self.special(e)
+        args = []
+        for x in e.operands:  # no frame of its own: expressions are deep
+            args.append(self.value(x))
+        return self.function(e, args, k.dtype_of(e.operands[-1]))
+
+    def function(self, e: k.Call, args: list[Expr], dtype: DType) -> Expr:
+        """A function of the tables in arith.py; `dtype` is that of the last argument."""
+        case = e.fn, shape_of(dtype, e.lanes)
+        if case in ONE:
+            return wrap(e.dtype, e.lanes, e.fn, Op(ONE[case], tuple(args)))
+        if case in SEVERAL:
+            return wrap(e.dtype, e.lanes, e.fn, SEVERAL[case](self.b, *args))
+        if e.lanes > 1:
+            return self.by_lane(e)
+        raise CompilerBug(f"no Wasm for {e.fn} of {dtype}")
+
+    def special(self, e: k.Call) -> Expr:
+        """A function that has rules of its own, at least for some arguments."""
         if e.fn == "cast":
             (x,) = e.operands
             return cast(self.b, self.value(x), k.dtype_of(x), e.dtype, e.lanes)
         if e.fn in mathlib.FUNCTIONS:
             return self.math(e)
-        limits = _limits(e) if e.fn == "where" else None
+        limits = _limits(e)
         if limits is not None:
             instruction, x, y = limits
             return op(instruction, self.value(x), self.value(y))
@@ -282,24 +309,16 @@ class ValueLowering:
             return SEVERAL["nibble", "i32x4"](self.b, self.value(e.operands[0]), const(int(shift)))
         logical = e.fn in ("and", "or", "not")  # these take any dtype by its truth
         args = []
-        for x in e.operands:  # no frame of its own: expressions are deep
+        for x in e.operands:
             value = self.value(x)
             args.append(cast(self.b, value, k.dtype_of(x), BOOL, e.lanes) if logical else value)
         dtype = BOOL if logical else k.dtype_of(e.operands[-1])
-        shape = shape_of(dtype, e.lanes)
         if e.fn in ("max", "min") and dtype.is_float:
             limit = next((n for n, x in enumerate(e.operands) if _number(x) is not None), None)
             if limit is not None:
+                shape = shape_of(dtype, e.lanes)
                 return clamp_const(self.b, e.fn, shape, args[1 - limit], args[limit])
-        if (e.fn, shape) in ONE:
-            value = Op(ONE[e.fn, shape], tuple(args))
-        elif (e.fn, shape) in SEVERAL:
-            value = SEVERAL[e.fn, shape](self.b, *args)
-        elif e.lanes > 1:
-            return self.by_lane(e)
-        else:
-            raise CompilerBug(f"no Wasm for {e.fn} of {dtype}")
-        return wrap(e.dtype, e.lanes, e.fn, value)
+        return self.function(e, args, dtype)
 
     def by_lane(self, e: k.Call) -> Expr:
         """A vector function without a vector instruction, lane by lane.
@@ -364,7 +383,7 @@ def _minus(flag: Expr) -> Expr:
 
 def _limits(e: k.Call) -> tuple[str, k.Expr, k.Expr] | None:
     """where(a < b, b, a) is pmax(a, b) and where(a < b, a, b) is pmin(b, a): one instruction."""
-    if e.dtype != F32 or e.lanes != 4:
+    if e.fn != "where" or e.dtype != F32 or e.lanes != 4:
         return None
     test, *picked = e.operands
     if not isinstance(test, k.Call) or test.fn != "lt":
