@@ -14,7 +14,7 @@ from functools import cache
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.build import FuncBuilder
-from tilewright.targets.wasm.ir import Expr, Op, const, op
+from tilewright.targets.wasm.ir import Expr, Load, Op, const, op
 
 Recipe = Callable[..., Expr]
 
@@ -123,24 +123,23 @@ def _div(shape: str) -> Recipe:
 
 
 def madd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
-    """x * y + z on f32x4: one instruction where the target has it."""
-    if b.has("fma"):
-        return Op("f32x4.relaxed_madd", (x, y, z))
-    return op("f32x4.add", op("f32x4.mul", x, y), z)
+    """x * y + z on f32x4: one instruction where the target has it (see `without_relaxed`)."""
+    b.relaxed = True
+    return Op("f32x4.relaxed_madd", (x, y, z))
 
 
 def nmadd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
-    """z - x * y on f32x4."""
-    if b.has("fma"):
-        return op("f32x4.relaxed_nmadd", x, y, z)
-    return op("f32x4.sub", z, op("f32x4.mul", x, y))
+    """z - x * y on f32x4, of values that are in registers: z may be pushed first."""
+    assert not any(isinstance(e, Load) for e in (x, y, z))
+    b.relaxed = True
+    return Op("f32x4.relaxed_nmadd", (x, y, z))
 
 
 def choose(b: FuncBuilder, mask: Expr, x: Expr, y: Expr) -> Expr:
     """x where the mask is set, else y, lane by lane; the mask is all ones or zeros per lane."""
     # x86 has a blend for masks, but no instruction for v128.bitselect
-    name = "i32x4.relaxed_laneselect" if b.has("fma") else "v128.bitselect"
-    return op(name, x, y, mask)
+    b.relaxed = True
+    return Op("i32x4.relaxed_laneselect", (x, y, mask))
 
 
 def _nibble(b: FuncBuilder, x: Expr, shift: Expr) -> Expr:

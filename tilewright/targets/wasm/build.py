@@ -70,6 +70,9 @@ class FuncBuilder:
     outside:  how to get a variable that this function has not bound yet
     inline:   math functions to expand in place; the others are called
     captures: whether such a variable belongs to another function, and becomes a parameter here
+
+    `relaxed` tells whether it holds instructions that `emit.py` writes in another way for a target
+    without relaxed SIMD.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class FuncBuilder:
         self.registers: dict[str, Local] = {}
         self.helpers: set[str] = set()
         self.asked: dict[str, bool] = {}
+        self.relaxed = False
         self.count = 0
 
     def has(self, what: str) -> bool:

@@ -275,12 +275,12 @@ class Mapper:
         return replace(fn, body=self.stmts(fn.body), result=result)
 
     def expr(self, e: Expr) -> Expr:
-        if type(e) is Local or (type(e) is Op and not e.args):
-            return e
         known = self._known.get(id(e))  # of parts that the function or `_accesses` keeps alive
         if known is not None:
             return known
-        if type(e) is Op:  # by far the most, so without a call of its own
+        if isinstance(e, Op):  # by far the most, so without a call of its own
+            if not e.args:
+                return e
             args = map_args(e.args, self.expr)
             made = self._op(e if args is e.args else Op(e.name, args, e.imms))
         else:
@@ -289,10 +289,12 @@ class Mapper:
         return made
 
     def _parts(self, e: Expr) -> Expr:
+        if isinstance(e, Local):
+            return e
         if isinstance(e, Load):
             e = self._load(e)
             self._accesses.append(e)
-            address = self.expr(e.address)
+            address = e.address if type(e.address) is Local else self.expr(e.address)
             vector = None if e.vector is None else self.expr(e.vector)
             if address is e.address and vector is e.vector:
                 return e

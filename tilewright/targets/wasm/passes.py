@@ -178,7 +178,7 @@ _READS_BACK = {
 _Key = tuple[str, Expr, int]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Value:
     """A value in memory that is in hand: how often it is wanted, and the local that keeps it."""
 
@@ -284,16 +284,11 @@ def _plan(stmts: tuple[Stmt, ...], known: _Available, found: list[_Value]) -> No
 
 
 def _plan_expr(e: Expr, known: _Available, found: list[_Value]) -> None:
-    if isinstance(e, (Op, Invoke)):
+    if isinstance(e, Op):
         for a in e.args:
             if type(a) is not Local:
                 _plan_expr(a, known, found)
-    elif isinstance(e, Local):
-        return
-    elif isinstance(e, Tee):
-        _plan_expr(e.value, known, found)
-        known.assigned(e.local)
-    else:
+    elif isinstance(e, Load):
         if type(e.address) is not Local:
             _plan_expr(e.address, known, found)
         if e.vector is not None:
@@ -307,6 +302,12 @@ def _plan_expr(e: Expr, known: _Available, found: list[_Value]) -> None:
         else:
             value.count += 1
         found.append(value)
+    elif isinstance(e, Invoke):
+        for a in e.args:
+            _plan_expr(a, known, found)
+    elif isinstance(e, Tee):
+        _plan_expr(e.value, known, found)
+        known.assigned(e.local)
 
 
 class _Rewriter:
@@ -350,20 +351,18 @@ class _Rewriter:
         return s
 
     def expr(self, e: Expr) -> Expr:
-        if isinstance(e, Local):
-            return e
         if isinstance(e, Op):
             new = map_args(e.args, self.expr)
             return e if new is e.args else Op(e.name, new, e.imms)
+        if isinstance(e, Load):
+            address = e.address if type(e.address) is Local else self.expr(e.address)
+            vector = None if e.vector is None else self.expr(e.vector)
+            if address is not e.address or vector is not e.vector:
+                e = Load(e.name, address, e.offset, e.space, e.lane, vector)
+            return e if vector is not None else self.keep(next(self.found), e)
         if isinstance(e, Invoke):
             return Invoke(e.function, map_args(e.args, self.expr), e.type)
-        if isinstance(e, Tee):
-            return Tee(e.local, self.expr(e.value))
-        address = e.address if type(e.address) is Local else self.expr(e.address)
-        vector = None if e.vector is None else self.expr(e.vector)
-        if address is not e.address or vector is not e.vector:
-            e = Load(e.name, address, e.offset, e.space, e.lane, vector)
-        return e if vector is not None else self.keep(next(self.found), e)
+        return Tee(e.local, self.expr(e.value)) if isinstance(e, Tee) else e
 
 
 #: In the order in which they run.
