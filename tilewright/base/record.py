@@ -27,7 +27,7 @@ def slotted(cls: type[C]) -> type[C]:
     return dataclass(unsafe_hash=True, slots=True)(cls)
 
 
-class computed(Generic[T]):  # noqa: N801
+class computed(Generic[T]):
     """A property that is computed at its first use.
 
     It lies in the object's dictionary then, where Python finds it before it asks this descriptor.

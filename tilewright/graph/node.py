@@ -168,7 +168,7 @@ def node(op: Op, *inputs: Node, source: str = "") -> Node:
     if inputs and 0 in shape:
         return Node(ops.Constant(np.empty(shape, dtype.numpy)), (), shape, dtype, source, True)
     inputs = tuple([_known_if_empty(n) for n in inputs])
-    fixed = all([n.constant for n in inputs]) and not isinstance(op, ops.Input)
+    fixed = all(n.constant for n in inputs) and not isinstance(op, ops.Input)
     made = Node(op, inputs, shape, dtype, source, fixed)
     if not fixed or made.size > FOLD_LIMIT:
         return made

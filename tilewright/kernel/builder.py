@@ -413,9 +413,10 @@ def _change_gathers(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 def _calls(e: Expr) -> list[Call]:
     """The calls of an expression that are certainly evaluated (none below a guard)."""
-    if not isinstance(e, Call):
-        return []
-    return [e, *(call for arg in e.operands for call in _calls(arg))]
+    found = [e] if isinstance(e, Call) else []
+    for call in found:  # grows on the way
+        found += [arg for arg in call.operands if isinstance(arg, Call)]
+    return found
 
 
 def _numbers(e: Expr) -> dict[int, int]:

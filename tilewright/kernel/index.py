@@ -108,10 +108,7 @@ class Index:
     @property
     def is_affine(self) -> bool:
         """True if the value is a plain sum of variables: no division, remainder or gather."""
-        for atom, _ in self.terms:
-            if type(atom) is not Var:
-                return False
-        return True
+        return all(isinstance(atom, Var) for atom, _ in self.terms)
 
     def coefficient(self, var: Var) -> int:
         return next((c for atom, c in self.terms if atom == var), 0)
@@ -181,7 +178,7 @@ class Index:
         terms: list[tuple[Atom, int]] = []
         const, changed = self.const, False
         for atom, c in self.terms:
-            new = values.get(atom) if type(atom) is Var else _substituted(atom, values)
+            new = values.get(atom) if isinstance(atom, Var) else _substituted(atom, values)
             if new is None:
                 terms.append((atom, c))
                 continue

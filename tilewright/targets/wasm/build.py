@@ -31,11 +31,22 @@ from tilewright.targets.wasm.target import WasmTarget
 #: A sum of i32 locals with coefficients, in a fixed order.
 Terms = tuple[tuple[Local, int], ...]
 
-#: Where a buffer lies, what is added to it, and whether some of that is subtracted.
-Place = tuple[Local, Terms, bool]
-
 #: All bits zero: one instruction that needs no input, so it is never kept in a register.
 ZERO = Op("v128.const", (), (0,))
+
+
+@dataclass
+class Place:
+    """What addresses of one buffer have in common, if they differ in their constant alone.
+
+    falls:    whether a term is subtracted
+    pointers: by bias (see `ValueLowering.address`)
+    """
+
+    base: Local
+    terms: Terms
+    falls: bool
+    pointers: dict[int, Local] = field(default_factory=dict)
 
 
 @dataclass
@@ -48,7 +59,7 @@ class Scope:
     bumps:  what the loop adds to its pointers at the end of a pass
     looped: whether the list already holds a loop
     loads:  loads already lowered here, by identity: an unrolled loop uses one many times
-    places: what addresses lowered here are made of
+    places: what addresses lowered here are made of, by buffer and terms
     """
 
     kind: str

@@ -36,17 +36,12 @@ _LOCAL_OPS = frozenset({"local.get", "local.set", "local.tee"})
 _ALIGN = {name: min(row.align, 2) for name, row in ISA.items()}
 
 
-def without_relaxed(e: ir.Op) -> ir.Op:
-    """The same by instructions of fixed-width SIMD.
-
-    before: f32x4.relaxed_madd x y z
-    after:  f32x4.add (f32x4.mul x y) z
-    """
-    if e.name == "f32x4.relaxed_madd":
-        return ir.op("f32x4.add", ir.Op("f32x4.mul", e.args[:2]), e.args[2])
-    if e.name == "f32x4.relaxed_nmadd":
-        return ir.op("f32x4.sub", e.args[2], ir.Op("f32x4.mul", e.args[:2]))
-    return ir.Op("v128.bitselect", e.args) if e.name == "i32x4.relaxed_laneselect" else e
+#: The same by instructions of fixed-width SIMD, for targets without relaxed SIMD.
+_RELAXED: dict[str, Callable[[Expr, Expr, Expr], ir.Op]] = {
+    "f32x4.relaxed_madd": lambda x, y, z: ir.op("f32x4.add", ir.op("f32x4.mul", x, y), z),
+    "f32x4.relaxed_nmadd": lambda x, y, z: ir.op("f32x4.sub", z, ir.op("f32x4.mul", x, y)),
+    "i32x4.relaxed_laneselect": lambda x, y, mask: ir.op("v128.bitselect", x, y, mask),
+}
 
 
 class _Flatten:
@@ -59,8 +54,8 @@ class _Flatten:
     def expr(self, e: Expr) -> None:
         out = self.out
         if isinstance(e, ir.Op):
-            if not self.relaxed:
-                e = without_relaxed(e)
+            if e.name in _RELAXED and not self.relaxed:
+                e = _RELAXED[e.name](*e.args)
             for a in e.args:
                 if type(a) is Local:
                     out.append(("local.get", a))

@@ -146,24 +146,26 @@ class ValueLowering:
         A constant goes to the pointer (as its `bias`) where the instruction could not take it, or
         where that would not be free; accesses near each other share one bias.
         """
-        base, terms, falls = self.place(buffer, i)
-        bias = 0
-        if i.const < 0 or falls:
+        place = self.place(buffer, i)
+        base, terms, bias = place.base, place.terms, 0
+        if i.const < 0 or place.falls:
             # what makes up for negative terms: pass 1 may not move it (see there)
             bias = self.bias(base, terms, i.const, LOWEST_ADDRESS // size)
         elif splat and terms:
             bias = self.bias(base, terms, i.const, SPLAT_REACH // size, SPLAT_POINTERS)
-        pointer = self.b.pointer(base, terms, size, bias)
+        pointer = place.pointers.get(bias)
+        if pointer is None:
+            pointer = place.pointers[bias] = self.b.pointer(base, terms, size, bias)
         rest = (i.const - bias) * size
         return add(pointer, const(rest)) if rest else pointer
 
     def place(self, buffer: int, i: Index) -> Place:
-        """What an address is made of but for its constant."""
+        """What addresses of a buffer that differ in their constant alone are made of."""
         places, key = self.b.scopes[-1].places, (buffer, i.terms)
         known = places.get(key)
         if known is None:
-            falling = any(c < 0 for _, c in i.terms)
-            known = self.b.find(f"@{buffer}"), self.terms(i), falling
+            falls = any(c < 0 for _, c in i.terms)
+            known = Place(self.b.find(f"@{buffer}"), self.terms(i), falls)
             if i.is_affine:
                 places[key] = known
         return known
