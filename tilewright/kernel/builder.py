@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilewright.kernel.expr import (
     Acc,
@@ -25,7 +25,8 @@ from tilewright.kernel.expr import (
     dtype_of,
 )
 from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
-from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var, index
+from tilewright.kernel.gathers import with_guarded_reads
+from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.loops import (
     For,
     If,
@@ -284,16 +285,15 @@ class Builder:
     def resolve(self, e: Expr) -> Expr:
         """The expression with every index named and every gathered index read."""
 
-        return self._resolved(rewrite(e, _guard_gathers) if _has_guard(e) else e)
+        def visit(e: Expr) -> Expr:
+            if isinstance(e, Call):
+                return Call(e.fn, tuple(map(visit, e.operands)), e.dtype, e.lanes)
+            return self._named(e) if isinstance(e, (Load, Reg)) else rewrite(e, self._named)
 
-    def _resolved(self, e: Expr) -> Expr:
-        if isinstance(e, Load):
-            return e.at(self.address(e.index))
-        if isinstance(e, Call):
-            return Call(e.fn, tuple(map(self._resolved, e.operands)), e.dtype, e.lanes)
-        return e if isinstance(e, Reg) else rewrite(e, self._resolved_node)
+        return visit(with_guarded_reads(e))
 
-    def _resolved_node(self, e: Expr) -> Expr:
+    def _named(self, e: Expr) -> Expr:
+        """The same for one node, whose parts are done."""
         if isinstance(e, Load):
             return e.at(self.address(e.index))
         if isinstance(e, IndexValue):
@@ -356,59 +356,6 @@ def nest(b: Builder, axes: tuple[Var, ...], values: Values) -> Iterator[Values]:
             loop = b.loop(axis.name, Index(), b.end(axis), extent=axis.extent)
             inside[axis] = loops.enter_context(loop)
         yield inside
-
-
-def _has_guard(e: Expr) -> bool:
-    if isinstance(e, (Load, Reg, Const)):
-        return False
-    return isinstance(e, Guard) or any(map(_has_guard, e.args))
-
-
-def _guard_gathers(e: Expr) -> Expr:
-    """Indices are read before the guard is asked: the guard must protect those reads as well.
-
-    x[gather(t[i-1])] if 0 <= i-1 < n   ->   x[gather(t[i-1] if 0 <= i-1 < n else 0)] if ...
-    """
-    if not isinstance(e, Guard):
-        return e
-
-    def where_it_holds(read: Expr) -> Expr:
-        return Guard(e.bounds, read, Const(0, dtype_of(read)))
-
-    def where_it_fails(read: Expr) -> Expr:
-        return Guard(e.bounds, Const(0, dtype_of(read)), read)
-
-    value = _change_gathers(e.value, where_it_holds)
-    return Guard(e.bounds, value, _change_gathers(e.default, where_it_fails))
-
-
-def _change_gathers(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with another expression for every index that is read from memory."""
-
-    def of_index(i: Index) -> Index:
-        total = Index((), i.const)
-        for atom, c in i.terms:
-            total = total + of_atom(atom) * c
-        return total
-
-    def of_atom(atom: Atom) -> Index:
-        if isinstance(atom, (Div, Mod)):
-            inner = of_index(atom.value)
-            return inner // atom.by if isinstance(atom, Div) else inner % atom.by
-        if isinstance(atom, Gathered):
-            assert isinstance(atom.value, Expr)
-            atom = Gathered(change(atom.value), atom.extent)
-        return Index(((atom, 1),))
-
-    def of_node(node: Expr) -> Expr:
-        if isinstance(node, (Load, IndexValue)):
-            return replace(node, index=of_index(node.index))
-        if isinstance(node, Guard):
-            bounds = tuple(Bound(of_index(b.index), b.extent) for b in node.bounds)
-            return Guard(bounds, node.value, node.default)
-        return node
-
-    return rewrite(e, of_node)
 
 
 def _calls(e: Expr) -> list[Call]:

@@ -14,7 +14,8 @@ from functools import cache
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.build import FuncBuilder
-from tilewright.targets.wasm.ir import Expr, Load, Op, const, op
+from tilewright.targets.wasm.encode import f32_bits, f64_bits
+from tilewright.targets.wasm.ir import Expr, Load, Op, const, is_const, op, times
 
 Recipe = Callable[..., Expr]
 
@@ -50,6 +51,29 @@ def shape_of(dtype: DType, lanes: int) -> str:
     if dtype not in table:
         raise CompilerBug(f"no Wasm value holds {lanes} lanes of {dtype}")
     return table[dtype]
+
+
+def scalar_const(shape: str, value: float | int | bool) -> Expr:
+    """A scalar literal."""
+    if shape == "f32":
+        return Op("f32.const", (), (f32_bits(float(value)),))
+    if shape == "f64":
+        return Op("f64.const", (), (f64_bits(float(value)),))
+    if shape == "i64":
+        return Op("i64.const", (), (int(value),))
+    return const(int(bool(value)) if shape == "flag" else int(value))
+
+
+def cell(shape: str) -> str:
+    """The instruction prefix for lanes: a mask has lanes of i32."""
+    return "i32x4" if shape == "mask" else shape
+
+
+def minus(flag: Expr) -> Expr:
+    """0 or 1 as a lane of a mask."""
+    if is_const(flag):
+        return times(flag, -1)
+    return op("i32.sub", const(0), flag)
 
 
 # ---- one instruction -----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ ZERO = Op("v128.const", (), (0,))
 
 
 @dataclass
-class Place:
+class Addresses:
     """What addresses of one buffer have in common, if they differ in their constant alone.
 
     falls:    whether a term is subtracted
@@ -72,7 +72,7 @@ class Scope:
     bumps: list[Stmt] = field(default_factory=list)
     looped: bool = False
     loads: dict[int, tuple[object, Expr]] = field(default_factory=dict)
-    places: dict[object, Place] = field(default_factory=dict)
+    places: dict[object, Addresses] = field(default_factory=dict)
 
 
 class FuncBuilder:

@@ -20,13 +20,15 @@ from tilewright.targets.wasm.arith import (
     ONE,
     SEVERAL,
     VALTYPE,
+    cell,
     clamp_const,
+    minus,
+    scalar_const,
     shape_of,
     wrap,
 )
-from tilewright.targets.wasm.build import FuncBuilder, Place, Terms
+from tilewright.targets.wasm.build import Addresses, FuncBuilder, Terms
 from tilewright.targets.wasm.casts import cast
-from tilewright.targets.wasm.encode import f32_bits, f64_bits
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
     LOWEST_ADDRESS,
@@ -39,7 +41,6 @@ from tilewright.targets.wasm.ir import (
     Trap,
     add,
     const,
-    is_const,
     op,
     times,
 )
@@ -159,13 +160,13 @@ class ValueLowering:
         rest = (i.const - bias) * size
         return add(pointer, const(rest)) if rest else pointer
 
-    def place(self, buffer: int, i: Index) -> Place:
+    def place(self, buffer: int, i: Index) -> Addresses:
         """What addresses of a buffer that differ in their constant alone are made of."""
         places, key = self.b.scopes[-1].places, (buffer, i.terms)
         known = places.get(key)
         if known is None:
             falls = any(c < 0 for _, c in i.terms)
-            known = Place(self.b.find(f"@{buffer}"), self.terms(i), falls)
+            known = Addresses(self.b.find(f"@{buffer}"), self.terms(i), falls)
             if i.is_affine:
                 places[key] = known
         return known
@@ -249,7 +250,7 @@ class ValueLowering:
             return self.const(k.Const(e.value.value, dtype, e.lanes))
         shape = shape_of(dtype, e.lanes)
         value = self.load(e.value, True) if isinstance(e.value, k.Load) else self.value(e.value)
-        return op(f"{_cell(shape)}.splat", _minus(value) if shape == "mask" else value)
+        return op(f"{cell(shape)}.splat", minus(value) if shape == "mask" else value)
 
     def lanes(self, e: k.Lanes) -> Expr:
         shape = shape_of(e.dtype, e.lanes)
@@ -257,18 +258,18 @@ class ValueLowering:
         if len(values) == 1:
             return values[0]
         if shape == "mask":
-            values = [_minus(v) for v in values]
+            values = [minus(v) for v in values]
         # lane 0 by splat: the other lanes are written right after, so what it puts there is free
-        vector: Expr = op(f"{_cell(shape)}.splat", values[0])
+        vector: Expr = op(f"{cell(shape)}.splat", values[0])
         for lane, v in enumerate(values[1:], 1):
-            vector = Op(f"{_cell(shape)}.replace_lane", (vector, v), (lane,))
+            vector = Op(f"{cell(shape)}.replace_lane", (vector, v), (lane,))
         return vector
 
     def lane(self, e: k.Lane) -> Expr:
         if k.lanes_of(e.value) == 1:
             return self.value(e.value)
         shape = shape_of(e.dtype, k.lanes_of(e.value))
-        picked = Op(f"{_cell(shape)}.extract_lane", (self.value(e.value),), (e.lane,))
+        picked = Op(f"{cell(shape)}.extract_lane", (self.value(e.value),), (e.lane,))
         return op("i32.and", picked, const(1)) if shape == "mask" else picked
 
     def shuffle(self, e: k.Shuffle) -> Expr:
@@ -358,29 +359,6 @@ class ValueLowering:
         if not scalar:
             return result
         return Op("f32x4.extract_lane", (result,), (0,))
-
-
-def scalar_const(shape: str, value: float | int | bool) -> Expr:
-    """A scalar literal."""
-    if shape == "f32":
-        return Op("f32.const", (), (f32_bits(float(value)),))
-    if shape == "f64":
-        return Op("f64.const", (), (f64_bits(float(value)),))
-    if shape == "i64":
-        return Op("i64.const", (), (int(value),))
-    return const(int(bool(value)) if shape == "flag" else int(value))
-
-
-def _cell(shape: str) -> str:
-    """The instruction prefix for lanes: a mask has lanes of i32."""
-    return "i32x4" if shape == "mask" else shape
-
-
-def _minus(flag: Expr) -> Expr:
-    """0 or 1 as a lane of a mask."""
-    if is_const(flag):
-        return times(flag, -1)
-    return op("i32.sub", const(0), flag)
 
 
 def _limits(e: k.Call) -> tuple[str, k.Expr, k.Expr] | None:
