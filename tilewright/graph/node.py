@@ -162,7 +162,7 @@ def node(op: Op, *inputs: Node, source: str = "") -> Node:
     rule = RULES[type(op)]
     if rule.arity is not None and rule.arity != len(inputs):
         raise ShapeError(f"{op} takes {rule.arity} operands, not {len(inputs)}")
-    shape = tuple(int(n) for n in rule.shape(op, [n.shape for n in inputs]))
+    shape = tuple(map(int, rule.shape(op, [n.shape for n in inputs])))
     dtype = rule.dtype(op, [n.dtype for n in inputs])
     source = source or _SOURCE.get()
     if inputs and 0 in shape:
