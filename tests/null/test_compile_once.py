@@ -22,12 +22,16 @@ from tilewright.compiler import Options, compile_model
 from tilewright.frontend import Importer, load, tensors
 from tilewright.graph.node import Graph, Node, elementwise, graph_input
 from tilewright.graph.passes import Passes
+from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, lower
-from tilewright.targets.wasm import TARGETS
+from tilewright.targets.wasm import TARGETS, emit
 from tilewright.targets.wasm.emit import compile_tiles
+from tilewright.targets.wasm.lower import Lowered
+from tilewright.targets.wasm.lower import lower as lower_trees
+from tilewright.targets.wasm.target import WasmTarget
 
 NODES = [
     helper.make_node("Tanh", ["w"], ["t"]),
@@ -106,6 +110,24 @@ def test_targets_share_code_that_asks_nothing_in_which_they_differ(
     assert [[*map(id, made)].index(id(code)) for code in made] == distinct
     for name, code in zip(names, made, strict=True):
         assert (code,) == compile_tiles(fn, [TARGETS[name]])
+
+
+def test_trees_are_made_once_with_and_without_relaxed_simd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lowered: list[str] = []
+
+    def counted(fn: TileFn, target: WasmTarget) -> Lowered:
+        lowered.append(target.name)
+        return lower_trees(fn, target)
+
+    monkeypatch.setattr(emit, "lower", counted)
+    kernel = kernel_of(elementwise("exp", graph_input("x", (64,), F32)))
+    fn = lower(kernel, default_schedule(kernel, Machine()))
+    with_fma, without = compile_tiles(fn, [TARGETS["x86"], TARGETS["x86-simd"]])
+    assert lowered == ["x86"]
+    assert "relaxed_simd" in with_fma.needs
+    assert without.needs == {"", "simd"}
 
 
 def kernel_of(n: Node) -> Kernel:

@@ -210,14 +210,11 @@ globalThis.self = {
   postMessage: (data) => said.push(data),
 };
 await import('TUNE/trial/worker.js');
-// k0 of three numbers, which does nothing; the bundle's code has none.
-const module = Uint8Array.from([
-  0, 97, 115, 109, 1, 0, 0, 0, 1, 7, 1, 96, 3, 127, 127, 127, 0, 3, 2, 1, 0,
-  7, 6, 1, 2, 107, 48, 0, 0, 10, 4, 1, 2, 0, 11,
-]);
+const module = Uint8Array.from(KERNEL);
+// The bundle's code has no kernel of that number.
 const ask = (id, kind, params) => hear({ data: { id, kind, params } });
-await ask(1, 'open', { code: module.slice(0, 8), entries: 1, bytes: 65536, scratchBytes: 0 });
-const facts = { spec: 0, buffers: [], scalars: [], slot: 0, tiles: 1, special: false };
+await ask(1, 'open', { code: module.buffer, entries: 1, bytes: 65536, scratchBytes: 0 });
+const facts = { spec: 0, buffers: [], scalars: [], slot: 7, tiles: 1, special: false };
 const candidate = { digest: 'd', module, tiles: 1 };
 const bar = { margin: 1.01, grant: 1 };
 await ask(2, 'attempt', { spec: 0, facts, forget: [], candidate, judge: true, bar });
@@ -229,4 +226,4 @@ process.exit(0);
 def test_a_judge_is_not_blamed_for_the_bundles_own_kernel() -> None:
     opened, answer = run(JUDGE)
     assert "error" not in opened
-    assert "no function 'k0'" in answer["error"]
+    assert "no function 'k7'" in answer["error"]

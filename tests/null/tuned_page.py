@@ -40,7 +40,7 @@ const log = [];
 const inUse = new Map();
 const lent = new Set();
 const plans = [{ dims: {}, address: 0, steps: [{ spec: 0, kernel: 'k', node: 'n', flops: 1, bytes: 1 }] }];
-const words = new TextEncoder().encode(JSON.stringify([{ spec: { buffers: [['f32', 1, 0]], stages: [] } }]));
+const words = new TextEncoder().encode(JSON.stringify([{ spec: { buffers: [['f32', 1, 0, ['rows']]], stages: [] } }]));
 const manifest = { plans, kernels: 'kernels', weights: { bytes: 0 } };
 const program = {
   plans, slots: 1, builds: [{ variant: 'arm', code: 'code', plans: ['image'] }], memory: { weights: 0, scratch_bytes: 1000 },

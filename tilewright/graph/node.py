@@ -162,24 +162,25 @@ def node(op: Op, *inputs: Node, source: str = "") -> Node:
     rule = RULES[type(op)]
     if rule.arity is not None and rule.arity != len(inputs):
         raise ShapeError(f"{op} takes {rule.arity} operands, not {len(inputs)}")
-    shape = tuple(int(n) for n in rule.shape(op, [n.shape for n in inputs]))
+    shape = tuple(map(int, rule.shape(op, [n.shape for n in inputs])))
     dtype = rule.dtype(op, [n.dtype for n in inputs])
     source = source or _SOURCE.get()
     if inputs and 0 in shape:
         return Node(ops.Constant(np.empty(shape, dtype.numpy)), (), shape, dtype, source, True)
-    inputs = tuple(_known_if_empty(n) for n in inputs)
+    inputs = tuple([_known_if_empty(n) for n in inputs])
     fixed = all(n.constant for n in inputs) and not isinstance(op, ops.Input)
     made = Node(op, inputs, shape, dtype, source, fixed)
+    if not fixed or made.size > FOLD_LIMIT:
+        return made
     values = [n.value for n in inputs]
     # A repeated constant stays a Broadcast: kernels then see one number instead of a tensor.
     # A stored one keeps its layout.
     foldable = (
         bool(inputs)
         and not isinstance(op, (ops.Broadcast, ops.Realize))
-        and made.size <= FOLD_LIMIT
         and all(v is not None for v in values)
     )
-    if foldable or (isinstance(op, ops.Iota) and made.size <= FOLD_LIMIT):
+    if foldable or isinstance(op, ops.Iota):
         result = np.asarray(rule.numpy(op, *values)).astype(dtype.numpy, copy=False)
         return Node(ops.Constant(result), (), shape, dtype, source, True)
     return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,7 @@ class Op:
 
 def attributes(op: Op) -> tuple[Any, ...]:
     """The fields of an op, to be compared: 0.0 and -0.0 are equal, but not the same."""
-    values = [getattr(op, field.name) for field in fields(op)]
+    values = [getattr(op, name) for name in op.__dataclass_fields__]
     return tuple([v.hex() if isinstance(v, float) else v for v in values])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilewright.kernel.expr import (
     Acc,
@@ -25,7 +25,8 @@ from tilewright.kernel.expr import (
     dtype_of,
 )
 from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
-from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var, index
+from tilewright.kernel.gathers import with_guarded_reads
+from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.loops import (
     For,
     If,
@@ -47,9 +48,15 @@ Values = dict[Var, Index]
 
 @dataclass
 class _Frame:
+    """A scope: the variables bound in it, its statements, the variables that name values in it.
+
+    places: the sums of `address`, by the terms that they stand for
+    """
+
     bound: set[Var]
     stmts: list[Stmt] = field(default_factory=list)
     named: dict[object, Var] = field(default_factory=dict)
+    places: dict[object, Index] = field(default_factory=dict)
     conditional: bool = False
 
 
@@ -151,23 +158,28 @@ class Builder:
 
         erf(x + b) * (x + b)   ->   u0 := x + b;  erf(u0) * u0
         """
-        seen = Counter(_calls(e))
-        if all(times == 1 for times in seen.values()):
+        calls = _calls(e)
+        if len({call.fn for call in calls}) == len(calls):
             return e
-        named: dict[Expr, Expr] = {}
+        numbers = _numbers(e)
+        seen = Counter(numbers[id(call)] for call in calls)
+        if len(seen) == len(calls):
+            return e
+        named: dict[int, Reg] = {}
 
         def visit(node: Expr) -> Expr:
             if not isinstance(node, Call):
                 return node
-            if node in named:
-                return named[node]
+            number = numbers[id(node)]
+            if number in named:
+                return named[number]
             call = Call(node.fn, tuple(map(visit, node.operands)), node.dtype, node.lanes)
-            if seen[node] == 1:
+            if seen[number] == 1:
                 return call
             name = f"u{len(named)}{node.dtype}x{node.lanes}"
             self.add(Set(name, call))
-            named[node] = Reg(name, node.dtype, node.lanes)
-            return named[node]
+            named[number] = Reg(name, node.dtype, node.lanes)
+            return named[number]
 
         return visit(e)
 
@@ -256,29 +268,39 @@ class Builder:
     def address(self, at: Index) -> Index:
         """Split an index: what the innermost loop does not change is named outside it."""
         at = self._atoms(at)
-        inner = self._frames[-1].bound
-        fixed = Index(tuple((a, c) for a, c in at.terms if a not in inner))
-        moving = Index(tuple((a, c) for a, c in at.terms if a in inner))
-        rest = at.const
-        if fixed.bounds[0] < 0:  # a flipped axis: its constant makes the sum positive again
-            fixed, rest = fixed + rest, 0
-        if not fixed.terms or fixed.bounds[0] < 0:
+        frame = self._frames[-1]
+        known = frame.places.get(at.terms)
+        if known is not None:
+            return known + at.const
+        fixed = Index(tuple([term for term in at.terms if term[0] not in frame.bound]))
+        moving = Index(tuple([term for term in at.terms if term[0] in frame.bound]))
+        if not fixed.terms:
             return at
-        return self.let(fixed, "p") + moving + rest
+        if fixed.bounds[0] < 0:  # a flipped axis: its constant makes the sum positive again
+            fixed += at.const
+            return at if fixed.bounds[0] < 0 else self.let(fixed, "p") + moving
+        known = frame.places[at.terms] = self.let(fixed, "p") + moving
+        return known + at.const
 
     def resolve(self, e: Expr) -> Expr:
         """The expression with every index named and every gathered index read."""
 
-        def change(node: Expr) -> Expr:
-            if isinstance(node, Load):
-                return node.at(self.address(node.index))
-            if isinstance(node, IndexValue):
-                return IndexValue(self.address(node.index), node.dtype)
-            if isinstance(node, Guard):
-                return Guard(tuple(map(self._bound, node.bounds)), node.value, node.default)
-            return node
+        def visit(e: Expr) -> Expr:
+            if isinstance(e, Call):
+                return Call(e.fn, tuple(map(visit, e.operands)), e.dtype, e.lanes)
+            return self._named(e) if isinstance(e, (Load, Reg)) else rewrite(e, self._named)
 
-        return rewrite(rewrite(e, _guard_gathers), change)
+        return visit(with_guarded_reads(e))
+
+    def _named(self, e: Expr) -> Expr:
+        """The same for one node, whose parts are done."""
+        if isinstance(e, Load):
+            return e.at(self.address(e.index))
+        if isinstance(e, IndexValue):
+            return IndexValue(self.address(e.index), e.dtype)
+        if isinstance(e, Guard):
+            return Guard(tuple(map(self._bound, e.bounds)), e.value, e.default)
+        return e
 
     def _bound(self, b: Bound) -> Bound:
         return Bound(self.address(b.index), b.extent)
@@ -336,59 +358,31 @@ def nest(b: Builder, axes: tuple[Var, ...], values: Values) -> Iterator[Values]:
         yield inside
 
 
-def _guard_gathers(e: Expr) -> Expr:
-    """Indices are read before the guard is asked: the guard must protect those reads as well.
-
-    x[gather(t[i-1])] if 0 <= i-1 < n   ->   x[gather(t[i-1] if 0 <= i-1 < n else 0)] if ...
-    """
-    if not isinstance(e, Guard):
-        return e
-
-    def where_it_holds(read: Expr) -> Expr:
-        return Guard(e.bounds, read, Const(0, dtype_of(read)))
-
-    def where_it_fails(read: Expr) -> Expr:
-        return Guard(e.bounds, Const(0, dtype_of(read)), read)
-
-    value = _change_gathers(e.value, where_it_holds)
-    return Guard(e.bounds, value, _change_gathers(e.default, where_it_fails))
-
-
-def _change_gathers(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with another expression for every index that is read from memory."""
-
-    def of_index(i: Index) -> Index:
-        total = Index((), i.const)
-        for atom, c in i.terms:
-            total = total + of_atom(atom) * c
-        return total
-
-    def of_atom(atom: Atom) -> Index:
-        if isinstance(atom, (Div, Mod)):
-            inner = of_index(atom.value)
-            return inner // atom.by if isinstance(atom, Div) else inner % atom.by
-        if isinstance(atom, Gathered):
-            assert isinstance(atom.value, Expr)
-            atom = Gathered(change(atom.value), atom.extent)
-        return Index(((atom, 1),))
-
-    def of_node(node: Expr) -> Expr:
-        if isinstance(node, (Load, IndexValue)):
-            return replace(node, index=of_index(node.index))
-        if isinstance(node, Guard):
-            bounds = tuple(Bound(of_index(b.index), b.extent) for b in node.bounds)
-            return Guard(bounds, node.value, node.default)
-        return node
-
-    return rewrite(e, of_node)
-
-
-def _calls(e: Expr) -> Iterator[Call]:
+def _calls(e: Expr) -> list[Call]:
     """The calls of an expression that are certainly evaluated (none below a guard)."""
-    if isinstance(e, Call):
-        yield e
-        for arg in e.operands:
-            yield from _calls(arg)
+    found = [e] if isinstance(e, Call) else []
+    for call in found:  # grows on the way
+        found += [arg for arg in call.operands if isinstance(arg, Call)]
+    return found
+
+
+def _numbers(e: Expr) -> dict[int, int]:
+    """A number for each part of an expression by its identity; equal parts have equal numbers.
+
+    A call is known by the numbers of its operands, so no part is compared as a whole tree.
+    """
+    numbers: dict[int, int] = {}
+    kinds: dict[object, int] = {}
+
+    def visit(node: Expr) -> int:
+        key: object = node
+        if isinstance(node, Call):
+            key = node.fn, tuple(map(visit, node.operands)), node.dtype, node.lanes
+        number = numbers[id(node)] = kinds.setdefault(key, len(kinds))
+        return number
+
+    visit(e)
+    return numbers
 
 
 def _is_plain(value: Index) -> bool:

@@ -9,16 +9,15 @@ walks and rebuilds them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from math import copysign
 
 from tilewright.base.dtypes import I64, DType
+from tilewright.base.record import computed, record
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.tree import fields_of, indices_of, rewrite
 
 
-@dataclass(frozen=True)
+@record
 class Bound:
     """The condition 0 <= index < extent."""
 
@@ -43,7 +42,7 @@ class Bound:
         return f"0 <= {self.index} < {self.extent}"
 
 
-@dataclass(frozen=True)
+@record
 class Expr:
     """Base of all value expressions.  Its fields say what is below it: see tree.py."""
 
@@ -52,7 +51,7 @@ class Expr:
         """The expressions right below, in order."""
         return fields_of(type(self)).args(self)
 
-    @cached_property
+    @computed
     def variables(self) -> frozenset[Var]:
         """Every index variable that the value depends on."""
         found: set[Var] = set()
@@ -67,7 +66,7 @@ class Expr:
         return rewrite(self, lambda e: e, values)
 
 
-@dataclass(frozen=True)
+@record
 class Const(Expr):
     """A literal.  With lanes > 1, the same value in every lane."""
 
@@ -86,7 +85,7 @@ class Const(Expr):
         return f"{self.value}:{self.dtype}" + (f"x{self.lanes}" if self.lanes > 1 else "")
 
 
-@dataclass(frozen=True)
+@record
 class Load(Expr):
     """`lanes` consecutive elements of buffer number `buffer`, from element `index` on.
 
@@ -109,7 +108,7 @@ class Load(Expr):
         return f"b{self.buffer}[{self.index}{lanes}{valid}]"
 
 
-@dataclass(frozen=True)
+@record
 class Call(Expr):
     """A scalar function of the table in base/scalars.py, lane by lane."""
 
@@ -123,7 +122,7 @@ class Call(Expr):
         return f"{self.fn}({', '.join(map(str, self.operands))}){tail}"
 
 
-@dataclass(frozen=True)
+@record
 class IndexValue(Expr):
     """An index as a number (ONNX Range, position ids).  Scalar."""
 
@@ -135,7 +134,7 @@ class IndexValue(Expr):
         return f"int({self.index})"
 
 
-@dataclass(frozen=True)
+@record
 class Wrapper(Expr):
     """Base of expressions that have the dtype of their first argument."""
 
@@ -144,7 +143,7 @@ class Wrapper(Expr):
         return dtype_of(self.args[0])
 
 
-@dataclass(frozen=True)
+@record
 class Guard(Wrapper):
     """`value` where all bounds hold, else `default`.  `value` is not evaluated where they fail."""
 
@@ -160,7 +159,7 @@ class Guard(Wrapper):
         return f"({self.value} if {' and '.join(map(str, self.bounds))} else {self.default})"
 
 
-@dataclass(frozen=True)
+@record
 class Acc(Expr):
     """The result of the kernel's reduction number `stage` (specifications only)."""
 
@@ -175,7 +174,7 @@ class Acc(Expr):
 # ---- only in loops -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Reg(Expr):
     """The current value of a register, written by `Set`."""
 
@@ -187,7 +186,7 @@ class Reg(Expr):
         return self.name
 
 
-@dataclass(frozen=True)
+@record
 class Splat(Wrapper):
     """A scalar repeated in every lane."""
 
@@ -198,7 +197,7 @@ class Splat(Wrapper):
         return f"splat{self.lanes}({self.value})"
 
 
-@dataclass(frozen=True)
+@record
 class Lanes(Wrapper):
     """A vector built from one scalar per lane (a strided or gathered read)."""
 
@@ -212,7 +211,7 @@ class Lanes(Wrapper):
         return f"lanes({', '.join(map(str, self.values))})"
 
 
-@dataclass(frozen=True)
+@record
 class Lane(Wrapper):
     """One lane of a vector, as a scalar."""
 
@@ -227,7 +226,7 @@ class Lane(Wrapper):
         return f"{self.value}.{self.lane}"
 
 
-@dataclass(frozen=True)
+@record
 class Shuffle(Wrapper):
     """Lanes picked from two vectors laid end to end: `picks[i]` is the source of lane i."""
 
@@ -243,7 +242,7 @@ class Shuffle(Wrapper):
         return f"shuffle({self.a}, {self.b}, {' '.join(map(str, self.picks))})"
 
 
-@dataclass(frozen=True)
+@record
 class Dot(Wrapper):
     """acc + sums of products of neighbouring lanes, in i32, exactly.
 
@@ -270,7 +269,7 @@ class Dot(Wrapper):
         return f"dot{self.depth}({self.row}, {self.col}, {self.acc})"
 
 
-@dataclass(frozen=True)
+@record
 class Pairs(Wrapper):
     """Sums of neighbouring lanes: (a0+a1, a2+a3, ..., b0+b1, b2+b3, ...)."""
 
@@ -285,7 +284,7 @@ class Pairs(Wrapper):
         return f"pairs({self.a}, {self.b})"
 
 
-@dataclass(frozen=True)
+@record
 class Join(Wrapper):
     """The lanes of several vectors as one longer vector (to be stored)."""
 

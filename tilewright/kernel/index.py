@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tilewright.base.record import computed, record
 
 
 class Var(NamedTuple):
@@ -27,7 +27,7 @@ class Var(NamedTuple):
         return self.name
 
 
-@dataclass(frozen=True)
+@record
 class Div:
     """floor(value / by), where value >= 0 and the smallest value is below `by`."""
 
@@ -42,7 +42,7 @@ class Div:
         return f"({self.value})//{self.by}"
 
 
-@dataclass(frozen=True)
+@record
 class Mod:
     """value mod by, where value >= 0 and the smallest value is below `by`."""
 
@@ -57,7 +57,7 @@ class Mod:
         return f"({self.value})%{self.by}"
 
 
-@dataclass(frozen=True)
+@record
 class Gathered:
     """An index read from memory: an integer expression whose value must lie in [0, extent).
 
@@ -74,14 +74,14 @@ class Gathered:
 Atom = Var | Div | Mod | Gathered
 
 
-@dataclass(frozen=True)
+@record
 class Index:
     """`sum(coefficient * atom) + const`, atoms distinct and in a fixed order, no zero terms."""
 
     terms: tuple[tuple[Atom, int], ...] = ()
     const: int = 0
 
-    @cached_property
+    @computed
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value (both inclusive) over the atoms' ranges."""
         lo = hi = self.const
@@ -90,7 +90,7 @@ class Index:
             lo, hi = lo + min(top, 0), hi + max(top, 0)
         return lo, hi
 
-    @cached_property
+    @computed
     def variables(self) -> frozenset[Var]:
         """Every variable that the value depends on, those of a gathered load included."""
         found: set[Var] = set()
@@ -128,7 +128,7 @@ class Index:
             return self
         if factor == 0:
             return Index()
-        return Index(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+        return Index(tuple([(a, c * factor) for a, c in self.terms]), self.const * factor)
 
     def __floordiv__(self, by: int) -> Index:
         """Simplify `value // by`: whole multiples leave, what fits below `by` vanishes."""
@@ -169,17 +169,23 @@ class Index:
 
     def _split(self, by: int) -> tuple[Index, Index]:
         """value = by * whole + rest, where rest keeps the terms that `by` does not divide."""
-        whole = tuple((a, c // by) for a, c in self.terms if c % by == 0)
-        rest = tuple((a, c) for a, c in self.terms if c % by)
-        return Index(whole), Index(rest, self.const)
+        whole = [(a, c // by) for a, c in self.terms if c % by == 0]
+        rest = [term for term in self.terms if term[1] % by]
+        return Index(tuple(whole)), Index(tuple(rest), self.const)
 
     def substitute(self, values: Mapping[Var, Index]) -> Index:
         """The index with variables replaced, simplified again."""
-        if self.variables.isdisjoint(values):
-            return self
-        parts = [(_substitute(atom, values), c) for atom, c in self.terms]
-        terms = [(atom, inner * c) for part, c in parts for atom, inner in part.terms]
-        return _sum(terms, self.const + sum(part.const * c for part, c in parts))
+        terms: list[tuple[Atom, int]] = []
+        const, changed = self.const, False
+        for atom, c in self.terms:
+            new = values.get(atom) if isinstance(atom, Var) else _substituted(atom, values)
+            if new is None:
+                terms.append((atom, c))
+                continue
+            changed = True
+            const += new.const * c
+            terms += [(a, inner * c) for a, inner in new.terms]
+        return _sum(terms, const) if changed else self
 
     def __str__(self) -> str:
         parts = [f"{a}" if c == 1 else f"{a}*{c}" for a, c in self.terms]
@@ -188,20 +194,21 @@ class Index:
         return " + ".join(parts)
 
 
-def _substitute(atom: Atom, values: Mapping[Var, Index]) -> Index:
-    if isinstance(atom, Var):
-        return values.get(atom, Index(((atom, 1),)))
-    if isinstance(atom, Div):
-        return atom.value.substitute(values) // atom.by
-    if isinstance(atom, Mod):
-        return atom.value.substitute(values) % atom.by
-    replace = getattr(atom.value, "substitute", None)
-    inner = replace(values) if replace is not None else atom.value
-    return Index(((Gathered(inner, atom.extent), 1),))
+def _substituted(atom: Div | Mod | Gathered, values: Mapping[Var, Index]) -> Index | None:
+    """What becomes of an atom; None if it stays as it is."""
+    value: Any = atom.value  # of a gathered index an expression, which substitutes like an index
+    inner = value.substitute(values) if hasattr(value, "substitute") else value
+    if inner is value:
+        return None
+    if isinstance(atom, Gathered):
+        return Index(((Gathered(inner, atom.extent), 1),))
+    whole: Index = inner // atom.by if isinstance(atom, Div) else inner % atom.by
+    return whole
 
 
 def _order(term: tuple[Atom, int]) -> tuple[int, str]:
-    return (-abs(term[1]), str(term[0]))
+    atom, c = term
+    return (-abs(c), atom[0] if type(atom) is Var else str(atom))
 
 
 def _sum(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
@@ -209,7 +216,7 @@ def _sum(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
     remainders: list[Mod] = []
     for atom, c in terms:
         merged[atom] = merged.get(atom, 0) + c
-        if isinstance(atom, Mod):
+        if type(atom) is Mod:
             remainders.append(atom)
     # b*(x//b) + x%b = x: undo a split whose two halves meet again
     for atom in remainders:

@@ -16,18 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.kernel.expr import Bound, Expr, lanes_of
 from tilewright.kernel.extents import Count
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.spec import Buffer
 
 
-@dataclass(frozen=True)
+@record
 class Stmt:
     """Base of all statements."""
 
 
-@dataclass(frozen=True)
+@record
 class Let(Stmt):
     """Name an index value.  `var.extent` bounds it; a name may be bound again on a later pass."""
 
@@ -35,7 +36,7 @@ class Let(Stmt):
     value: Index
 
 
-@dataclass(frozen=True)
+@record
 class LetMin(Stmt):
     """Name the smaller of two index values."""
 
@@ -44,7 +45,7 @@ class LetMin(Stmt):
     b: Index
 
 
-@dataclass(frozen=True)
+@record
 class LetGather(Stmt):
     """Name an integer read from memory; trap unless 0 <= value < var.extent."""
 
@@ -52,7 +53,7 @@ class LetGather(Stmt):
     value: Expr
 
 
-@dataclass(frozen=True)
+@record
 class Set(Stmt):
     """Write a register: (name, dtype, lanes) must be the same at every write of one name."""
 
@@ -60,7 +61,7 @@ class Set(Stmt):
     value: Expr
 
 
-@dataclass(frozen=True)
+@record
 class Store(Stmt):
     """Write the lanes of `value` to buffer elements [index, index + lanes).
 
@@ -73,7 +74,7 @@ class Store(Stmt):
     valid: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class For(Stmt):
     """for var in range(begin, end, step), zero or more times.
 
@@ -88,7 +89,7 @@ class For(Stmt):
     at_least_once: bool = True
 
 
-@dataclass(frozen=True)
+@record
 class If(Stmt):
     """`then` where all bounds hold, else `orelse`."""
 
@@ -97,7 +98,7 @@ class If(Stmt):
     orelse: tuple[Stmt, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Barrier(Stmt):
     """All threads of the tile arrive here before one goes on; nothing where one does it all.
 

@@ -15,11 +15,11 @@ hashable and serialisable.  It names no tile size, no loop order and no target.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
 from tilewright.base.dtypes import BOOL, I32, DType
+from tilewright.base.record import computed
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.layout import ROWS, Blocks, Layout
@@ -94,7 +94,7 @@ class Kernel:
     def __hash__(self) -> int:
         return self._hash
 
-    @cached_property
+    @computed
     def _hash(self) -> int:
         """A plan asks for it at every step, and it walks whole expressions."""
         return hash(tuple(self.__getstate__().values()))
@@ -115,7 +115,7 @@ class Kernel:
     def dtype(self) -> DType:
         return self.buffers[0].dtype
 
-    @cached_property
+    @computed
     def product(self) -> tuple[Load, Load] | None:
         """The two factors, if the only stage is a sum of products of two loads (widened or not)."""
         if len(self.stages) != 1 or self.stages[0].op != "sum" or self.cols:
@@ -141,7 +141,7 @@ class Kernel:
             return "contract"
         return "rowwise" if self.cols or len(self.stages) > 1 else "reduce"
 
-    @cached_property
+    @computed
     def flops(self) -> int:
         """Scalar function calls per run; a multiply-accumulate counts as 2."""
         points = prod(v.extent for v in self.axes)
@@ -162,7 +162,7 @@ class Kernel:
             if s.op == "sum" and isinstance(s.value, Call) and s.value.fn == "mul"
         )
 
-    @cached_property
+    @computed
     def bytes(self) -> int:
         """Bytes of all buffers together: the least memory traffic."""
         return sum(b.size * b.dtype.size for b in self.buffers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
@@ -70,14 +70,9 @@ def rewrite(
 def _each(below: Callable[..., Any]) -> Callable[..., Any]:
     """The same for a tuple; it stays the same tuple if nothing changes."""
 
-    def of(old: tuple[Any, ...], *how: Any) -> tuple[Any, ...]:
-        new: list[Any] | None = None
-        for at, part in enumerate(old):
-            fresh = below(part, *how)
-            if fresh is not part:
-                new = new or list(old)
-                new[at] = fresh
-        return old if new is None else tuple(new)
+    def of(old: tuple[Any, ...], change: object, values: object) -> tuple[Any, ...]:
+        new = [below(part, change, values) for part in old]
+        return old if all(map(is_, new, old)) else tuple(new)
 
     return of
 

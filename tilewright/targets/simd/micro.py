@@ -265,11 +265,11 @@ class Micro:
         pairs = [(i, j) for i in range(len(first)) for j in range(len(vectors))]
         if len(first) < len(vectors):
             pairs.sort(key=lambda pair: pair[1])
+        sums = [(i, j, self._sum(i, j)) for i, j in pairs]
         for u in range(count):
             across = [moved(col, col_depth * u) for col in cols]
             down = [Splat(moved(row, row_depth * u), lanes) for row in first]
-            for i, j in pairs:
-                acc = self._sum(i, j)
+            for i, j, acc in sums:
                 self.b.add(Set(acc.name, Call("fma", (down[i], across[j], acc), F32, lanes)))
 
     def _store(self, at: Values, col: Index, acc: Reg, valid: int) -> None:
@@ -339,4 +339,6 @@ def moved(e: Expr, by: int) -> Expr:
     """The same loads, `by` elements further on."""
     if not by:
         return e
+    if isinstance(e, Load):
+        return e.at(e.index + by)
     return rewrite(e, lambda n: n.at(n.index + by) if isinstance(n, Load) else n)

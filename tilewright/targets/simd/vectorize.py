@@ -31,7 +31,7 @@ from tilewright.kernel.tree import rewrite
 
 #: Element types that vectors hold; BOOL lanes are computed and loaded too, but never stored.
 VECTOR_DTYPES = (F32, I32, I16, I8, U8)
-_LANE_DTYPES = (*VECTOR_DTYPES, BOOL)
+_LANE_DTYPES = frozenset((*VECTOR_DTYPES, BOOL))
 
 #: Bytes of a vector, and its lanes of 32 bits.
 BYTES, LANES = 16, 4
@@ -57,6 +57,8 @@ def vector(
     e: Expr, axis: Var, base: Index, lanes: int, values: Values, accs: Registers, valid: int = 0
 ) -> Expr:
     """`lanes` neighbouring points of `axis` from `base` on, of which the first `valid` exist."""
+    if isinstance(e, Load):
+        return _load(e, axis, base, lanes, values, valid)
     if isinstance(e, Const):
         return Const(e.value, e.dtype, lanes)
     if isinstance(e, Acc):
@@ -74,8 +76,6 @@ def vector(
     if isinstance(e, Call) and all(map(_fits, (e, *e.operands))):
         args = tuple(vector(a, axis, base, lanes, values, accs, valid) for a in e.operands)
         return Call(e.fn, args, e.dtype, lanes)
-    if isinstance(e, Load):
-        return _load(e, axis, base, lanes, values, valid)
     if isinstance(e, Guard) and _fits(e) and not _moves(e, axis):
         bounds = tuple(b.substitute(values) for b in e.bounds)
         parts = (vector(a, axis, base, lanes, values, accs, valid) for a in e.args)
@@ -104,25 +104,26 @@ def _moves(e: Guard, axis: Var) -> bool:
 def _load(e: Load, axis: Var, base: Index, lanes: int, values: Values, valid: int) -> Expr:
     if not _fits(e):
         return _each(e, axis, base, lanes, values, {}, valid)
-    first = e.index.substitute({**values, axis: base})
-    steps = _distances(e.index, axis, base, valid or lanes, values, first)
-    if steps == list(range(valid or lanes)):
+    first, count = e.index.substitute({**values, axis: base}), valid or lanes
+    step = stride(e.index, axis) if count > 1 else 1
+    if step is None:
+        step = _pace(e.index, axis, base, count, values, first)
+    if step == 1:
         # a single valid lane moves like a splat, but must not be read as four elements
         return Load(e.buffer, first, e.dtype, lanes, valid)
-    if not any(step != 0 for step in steps):
+    if step == 0:
         return Splat(Load(e.buffer, first, e.dtype), lanes)
     return _each(e, axis, base, lanes, values, {}, valid)
 
 
-def _distances(
+def _pace(
     at: Index, axis: Var, base: Index, count: int, values: Values, first: Index
-) -> list[int | None]:
-    """How far each of `count` points lies from the first; None where that is not constant."""
-    step = stride(at, axis)
-    if step is not None:
-        return [step * lane for lane in range(count)]
+) -> int | None:
+    """How far each of `count` points lies from the one before; None where they differ in that."""
     later = (at.substitute({**values, axis: base + lane}) - first for lane in range(1, count))
-    return [0, *(away.const if away.is_const else None for away in later)]
+    away = [distance.const for distance in later if distance.is_const]
+    steady = len(away) == count - 1 and all(d == away[0] * n for n, d in enumerate(away, 1))
+    return away[0] if steady else None
 
 
 def _each(

@@ -14,7 +14,8 @@ from functools import cache
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.build import FuncBuilder
-from tilewright.targets.wasm.ir import Expr, Op, const, op
+from tilewright.targets.wasm.encode import f32_bits, f64_bits
+from tilewright.targets.wasm.ir import Expr, Load, Op, const, is_const, op, times
 
 Recipe = Callable[..., Expr]
 
@@ -50,6 +51,29 @@ def shape_of(dtype: DType, lanes: int) -> str:
     if dtype not in table:
         raise CompilerBug(f"no Wasm value holds {lanes} lanes of {dtype}")
     return table[dtype]
+
+
+def scalar_const(shape: str, value: float | int | bool) -> Expr:
+    """A scalar literal."""
+    if shape == "f32":
+        return Op("f32.const", (), (f32_bits(float(value)),))
+    if shape == "f64":
+        return Op("f64.const", (), (f64_bits(float(value)),))
+    if shape == "i64":
+        return Op("i64.const", (), (int(value),))
+    return const(int(bool(value)) if shape == "flag" else int(value))
+
+
+def cell(shape: str) -> str:
+    """The instruction prefix for lanes: a mask has lanes of i32."""
+    return "i32x4" if shape == "mask" else shape
+
+
+def minus(flag: Expr) -> Expr:
+    """0 or 1 as a lane of a mask."""
+    if is_const(flag):
+        return times(flag, -1)
+    return op("i32.sub", const(0), flag)
 
 
 # ---- one instruction -----------------------------------------------------------------------------
@@ -123,24 +147,23 @@ def _div(shape: str) -> Recipe:
 
 
 def madd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
-    """x * y + z on f32x4: one instruction where the target has it."""
-    if b.has("fma"):
-        return op("f32x4.relaxed_madd", x, y, z)
-    return op("f32x4.add", op("f32x4.mul", x, y), z)
+    """x * y + z on f32x4: one instruction where the target has it (see emit.py)."""
+    b.relaxed = True
+    return Op("f32x4.relaxed_madd", (x, y, z))
 
 
 def nmadd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
-    """z - x * y on f32x4."""
-    if b.has("fma"):
-        return op("f32x4.relaxed_nmadd", x, y, z)
-    return op("f32x4.sub", z, op("f32x4.mul", x, y))
+    """z - x * y on f32x4, of values that are in registers: z may be pushed first."""
+    assert not any(isinstance(e, Load) for e in (x, y, z))
+    b.relaxed = True
+    return Op("f32x4.relaxed_nmadd", (x, y, z))
 
 
 def choose(b: FuncBuilder, mask: Expr, x: Expr, y: Expr) -> Expr:
     """x where the mask is set, else y, lane by lane; the mask is all ones or zeros per lane."""
     # x86 has a blend for masks, but no instruction for v128.bitselect
-    name = "i32x4.relaxed_laneselect" if b.has("fma") else "v128.bitselect"
-    return op(name, x, y, mask)
+    b.relaxed = True
+    return Op("i32x4.relaxed_laneselect", (x, y, mask))
 
 
 def _nibble(b: FuncBuilder, x: Expr, shift: Expr) -> Expr:
@@ -201,7 +224,8 @@ _GROWS = frozenset({"add", "sub", "mul", "div", "neg", "abs", "fma"})
 
 def wrap(dtype: DType, lanes: int, fn: str, value: Expr) -> Expr:
     """The value as its dtype again: arithmetic of 8 or 16 bits may have left the range."""
-    return low_bits(dtype, lanes, value) if fn in _GROWS and dtype in (I8, U8, I16) else value
+    narrow = dtype.size < I32.size and dtype != BOOL
+    return low_bits(dtype, lanes, value) if narrow and fn in _GROWS else value
 
 
 def low_bits(dtype: DType, lanes: int, value: Expr) -> Expr:

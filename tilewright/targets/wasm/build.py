@@ -36,6 +36,20 @@ ZERO = Op("v128.const", (), (0,))
 
 
 @dataclass
+class Addresses:
+    """What addresses of one buffer have in common, if they differ in their constant alone.
+
+    falls:    whether a term is subtracted
+    pointers: by bias (see `ValueLowering.address`)
+    """
+
+    base: Local
+    terms: Terms
+    falls: bool
+    pointers: dict[int, Local] = field(default_factory=dict)
+
+
+@dataclass
 class Scope:
     """A statement list under construction: a function body, a loop body or a branch.
 
@@ -45,6 +59,7 @@ class Scope:
     bumps:  what the loop adds to its pointers at the end of a pass
     looped: whether the list already holds a loop
     loads:  loads already lowered here, by identity: an unrolled loop uses one many times
+    places: what addresses lowered here are made of, by buffer and terms
     """
 
     kind: str
@@ -57,6 +72,7 @@ class Scope:
     bumps: list[Stmt] = field(default_factory=list)
     looped: bool = False
     loads: dict[int, tuple[object, Expr]] = field(default_factory=dict)
+    places: dict[object, Addresses] = field(default_factory=dict)
 
 
 class FuncBuilder:
@@ -65,6 +81,9 @@ class FuncBuilder:
     outside:  how to get a variable that this function has not bound yet
     inline:   math functions to expand in place; the others are called
     captures: whether such a variable belongs to another function, and becomes a parameter here
+
+    `relaxed` tells whether it holds instructions that `emit.py` writes in another way for a target
+    without relaxed SIMD.
     """
 
     def __init__(
@@ -83,20 +102,24 @@ class FuncBuilder:
         self.params: dict[str, Local] = {}
         self.registers: dict[str, Local] = {}
         self.helpers: set[str] = set()
-        self.asked: set[str] = set()
+        self.asked: dict[str, bool] = {}
+        self.relaxed = False
         self.count = 0
 
     def has(self, what: str) -> bool:
         """A property of the target; targets that agree in all that is asked get the same code."""
-        self.asked.add(what)
-        return bool(getattr(self.target, what))
+        answer = self.asked.get(what)
+        if answer is None:
+            answer = self.asked[what] = bool(getattr(self.target, what))
+        return answer
 
     # ---- scopes and names ------------------------------------------------------------------------
 
     def emit(self, stmt: Stmt) -> None:
         scope = self.scopes[-1]
         scope.stmts.append(stmt)
-        scope.looped = scope.looped or isinstance(stmt, Block)
+        if type(stmt) is Block:
+            scope.looped = True
 
     def fresh(self, type_: str, name: str = "t", lo: int = ANY_LOW, depth: int = -1) -> Local:
         """A new local, known from scope `depth` (innermost: -1) on."""
@@ -119,6 +142,7 @@ class FuncBuilder:
         scope = self.scopes[-1]
         scope.names[name] = local
         scope.loads.clear()
+        scope.places.clear()
 
     def find(self, name: str) -> Local:
         """The local of a variable; one of the surrounding function becomes a parameter."""
@@ -164,6 +188,7 @@ class FuncBuilder:
         for scope in reversed(self.scopes):
             known = scope.memo.get(key)
             if known is not None:
+                self.scopes[-1].memo[key] = known  # it is near when asked for again
                 return known
         return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NoReturn, TypeVar
 
 from tilewright.base.errors import CompilerBug
@@ -16,6 +17,7 @@ from tilewright.targets.wasm.encode import FnType, Function
 from tilewright.targets.wasm.isa import ISA, Ins
 
 T = TypeVar("T")
+Types = tuple[str, ...]
 
 #: The type of a value that dead code pops out of nothing; it fits everything.
 ANY = "any"
@@ -42,12 +44,12 @@ class Names:
 
 @dataclass
 class _Frame:
-    """An open block: what a branch to it carries, what it leaves, where its stack begins."""
+    """An open block: what a branch to it carries, what it leaves, what it has on the stack."""
 
     kind: str
-    branch: tuple[str, ...]
-    results: tuple[str, ...]
-    height: int
+    branch: Types
+    results: Types
+    stack: Types = ()
     dead: bool = False
 
 
@@ -55,27 +57,30 @@ class _Checker:
     def __init__(self, fn: Function, names: Names) -> None:
         self.fn, self.names = fn, names
         self.locals = (*fn.type.params, *fn.locals)
-        self.stack: list[str] = []
         results = fn.type.results
-        self.frames = [_Frame("function", results, results, 0)]
+        self.frames = [_Frame("function", results, results)]
         self.at = 0
 
     def fail(self, why: str) -> NoReturn:
-        ins = self.fn.body[self.at] if self.at < len(self.fn.body) else ("end",)
+        ins = (*self.fn.body, ("end",))[self.at]
         raise CompilerBug(why, function=self.fn.name, instruction=str(ins), position=self.at)
+
+    def push(self, types: Types) -> None:
+        self.frames[-1].stack += types
 
     def pop(self, want: str = ANY) -> str:
         frame = self.frames[-1]
-        if len(self.stack) == frame.height:
+        if not frame.stack:
             if frame.dead:
                 return want
             self.fail(f"the stack is empty where {want} is needed")
-        have = self.stack.pop()
+        *rest, have = frame.stack
+        frame.stack = tuple(rest)
         if have != want and want != ANY and have != ANY:
             self.fail(f"{have} on the stack where {want} is needed")
         return have
 
-    def pop_all(self, types: tuple[str, ...]) -> None:
+    def pop_all(self, types: Types) -> None:
         for t in reversed(types):
             self.pop(t)
 
@@ -92,34 +97,30 @@ class _Checker:
     def die(self) -> None:
         """The code after a jump is unreachable: its stack may be anything."""
         frame = self.frames[-1]
-        del self.stack[frame.height :]
-        frame.dead = True
+        frame.stack, frame.dead = (), True
 
     def close(self) -> _Frame:
         frame = self.frames[-1]
         self.pop_all(frame.results)
-        if len(self.stack) != frame.height:
-            self.fail(f"{len(self.stack) - frame.height} values left over at the end of a block")
+        if frame.stack:
+            self.fail(f"{len(frame.stack)} values left over at the end of a block")
         return self.frames.pop()
 
     # ---- the instructions whose types depend on the place --------------------------------------
 
-    def effect(self, ins: Ins) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def effect(self, ins: Ins) -> tuple[Types, Types]:
         """What an instruction pops and pushes wherever it stands, its immediates checked."""
         name = str(ins[0])
         if name in _LOCAL:
             t = (self.local(ins[1]),)
             gets, sets = _LOCAL[name]
             return (t if sets else ()), (t if gets else ())
-        row = ISA.get(name)
-        if row is None:
-            self.fail("unknown instruction")
+        wrong = _objection(ins)
+        if wrong:
+            self.fail(wrong)
+        row = ISA[name]
         if row.feature and row.feature not in self.names.features:
             self.fail(f"the target lacks {row.feature}")
-        if len(ins) != 1 + row.values:
-            self.fail("wrong number of immediates")
-        if row.imms:
-            _check_immediates(self, ins)
         return row.pops or (), row.pushes or ()
 
     def local(self, number: object) -> str:
@@ -128,7 +129,7 @@ class _Checker:
         return self.locals[number]
 
     def global_get(self, ins: Ins) -> None:
-        self.stack.append(self.look_up(self.names.globals_, ins[1], "global"))
+        self.push((self.look_up(self.names.globals_, ins[1], "global"),))
 
     def call(self, ins: Ins) -> None:
         self.apply(self.look_up(self.names.functions, ins[1], "function"))
@@ -142,7 +143,7 @@ class _Checker:
 
     def apply(self, t: FnType) -> None:
         self.pop_all(t.params)
-        self.stack += t.results
+        self.push(t.results)
 
     def drop(self, _: Ins) -> None:
         self.pop()
@@ -151,20 +152,20 @@ class _Checker:
         self.pop("i32")
         first = self.pop()
         second = self.pop(first)
-        self.stack.append(second if first == ANY else first)
+        self.push((second if first == ANY else first,))
 
     def open(self, ins: Ins) -> None:
         if ins[0] == "if":
             self.pop("i32")
         results = () if ins[1] is None else (str(ins[1]),)
         branch = () if ins[0] == "loop" else results
-        self.frames.append(_Frame(str(ins[0]), branch, results, len(self.stack)))
+        self.frames.append(_Frame(str(ins[0]), branch, results))
 
     def otherwise(self, _: Ins) -> None:
         frame = self.close()
         if frame.kind != "if":
             self.fail("else without if")
-        self.frames.append(_Frame("else", frame.branch, frame.results, len(self.stack)))
+        self.frames.append(_Frame("else", frame.branch, frame.results))
 
     def end(self, _: Ins) -> None:
         if len(self.frames) == 1:
@@ -172,7 +173,7 @@ class _Checker:
         frame = self.close()
         if frame.kind == "if" and frame.results:
             self.fail("an if with a result needs an else")
-        self.stack += frame.results
+        self.push(frame.results)
 
     def br(self, ins: Ins) -> None:
         self.pop_all(self.label(ins[1]).branch)
@@ -182,7 +183,7 @@ class _Checker:
         self.pop("i32")
         carried = self.label(ins[1]).branch
         self.pop_all(carried)
-        self.stack += carried
+        self.push(carried)
 
     def leave(self, _: Ins) -> None:
         self.pop_all(self.frames[0].results)
@@ -222,44 +223,59 @@ def lanes_of(name: str) -> int:
 _LANE_LIMIT = {r.name: lanes_of(r.name) for r in ISA.values() if "lane" in r.imms}
 
 
+#: What an instruction makes of each stack that it met so far.
+_Moves = dict[Types, Types]
+
+
 def check(fn: Function, names: Names) -> None:
     """Raise `CompilerBug` unless the function is valid."""
     c = _Checker(fn, names)
-    stack, frames = c.stack, c.frames
-    known: dict[Ins, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-    for position, ins in enumerate(fn.body):
-        c.at = position
-        effect = known.get(ins)
-        if effect is None:
+    frame = c.frames[-1]
+    moves: list[_Moves | None] = [None] * len(fn.kinds)
+    by_effect: dict[tuple[Types, Types], _Moves] = {}
+    for c.at, number in enumerate(fn.order):
+        known = moves[number]
+        if known is None:
+            ins = fn.kinds[number]
             rule = _PLACED.get(ins[0])  # type: ignore[call-overload]
             if rule is not None:
                 rule(c, ins)
+                frame = c.frames[-1]
                 continue
-            effect = known[ins] = c.effect(ins)
-        pops, pushes = effect
-        if pops:
-            n = len(pops)
-            if len(stack) - frames[-1].height >= n and tuple(stack[-n:]) == pops:
-                del stack[-n:]
-            else:
-                c.pop_all(pops)
-        stack += pushes
-    c.at = len(fn.body)
+            known = moves[number] = by_effect.setdefault(c.effect(ins), {})
+        before = frame.stack
+        after = known.get(before)
+        if after is None:
+            pops, pushes = c.effect(fn.kinds[number])
+            c.pop_all(pops)
+            c.push(pushes)
+            after = frame.stack
+            if not frame.dead:
+                known[before] = after
+        frame.stack = after
+    c.at = len(fn.order)
     if len(c.frames) != 1:
         c.fail("a block is not closed")
     c.close()
 
 
-def _check_immediates(c: _Checker, ins: Ins) -> None:
-    row = ISA[str(ins[0])]
-    if row.imms[0] == "mem":
+@lru_cache(maxsize=1 << 14)
+def _objection(ins: Ins) -> str:
+    """What is wrong with an instruction wherever it stands; "" for nothing."""
+    row = ISA.get(str(ins[0]))
+    if row is None:
+        return "unknown instruction"
+    if len(ins) != 1 + row.values:
+        return "wrong number of immediates"
+    if row.imms and row.imms[0] == "mem":
         align, offset = ins[1], ins[2]
         if not isinstance(align, int) or not 0 <= align <= row.align:
-            c.fail("an alignment above the natural one")
+            return "an alignment above the natural one"
         if row.atomic and align != row.align:
-            c.fail("an atomic access below its natural alignment")
+            return "an atomic access below its natural alignment"
         if not isinstance(offset, int) or not 0 <= offset < 1 << 32:
-            c.fail("an offset that is no u32")
+            return "an offset that is no u32"
     limit = _LANE_LIMIT.get(row.name)
     if limit is not None and not (isinstance(ins[-1], int) and 0 <= ins[-1] < limit):
-        c.fail("no such lane")
+        return "no such lane"
+    return ""

@@ -8,8 +8,8 @@ the order of its tree, because the order of instructions is the schedule that an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.loops import TileFn
@@ -25,25 +25,45 @@ from tilewright.targets.wasm.target import WasmTarget
 #: What every slot of the function table holds: kernel(args, first, last).
 SLOT_TYPE = FnType(("i32", "i32", "i32"))
 
+T = TypeVar("T")
+
+#: What was made for a target, and on which of its properties that depends.
+_Made = tuple[WasmTarget, frozenset[str], T]
+
 _LOCAL_OPS = frozenset({"local.get", "local.set", "local.tee"})
+
+#: Buffers hold words: accesses promise 4-byte alignment at most.
+_ALIGN = {name: min(row.align, 2) for name, row in ISA.items()}
+
+
+#: The same by instructions of fixed-width SIMD, for targets without relaxed SIMD.
+_RELAXED: dict[str, Callable[[Expr, Expr, Expr], ir.Op]] = {
+    "f32x4.relaxed_madd": lambda x, y, z: ir.op("f32x4.add", ir.op("f32x4.mul", x, y), z),
+    "f32x4.relaxed_nmadd": lambda x, y, z: ir.op("f32x4.sub", z, ir.op("f32x4.mul", x, y)),
+    "i32x4.relaxed_laneselect": lambda x, y, mask: ir.op("v128.bitselect", x, y, mask),
+}
 
 
 class _Flatten:
     """Pushes trees as instructions; locals stay objects until all of them are known."""
 
-    def __init__(self) -> None:
+    def __init__(self, relaxed: bool) -> None:
+        self.relaxed = relaxed
         self.out: list[Ins] = []
 
     def expr(self, e: Expr) -> None:
-        if isinstance(e, Local):
-            self.out.append(("local.get", e))
-        elif isinstance(e, ir.Op):
+        out = self.out
+        if isinstance(e, ir.Op):
+            if e.name in _RELAXED and not self.relaxed:
+                e = _RELAXED[e.name](*e.args)
             for a in e.args:
                 if type(a) is Local:
-                    self.out.append(("local.get", a))
+                    out.append(("local.get", a))
                 else:
                     self.expr(a)
-            self.out.append((e.name, *e.imms))
+            out.append((e.name, *e.imms) if e.imms else (e.name,))
+        elif isinstance(e, Local):
+            out.append(("local.get", e))
         elif isinstance(e, ir.Load):
             self.expr(e.address)
             if e.vector is not None:
@@ -58,8 +78,7 @@ class _Flatten:
             self.out.append(("call", e.function))
 
     def access(self, name: str, offset: int, lane: int) -> None:
-        # buffers hold words: promise 4-byte alignment at most
-        align = min(ISA[name].align, 2)
+        align = _ALIGN[name]
         self.out.append((name, align, offset) if lane < 0 else (name, align, offset, lane))
 
     def stmts(self, stmts: Iterable[Stmt]) -> None:
@@ -129,22 +148,26 @@ _STMTS: dict[type, Callable[[_Flatten, Any], None]] = {
 }
 
 
-def flatten(fn: Func) -> Function:
-    """A function as instructions, locals numbered: parameters first, then by type."""
-    flat = _Flatten()
+def flatten(fn: Func, relaxed: bool = True) -> Function:
+    """A function as instructions, locals numbered: parameters first, then by type.
+
+    relaxed: whether the target has relaxed SIMD
+    """
+    flat = _Flatten(relaxed)
     flat.stmts(fn.body)
     if fn.result is not None:
         flat.expr(fn.result)
+    made = Function.of(fn.name, FnType(()), (), flat.out)
     # order of first use; parameters are known
-    used = dict.fromkeys([i[1] for i in flat.out if i[0] in _LOCAL_OPS])
+    used = dict.fromkeys([i[1] for i in made.kinds if i[0] in _LOCAL_OPS])
     for p in fn.params:
         used.pop(p, None)
     rest: list[Local] = [v for t in VALTYPES for v in used if isinstance(v, Local) and v.type == t]
     number: dict[object, int] = {v: n for n, v in enumerate((*fn.params, *rest))}
-    body = tuple([(i[0], number[i[1]]) if i[0] in _LOCAL_OPS else i for i in flat.out])
+    kinds = tuple([(i[0], number[i[1]]) if i[0] in _LOCAL_OPS else i for i in made.kinds])
     results = () if fn.result is None else (ir.type_of(fn.result),)
     type_ = FnType(tuple(p.type for p in fn.params), results)
-    return Function(fn.name, type_, tuple(v.type for v in rest), body)
+    return Function(fn.name, type_, tuple(v.type for v in rest), kinds, made.order)
 
 
 @dataclass(frozen=True)
@@ -196,13 +219,20 @@ def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[FuncCod
     names = Names(known, {}, {SCRATCH: "i32"}, target.allowed)
     for f in functions:
         check(f, names)
-    return tuple(FuncCode(f.name, f.type, f.locals, encode_body(f.body)) for f in functions)
+    return tuple(FuncCode(f.name, f.type, f.locals, encode_body(f)) for f in functions)
 
 
-def _functions(lowered: Lowered, enabled: frozenset[str]) -> tuple[Function, ...]:
+def _lowered(fn: TileFn, target: WasmTarget, enabled: frozenset[str]) -> Lowered:
+    """The kernel after the passes."""
     if enabled - ALL:
         raise CompilerBug(f"no such pass: {', '.join(sorted(enabled - ALL))}")
-    return tuple(flatten(passes.run(f, enabled)) for f in (lowered.tile, lowered.slot))
+    naive = lower(fn, target)
+    tile, slot = (passes.run(f, enabled) for f in (naive.tile, naive.slot))
+    return replace(naive, tile=tile, slot=slot)
+
+
+def _functions(lowered: Lowered, target: WasmTarget) -> tuple[Function, ...]:
+    return tuple(flatten(f, target.fma) for f in (lowered.tile, lowered.slot))
 
 
 def compile_tile(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> CompiledKernel:
@@ -215,33 +245,37 @@ def compile_tiles(
 ) -> tuple[CompiledKernel, ...]:
     """The kernel's code for each target.
 
-    It is made once for targets that differ in nothing that its lowering asks of them.
+    Trees, and then code, are made once for targets that differ in nothing that they ask of them.
     """
-    made: list[tuple[WasmTarget, frozenset[str], CompiledKernel]] = []
+    trees: list[_Made[Lowered]] = []
+    made: list[_Made[CompiledKernel]] = []
     for target in targets:
         if _shared(made, target) is not None:
             continue
-        lowered = lower(fn, target)
-        functions = _functions(lowered, enabled)
+        lowered = _shared(trees, target)
+        if lowered is None:
+            lowered = _lowered(fn, target, enabled)
+            trees.append((target, lowered.asked, lowered))
+        functions = _functions(lowered, target)
         code = assemble(functions, target)
-        used = {str(i[0]) for f in functions for i in f.body}
-        needs = frozenset(ISA[name].feature for name in used)
+        used = {i[0] for f in functions for i in f.kinds}
+        needs = frozenset(ISA[str(name)].feature for name in used)
         kernel = CompiledKernel(fn.name, code, lowered.helpers, lowered.scratch, needs)
-        made.append((target, lowered.asked, kernel))
+        asked = lowered.asked | ({"fma"} if lowered.relaxed else set())
+        made.append((target, asked, kernel))
     found = (_shared(made, target) for target in targets)
     return tuple(kernel for kernel in found if kernel is not None)
 
 
-def _shared(
-    made: Iterable[tuple[WasmTarget, frozenset[str], CompiledKernel]], target: WasmTarget
-) -> CompiledKernel | None:
-    """The code of a target that answers all that was asked of it as this one does."""
-    for other, asked, kernel in made:
+def _shared(made: Iterable[_Made[T]], target: WasmTarget) -> T | None:
+    """What was made for a target that answers all that was asked of it as this one does."""
+    for other, asked, result in made:
         if all(getattr(other, what) == getattr(target, what) for what in asked):
-            return kernel
+            return result
     return None
 
 
 def emit_text(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> str:
     """The kernel's functions as text, for people."""
-    return "\n\n".join(text.render(f) for f in _functions(lower(fn, target), enabled))
+    lowered = _lowered(fn, target, enabled)
+    return "\n\n".join(text.render(f) for f in _functions(lowered, target))

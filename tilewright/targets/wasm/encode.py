@@ -8,8 +8,9 @@ It checks nothing; `check.py` does, before.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.base.errors import CompilerBug
 from tilewright.targets.wasm.isa import ISA, VALTYPES, Ins, uleb
@@ -28,12 +29,29 @@ class FnType:
 
 @dataclass(frozen=True)
 class Function:
-    """A function as instructions; the closing `end` of the body is not listed."""
+    """A function as instructions; the closing `end` of the body is not listed.
+
+    kinds: all different instructions; a body repeats each about four times
+    order: the body, as positions in `kinds`
+    """
 
     name: str
     type: FnType
     locals: tuple[str, ...]
-    body: tuple[Ins, ...]
+    kinds: tuple[Ins, ...]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, name: str, type_: FnType, locals_: tuple[str, ...], body: Sequence[Ins]
+    ) -> Function:
+        """The function of this body."""
+        number = {ins: n for n, ins in enumerate(dict.fromkeys(body))}
+        return cls(name, type_, locals_, tuple(number), tuple([number[ins] for ins in body]))
+
+    @property
+    def body(self) -> tuple[Ins, ...]:
+        return tuple([self.kinds[n] for n in self.order])
 
 
 #: Encoded code: bytes, with a function's name or a type where the linker puts an index.
@@ -92,6 +110,7 @@ _WRITE: dict[str, Callable[[object], bytes]] = {
 }
 
 
+@lru_cache(maxsize=1 << 14)
 def encode(ins: Ins) -> bytes:
     """One instruction without symbols, as bytes."""
     row = ISA[str(ins[0])]
@@ -106,24 +125,23 @@ def encode(ins: Ins) -> bytes:
     return out
 
 
-def encode_body(body: Iterable[Ins]) -> Parts:
+def encode_body(fn: Function) -> Parts:
     """A body as bytes with holes; equal instructions are encoded once."""
+    codes = [b"" if _has_symbol(ins) else encode(ins) for ins in fn.kinds]
+    holes = [at for at, n in enumerate(fn.order) if not codes[n]] if b"" in codes else []
     parts: list[bytes | str | FnType] = []
-    run: list[bytes] = []
-    known: dict[Ins, bytes] = {}
-    for ins in body:
-        data = known.get(ins)
-        if data is None:
-            if len(ins) > 1 and ins[0] in ("call", "call_indirect") and not isinstance(ins[1], int):
-                run.append(ISA[str(ins[0])].code)
-                parts += (b"".join(run), ins[1])  # type: ignore[arg-type]
-                run = [uleb(_int(ins[2]))] if len(ins) > 2 else []
-                continue
-            data = known[ins] = encode(ins)
-        run.append(data)
-    run.append(b"\x0b")
-    parts.append(b"".join(run))
-    return tuple(parts)
+    at, rest = 0, b""
+    for hole in holes:
+        name, symbol, *others = fn.kinds[fn.order[hole]]
+        run = b"".join([codes[n] for n in fn.order[at:hole]])
+        parts += (rest + run + ISA[str(name)].code, symbol)  # type: ignore[arg-type]
+        at, rest = hole + 1, b"".join([uleb(_int(n)) for n in others])
+    run = b"".join([codes[n] for n in fn.order[at:]])
+    return (*parts, rest + run + b"\x0b")
+
+
+def _has_symbol(ins: Ins) -> bool:
+    return ins[0] in ("call", "call_indirect") and not isinstance(ins[1], int)
 
 
 def encode_locals(types: Iterable[str]) -> bytes:

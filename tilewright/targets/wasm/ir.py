@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.base.errors import CompilerBug
+from tilewright.base.record import slotted
 from tilewright.targets.wasm.isa import ISA
 
 ANY_LOW = -(1 << 31)
@@ -38,7 +39,7 @@ class Local:
     lo: int = ANY_LOW
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Op:
     """An instruction over expressions: `i32.add`, `f32x4.splat`, `i32.const`, ...
 
@@ -50,7 +51,7 @@ class Op:
     imms: tuple[object, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Load:
     """A memory read.  `space` says which buffer; `vector` and `lane` serve load_lane only."""
 
@@ -62,7 +63,7 @@ class Load:
     vector: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Tee:
     """Keep a value in a local and pass it on."""
 
@@ -70,7 +71,7 @@ class Tee:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Invoke:
     """The result of a call of a helper function."""
 
@@ -82,13 +83,13 @@ class Invoke:
 Expr = Local | Op | Load | Tee | Invoke
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Assign:
     local: Local
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Store:
     """A memory write; `lane` >= 0 for store_lane."""
 
@@ -100,17 +101,17 @@ class Store:
     lane: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Block:
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Loop:
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class BrIf:
     """Branch to the enclosing block or loop number `depth`, innermost first, if `cond`."""
 
@@ -118,19 +119,19 @@ class BrIf:
     cond: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class If:
     cond: Expr
     then: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Trap:
     """`unreachable`."""
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Run:
     """Call a function without result.
 
@@ -142,7 +143,7 @@ class Run:
     index: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@slotted
 class Effect:
     """An instruction for what it does; its result, if it has one, is dropped."""
 
@@ -239,54 +240,61 @@ def for_loop(
 
 
 def map_args(args: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
-    """`change` of each argument; the same tuple if nothing changed."""
+    """`change` of each argument but locals; the same tuple if nothing changed."""
     new: list[Expr] | None = None
     for n, a in enumerate(args):
-        if type(a) is Local:
-            continue
-        fresh = change(a)
-        if fresh is not a:
-            if new is None:
-                new = list(args)
-            new[n] = fresh
+        if type(a) is not Local:
+            fresh = change(a)
+            if fresh is not a:
+                new = new or list(args)
+                new[n] = fresh
     return args if new is None else tuple(new)
 
 
 class Mapper:
     """Rebuilds functions bottom up; parts that stay equal are shared, not copied.
 
-    expr:  sees every expression except locals and constants, its parts first, and each shared part
-           once: it must not depend on the place
-    store: sees every store after its parts
+    op:          sees every instruction with arguments after these
+    load, store: see every access before its parts
+
+    A part that several others share is seen once: what becomes of it must not depend on its place.
     """
 
     def __init__(
-        self, expr: Callable[[Expr], Expr], store: Callable[[Store], Store] = lambda s: s
+        self,
+        op: Callable[[Op], Expr] = lambda e: e,
+        load: Callable[[Load], Load] = lambda e: e,
+        store: Callable[[Store], Store] = lambda s: s,
     ) -> None:
-        self._change, self._store = expr, store
+        self._op, self._load, self._store = op, load, store
         self._known: dict[int, Expr] = {}
+        self._accesses: list[Load | Store] = []
 
     def func(self, fn: Func) -> Func:
         result = None if fn.result is None else self.expr(fn.result)
         return replace(fn, body=self.stmts(fn.body), result=result)
 
     def expr(self, e: Expr) -> Expr:
-        if type(e) is Local or (type(e) is Op and not e.args):
-            return e
-        known = self._known.get(id(e))  # the function keeps all of its parts alive meanwhile
+        known = self._known.get(id(e))  # of parts that the function or `_accesses` keeps alive
         if known is not None:
             return known
-        if type(e) is Op:  # by far the most, so without a call of its own
+        if isinstance(e, Op):  # by far the most, so without a call of its own
+            if not e.args:
+                return e
             args = map_args(e.args, self.expr)
-            made: Expr = e if args is e.args else Op(e.name, args, e.imms)
+            made = self._op(e if args is e.args else Op(e.name, args, e.imms))
         else:
             made = self._parts(e)
-        known = self._known[id(e)] = self._change(made)
-        return known
+        self._known[id(e)] = made
+        return made
 
     def _parts(self, e: Expr) -> Expr:
+        if isinstance(e, Local):
+            return e
         if isinstance(e, Load):
-            address = self.expr(e.address)
+            e = self._load(e)
+            self._accesses.append(e)
+            address = e.address if type(e.address) is Local else self.expr(e.address)
             vector = None if e.vector is None else self.expr(e.vector)
             if address is e.address and vector is e.vector:
                 return e
@@ -304,10 +312,12 @@ class Mapper:
             value = self.expr(s.value)
             return s if value is s.value else Assign(s.local, value)
         if isinstance(s, Store):
+            s = self._store(s)
+            self._accesses.append(s)
             address, value = self.expr(s.address), self.expr(s.value)
-            if address is not s.address or value is not s.value:
-                s = Store(s.name, address, s.offset, value, s.space, s.lane)
-            return self._store(s)
+            if address is s.address and value is s.value:
+                return s
+            return Store(s.name, address, s.offset, value, s.space, s.lane)
         if isinstance(s, (Block, Loop)):
             return type(s)(self.stmts(s.body))
         if isinstance(s, BrIf):

@@ -40,7 +40,7 @@ def link(
     """
     wanted = frozenset().union(*(k.helpers for k in kernels))
     order = [name for name in mathlib.FUNCTIONS if name in wanted]
-    helpers = [flatten(mathlib.helper(name, target)) for name in order]
+    helpers = [flatten(mathlib.helper(name, target), target.fma) for name in order]
     functions: list[FuncCode] = list(assemble(helpers, target))
     placed: dict[CompiledKernel, int] = {}
     slots: list[int] = []

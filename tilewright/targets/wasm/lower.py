@@ -198,7 +198,8 @@ _RULES: dict[type, Callable[[Lowering, Any], None]] = {
 class Lowered:
     """A kernel in Wasm IR: its tile and slot functions and the helpers they need.
 
-    asked: the properties of the target that it depends on
+    asked:   the properties of the target that it depends on
+    relaxed: whether its code depends on relaxed SIMD besides
     """
 
     tile: Func
@@ -206,6 +207,7 @@ class Lowered:
     helpers: frozenset[str]
     scratch: int
     asked: frozenset[str]
+    relaxed: bool
 
 
 def scratch_offsets(fn: l.TileFn) -> tuple[tuple[int, ...], int]:
@@ -277,4 +279,4 @@ def lower(fn: l.TileFn, target: WasmTarget) -> Lowered:
     helpers, asked = (
         frozenset(s) for s in (slot.helpers | inner.helpers, slot.asked | inner.asked)
     )
-    return Lowered(tile, kernel, helpers, scratch, asked)
+    return Lowered(tile, kernel, helpers, scratch, asked, slot.relaxed or inner.relaxed)

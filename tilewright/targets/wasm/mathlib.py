@@ -287,19 +287,21 @@ _POWERS: dict[float, Callable[[FuncBuilder, Local], Expr]] = {
 def inlined(fn: TileFn) -> frozenset[str]:
     """Which functions to expand in place: short ones that no list of statements names often."""
     most = _most((*fn.prologue, *fn.body))
-    return frozenset(n for n, times in most.items() if times <= FEW and n in SHORT)
+    return frozenset(n for n, times in most.items() if times <= FEW)
 
 
 def _count(e: k.Expr, here: Counter[str]) -> None:
-    if isinstance(e, k.Call):
+    if isinstance(e, k.Call) and e.fn in SHORT:
         here[e.fn] += 1
-    for a in e.args:
+    for a in e.operands if isinstance(e, k.Call) else e.args:
+        if isinstance(a, k.Splat):
+            a = a.value
         if not isinstance(a, (k.Load, k.Reg, k.Const)):
             _count(a, here)
 
 
 def _most(stmts: tuple[Stmt, ...]) -> Counter[str]:
-    """How often each function is named in one straight line, at most."""
+    """How often each short function is named in one straight line, at most."""
     here: Counter[str] = Counter()
     inside: Counter[str] = Counter()
     for s in stmts:

@@ -56,11 +56,11 @@ def offset_load_store(fn: Func) -> Func:
     not negative and what remains cannot be: it is known to be >= 0, or the constant is at most
     LOWEST_ADDRESS, below which no access of a kernel lies.
     """
-    return Mapper(_fold_load, _fold_store).func(fn)
+    return Mapper(load=_fold_load, store=_fold_store).func(fn)
 
 
-def _fold_load(e: Expr) -> Expr:
-    if isinstance(e, Load) and isinstance(e.address, Op):
+def _fold_load(e: Load) -> Load:
+    if isinstance(e.address, Op):
         address, offset = _fold(e.address, e.offset)
         return Load(e.name, address, offset, e.space, e.lane, e.vector)
     return e
@@ -86,6 +86,9 @@ def _split(e: Expr) -> tuple[Expr, int]:
         if is_const(e):
             return const(0), const_value(e)
         if e.name == "i32.add":
+            if type(e.args[0]) is Local and is_const(e.args[1]):  # by far the most
+                value = const_value(e.args[1])
+                return (e.args[0], value) if value else (e, 0)
             (a, x), (b, y) = _split(e.args[0]), _split(e.args[1])
             if not x and not y:
                 return e, 0
@@ -142,13 +145,13 @@ def combined_instruction(fn: Func) -> Func:
     before: f32x4.splat (f32.load p)
     after:  v128.load32_splat p
     """
-    return Mapper(_combine).func(fn)
+    return Mapper(op=_combine).func(fn)
 
 
-def _combine(e: Expr) -> Expr:
-    if not isinstance(e, Op) or not e.args or not isinstance(e.args[-1], Load):
-        return e
+def _combine(e: Op) -> Expr:
     load = e.args[-1]
+    if not isinstance(load, Load):
+        return e
     name = _COMBINED.get((e.name, load.name))
     if name is None:
         return e
@@ -175,7 +178,7 @@ _READS_BACK = {
 _Key = tuple[str, Expr, int]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Value:
     """A value in memory that is in hand: how often it is wanted, and the local that keeps it."""
 
@@ -202,8 +205,9 @@ class _Available:
 
     def assigned(self, local: Local) -> None:
         """Addresses that mention the local mean something else now."""
-        for key in self.users.pop(local, ()):
-            self.values.pop(key, None)
+        if local in self.users:
+            for key in self.users.pop(local):
+                self.values.pop(key, None)
 
     def stored(self, s: Store) -> None:
         """Forget what the store may have changed."""
@@ -280,17 +284,13 @@ def _plan(stmts: tuple[Stmt, ...], known: _Available, found: list[_Value]) -> No
 
 
 def _plan_expr(e: Expr, known: _Available, found: list[_Value]) -> None:
-    if isinstance(e, (Op, Invoke)):
+    if isinstance(e, Op):
         for a in e.args:
             if type(a) is not Local:
                 _plan_expr(a, known, found)
-    elif isinstance(e, Local):
-        return
-    elif isinstance(e, Tee):
-        _plan_expr(e.value, known, found)
-        known.assigned(e.local)
-    else:
-        _plan_expr(e.address, known, found)
+    elif isinstance(e, Load):
+        if type(e.address) is not Local:
+            _plan_expr(e.address, known, found)
         if e.vector is not None:
             _plan_expr(e.vector, known, found)
             return
@@ -302,6 +302,12 @@ def _plan_expr(e: Expr, known: _Available, found: list[_Value]) -> None:
         else:
             value.count += 1
         found.append(value)
+    elif isinstance(e, Invoke):
+        for a in e.args:
+            _plan_expr(a, known, found)
+    elif isinstance(e, Tee):
+        _plan_expr(e.value, known, found)
+        known.assigned(e.local)
 
 
 class _Rewriter:
@@ -345,20 +351,18 @@ class _Rewriter:
         return s
 
     def expr(self, e: Expr) -> Expr:
-        if isinstance(e, Local):
-            return e
         if isinstance(e, Op):
             new = map_args(e.args, self.expr)
             return e if new is e.args else Op(e.name, new, e.imms)
+        if isinstance(e, Load):
+            address = e.address if type(e.address) is Local else self.expr(e.address)
+            vector = None if e.vector is None else self.expr(e.vector)
+            if address is not e.address or vector is not e.vector:
+                e = Load(e.name, address, e.offset, e.space, e.lane, vector)
+            return e if vector is not None else self.keep(next(self.found), e)
         if isinstance(e, Invoke):
             return Invoke(e.function, map_args(e.args, self.expr), e.type)
-        if isinstance(e, Tee):
-            return Tee(e.local, self.expr(e.value))
-        address = self.expr(e.address)
-        vector = None if e.vector is None else self.expr(e.vector)
-        if address is not e.address or vector is not e.vector:
-            e = Load(e.name, address, e.offset, e.space, e.lane, vector)
-        return e if vector is not None else self.keep(next(self.found), e)
+        return Tee(e.local, self.expr(e.value)) if isinstance(e, Tee) else e
 
 
 #: In the order in which they run.
@@ -377,7 +381,7 @@ _LOCAL = frozenset({"offset_load_store", "combined_instruction"})
 def run(fn: Func, enabled: frozenset[str] = ALL) -> Func:
     """The enabled passes, in order."""
     if enabled >= _LOCAL:
-        fn = Mapper(lambda e: _combine(_fold_load(e)), _fold_store).func(fn)
+        fn = Mapper(_combine, _fold_load, _fold_store).func(fn)
         enabled -= _LOCAL
     for name, change in PASSES:
         if name in enabled:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.base.dtypes import BOOL, F32, I32, I64
+from tilewright.base.dtypes import BOOL, F32, I32, I64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import expr as k
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
@@ -20,13 +20,15 @@ from tilewright.targets.wasm.arith import (
     ONE,
     SEVERAL,
     VALTYPE,
+    cell,
     clamp_const,
+    minus,
+    scalar_const,
     shape_of,
     wrap,
 )
-from tilewright.targets.wasm.build import FuncBuilder, Terms
+from tilewright.targets.wasm.build import Addresses, FuncBuilder, Terms
 from tilewright.targets.wasm.casts import cast
-from tilewright.targets.wasm.encode import f32_bits, f64_bits
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
     LOWEST_ADDRESS,
@@ -39,7 +41,6 @@ from tilewright.targets.wasm.ir import (
     Trap,
     add,
     const,
-    is_const,
     op,
     times,
 )
@@ -50,6 +51,12 @@ from tilewright.targets.wasm.loads import LOADS, vector_load
 #: and the steps of an unrolled loop, equal for all rows, are the offsets.
 SPLAT_REACH = 64
 SPLAT_POINTERS = 8
+
+
+#: Functions that take more than a look into the tables of arith.py.
+_SPECIAL = frozenset({"cast", "where", "nibble", "and", "or", "not", "max", "min"}) | frozenset(
+    mathlib.FUNCTIONS
+)
 
 
 class ValueLowering:
@@ -140,17 +147,29 @@ class ValueLowering:
         A constant goes to the pointer (as its `bias`) where the instruction could not take it, or
         where that would not be free; accesses near each other share one bias.
         """
-        base = self.b.find(f"@{buffer}")
-        terms = self.terms(i)
-        bias = 0
-        if i.const < 0 or any(c < 0 for _, c in terms):
+        place = self.place(buffer, i)
+        base, terms, bias = place.base, place.terms, 0
+        if i.const < 0 or place.falls:
             # what makes up for negative terms: pass 1 may not move it (see there)
             bias = self.bias(base, terms, i.const, LOWEST_ADDRESS // size)
         elif splat and terms:
             bias = self.bias(base, terms, i.const, SPLAT_REACH // size, SPLAT_POINTERS)
-        pointer = self.b.pointer(base, terms, size, bias)
+        pointer = place.pointers.get(bias)
+        if pointer is None:
+            pointer = place.pointers[bias] = self.b.pointer(base, terms, size, bias)
         rest = (i.const - bias) * size
         return add(pointer, const(rest)) if rest else pointer
+
+    def place(self, buffer: int, i: Index) -> Addresses:
+        """What addresses of a buffer that differ in their constant alone are made of."""
+        places, key = self.b.scopes[-1].places, (buffer, i.terms)
+        known = places.get(key)
+        if known is None:
+            falls = any(c < 0 for _, c in i.terms)
+            known = Addresses(self.b.find(f"@{buffer}"), self.terms(i), falls)
+            if i.is_affine:
+                places[key] = known
+        return known
 
     def bias(self, base: Local, terms: Terms, at: int, reach: int, most: int = 1 << 30) -> int:
         """The bias for constant `at`: a known one at most `reach` below, or `at` itself."""
@@ -175,19 +194,19 @@ class ValueLowering:
         rule = _RULES.get(type(e))
         if rule is None:
             raise CompilerBug(f"no Wasm for the expression {type(e).__name__}")
-        if isinstance(e, (k.Load, k.Splat)):
-            return self.once(e, rule)
         return rule(self, e)
 
-    def once(self, e: k.Load | k.Splat, rule: Callable[[ValueLowering, Any], Expr]) -> Expr:
+    def once(self, e: k.Load | k.Splat) -> Expr:
         """A load, or the splat of one, is lowered once per scope; its uses share the tree."""
+        loads = self.b.scopes[-1].loads
+        known = loads.get(id(e))
+        if known is not None:
+            return known[1]
         load = e.value if isinstance(e, k.Splat) else e
-        if not isinstance(load, k.Load) or not load.index.is_affine:
-            return rule(self, e)
-        known = self.b.scopes[-1].loads.get(id(e))
-        if known is None:
-            known = self.b.scopes[-1].loads[id(e)] = (e, rule(self, e))
-        return known[1]
+        made = self.splat(e) if isinstance(e, k.Splat) else self.load(e)
+        if isinstance(load, k.Load) and load.index.is_affine:
+            loads[id(e)] = e, made
+        return made
 
     def const(self, e: k.Const) -> Expr:
         shape = shape_of(e.dtype, e.lanes)
@@ -231,7 +250,7 @@ class ValueLowering:
             return self.const(k.Const(e.value.value, dtype, e.lanes))
         shape = shape_of(dtype, e.lanes)
         value = self.load(e.value, True) if isinstance(e.value, k.Load) else self.value(e.value)
-        return op(f"{_cell(shape)}.splat", _minus(value) if shape == "mask" else value)
+        return op(f"{cell(shape)}.splat", minus(value) if shape == "mask" else value)
 
     def lanes(self, e: k.Lanes) -> Expr:
         shape = shape_of(e.dtype, e.lanes)
@@ -239,24 +258,44 @@ class ValueLowering:
         if len(values) == 1:
             return values[0]
         if shape == "mask":
-            values = [_minus(v) for v in values]
+            values = [minus(v) for v in values]
         # lane 0 by splat: the other lanes are written right after, so what it puts there is free
-        vector: Expr = op(f"{_cell(shape)}.splat", values[0])
+        vector: Expr = op(f"{cell(shape)}.splat", values[0])
         for lane, v in enumerate(values[1:], 1):
-            vector = Op(f"{_cell(shape)}.replace_lane", (vector, v), (lane,))
+            vector = Op(f"{cell(shape)}.replace_lane", (vector, v), (lane,))
         return vector
 
     def lane(self, e: k.Lane) -> Expr:
         if k.lanes_of(e.value) == 1:
             return self.value(e.value)
         shape = shape_of(e.dtype, k.lanes_of(e.value))
-        picked = Op(f"{_cell(shape)}.extract_lane", (self.value(e.value),), (e.lane,))
+        picked = Op(f"{cell(shape)}.extract_lane", (self.value(e.value),), (e.lane,))
         return op("i32.and", picked, const(1)) if shape == "mask" else picked
 
     def shuffle(self, e: k.Shuffle) -> Expr:
         return dots.shuffle(self.value(e.a), self.value(e.b), e.picks)
 
     def call(self, e: k.Call) -> Expr:
+        if e.fn in _SPECIAL:
+            return self.special(e)
+        args = []
+        for x in e.operands:  # no frame of its own: expressions are deep
+            args.append(self.value(x))
+        return self.function(e, args, k.dtype_of(e.operands[-1]))
+
+    def function(self, e: k.Call, args: list[Expr], dtype: DType) -> Expr:
+        """A function of the tables in arith.py; `dtype` is that of the last argument."""
+        case = e.fn, shape_of(dtype, e.lanes)
+        if case in ONE:
+            return wrap(e.dtype, e.lanes, e.fn, Op(ONE[case], tuple(args)))
+        if case in SEVERAL:
+            return wrap(e.dtype, e.lanes, e.fn, SEVERAL[case](self.b, *args))
+        if e.lanes > 1:
+            return self.by_lane(e)
+        raise CompilerBug(f"no Wasm for {e.fn} of {dtype}")
+
+    def special(self, e: k.Call) -> Expr:
+        """A function that has rules of its own, at least for some arguments."""
         if e.fn == "cast":
             (x,) = e.operands
             return cast(self.b, self.value(x), k.dtype_of(x), e.dtype, e.lanes)
@@ -271,29 +310,18 @@ class ValueLowering:
             if shift is None:
                 return self.by_lane(e)
             return SEVERAL["nibble", "i32x4"](self.b, self.value(e.operands[0]), const(int(shift)))
+        logical = e.fn in ("and", "or", "not")  # these take any dtype by its truth
         args = []
-        for x in e.operands:  # no frame of its own: expressions are deep
+        for x in e.operands:
             value = self.value(x)
-            if e.fn in ("and", "or", "not"):  # these take any dtype by its truth
-                value = cast(self.b, value, k.dtype_of(x), BOOL, e.lanes)
-            args.append(value)
-        dtype = BOOL if e.fn in ("and", "or", "not") else k.dtype_of(e.operands[-1])
-        shape = shape_of(dtype, e.lanes)
+            args.append(cast(self.b, value, k.dtype_of(x), BOOL, e.lanes) if logical else value)
+        dtype = BOOL if logical else k.dtype_of(e.operands[-1])
         if e.fn in ("max", "min") and dtype.is_float:
             limit = next((n for n, x in enumerate(e.operands) if _number(x) is not None), None)
             if limit is not None:
+                shape = shape_of(dtype, e.lanes)
                 return clamp_const(self.b, e.fn, shape, args[1 - limit], args[limit])
-        name = ONE.get((e.fn, shape))
-        recipe = SEVERAL.get((e.fn, shape))
-        if name is not None:
-            value = Op(name, tuple(args))
-        elif recipe is not None:
-            value = recipe(self.b, *args)
-        elif e.lanes > 1:
-            return self.by_lane(e)
-        else:
-            raise CompilerBug(f"no Wasm for {e.fn} of {dtype}")
-        return wrap(e.dtype, e.lanes, e.fn, value)
+        return self.function(e, args, dtype)
 
     def by_lane(self, e: k.Call) -> Expr:
         """A vector function without a vector instruction, lane by lane.
@@ -333,29 +361,6 @@ class ValueLowering:
         return Op("f32x4.extract_lane", (result,), (0,))
 
 
-def scalar_const(shape: str, value: float | int | bool) -> Expr:
-    """A scalar literal."""
-    if shape == "f32":
-        return Op("f32.const", (), (f32_bits(float(value)),))
-    if shape == "f64":
-        return Op("f64.const", (), (f64_bits(float(value)),))
-    if shape == "i64":
-        return Op("i64.const", (), (int(value),))
-    return const(int(bool(value)) if shape == "flag" else int(value))
-
-
-def _cell(shape: str) -> str:
-    """The instruction prefix for lanes: a mask has lanes of i32."""
-    return "i32x4" if shape == "mask" else shape
-
-
-def _minus(flag: Expr) -> Expr:
-    """0 or 1 as a lane of a mask."""
-    if is_const(flag):
-        return times(flag, -1)
-    return op("i32.sub", const(0), flag)
-
-
 def _limits(e: k.Call) -> tuple[str, k.Expr, k.Expr] | None:
     """where(a < b, b, a) is pmax(a, b) and where(a < b, a, b) is pmin(b, a): one instruction."""
     if e.fn != "where" or e.dtype != F32 or e.lanes != 4:
@@ -380,12 +385,12 @@ def _number(e: k.Expr) -> float | None:
 
 _RULES: dict[type, Callable[[ValueLowering, Any], Expr]] = {
     k.Const: ValueLowering.const,
-    k.Load: ValueLowering.load,
+    k.Load: ValueLowering.once,
     k.Call: ValueLowering.call,
     k.IndexValue: ValueLowering.index_value,
     k.Guard: ValueLowering.guard,
     k.Reg: ValueLowering.reg,
-    k.Splat: ValueLowering.splat,
+    k.Splat: ValueLowering.once,
     k.Lanes: ValueLowering.lanes,
     k.Lane: ValueLowering.lane,
     k.Shuffle: ValueLowering.shuffle,

@@ -31,7 +31,7 @@ export function watch({ info: { plans } }, act) {
     timer ??= setInterval(look, LOOK);
     try {
       const found = await job;
-      if ('milliseconds' in found) most = Math.max(most, TIMES * Number(found.milliseconds) || 0);
+      most = Math.max(most, TIMES * Number(/** @type {any} */ (found)?.milliseconds) || 0);
       return found;
     } finally {
       silent = 0;

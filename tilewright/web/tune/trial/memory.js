@@ -72,6 +72,7 @@ export async function makeRunner(module, name, entries, tiles) {
     throw [LinkError, RuntimeError, TypeError].some((kind) => error instanceof kind) ? new Refused(String(error)) : error;
   });
   const kernel = /** @type {any} */ (made.exports)[name];
+  if (!kernel) throw new Refused(`it exports no function '${name}'`);
   return {
     tiles,
     run(first, last) {
