@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -60,10 +61,10 @@ def _browser(item: pytest.Item) -> str | None:
 
 
 class Shared(LoadFileScheduling):
-    """`pytest -n`: one worker takes a file's tests, or all of a folder that drive one browser.
+    """`pytest -n`: one worker takes a file's tests, or half a folder's that drive one browser.
 
-    So each browser starts once for them.  They are the longest part and start first, the files
-    after them in their order.  Parts of a sweep, with ids `part0`, `part1`, …, go by themselves.
+    So browsers start rarely.  These are the longest parts and start first, the files after them in
+    their order.  Parts of a sweep, with ids `part0`, `part1`, …, go by themselves.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -72,7 +73,7 @@ class Shared(LoadFileScheduling):
         folder = str(PurePosixPath(file).parent)
         browser = next((name for name in BROWSERS if f"-{name}-" in parameters), None)
         if browser and folder in PAGES:
-            return f"{folder} {browser}"
+            return f"{folder} {browser} {crc32(file.encode()) % 2}"
         return nodeid if "-part" in parameters else file
 
 

@@ -134,7 +134,7 @@ _FORGED: Mapping[str, Callable[[], bytes]] = {
     "declares functions": lambda: module("(elem declare func $k)"),
     # size and form
     "has a thousand functions": lambda: module("(func)" * 1000),
-    "is large": lambda: module(f"(func {'nop ' * (1 << 19)})"),
+    "is large": lambda: module(f"(func {'nop ' * (1 << 20)})"),
     "has names": lambda: module() + _section(0, b"\4name"),
     "has a section for tools": lambda: module('(@custom "sourceMappingURL" "//evil.example/map")'),
     "has types of references": lambda: module("(type (func (param externref)))"),

@@ -14,7 +14,7 @@ from helpers.kernels import ANCHORS, Case, assert_close, random_case
 from helpers.lengths import transformer
 from helpers.loop_check import check_loops
 from helpers.schedules import random_schedule
-from helpers.seeds import seeds
+from helpers.seeds import seeds, shared_out
 
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.frontend import load
@@ -164,15 +164,17 @@ def steps_of(fn: TileFn, n: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return count
 
 
+@pytest.mark.parametrize("part", shared_out(range(3), 3))
 @pytest.mark.parametrize("fused", [True, False])
-def test_short_runs_do_less(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_runs_do_less(fused: bool, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a quarter of the bound no kernel does more than 0.6 of the work, by any lowering: one
     register tile of 32 tokens is the coarsest there is."""
     bound = 64
     options = Options(extents={"n": bound}, targets=("c",))
     kernels = compile_model(load(transformer(fused)), options).program.kernels
     assert all(k.limits for k in kernels)
-    for kernel in (k for k in kernels if not fused or k.anchor == "attention"):
+    chosen = [k for k in kernels if not fused or k.anchor == "attention"]
+    for kernel in chosen[part::3]:
         for fn in (plain(kernel), lower(kernel, default_schedule(kernel, Machine()))):
             short, long = (steps_of(fn, n, monkeypatch) for n in (bound // 4, bound))
             assert short < 0.6 * long, f"{kernel.name}: {short} of {long}"

@@ -135,7 +135,7 @@ class Wasm:
             _build(variant, program, memory, listed, slots, costs)
             for variant, listed in codes.items()
         )
-        count = 1 + max(slots, default=0)
+        count = 1 + max(slots, default=-1)
         return Section(
             builds=builds,
             slots=count,

@@ -3,7 +3,7 @@
 // whole), or ''.
 // It reads sections, not instructions; the browser's own validation comes on top.
 
-/** Maximum bytes and functions of a module, for each function that it exports. */
+/** Maximum bytes of a module, for each function that it exports and once; maximum functions for each. */
 const [MOST_BYTES, MOST_FUNCTIONS] = [1 << 18, 64];
 /** A slot function, (args, first, last): its entry in the type section, in hexadecimal digits. */
 const KERNEL = '60037f7f7f00';
@@ -82,7 +82,7 @@ export function objectionTo(bytes, exported) {
     10: () => each(() => void taken(number())),
   };
   try {
-    need(bytes.length <= MOST_BYTES * names.length && digits(8) === HEADER);
+    need(bytes.length <= MOST_BYTES * (1 + names.length) && digits(8) === HEADER);
     for (let last = 0; at < bytes.length; last = id) {
       id = bytes[at++];
       const end = number() + at;
