@@ -341,7 +341,7 @@ def files() -> Iterator[tuple[Path, str]]:
     found = {p.stem: json.loads(p.read_text()) for p in sorted(RESULTS.glob("*.json"))}
     records = {name: found[name] for name in TABLES if name in found}
     lines = ["# Results", "", "Made by `benchmarks/report.py` from the JSON files beside it.", ""]
-    lines += ["## Targets", "", report_targets.LEGEND, "", report_targets.targets(records), ""]
+    lines += ["## Targets", "", report_targets.LEGEND, "", report_targets.targets(found), ""]
     pictures = dict(charts(records))
     for name, record in records.items():
         title, about = ABOUT[name]
