@@ -1,6 +1,9 @@
 // Notices that a job of an engine does not end.  A kernel that waits for its trial to be over before it loops would hold
 // the model for ever; guard.js ends it.
-// Input: an engine and its jobs.  Output: one call.
+// Input: an engine and its jobs.  Output: one call.  Runs that the page holds back do not count.
+
+import { PREEMPT } from '../../engine/abi.js';
+import { wordsOf } from '../../engine/driver.js';
 
 /** Milliseconds between two looks; looks are counted, not time, since the device may sleep. */
 const LOOK = 500;
@@ -12,7 +15,7 @@ const TIMES = 50;
 const SLOW = 1e5;
 
 /** A function that passes jobs on, and calls `act`, once, when none of them has ended for too long. @type {Tune.Watch} */
-export function watch({ info: { plans } }, act) {
+export function watch({ info: { plans }, parts: { memory } }, act) {
   let [open, silent, most] = [0, 0, Math.max(PATIENCE, ...plans.map(({ flops }) => flops / SLOW))];
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let timer;
@@ -21,6 +24,7 @@ export function watch({ info: { plans } }, act) {
     timer = undefined;
   }
   function look() {
+    if (memory && Atomics.load(wordsOf(memory), PREEMPT)) silent = 0;
     if (++silent * LOOK < most) return;
     rest();
     act();
