@@ -20,19 +20,21 @@ export const ENGINES = {
 
   /**
    * Opens a source of candidates below `base` and takes up to `count` of them; `abort` ends it after so many
-   * milliseconds.  A candidate that does not come is noted, and the next one asked for.
+   * milliseconds.  A candidate that does not come is noted, and the next one asked for.  `signer`: the key that must have signed them.
    */
-  source: ({ page }, { base, kind, given, hello, count, abort = 0 }) => page.evaluate(async (base, kind, given, hello, count, abort) => {
+  source: ({ page }, { base, kind, given, hello, count, abort = 0, signer = '' }) => page.evaluate(async (base, kind, given, hello, count, abort, signer) => {
     const plain = (/** @type {any} */ error) => (error.name === 'AbortError' ? error.name : JSON.parse(JSON.stringify(error)));
     const stop = new AbortController();
     const { folderSource } = await import(new URL('tune/sources/folder.js', base).href);
+    const { signedSource } = await import(new URL('tune/sources/signed.js', base).href);
     const { pyodideSource } = await import(new URL('tune/sources/pyodide.js', base).href);
     /** @type {any[]} */
     const taken = [];
     /** @type {any} */
     let started = null;
     const options = { signal: stop.signal, onProgress: (/** @type {any} */ progress) => (started = progress) };
-    const source = kind === 'folder' ? folderSource(given, options) : pyodideSource({ ...given, ...options });
+    const taking = kind === 'folder' ? folderSource(given, options) : pyodideSource({ ...given, ...options });
+    const source = signer ? signedSource(taking, signer) : taking;
     if (abort) setTimeout(() => stop.abort(), abort);
     try {
       const classes = await source.classes();
@@ -55,7 +57,7 @@ export const ENGINES = {
     } finally {
       await source.close();
     }
-  }, base, kind, given, hello, count, abort),
+  }, base, kind, given, hello, count, abort, signer),
 
   /** The page of a static build, when it has nothing more to do: it may load anew in between. */
   staticPage: async ({ page }) => {

@@ -209,11 +209,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pointer(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of bundle.json."""
+    """The content of bundle.json.
+
+    signature: of the manifest's digest, by the site's key (signing.py)
+    """
 
     format: int
     tool: str
     manifest: FileRef
+    signature: str | msgspec.UnsetType = msgspec.UNSET
 
 
 Record = TypeVar("Record", Manifest, Pointer)

@@ -26,6 +26,7 @@ from tilewright.bundle.format import (
     encode,
     is_blob_name,
 )
+from tilewright.bundle.signing import Signer
 from tilewright.bundle.written import Buffer, FolderPart, check
 
 SHARD_BYTES = 4 * 1024 * 1024
@@ -60,8 +61,10 @@ def add(blobs: dict[str, Buffer], data: Buffer, extension: str) -> FileRef:
     return ref
 
 
-def write(contents: Contents, folder: Path) -> Manifest:
+def write(contents: Contents, folder: Path, signer: Signer | None = None) -> Manifest:
     """Writes the bundle and returns its complete manifest, with the weight shards.
+
+    signer: signs the pointer
 
     Raises UsageError, before anything is written, if that would overwrite a foreign file.
     """
@@ -84,7 +87,7 @@ def write(contents: Contents, folder: Path) -> Manifest:
         ref = reference(data, "json")
         section.put(ref.file, data)
         pointer = Pointer(format=manifest.format, tool=manifest.tool, manifest=ref)
-        section.put(POINTER, encode(pointer) + b"\n")
+        section.put(POINTER, encode(signer.pointer(pointer) if signer else pointer) + b"\n")
     return manifest
 
 

@@ -47,6 +47,7 @@ for _command in (
     space.relink,
     tune.tune,
     tools.doctor,
+    tools.keygen,
 ):
     app.command()(_command)
 app.add_typer(database.app)

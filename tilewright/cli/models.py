@@ -33,9 +33,11 @@ from tilewright.cli.options import (
     ModelOrBundle,
     Pyodide,
     Shapes,
+    SignWith,
     States,
     Targets,
     check_targets,
+    signer_of,
     state_pairs,
 )
 from tilewright.cli.output import Answer, pairs, progress, size, table
@@ -76,18 +78,20 @@ def build(
     ] = None,
     client: Client = False,
     pyodide: Pyodide = None,
+    sign_with: SignWith = None,
     as_json: Json = False,
 ) -> Answer:
     """Compile a model into a bundle."""
     targets, states = check_targets(target), state_pairs(state)
-    beside = publication(static, client, classes, objective, pyodide)
+    signer = signer_of(sign_with)
+    beside = publication(static, client, classes, objective, pyodide, signer)
     check_free(output, (POINTER, *beside.names))
     start = time.perf_counter()
     compiled = _compile(
         model, shape, bucket, extent, as_json,
         assets=_assets(asset or ()), targets=targets, states=states,
     )  # fmt: skip
-    write(compiled.contents, output)
+    write(compiled.contents, output, signer)
     bundle = open_bundle(output)
     with progress(as_json) as report:
         more = beside.write(bundle, report)

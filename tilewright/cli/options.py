@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -16,6 +16,9 @@ from tilewright.base.errors import MemoryLimit, UsageError
 from tilewright.bundle import POINTER
 from tilewright.targets import DEFAULT, TARGETS, target
 from tilewright.targets.lite import WORD, Objective
+
+if TYPE_CHECKING:
+    from tilewright.bundle.signing import Signer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
@@ -47,6 +50,12 @@ Client = Annotated[
 ]
 Pyodide = Annotated[
     Path | None, typer.Option(help="With --client: the folder of the npm package pyodide.")
+]
+SignWith = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="The site's private key (`keygen`), for pages that verify signatures."
+    ),
 ]
 Targets = Annotated[
     list[str] | None,
@@ -100,6 +109,15 @@ def check_objective(objective: str) -> Objective:
             f"Unknown objective: {objective}", hint=f"Known are {', '.join(OBJECTIVES)}"
         )
     return cast("Objective", objective)
+
+
+def signer_of(path: Path | None) -> Signer | None:
+    """The key in the file; None without one."""
+    if path is None:
+        return None
+    from tilewright.bundle.signing import read_signer
+
+    return read_signer(path)
 
 
 def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:

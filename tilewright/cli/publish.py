@@ -17,6 +17,7 @@ from tilewright.cli.options import check_objective
 from tilewright.cli.output import Show
 
 if TYPE_CHECKING:
+    from tilewright.bundle.signing import Signer
     from tilewright.targets.device import DeviceClass
     from tilewright.targets.lite import Objective
     from tilewright.tuning.folder import Written
@@ -29,6 +30,7 @@ class Publication:
     classes: tuple[DeviceClass, ...]
     objective: Objective
     core: Path | None
+    signer: Signer | None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,7 +74,9 @@ class Publication:
         count = os.cpu_count() or 1
         workers = Workers(makers(count).pool, count, MAKING)
         try:
-            return write_candidates(bundle, self.classes, self.objective, report, workers.run)
+            return write_candidates(
+                bundle, self.classes, self.objective, report, workers.run, self.signer
+            )
         finally:
             workers.close()
 
@@ -83,6 +87,7 @@ def publication(
     classes: list[str] | None,
     objective: str | None,
     pyodide: Path | None,
+    signer: Signer | None,
 ) -> Publication:
     """The options of `build`, checked."""
     serves = check_objective(objective or "latency")
@@ -97,7 +102,7 @@ def publication(
     from tilewright.tuning.folder import wanted
 
     found = wanted(classes or ()) if static else ()
-    return Publication(found, serves, core_of(client, pyodide))
+    return Publication(found, serves, core_of(client, pyodide), signer)
 
 
 def core_of(client: bool, pyodide: Path | None) -> Path | None:

@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.base.errors import StoreDown, StoreLocked
+from tilewright.base.errors import StoreDown, StoreLocked, UsageError
 from tilewright.bundle import open_bundle
-from tilewright.cli.options import Client, Json, Pyodide, bundle_names, database_url
+from tilewright.cli.options import (
+    Client,
+    Json,
+    Pyodide,
+    SignWith,
+    bundle_names,
+    database_url,
+    signer_of,
+)
 from tilewright.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -81,6 +89,7 @@ def serve(
     ] = None,
     client: Client = False,
     pyodide: Pyodide = None,
+    sign_with: SignWith = None,
     as_json: Json = False,
 ) -> None:
     """Serve bundles, the demo page and the tuning queue."""
@@ -91,9 +100,15 @@ def serve(
 
     core = core_of(client, pyodide)
 
-    folders = bundle_names(bundles)
-    for folder in folders.values():
-        open_bundle(folder)
+    folders, signer = bundle_names(bundles), signer_of(sign_with)
+    for name, folder in folders.items():
+        pointer = open_bundle(folder).pointer
+        if signer and not signer.signed(pointer):
+            raise UsageError(
+                f"The bundle {name} is not signed by this key: pages that verify would refuse it",
+                hint="Build it with --sign-with and the same key",
+                path=str(folder),
+            )
     tuning = Tuning(
         makers=makers(compile_workers),
         store=open_store(store),
@@ -101,6 +116,7 @@ def serve(
         proxies=tuple(trusted_proxy or ()),
         origins=frozenset(allow_origin or ()),
         cache=cache or user_cache() / "relinked",
+        signer=signer,
     )
 
     def ready(url: str) -> None:

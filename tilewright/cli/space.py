@@ -18,7 +18,7 @@ from rich.console import Group
 
 from tilewright.base.errors import InputError, MemoryLimit, NoSpace, UsageError
 from tilewright.bundle import is_bundle, open_bundle, write
-from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
+from tilewright.cli.options import OBJECTIVES, Json, SignWith, check_objective, signer_of, sizes
 from tilewright.cli.output import Answer, pairs, size, table
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
@@ -114,6 +114,7 @@ def relink(
         str | None,
         typer.Option(metavar="CLASS", help="The device class, if the file names none."),
     ] = None,
+    sign_with: SignWith = None,
     as_json: Json = False,
 ) -> Answer:
     """Write the bundle again with the schedules that won on a class of devices."""
@@ -123,7 +124,7 @@ def relink(
     opened = open_bundle(bundle)
     chosen, schedules = _winners(winners, kernels_of(opened), device)
     contents = relinked(opened, chosen, schedules)
-    manifest = write(contents, output)
+    manifest = write(contents, output, signer_of(sign_with))
     section = manifest.section(chosen.target)
     build = section.build(chosen.variant)
     assert build is not None

@@ -1,6 +1,7 @@
-"""`doctor`: what this machine can run, found out by starting it.
+"""`doctor`: what this machine can run, found out by starting it; `keygen`: a key to sign with.
 
-Input: nothing.  Output: versions, browsers, and the features that a page of ours really sees.
+Input: nothing, or a file to write.  Output: versions, browsers, and the features that a page of
+ours really sees; or a private key, and the public one that belongs to it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Group
 from rich.table import Table
 
@@ -38,6 +41,18 @@ def doctor(as_json: Json = False) -> Answer:
     works = any("features" in b for b in browsers)
     view = Group(pairs({k: v or "missing" for k, v in about.items()}), "", _view(browsers))
     return Answer(about | {"browsers": browsers}, view, 0 if works else HostError.exit_code)
+
+
+def keygen(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, in PEM.")],
+    as_json: Json = False,
+) -> Answer:
+    """Make a private key to sign bundles and candidates with, and print its public key."""
+    del as_json
+    from tilewright.bundle.signing import write_key
+
+    data = {"file": str(file), "key": write_key(file).public}
+    return Answer(data, pairs(data))
 
 
 def cpu() -> str:

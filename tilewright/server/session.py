@@ -325,7 +325,9 @@ class Session:
         if built is None:
             return False
         self._credit -= 1
-        header = catalogue.message(client.opened, spec, space, candidate, built)
+        header = catalogue.message(
+            client.opened, spec, space, candidate, built, self._workshop.signer
+        )
         await self._send(header, built.module)
         return True
 

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from tilewright.bundle.signing import Signer
 from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
 from tilewright.server.session import Counts, Session, SessionLimits
@@ -48,6 +49,7 @@ class Tuning:
     reports: rate limit per source: per minute, and in a burst
     cache:   folder of relinked bundles, for all processes of a site; None: a temporary one
     limits:  of sessions
+    signer:  the site's key, for pages that verify signatures
     """
 
     makers: Makers
@@ -58,6 +60,7 @@ class Tuning:
     reports: tuple[float, float] = (60.0, 200.0)
     cache: Path | None = None
     limits: SessionLimits = field(default_factory=SessionLimits)
+    signer: Signer | None = None
 
 
 class Tuner:
@@ -66,7 +69,7 @@ class Tuner:
     def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
         self._tuning = tuning
         self._sources = Sources(tuning.secret)
-        self._workshop = Workshop(bundles, tuning.makers, tuning.cache)
+        self._workshop = Workshop(bundles, tuning.makers, tuning.cache, tuning.signer)
         self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
         self._sessions: Counter[tuple[str, str]] = Counter()

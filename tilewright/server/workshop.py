@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from tilewright import __version__
 from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
 from tilewright.bundle import POINTER, Manifest, open_bundle
+from tilewright.bundle.signing import Signer
 from tilewright.server.relinked import GRACE, Cache, Origin
 from tilewright.server.shared import Shared
 from tilewright.server.workers import Workers, WorkersDied
@@ -63,11 +64,18 @@ class _Missing(Exception):
 
 
 class Workshop:
-    """bundles: folder by name;  cache: folder of relinked bundles, which processes may share."""
+    """bundles: folder by name;  cache: folder of relinked bundles, which processes may share
+    signer:  signs relinked bundles, and candidates when they are sent
+    """
 
     def __init__(
-        self, bundles: Mapping[str, Path], makers: Makers, cache: Path | None = None
+        self,
+        bundles: Mapping[str, Path],
+        makers: Makers,
+        cache: Path | None = None,
+        signer: Signer | None = None,
     ) -> None:
+        self.signer = signer
         self._folders = bundles
         self._makers = makers
         self._workers = Workers(makers.pool, makers.workers, MAKING)
@@ -123,6 +131,8 @@ class Workshop:
             if bundle is None:
                 new = await self._linkers.run(self._makers.relinked, base.bundle, device, winners)
                 bundle = await asyncio.to_thread(self._cache.keep, base.bundle, origin, *new)
+            if self.signer:
+                bundle = replace(bundle, pointer=self.signer.pointer(bundle.pointer))
             return await asyncio.to_thread(catalogue.opened, bundle)
 
         key = (base.bundle.folder, origin.key)

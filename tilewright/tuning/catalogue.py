@@ -13,6 +13,7 @@ from typing import TypeAlias
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.kernels import Slot, unpack, unpack_slots
+from tilewright.bundle.signing import Signer
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes
@@ -109,11 +110,20 @@ def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:
     return Offer(**_typed(offers.offer(spec, space, default)) | {"gold": asked})
 
 
-def message(opened: Opened, spec: int, space: Space, candidate: int, built: Built) -> KernelMessage:
+def message(
+    opened: Opened,
+    spec: int,
+    space: Space,
+    candidate: int,
+    built: Built,
+    signer: Signer | None = None,
+) -> KernelMessage:
     """The header that goes with a module."""
-    plans = opened.plans.get(spec, ())
-    about = offers.described(space, candidate, built, plans)
-    return KernelMessage(spec=spec, candidate=candidate, checksum=space.checksum, **_typed(about))
+    about = {"spec": spec, "candidate": candidate, "checksum": space.checksum}
+    about |= offers.described(space, candidate, built, opened.plans.get(spec, ()))
+    if signer:
+        about["signature"] = signer.candidate(opened.digest, about)
+    return KernelMessage(**_typed(about))
 
 
 def _typed(data: offers.Data) -> offers.Data:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from tilewright import TOOL
@@ -18,6 +19,7 @@ from tilewright.base.errors import NoSpace, TilewrightError
 from tilewright.base.sections import File
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import encode
+from tilewright.bundle.signing import Signer
 from tilewright.bundle.writer import reference
 from tilewright.bundle.written import FolderPart, check
 from tilewright.kernel.spec import Kernel
@@ -86,13 +88,14 @@ def write_candidates(
     objective: Objective = "latency",
     progress: Progress = lambda *_: None,
     call: Call = here,
+    signer: Signer | None = None,
 ) -> Written:
     """Makes and writes them all, into the bundle's own folder; the bytes are the same wherever
     they are made.  A candidate that cannot be made is left out; without a space there is an error.
     """
     check(bundle.folder, (f"{FOLDER}/{INDEX}",))
     with FolderPart(bundle.folder, FOLDER) as section:
-        return _written(section, bundle, classes, objective, progress, call)
+        return _written(section, bundle, classes, objective, progress, call, signer)
 
 
 def _written(
@@ -102,6 +105,7 @@ def _written(
     objective: Objective,
     progress: Progress,
     call: Call,
+    signer: Signer | None,
 ) -> Written:
     files: dict[str, int] = {}
 
@@ -139,6 +143,8 @@ def _written(
 
     asyncio.run(make())
     modules = len(files)
+    if signer:
+        _sign(signer, bundle.pointer.manifest.digest, listed)
     spaces = {
         id: put(encode({"class": id, "kernels": kernels}), "json") for id, kernels in listed.items()
     }
@@ -157,6 +163,16 @@ def _written(
     candidates = sum(c is not None for c in tried)
     size = sum(files.values()) + len(index)
     return Written(tuple(spaces), candidates, modules, size, tuple(left_out))
+
+
+def _sign(signer: Signer, bundle: str, listed: Mapping[str, list[Data]]) -> None:
+    """Adds a signature to each candidate of the lists."""
+    for kernel in chain.from_iterable(listed.values()):
+        for number, about in enumerate(kernel["candidates"]):
+            if about is not None:
+                named = {"spec": kernel["spec"], "candidate": number}
+                whole = about | named | {"checksum": kernel["checksum"]}
+                about["signature"] = signer.candidate(bundle, whole)
 
 
 @dataclass(frozen=True)

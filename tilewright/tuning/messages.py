@@ -236,6 +236,7 @@ class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
     grains:  by number of the plan, tiles per ticket for the steps of this kernel
     scratch: bytes of staging memory that a worker needs; bytes: length of the payload
     needs:   None for one beyond the space
+    signature: by the site's key, if the server has it (bundle/signing.py)
     """
 
     spec: Spec
@@ -249,6 +250,7 @@ class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
     scratch: Count
     needs: Needs | None = None
     bytes: Count
+    signature: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Done(_Message, frozen=True, kw_only=True):

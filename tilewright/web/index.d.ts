@@ -9,8 +9,8 @@ export { EngineError } from './engine/errors.js';
 /** Loads a bundle from its folder's URL.  Rejects with an EngineError, or with an AbortError when `signal` fires. */
 export function load(url: string | URL, options?: LoadOptions): Promise<Engine>;
 
-/** Reads and verifies only a bundle's manifest.  Rejects with an EngineError. */
-export function inspect(url: string | URL): Promise<Manifest>;
+/** Reads and verifies only a bundle's manifest; `key`: its signature, too.  Rejects with an EngineError. */
+export function inspect(url: string | URL, options?: { key?: string }): Promise<Manifest>;
 
 /** This browser's features, detected by running tiny Wasm modules. */
 export function probeHost(): HostFeatures;

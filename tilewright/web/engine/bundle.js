@@ -65,9 +65,8 @@ function parse(bytes, place, kinds) {
   const found = value?.format;
   if (!Number.isInteger(found)) throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
   if (found !== FORMAT) {
-    const older = found < FORMAT;
-    throw new EngineError('bundle-version', `The bundle is ${older ? 'older' : 'newer'} than this engine: it has format ${found}, the engine reads ${FORMAT}`,
-      older ? `${REBUILD} with this version of Tilewright` : 'Update the engine, or reload the page without its cache',
+    throw new EngineError('bundle-version', `The bundle has format ${found}, this engine reads ${FORMAT}`,
+      found < FORMAT ? `${REBUILD} with this version of Tilewright` : 'Update the engine, or reload the page without its cache',
       { path: place, found, expected: FORMAT, tool: value.tool });
   }
   requireKeys(value, kinds, place);

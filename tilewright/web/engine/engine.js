@@ -19,8 +19,8 @@ export { EngineError, probeHost };
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? globalThis.location.href).href;
 
-/** A bundle's manifest, verified by its digest.  Rejects with an EngineError. @param {string | URL} url */
-export const inspect = (url) => readManifestOf(absolute(url));
+/** A bundle's manifest, verified by its digest.  Rejects with an EngineError. @type {T.Inspect} */
+export const inspect = (url, options) => readManifestOf(absolute(url), options);
 
 /**
  * Loads a bundle.  Rejects with an EngineError, or with an AbortError when `signal` fires.

@@ -37,7 +37,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     if (response.ok) return response;
     const { status } = response;
     if ([404, 410].includes(status)) {
-      throw corrupt(`${file} is missing on the server`, 'Check the URL, and copy the whole bundle to the server', { file, status });
+      throw corrupt(`${file} is missing on the server`, 'Check the URL, or copy the whole bundle', { file, status });
     }
     throw new EngineError('network', `The server answered ${status} for ${file}`, 'Check the server, then load again: finished files are kept', { file, status });
   }

@@ -18,7 +18,7 @@ export async function loadBundle(load, url, limits, crew, report) {
   requireHost(host);
   const stop = new AbortController();
   const meter = makeMeter(report);
-  const { manifest, digest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits.verify);
+  const { manifest, digest, manifestBytes, files, store, base } = await openBundle(url, meter, stop.signal, limits);
   reached('manifest');
   meter.total = manifestBytes;
   try {
@@ -48,17 +48,19 @@ export async function loadBundle(load, url, limits, crew, report) {
 }
 
 /** @type {T.OpenBundle} */
-async function openBundle(url, meter, signal, verify) {
+async function openBundle(url, meter, signal, { verify, key }) {
   const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
   const store = await openStore();
   const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');
-  const { manifest: ref } = await files.pointer(POINTER, readPointer);
+  const pointer = await files.pointer(POINTER, readPointer);
+  if (key) await (await import('./signed.js')).requireSigned(key, pointer);
+  const { manifest: ref } = pointer;
   return { manifest: readManifest(await files.bytes(ref), ref.file), digest: ref.digest, manifestBytes: ref.bytes, files, store, base };
 }
 
-/** @param {string} url */
-export async function readManifestOf(url) {
+/** @type {T.ReadManifestOf} */
+export async function readManifestOf(url, options = {}) {
   requireHost(probeHost());
-  return (await openBundle(url, makeMeter(() => {}), new AbortController().signal)).manifest;
+  return (await openBundle(url, makeMeter(() => {}), new AbortController().signal, options)).manifest;
 }

@@ -39,6 +39,8 @@ export type Limits = {
   memoryLimit?: number;
   /** Verify the digests of stored weights too, not only of downloaded ones. */
   verify?: boolean;
+  /** Public key that must have signed the bundle (docs/security.md). */
+  key?: string;
 };
 
 /** Milliseconds from the start of the load until each part was complete. */
@@ -49,7 +51,7 @@ export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; 
 
 export type ErrorCode =
   | 'bundle-corrupt' | 'bundle-version' | 'memory-limit' | 'input' | 'kernel-trap' | 'host'
-  | 'disposed' | 'network' | 'unsupported-host';
+  | 'disposed' | 'network' | 'signature' | 'unsupported-host';
 export type ErrorFacts = Record<string, unknown>;
 /** An EngineError on its way between workers. */
 export type PlainError = { code: ErrorCode; message: string; hint: string; facts: ErrorFacts };

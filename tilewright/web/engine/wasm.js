@@ -78,8 +78,8 @@ async function allocate(memory, threads, limit, claim) {
   const pages = Math.ceil(bytes / PAGE);
   const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
     'Close other tabs, or build the bundle with smaller buckets', { estimate: bytes, limit: most });
-  if (pages > WASM32_PAGES) throw refuse('more than 4 GiB, the most that WebAssembly can address', WASM32_PAGES * PAGE);
-  if (limit !== undefined && bytes > limit) throw refuse(`more than the limit of ${mebibytes(limit)} that the page set`, limit);
+  if (pages > WASM32_PAGES) throw refuse("more than WebAssembly's 4 GiB", WASM32_PAGES * PAGE);
+  if (limit !== undefined && bytes > limit) throw refuse(`more than the page's limit of ${mebibytes(limit)}`, limit);
   const made = await claim(pages);
   if (!made) throw refuse('more than this browser gives to the page');
   return made;

@@ -71,6 +71,8 @@ export type Header = {
   /** Tiles per ticket, by plan index. */
   grains: Record<string, number>;
   scratch: number; needs?: Needs | null; bytes: number;
+  /** By the site's key; sources/signed.js verifies it. */
+  signature?: string;
 };
 export type Result = { spec: number; candidate: number; verdict: Verdict };
 /** A vote.  Ratios are time of the default over time of the candidate. */

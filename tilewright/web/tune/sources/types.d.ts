@@ -25,7 +25,7 @@ export type Index = {
   /** By class: the file that lists its candidates. */
   spaces: Record<string, Engine.FileRef>;
 };
-export type Listed = Pick<Tuner.Header, 'mark' | 'schedule' | 'digest' | 'tiles' | 'grains' | 'scratch' | 'needs' | 'bytes'>;
+export type Listed = Pick<Tuner.Header, 'mark' | 'schedule' | 'digest' | 'tiles' | 'grains' | 'scratch' | 'needs' | 'bytes' | 'signature'>;
 /** A kernel in such a file; a candidate that cannot be made or does not serve the objective is null. */
 export type ListedKernel = Ordered & { candidates: (Listed | null)[] };
 
@@ -46,6 +46,7 @@ export type Started = { tool: string; python: number; compiler: number };
 export type InOrder = (kernels: Ordered[], hello: Tuner.Hello) => CandidateRef[];
 export type Serving = (kernel: ListedKernel, objective?: string) => number[];
 export type FilesOf = (url: string | URL, signal: AbortSignal) => Engine.Files;
+export type StatementOf = (bundle: string, header: Tuner.Header, digest: string) => string;
 export type ReadJson = (bytes: Uint8Array, place: string) => any;
 export type FileOf = (listed: Listed) => Engine.FileRef;
 export type Nearest = (device: string, classes: Row[], spaces: object) => string;

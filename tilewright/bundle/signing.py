@@ -1,0 +1,148 @@
+"""Signatures of what pages run: the manifest of a bundle, and single candidates.
+
+Input: a private key (PEM; ECDSA on the curve P-256, which WebCrypto has everywhere) and what is
+signed.  Output: signatures and the public key, both base64url without padding.  Pages verify with
+engine/signed.js and tune/sources/signed.js.  Needs the extra `sign`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tilewright.base.errors import HostError, UsageError
+from tilewright.bundle.format import Pointer
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+#: Fields of a candidate that a signature covers, in this order.
+CANDIDATE = ("spec", "candidate", "checksum", "schedule", "digest", "tiles", "grains", "scratch")
+_WIDTH = 32
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A site's private key."""
+
+    key: EllipticCurvePrivateKey
+
+    @property
+    def public(self) -> str:
+        """The public key as pages take it: the uncompressed point."""
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        point = self.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        return _text(point)
+
+    def sign(self, statement: str) -> str:
+        """The signature (r and s, 32 bytes each) of SHA-256 of the statement in UTF-8."""
+        from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+        from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+        from cryptography.hazmat.primitives.hashes import SHA256
+
+        r, s = decode_dss_signature(self.key.sign(statement.encode(), ECDSA(SHA256())))
+        return _text(r.to_bytes(_WIDTH, "big") + s.to_bytes(_WIDTH, "big"))
+
+    def pointer(self, pointer: Pointer) -> Pointer:
+        """The same with a signature of its manifest, and so of all files of the bundle."""
+        signature = self.sign(bundle_statement(pointer.manifest.digest))
+        return msgspec.structs.replace(pointer, signature=signature)
+
+    def signed(self, pointer: Pointer) -> bool:
+        """Whether this key signed the pointer."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+        from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+        from cryptography.hazmat.primitives.hashes import SHA256
+
+        try:
+            raw = urlsafe_b64decode(f"{pointer.signature or ''}==")
+            r, s = (int.from_bytes(part, "big") for part in (raw[:_WIDTH], raw[_WIDTH:]))
+            statement = bundle_statement(pointer.manifest.digest).encode()
+            self.key.public_key().verify(encode_dss_signature(r, s), statement, ECDSA(SHA256()))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def candidate(self, bundle: str, about: Mapping[str, Any]) -> str:
+        """The signature of a candidate for the bundle with this manifest digest.
+
+        about: the fields `CANDIDATE`
+        """
+        return self.sign(candidate_statement(bundle, about))
+
+
+def bundle_statement(digest: str) -> str:
+    return f"tilewright bundle {digest}"
+
+
+def candidate_statement(bundle: str, about: Mapping[str, Any]) -> str:
+    """One line of JSON; the grains of plans by their number."""
+    fields = {name: about[name] for name in CANDIDATE}
+    fields["grains"] = [[int(plan), grain] for plan, grain in sorted(about["grains"].items())]
+    listed = json.dumps(list(fields.values()), separators=(",", ":"), ensure_ascii=False)
+    return f"tilewright candidate {bundle} {listed}"
+
+
+def read_signer(path: Path) -> Signer:
+    """The key in a PEM file without a password.  Raises UsageError, or HostError without the extra."""
+    _require()
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    hint = "`tilewright keygen FILE` makes one"
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise UsageError(
+            f"Not a private key in PEM without a password: {error}", hint=hint, path=str(path)
+        ) from error
+    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
+        raise UsageError("The key is not of the curve P-256", hint=hint, path=str(path))
+    return Signer(key)
+
+
+def write_key(path: Path) -> Signer:
+    """Makes a key and writes it for its owner's eyes.  Raises UsageError if the file exists."""
+    _require()
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    key = generate_private_key(SECP256R1())
+    data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise UsageError(
+            "The file exists; a key is never overwritten", hint="Name another", path=str(path)
+        ) from error
+    with os.fdopen(place, "wb") as file:
+        file.write(data)
+    return Signer(key)
+
+
+def _require() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as error:
+        raise HostError(
+            "Signing needs the package cryptography",
+            hint="Install it with `pip install tilewright[sign]`",
+        ) from error
+
+
+def _text(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
