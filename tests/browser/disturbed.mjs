@@ -206,7 +206,7 @@ export const DISTURBED = {
         const summary = await tune(engine, { source, budget: 1, ...options, onEvent });
         return { summary, events, before, after: await run(), sockets: sockets.length, acks, threads: engine.info.features.threads };
       } catch (error) {
-        return { error: JSON.parse(JSON.stringify(error)), text: String(error), events };
+        return { error: JSON.parse(JSON.stringify(error)), text: String(error), events, before, after: await run() };
       }
     };
     const tuned = whole();
