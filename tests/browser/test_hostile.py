@@ -119,6 +119,7 @@ def test_forged_code_of_a_bundle_is_not_instantiated(
     assert "is not code of Tilewright" in found["error"]["message"]
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("isolation", [True, False], ids=["shared", "alone"])
 @pytest.mark.parametrize(
     ("how", "verdict"), [("does nothing", "wrong"), ("never ends", "hung"), ("traps", "trapped")]

@@ -43,6 +43,7 @@ def records(messages: list[Any]) -> list[FromClient]:
     return [msgspec.convert(message, FromClient) for message in messages]
 
 
+@pytest.mark.by_turns
 def test_what_it_shows_is_what_the_server_received(
     browser: Browser, library: Library, received: list[FromClient]
 ) -> None:

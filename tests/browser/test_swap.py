@@ -18,6 +18,8 @@ from .kernels import MARK, Kernels, Sent
 from .serving import Site, serving
 from .test_run import sentence
 
+pytestmark = pytest.mark.by_turns
+
 BUSY = {"x": 1024 * 1024}
 
 

@@ -14,6 +14,8 @@ from .serving import serving
 from .test_run import normal, sentence
 from .test_swap import kernels
 
+pytestmark = pytest.mark.by_turns
+
 BUSY = {"x": 1024 * 1024}
 
 
