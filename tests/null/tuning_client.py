@@ -194,7 +194,8 @@ class Client:
 def handshake(plain: socket.socket, url: str) -> None:
     """Opens a WebSocket by hand, so that nothing reads from it."""
     plain.sendall(
-        b"GET /api/tune HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET /api/tune HTTP/1.1\r\nHost: localhost\r\n"
+        b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
     assert b" 101 " in plain.recv(100)
