@@ -1,6 +1,6 @@
 """Targets and measured figures: a row per figure, a column per browser and number of threads.
 
-Input: the records of kernels, threads, peers, tuning, crowd, sockets, front and products.  Output: a
+Input: the records of kernels, threads, peers, tuning, crowd, sockets, front, products.  Output: a
 table; what runs in no browser has a column of its own.  What is judged are ratios of medians of one
 run, and medians of steps.  A figure hides nothing: see `_beside` and `Target.cell`.
 """
