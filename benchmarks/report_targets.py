@@ -321,7 +321,7 @@ TARGETS = (
     Target("sockets: reports lost or counted twice", 0,
            lambda p: [_number("lost", "twice")(r) for r in p.sockets], sum, True),
     Target("1,000 silent, trickling or half-open connections: p95 of /healthz, ms, largest", 50,
-           lambda p: [_number("health_p95_ms")(r) for r in p.front if r["held"] >= 1000],
+           lambda p: [_told("health_p95_ms")(r) for r in p.front if r["held"] >= 1000],
            max, True),
 )  # fmt: skip
 
