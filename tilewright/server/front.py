@@ -52,9 +52,11 @@ class FrontLimits:
     look: float = 1.0
 
 
-#: Limits for strangers, and for programs and pages on this machine that Python drives.
+FOR_EVER = float("inf")
+#: Limits for strangers, and for programs and pages on this machine that Python drives: these may
+#: be busy for minutes.
 STRANGERS = FrontLimits()
-OWN = FrontLimits(each=STRANGERS.connections, message=1 << 30, frames=float("inf"))
+OWN = FrontLimits(each=STRANGERS.connections, take=FOR_EVER, message=1 << 30, frames=FOR_EVER)
 
 
 class Wait(enum.Enum):
@@ -107,7 +109,7 @@ class Front:
             Wait.BODY: limits.body,
             Wait.TAKE: limits.take,
             Wait.CLOSE: limits.close,
-            Wait.APP: float("inf"),
+            Wait.APP: FOR_EVER,
         }
         self._entries: dict[asyncio.Transport, _Entry] = {}
         self._of: dict[str, dict[asyncio.Transport, _Entry]] = {}
