@@ -25,7 +25,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright.server import BackgroundServer
 from tilewright.server.front import OWN, Front, FrontLimits, State, Wait, within_descriptors
-from tilewright.server.logs import Sparing
 
 #: Seconds in which something must happen, however busy the machine is.
 PATIENCE = 60.0
@@ -395,44 +394,3 @@ def test_answers_to_pings_do_not_pile_up() -> None:
     """A client that sends pings and reads nothing: it is not read either, and ends."""
     with BackgroundServer(APP, limits=SHORT) as server, opened(server) as plain:
         assert until_cut(plain, frame(9, bytes(125)) * 1000)
-
-
-# ---- log -----------------------------------------------------------------------------------------
-
-
-def test_repeated_lines_are_left_out_of_the_log() -> None:
-    told: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            told.append(record.getMessage())
-
-    handler = Handler()
-    sparing = Sparing(rate=0, burst=3)
-    handler.addFilter(sparing)
-    log = logging.Logger("of a test")
-    log.addHandler(handler)
-    for n in range(1000):
-        log.warning("bad request %d", n)
-        if n == 500:
-            log.warning("another")
-    assert told == ["bad request 0", "bad request 1", "bad request 2", "another"]
-    sparing._buckets.clear()  # as time does
-    for n in range(2):
-        log.warning("bad request %d", n) if n else log.warning("a third")
-    assert told[4:] == ["a third", "bad request 1"]
-
-
-def test_lines_that_were_left_out_are_counted() -> None:
-    sparing = Sparing(rate=1e9, burst=1)
-
-    def record(n: int) -> logging.LogRecord:
-        return logging.LogRecord("x", logging.WARNING, "x.py", 1, "bad %d", (n,), None)
-
-    sparing._left_out["x.py", 1] = 7
-    one = record(1)
-    assert sparing.filter(one)
-    assert one.getMessage() == "bad 1 (7 lines like this were left out)"
-    two = record(2)
-    assert sparing.filter(two)
-    assert two.getMessage() == "bad 2"
