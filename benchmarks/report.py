@@ -198,6 +198,23 @@ def sockets(record: Record) -> str:
     return table(head, rows)
 
 
+def front(record: Record) -> str:
+    head = ["connections", "networks", "held", "in all", "/healthz ms: median", "p95", "most"]
+    head += ["probes", "memory MB: before", "most", "afterwards", "log bytes"]
+    rows = [
+        [
+            r["kind"],
+            *(f"{r[key]:,}" for key in ("networks", "held", "connections")),
+            *(figure(r[f"health_{key}_ms"]) for key in ("median", "p95", "most")),
+            str(r["probes"]),
+            *(f"{r[f'{key}_bytes'] / 1e6:.1f}" for key in ("before", "peak", "after")),
+            f"{r['log_bytes']:,}",
+        ]
+        for r in record["rows"]
+    ]
+    return table(head, rows)
+
+
 def second_visit(record: Record) -> str:
     """One line per module and habit, the visits beside each other."""
     head = ["bundle", "module bytes", "V8 caches code", "load ms: visit 1, 2, 3"]
@@ -231,6 +248,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "sizes": sizes,
     "crowd": crowd,
     "sockets": sockets,
+    "front": front,
     "peers": report_peers.summary,
     "space": report_space.space,
     "shapes": report_space.shapes,
@@ -269,6 +287,11 @@ ABOUT: dict[str, tuple[str, str]] = {
     "sockets": (
         "Tuning sockets under load",
         "Many clients at once; of two processes each is killed again and again.",
+    ),
+    "front": (
+        "A server under silent connections",
+        "Attackers hold as many connections as they can and connect again when the server ends "
+        "them, from one network or each from its own; meanwhile another client asks /healthz.",
     ),
     "peers": (
         "Other engines",

@@ -1,6 +1,6 @@
 """Targets and measured figures: a row per figure, a column per browser and number of threads.
 
-Input: the records of kernels, threads, peers, tuning, crowd, sockets and products.  Output: a
+Input: the records of kernels, threads, peers, tuning, crowd, sockets, front, products.  Output: a
 table; what runs in no browser has a column of its own.  What is judged are ratios of medians of one
 run, and medians of steps.  A figure hides nothing: see `_beside` and `Target.cell`.
 """
@@ -43,6 +43,7 @@ class Place:
     tuning: Sequence[Row] = ()
     crowd: Sequence[Row] = ()
     sockets: Sequence[Row] = ()
+    front: Sequence[Row] = ()
     products: Sequence[Row] = ()
 
     @property
@@ -319,12 +320,15 @@ TARGETS = (
            lambda p: [_number("adopted_slower", "adopted_wrong")(r) for r in p.crowd], sum, True),
     Target("sockets: reports lost or counted twice", 0,
            lambda p: [_number("lost", "twice")(r) for r in p.sockets], sum, True),
+    Target("1,000 silent, trickling or half-open connections: p95 of /healthz, ms, largest", 50,
+           lambda p: [_told("health_p95_ms")(r) for r in p.front if r["held"] >= 1000],
+           max, True),
 )  # fmt: skip
 
 
 def targets(records: dict[str, Record]) -> str:
     """Every target, in every place where anything was measured; see LEGEND."""
-    names = ("kernels", "threads", "peers", "tuning", "crowd", "sockets", "gemm")
+    names = ("kernels", "threads", "peers", "tuning", "crowd", "sockets", "front", "gemm")
     rows = {name: records.get(name, {}).get("rows", []) for name in names}
     found = {(r["browser"], r["threads"]) for r in rows["peers"] if r["threads"]}
     found |= {(r["host"], r["threads"]) for r in rows["threads"]}
@@ -342,9 +346,10 @@ def targets(records: dict[str, Record]) -> str:
         for browser, threads in sorted(found)
     ]
     made = [r for r in rows["tuning"] if not r["host"]]
-    if made or rows["crowd"] or rows["sockets"]:
+    if made or rows["crowd"] or rows["sockets"] or rows["front"]:
         nowhere = Table(rows["peers"], "", 0)
-        places.append(Place((), (), nowhere, made, rows["crowd"], rows["sockets"]))
+        server = (rows["crowd"], rows["sockets"], rows["front"])
+        places.append(Place((), (), nowhere, made, *server))
     head = ["what", "must be", *(p.name for p in places)]
     lines = [[t.what, t.must_be, *(t.cell(p) for p in places)] for t in TARGETS]
     return table(head, lines)

@@ -80,6 +80,55 @@ def test_a_read_only_file_can_be_read(path: Path) -> None:
         assert len(nonces(store)) == 10
 
 
+@pytest.fixture
+def no_writing(path: Path) -> Iterator[Path]:
+    """The store of `path` on a file system that nobody may write to."""
+    folder = path.parent
+    mount = ["mount", "--bind", str(folder), str(folder)]
+    mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
+    if not mounted:
+        pytest.skip("a read-only file system can only be mounted by root")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_read_only_file_system_can_be_read(no_writing: Path) -> None:
+    """No file can be made beside the database, as WAL does even to read."""
+    with KernelStore.open(f"sqlite:///{no_writing}") as store:
+        assert store.standing(key()).default == 3
+        for act in (lambda: store.submit(report(GOOD), "s"), store.gc):
+            with pytest.raises(StoreReadOnly) as raised:
+                act()
+            says_the_way_out(raised.value)
+        assert len(nonces(store)) == 10
+    with pytest.raises(StoreReadOnly) as raised:
+        KernelStore.open(f"sqlite:///{no_writing.parent}/new.db")
+    says_the_way_out(raised.value)
+    with pytest.raises(StoreReadOnly) as raised:
+        KernelStore.open(f"sqlite:///{no_writing.parent}/new/store.db")
+    says_the_way_out(raised.value)
+
+
+def test_reading_sees_what_others_write_meanwhile(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that takes the file for immutable is not kept."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        with KernelStore.open(f"sqlite:///{path}") as reader:
+            assert len(nonces(reader)) == 10
+            with KernelStore.open(f"sqlite:///{path}") as other:
+                assert len(nonces(other)) == 10
+            with contextlib.closing(sqlite3.connect(path)) as writer:
+                writer.execute("DELETE FROM reports WHERE id = (SELECT min(id) FROM reports)")
+                writer.commit()
+                assert len(nonces(reader)) == 9
+            assert len(nonces(reader)) == 9
+
+
 def test_a_file_system_that_becomes_read_only(small_disk: Path) -> None:
     url = f"sqlite:///{small_disk / 'store.db'}"
     with KernelStore.open(url) as store:

@@ -62,7 +62,8 @@ def test_two_tabs_are_one_voice_and_two_networks_are_two(url: str) -> None:
 def test_one_address_is_one_voice_whatever_it_says_of_itself(url: str) -> None:
     """Origin and Host are the client's own words: only a site that is listed counts apart."""
     listed = ("https://friend.example", "https://other.example")
-    with site(url, origins=frozenset({"*", *listed})) as server:
+    names = tuple(f"site-{number}.example" for number in range(5))
+    with site(url, origins=frozenset({"*", *listed}), names=names) as server:
 
         def reason(origin: str | None, host: str | None) -> str:
             with Client(server.url, origin, host=host) as client:
@@ -72,8 +73,7 @@ def test_one_address_is_one_voice_whatever_it_says_of_itself(url: str) -> None:
                 return client.ack(message.nonce).reason
 
         assert reason(None, None) == ""
-        for number in range(5):
-            host = f"site-{number}.example"
+        for host in names:
             assert reason(f"https://{host}", host) == "repeated"
         assert reason("*", None) == "repeated"
         assert [reason(friend, None) for friend in listed] == ["", ""]

@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from helpers.postgres import Cluster
 from tuning_client import Client, hello, postponed, report
-from tuning_site import digest, until
+from tuning_site import digest, stats, until
 from tuning_votes import SECRET, counted, site, vote, who
 
 from tilewright.base.errors import (
@@ -89,6 +90,47 @@ def again(client: Client, message: Report) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("it was never stored")
+
+
+def read_only(url: str) -> str:
+    """The address of a store that may be read, not written, from now on."""
+    if url.startswith("sqlite"):
+        return url.replace("sqlite:///", "sqlite:///file:") + "?mode=ro&uri=true"
+    with KernelStore.open(url) as store, store.database.write() as connection:
+        name = connection.execute(sa.text("SELECT current_database()")).scalar_one()
+        connection.execute(sa.text(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
+    return url
+
+
+def test_a_read_only_store_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports wait; what is known is told all the time, and the failure keeps its name."""
+    monkeypatch.setattr(ledger, "REST", 60.0)
+    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    with site(url) as server:
+        for number in range(5):
+            assert vote(server.url, number, {3: 1.4}).accepted
+    with site(read_only(url)) as server:
+        for number in (6, 7):  # while writing rests, too
+            ack = vote(server.url, number, {3: 1.4})
+            assert (ack.accepted, ack.reason) == (False, "later")
+            with Client(server.url) as client:
+                client.start(hello("m", digest()))
+                client.want(1)
+                assert client.kernel().candidate == 3
+        with urllib.request.urlopen(server.url + "/api/standing") as answer:
+            assert json.loads(answer.read())
+        assert stats(server.url)["store"]["failures"] == {"store-readonly": 1}
+
+
+def test_a_store_that_cannot_be_opened_keeps_its_name() -> None:
+    def opener() -> KernelStore:
+        raise StoreVersion("newer")
+
+    with site("", store=opener) as server:
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(server.url + "/api/standing")
+        error = json.loads(raised.value.read())["error"]
+        assert (error["code"], error["facts"]) == ("busy", {"store": "store-version"})
 
 
 def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,8 @@ def report(offer: Offer, ratios: dict[int, float], **changes: Any) -> Report:
 
 
 class Client:
-    """address: what a proxy on the server's machine says of the client; host: said to be asked."""
+    """address: what a proxy on the server's machine says of the client; host: said to be asked;
+    source: the address that the connection comes from."""
 
     def __init__(
         self,
@@ -88,12 +89,14 @@ class Client:
         *,
         address: str = "127.0.0.1",
         host: str | None = None,
+        source: str = "127.0.0.1",
     ) -> None:
         self.payload = b""
         at = urlsplit(url)
+        server = at.hostname or "", at.port or 80
         self._connection = connect(
             f"ws://{host or at.netloc}/api/tune",
-            sock=socket.create_connection((at.hostname or "", at.port or 80), SECONDS),
+            sock=socket.create_connection(server, SECONDS, (source, 0)),
             compression=None,
             origin=origin,  # type: ignore[arg-type]
             additional_headers={"X-Forwarded-For": address},
@@ -194,7 +197,8 @@ class Client:
 def handshake(plain: socket.socket, url: str) -> None:
     """Opens a WebSocket by hand, so that nothing reads from it."""
     plain.sendall(
-        b"GET /api/tune HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET /api/tune HTTP/1.1\r\nHost: localhost\r\n"
+        b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
     assert b" 101 " in plain.recv(100)

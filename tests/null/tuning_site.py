@@ -40,11 +40,11 @@ def digest() -> str:
     return open_bundle(bundle()).pointer.manifest.digest
 
 
-def app(**tuning: Any) -> Any:
+def app(*, names: tuple[str, ...] = (), **tuning: Any) -> Any:
     """The app with the bundle `m`; candidates are made in a thread, and clients may say where they
-    are, as a proxy on this machine would."""
+    are, as a proxy on this machine would.  names: of the site"""
     given: dict[str, Any] = {"makers": makers(0), "proxies": ("127.0.0.1",)}
-    return create_app({"m": bundle()}, tuning=Tuning(**given | tuning))
+    return create_app({"m": bundle()}, tuning=Tuning(**given | tuning), names=names)
 
 
 def stats(url: str) -> Any:

@@ -75,6 +75,14 @@ def serve(
             "as one; repeatable.",
         ),
     ] = None,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name of the site, such as tuner.example; requests for any but this machine's "
+            "own (localhost, addresses) are refused without it; repeatable.",
+        ),
+    ] = None,
     compile_workers: Annotated[
         int, typer.Option(min=0, max=64, help="Processes that make candidates; 0: a thread.")
     ] = 1,
@@ -125,8 +133,10 @@ def serve(
         else:
             typer.echo(f"Serving {', '.join(folders)} at {url}  (Ctrl+C ends it)")
 
-    app = create_app(folders, tuning=tuning, isolation=isolation, pyodide=core)
-    serve_app(app, host, port, ready)
+    app = create_app(
+        folders, tuning=tuning, isolation=isolation, pyodide=core, names=host_name or ()
+    )
+    serve_app(app, host, port, ready, proxies=tuning.proxies)
 
 
 def user_cache() -> Path:

@@ -7,7 +7,7 @@ Input: bundle folders by name.  Output: a Starlette app with the demo page at /,
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -27,6 +27,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle
 from tilewright.server.files import Folder, send_path
 from tilewright.server.headers import COMMON, ISOLATION, REVALIDATE, WithHeaders
+from tilewright.server.hosts import KnownHosts, host_names
 from tilewright.server.pyodide import compiler_routes
 from tilewright.server.sources import trusted
 from tilewright.server.tune import Tuner, Tuning
@@ -47,6 +48,7 @@ def create_app(
     isolation: bool = True,
     web: Path = WEB,
     pyodide: Path | None = None,
+    names: Iterable[str] = (),
 ) -> Starlette:
     """The app.
 
@@ -56,8 +58,9 @@ def create_app(
     isolation:   False leaves out the isolation headers, to test pages without threads
     web:         folder of the engine and pages
     pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
+    names:       host names of the site, beside those of hosts.py
 
-    Raises UsageError if a proxy's address in `tuning` or its cache folder cannot be used.
+    Raises UsageError if a name, a proxy's address in `tuning` or its cache folder cannot be used.
     """
     served = _Bundles(bundles, tuned=tuning is not None)
     routes: list[BaseRoute] = [
@@ -86,7 +89,10 @@ def create_app(
     if pyodide is not None:
         routes[-1:-1] = compiler_routes(pyodide)
     headers = COMMON | ISOLATION if isolation else COMMON
-    layers = [Middleware(WithHeaders, headers=headers)]
+    layers = [
+        Middleware(WithHeaders, headers=headers),
+        Middleware(KnownHosts, names=host_names(names)),
+    ]
     if tuning is not None and tuning.proxies:
         # X-Forwarded-For can be forged: it is read only from the proxies that the site names
         named = trusted(tuning.proxies)

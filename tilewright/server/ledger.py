@@ -11,12 +11,13 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TypeVar
 
-from tilewright.base.errors import InvalidReport
+from tilewright.base.errors import InvalidReport, TilewrightError
 from tilewright.server.client import Page
 from tilewright.server.shared import Shared
 from tilewright.server.standing import Settled, page, settled
@@ -40,7 +41,11 @@ PAGERS, PAGES_WAITING = 1, 32
 
 
 class Unavailable(Exception):
-    """The store cannot be asked now."""
+    """The store cannot be asked now.  code: of the failure, such as `store-down`; "": it is busy"""
+
+    def __init__(self, code: str = "") -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class StoreThreads:
@@ -50,12 +55,13 @@ class StoreThreads:
     """
 
     def __init__(self, workers: int, waiting: int) -> None:
-        self.failures = 0
+        self.failures: Counter[str] = Counter()
         self._pool = ThreadPoolExecutor(workers, "tilewright-store")
         self._free = asyncio.Semaphore(workers)
         self._waiting = waiting
         self._calls = 0
         self._not_before = 0.0
+        self._failed = ""
         self._closed = False
 
     @property
@@ -91,7 +97,7 @@ class StoreThreads:
 
     async def _answer(self, ask: Callable[[], T]) -> T:
         if self.resting or self._closed:
-            raise Unavailable
+            raise Unavailable(self._failed)
         work = asyncio.get_running_loop().run_in_executor(self._pool, ask)
         # reads the exception, or asyncio complains when the caller has gone
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -102,10 +108,15 @@ class StoreThreads:
         except Exception as error:
             # no failure of a database may stop tuning; a call that has not begun is cancelled
             work.cancel()
-            self.failures += 1
+            self._failed = error.code if isinstance(error, TilewrightError) else _name(error)
+            self.failures[self._failed] += 1
             self._not_before = time.monotonic() + REST
-            log.warning("The store did not answer: %s", str(error) or type(error).__name__)
-            raise Unavailable from error
+            log.warning("The store did not answer: %s: %s", self._failed, error)
+            raise Unavailable(self._failed) from error
+
+
+def _name(error: Exception) -> str:
+    return "timeout" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 class Ledger:
@@ -115,6 +126,8 @@ class Ledger:
         self._store: KernelStore | None = None
         self._closed = False
         self._lane = StoreThreads(WORKERS, WAITING)
+        # a store that is read-only or full still answers readers
+        self._writer = StoreThreads(WORKERS, WAITING)
         self._pager = StoreThreads(PAGERS, PAGES_WAITING)
         self._writing = threading.Lock()
         self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
@@ -123,13 +136,18 @@ class Ledger:
         self._similar: Shared[tuple[Ranked, ...]] = Shared(10_000, seconds=FRESH)
 
     @property
-    def failures(self) -> int:
-        return self._lane.failures + self._pager.failures
+    def failures(self) -> Counter[str]:
+        """By code of the error."""
+        return sum((lane.failures for lane in self._lanes), Counter())
 
     @property
     def resting(self) -> bool:
         """Whether calls of sessions back off after a failure."""
-        return self._lane.resting
+        return self._lane.resting or self._writer.resting
+
+    @property
+    def _lanes(self) -> tuple[StoreThreads, ...]:
+        return self._lane, self._writer, self._pager
 
     async def standings(self, keys: Sequence[Key]) -> list[Standing | None]:
         """The standing of each key; None where the store is unavailable."""
@@ -171,7 +189,7 @@ class Ledger:
     async def submit(self, report: StoredReport, source: str) -> tuple[bool, str]:
         """(accepted, reason), after the commit."""
         try:
-            receipt = await self._call(lambda store: self._write(store, report, source))
+            receipt = await self._writer.call(lambda: self._write(self._ready(), report, source))
         except Unavailable:
             return False, "later"
         except InvalidReport:
@@ -181,7 +199,7 @@ class Ledger:
     def close(self) -> None:
         """Running calls finish, no other starts."""
         self._closed = True
-        for lane in (self._lane, self._pager):
+        for lane in self._lanes:
             lane.close()
         if self._store is not None:
             self._store.close()

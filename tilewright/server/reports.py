@@ -81,7 +81,8 @@ class StoreDesk(Desk):
 
     def stats(self) -> dict[str, object]:
         ledger = self._ledger
-        return {"open": self.open, "failures": ledger.failures, "resting": ledger.resting}
+        failures = dict(ledger.failures)
+        return {"open": self.open, "failures": failures, "resting": ledger.resting}
 
     async def overview(self, device: str | None, number: int) -> Page:
         if device is not None:
@@ -90,7 +91,7 @@ class StoreDesk(Desk):
             return await self._ledger.page(device, number)
         except Unavailable as error:
             message = "The store does not answer, or others wait for pages"
-            raise Busy(message, hint="Try again later") from error
+            raise Busy(message, hint="Try again later", store=error.code or "busy") from error
 
     async def _one(self, client: Client, spec: int, key: Key, standing: Standing | None) -> Crowd:
         """The key's own standing; below the quorum the best candidates of other browsers and

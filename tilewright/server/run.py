@@ -6,34 +6,51 @@ happens, and shutting down takes bounded time.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType, TracebackType
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from tilewright.base.errors import PortInUse, TilewrightError, UsageError
+from tilewright.server.front import OWN, STRANGERS, Front, FrontLimits, within_descriptors
+from tilewright.server.lines import HttpLine, SocketLine
+from tilewright.server.logs import sparing_log
 
 SHUTDOWN_SECONDS = 3
-#: Limits of a WebSocket message, in bytes: from any client, and from a page that Python drives.
-MAX_FROM_STRANGERS = 1 << 20
-MAX_MESSAGE = 1 << 30
+#: Connections that the system keeps until they are accepted.
+QUEUE = 1024
+#: Connections accepted before anything else happens: asyncio logs as many errors at once when file
+#: descriptors run out, and the front hears of a connection only afterwards.
+ACCEPTED_AT_ONCE = 1
 
 
-def serve(app: ASGIApp, host: str, port: int, on_ready: Callable[[str], None]) -> None:
+def serve(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None],
+    limits: FrontLimits = STRANGERS,
+    proxies: Iterable[str] = (),
+) -> None:
     """Serves until SIGINT or SIGTERM; `on_ready` gets the URL once connections are accepted.
 
+    proxies: addresses of reverse proxies, whose connections are not limited per network
     Raises PortInUse, or UsageError for an address that cannot be bound.
     """
     listener = listen(host, port)
-    server = _Server(app, lambda: on_ready(_url(host, listener)), MAX_FROM_STRANGERS)
-    with _signals(server):
-        server.run([listener])
+    with sparing_log():
+        front = Front(within_descriptors(limits), proxies)
+        server = _Server(app, lambda: on_ready(_url(host, listener)), front)
+        with _signals(server):
+            server.run([listener])
 
 
 class BackgroundServer:
@@ -42,11 +59,13 @@ class BackgroundServer:
     Port 0 takes a free one.  Raises as `serve`.
     """
 
-    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, app: ASGIApp, host: str = "127.0.0.1", port: int = 0, limits: FrontLimits = OWN
+    ) -> None:
         self._ready = threading.Event()
         self._listener = listen(host, port)
         self.url = _url(host, self._listener)
-        self._server = _Server(app, self._ready.set)
+        self._server = _Server(app, self._ready.set, Front(limits))
         self._thread = threading.Thread(
             target=self._server.run, args=([self._listener],), name="tilewright-server", daemon=True
         )
@@ -85,7 +104,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(256)
+        listener.listen(QUEUE)
     except OSError as error:
         listener.close()
         raise _address_error(error, host, port) from error
@@ -120,12 +139,14 @@ class _Server(uvicorn.Server):
     """uvicorn without logs, with a callback when it accepts connections; the app's shutdown always
     runs."""
 
-    def __init__(
-        self, app: ASGIApp, on_ready: Callable[[], None], max_message: int = MAX_MESSAGE
-    ) -> None:
+    def __init__(self, app: ASGIApp, on_ready: Callable[[], None], front: Front) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                loop="asyncio",
+                http=partial(HttpLine, front),  # type: ignore[arg-type]
+                ws=partial(SocketLine, front),  # type: ignore[arg-type]
+                backlog=ACCEPTED_AT_ONCE,
                 log_config=None,
                 log_level="warning",
                 access_log=False,
@@ -133,7 +154,7 @@ class _Server(uvicorn.Server):
                 lifespan="auto",
                 # app.py reads X-Forwarded-For, from named proxies only
                 proxy_headers=False,
-                ws_max_size=max_message,
+                ws_max_size=front.limits.message,
                 # A busy page cannot answer a ping, and the data does not compress.
                 ws_ping_interval=None,
                 ws_per_message_deflate=False,
@@ -141,13 +162,18 @@ class _Server(uvicorn.Server):
             )
         )
         self._on_ready = on_ready
+        self._front = front
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(QUEUE)  # to asyncio, both numbers are one
+        self._watch = asyncio.create_task(self._front.watch())
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
+        self._watch.cancel()
         if self.force_exit:  # uvicorn then skips this, and a hanging compile worker would stay
             await self.lifespan.shutdown()
 

@@ -110,13 +110,14 @@ class Bucket:
         self._left = burst
         self._at = time.monotonic()
 
-    def take(self) -> bool:
+    def take(self, count: int = 1) -> bool:
+        """Takes as many tokens, or none."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + self._rate * (now - self._at))
         self._at = now
-        if self._left < 1:
+        if self._left < count:
             return False
-        self._left -= 1
+        self._left -= count
         return True
 
 

@@ -7,11 +7,14 @@ no table but that of the revision.
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
@@ -77,6 +80,13 @@ SQLITE: dict[int, Failure] = {
     sqlite3.SQLITE_CANTOPEN: DOWN,
     sqlite3.SQLITE_CORRUPT: CORRUPT,
     sqlite3.SQLITE_NOTADB: CORRUPT,
+}
+#: Errors of a folder that is to be made.
+FOLDER: dict[int | None, Failure] = {
+    errno.EACCES: READ_ONLY,
+    errno.EPERM: READ_ONLY,
+    errno.EROFS: READ_ONLY,
+    errno.ENOSPC: FULL,
 }
 #: Prefixes of PostgreSQL's error codes ("PostgreSQL Error Codes", appendix A of its manual).
 POSTGRES: dict[str, Failure] = {
@@ -145,6 +155,8 @@ class Database:
             raise self._error(_sqlite_failure(error), error) from error
 
     def _error(self, failure: Failure, reason: object) -> StoreError:
+        if failure is DOWN and self.sqlite and _in_read_only_folder(self.url.database or ""):
+            failure = READ_ONLY
         kind, message, hint = failure
         text = " ".join(str(reason).split())
         return kind(message, hint=hint, database=self.shown, reason=text)
@@ -169,8 +181,24 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
     if not path.startswith("file:"):
         if not create and not Path(path).exists():
             raise StoreDown("There is no such database", hint=f"Write {URLS}", database=path)
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(Path(path).parent)
     engine = sa.create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_timeout=30)
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(_dialect: object, record: Any, given: list[Any], named: dict[str, Any]) -> None:
+        # WAL writes files beside the database even to read it.  Where that is impossible and
+        # nobody else has made them, nobody writes.
+        alone = Path(path).is_file() and not Path(f"{path}-wal").exists()
+        if alone and _in_read_only_folder(path):
+            given[0] = f"file:{quote(path)}?immutable=1"
+            named["uri"] = True
+            record.info["immutable"] = True
+
+    @sa.event.listens_for(engine, "checkin")
+    def _check_in(connection: Any, record: Any) -> None:
+        # somebody may write from now on
+        if connection is not None and record.info.get("immutable"):
+            record.invalidate()
 
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: Any, _record: object) -> None:
@@ -193,6 +221,20 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        kind, message, hint = FOLDER.get(error.errno, DOWN)
+        raise kind(message, hint=hint, folder=folder, reason=error.strerror) from error
+
+
+def _in_read_only_folder(path: str) -> bool:
+    """Whether no file can be made beside the database."""
+    folder = Path(path).parent
+    return folder.is_dir() and not os.access(folder, os.W_OK)
 
 
 def _is_ours_or_empty(connection: Any) -> bool:

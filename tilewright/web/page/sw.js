@@ -2,7 +2,7 @@
 // Input: requests of the page.  Output: the server's answer, or the cached one if the server cannot be reached.
 // It does not cache bundles: the engine stores and verifies them itself.
 
-const CACHE = 'tilewright-page-v2';
+const CACHE = 'tilewright-page-v3';
 
 const FILES = [
   '/', '/classes', '/style.css', '/icon.svg', '/sentences.json', '/api/bundles',
@@ -33,23 +33,34 @@ scope.addEventListener('install', (/** @type {any} */ event) => {
 });
 
 scope.addEventListener('activate', (/** @type {any} */ event) => {
-  event.waitUntil(scope.clients.claim());
+  event.waitUntil(forgetOlder().then(() => scope.clients.claim()));
 });
 
 scope.addEventListener('fetch', (/** @type {any} */ event) => {
-  const { pathname, origin } = new URL(event.request.url);
-  if (origin === location.origin && FILES.includes(pathname)) event.respondWith(newest(event.request));
+  const { request } = event;
+  const { pathname, origin } = new URL(request.url);
+  if (request.method !== 'GET' || origin !== location.origin || !FILES.includes(pathname)) return;
+  event.respondWith(newest(request, pathname));
 });
 
-/** @param {Request} request */
-async function newest(request) {
+async function forgetOlder() {
+  const names = await caches.keys();
+  await Promise.all(names.filter((name) => name.startsWith('tilewright-page-') && name !== CACHE)
+    .map((name) => caches.delete(name)));
+}
+
+/**
+ * @param {Request} request
+ * @param {string} pathname what it is kept under: links may add any query, and the files ignore it
+ */
+async function newest(request, pathname) {
   const cache = await caches.open(CACHE);
   try {
     const response = await fetch(request);
-    if (response.ok) await cache.put(request, response.clone());
+    if (response.ok) await cache.put(pathname, response.clone());
     return response;
   } catch (error) {
-    const kept = await cache.match(request, { ignoreSearch: true });
+    const kept = await cache.match(pathname);
     if (kept) return kept;
     throw error;
   }

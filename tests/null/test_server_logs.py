@@ -1,0 +1,46 @@
+"""The server's log stays small: repeated lines are left out, and counted."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tilewright.server.logs import Sparing, sparing_log
+
+
+def record(line: int, number: int) -> logging.LogRecord:
+    """As one line of code makes it."""
+    return logging.LogRecord("x", logging.WARNING, "x.py", line, "bad %d", (number,), None)
+
+
+def test_repeated_lines_are_left_out() -> None:
+    sparing = Sparing(rate=0, burst=3)
+    kept = [number for number in range(1000) if sparing.filter(record(1, number))]
+    assert kept == [0, 1, 2]
+    assert sparing.filter(record(2, 0)), "another kind has its own number"
+
+
+def test_lines_that_were_left_out_are_counted() -> None:
+    sparing = Sparing(rate=0, burst=1)
+    told = []
+    for number in range(9):
+        if number == 7:
+            sparing._buckets.clear()  # as time does
+        each = record(1, number)
+        if sparing.filter(each):
+            told.append(each.getMessage())
+    assert told == ["bad 0", "bad 7 (6 lines like this were left out)"]
+
+
+def test_a_log_of_the_programs_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    own = [logging.NullHandler()]
+    monkeypatch.setattr(root, "handlers", own)
+    with sparing_log():
+        assert root.handlers == own
+    monkeypatch.setattr(root, "handlers", [])
+    with sparing_log():
+        (handler,) = root.handlers
+        assert [type(f) for f in handler.filters] == [Sparing]
+    assert root.handlers == []

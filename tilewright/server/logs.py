@@ -1,0 +1,55 @@
+"""A log of bounded size: repeated lines are left out and counted.
+
+Input: records of all loggers.  Output: the same, except for those of a kind that came too often.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewright.server.sources import Bucket
+
+#: Lines of one kind: at once, and per second afterwards.
+BURST, RATE = 20, 0.1
+
+
+class Sparing(logging.Filter):
+    """Lines are of one kind if one line of code logs them, whoever caused it: clients may have
+    many addresses.  The next line of a kind says how many were left out."""
+
+    def __init__(self, rate: float = RATE, burst: int = BURST) -> None:
+        super().__init__()
+        self._rate = rate
+        self._burst = burst
+        self._buckets: dict[tuple[str, int], Bucket] = {}
+        self._left_out: Counter[tuple[str, int]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.pathname, record.lineno
+        bucket = self._buckets.setdefault(kind, Bucket(self._rate, self._burst))
+        if not bucket.take():
+            self._left_out[kind] += 1
+            return False
+        if left_out := self._left_out.pop(kind, 0):
+            record.msg = f"{record.getMessage()} ({left_out} lines like this were left out)"
+            record.args = ()
+        return True
+
+
+@contextmanager
+def sparing_log() -> Iterator[None]:
+    """Writes the log to stderr, sparingly; a program that set up its own log keeps that."""
+    root = logging.getLogger()
+    if root.handlers:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.addFilter(Sparing())
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
