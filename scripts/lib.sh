@@ -67,6 +67,16 @@ print(*(kind.package for name, kind in KINDS.items() if find(name) is None))')
   if [ -n "$missing" ]; then install_packages "the browsers $missing" $missing; fi
 }
 
+# A test runs the documented proxy before the server; without nginx it is skipped.
+need_nginx() {
+  if have nginx || [ -x /usr/sbin/nginx ]; then return; fi
+  if [ "$(id -u)" = 0 ] && have apt-get; then
+    install_packages nginx nginx-light
+  else
+    say "nginx is not installed: its tests are skipped"
+  fi
+}
+
 # The tests of the store run on SQLite and on a PostgreSQL that they start themselves.  It is
 # installed as above; without it its tests are skipped, with a message.
 need_postgres() {
