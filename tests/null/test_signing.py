@@ -40,7 +40,8 @@ for (const { key, bundle, header, module } of <given>) {
   const sent = { header, module: Uint8Array.from(module) };
   const source = signedSource({ open: async () => 'welcome', next: async () => sent }, key);
   await source.open({ digest: bundle });
-  outcomes.push(await source.next().then((found) => (found === sent ? 'taken' : 'other'), ({ code }) => code));
+  const taken = (found) => (found === sent ? 'taken' : 'other');
+  outcomes.push(await source.next().then(taken, ({ code }) => code));
 }
 console.log(JSON.stringify(outcomes));
 """

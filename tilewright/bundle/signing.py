@@ -93,7 +93,7 @@ def candidate_statement(bundle: str, about: Mapping[str, Any]) -> str:
 
 
 def read_signer(path: Path) -> Signer:
-    """The key in a PEM file without a password.  Raises UsageError, or HostError without the extra."""
+    """The key in a PEM file without a password.  Raises UsageError; HostError without `sign`."""
     _require()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
