@@ -39,6 +39,7 @@ from tilewright.store.rows import (
     insert,
     key_of,
     lock_key,
+    pairs_of,
     standing_of,
     state_of,
     voices_of,
@@ -124,19 +125,22 @@ class KernelStore:
         records.check(report)
         day = self.today()
         self._sweep(day)
-        top = [[v.candidate, v.ratio] for v in report.top]
+        told = {"top": pairs_of(report.top), "answers": pairs_of(report.answers)}
         honest = all(g.ratio > 1 for g in report.gold)
         names = {"day": day, "source": source, "nonce": report.nonce}
         with self.database.write() as connection:
-            sent, trusted = connection.execute(OF_SOURCE, names).one()
+            sent, trusted, proven = connection.execute(OF_SOURCE, names).one()
             reason = "rate"
             if sent < self.limits.rate:
                 key_id = lock_key(connection, report.key, day)
                 counts = honest and trusted != 0
-                row = names | {"key_id": key_id, "counts": counts, "top": top}
+                shown = honest and bool(proven or report.gold)
+                row = names | told | {"key_id": key_id, "counts": counts, "proven": shown}
                 stored = insert(connection, reports, row)
                 if not honest:
-                    _distrust(connection, day, source)
+                    _mark(connection, day, source, counts=False)
+                elif report.gold and not proven:
+                    _mark(connection, day, source, proven=True)
                 if stored and counts:
                     self._count_voice(connection, key_id, day)
                 if stored:
@@ -343,7 +347,7 @@ def _doubt(connection: sa.Connection, today: int, old: sa.ColumnElement[bool]) -
     )  # fmt: skip
 
 
-def _distrust(connection: sa.Connection, day: int, source: str) -> None:
-    """Discounts all reports of this source today; its keys change at their next vote."""
+def _mark(connection: sa.Connection, day: int, source: str, **values: bool) -> None:
+    """Changes all reports of this source today; its keys change at their next vote."""
     today = (reports.c.day == day) & (reports.c.source == source)
-    connection.execute(sa.update(reports).where(today).values(counts=False))
+    connection.execute(sa.update(reports).where(today).values(**values))
