@@ -134,7 +134,7 @@ class KernelStore:
             if sent < self.limits.rate:
                 key_id = lock_key(connection, report.key, day)
                 counts = honest and trusted != 0
-                shown = honest and bool(proven or report.gold)
+                shown = counts and bool(proven or report.gold)
                 row = names | told | {"key_id": key_id, "counts": counts, "proven": shown}
                 stored = insert(connection, reports, row)
                 if not honest:
