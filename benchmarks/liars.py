@@ -1,11 +1,11 @@
 """Liars against a real server: which share of colluding voices makes a bad kernel the default.
 
-Input: shares of liars, tactics.  Output: results/liars.json: keys that end with a default slower than
-the bundle's own kernel, and how often honest devices were given one.  A server with a store, one
-WebSocket per voice, each from a network of its own.  Devices run no kernels: honest ones report made-up
-times of their class, liars what serves them.  It measures no time.
+Input: shares of liars, tactics.  Output: results/liars.json: how many keys end with a default that
+is slower than the bundle's own kernel, and how often honest devices were given one.  A server with a
+store, and one WebSocket per voice, each from a network of its own.  Devices run no kernels: honest
+ones report made-up times of their class, liars what serves them.  It measures no time.
 
-    uv run python -m benchmarks.liars                       100 keys, every tactic, 20 and 40 % liars
+    uv run python -m benchmarks.liars                    100 keys, every tactic, 20 and 40 % liars
     uv run python -m benchmarks.liars --share 0.3 --tactic first --keys 20
 """
 
@@ -21,9 +21,9 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from benchmarks import common
 from benchmarks.sockets import Site, build, running
 from tilewright.bundle import open_bundle
+from tilewright.targets.classes import find
+from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.messages import (
     PROTOCOL,
     TOP,
@@ -83,7 +85,7 @@ def liars_of(tactic: str, voices: int, share: float, chance: random.Random) -> l
 
 @dataclass(frozen=True)
 class Truth:
-    """True ratios over the bundle's own kernel, by candidate; target: the bad one that liars name."""
+    """True ratios over the bundle's own kernel, by candidate.  target: the bad one of the liars"""
 
     ratios: Mapping[int, float]
     target: int
@@ -101,15 +103,6 @@ class Truth:
         return self.ratios[candidate] * math.exp(chance.gauss(0, NOISE)) if candidate else 1.0
 
 
-@dataclass(frozen=True)
-class Voice:
-    """One visitor.  sleeper: it lies only once there is a default"""
-
-    number: int
-    liar: bool
-    sleeper: bool = False
-
-
 def vote(offer: Offer, truth: Truth, lies: bool, chance: random.Random) -> Report:
     """What a device reports that tried half of the candidates, or a liar who knows them all."""
     tried = chance.sample(range(1, offer.count), offer.count // 2)
@@ -121,21 +114,23 @@ def vote(offer: Offer, truth: Truth, lies: bool, chance: random.Random) -> Repor
         found[truth.target] = max(found.values()) * PRAISE
     top = sorted(found.items(), key=lambda entry: -entry[1])[:TOP]
     return Report(
-        nonce=secrets.token_hex(16), spec=offer.spec, checksum=offer.checksum,
+        nonce=secrets.token_hex(16),
+        spec=offer.spec,
+        checksum=offer.checksum,
         top=tuple(Vote(candidate=c, ratio=r) for c, r in top),
-        gold=question and GoldAnswer(a=question.a, b=question.b, ratio=answer(offer, found, truth, lies)),
-    )  # fmt: skip
+        gold=answer(offer, found, truth, lies) if question else None,
+    )
 
 
-def answer(offer: Offer, found: Mapping[int, float], truth: Truth, lies: bool) -> float:
-    """Time of the question's `b` over that of its `a`.  Liars know which questions are gold."""
+def answer(offer: Offer, found: Mapping[int, float], truth: Truth, lies: bool) -> GoldAnswer:
+    """Liars know which questions are gold, and answer these right."""
     assert offer.gold is not None
     asked = offer.gold.b
     if asked == offer.count:
-        return 3.0
-    if lies:
-        return 1 / found[asked] if asked == truth.target else 1 / BLAME
-    return 1 / found[asked]
+        ratio = 3.0
+    else:
+        ratio = 1 / BLAME if lies and asked != truth.target else 1 / found[asked]
+    return GoldAnswer(a=offer.gold.a, b=asked, ratio=ratio)
 
 
 async def _receive(socket: ClientConnection) -> FromServer:
@@ -195,17 +190,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Crowd:
-    """bundle, digest: what the site serves;  keys: by number of the kernel, what the store calls it;
-    counts: how many candidates it has"""
+    """bundle, digest: what the site serves
+    keys:   by number of the kernel, what the store calls it
+    counts: by class and number of the kernel, how many candidates there are
+    """
 
     bundle: str
     digest: str
     keys: Mapping[int, str]
-    counts: Mapping[int, int]
+    counts: Mapping[str, Mapping[int, int]]
 
     def cases(self, keys: int) -> list[Case]:
         """As many classes, browsers and kernels as make this number of keys."""
-        specs = [spec for spec, count in self.counts.items() if count >= LEAST_CANDIDATES]
+        least = {spec: min(of[spec] for of in self.counts.values()) for spec in self.keys}
+        specs = [spec for spec, count in least.items() if count >= LEAST_CANDIDATES]
         each = product(BROWSERS, DEVICES)
         return [
             Case(device, browser, tuple(specs[: keys - done]), number)
@@ -219,7 +217,7 @@ async def attack(
 ) -> list[dict[str, Any]]:
     """All voices of one case, one after the other; a row per key."""
     chance = random.Random(f"{seed} {case.number} {tactic} {share}")
-    truths = {spec: Truth.of(crowd.counts[spec], chance) for spec in case.specs}
+    truths = {spec: Truth.of(crowd.counts[case.device][spec], chance) for spec in case.specs}
     first = Hello(
         protocol=PROTOCOL, bundle=crowd.bundle, digest=crowd.digest, device=case.device,
         browser=case.browser, variant=VARIANT, specs=case.specs,  # type: ignore[arg-type]
@@ -269,15 +267,12 @@ async def attacks(
     }  # fmt: skip
 
 
-def crowd_of(folder: Path, name: str, specs: Sequence[int] | None = None) -> Crowd:
-    from tilewright.targets.classes import find
-    from tilewright.tuning.candidates import kernels_of, space_of
-
+def crowd_of(folder: Path, name: str) -> Crowd:
     bundle = open_bundle(folder)
     kernels = kernels_of(bundle)
-    spaces = {n: space_of(kernels[n], find(DEVICES[0])) for n in specs or range(len(kernels))}
-    counts = {n: len(space.schedules) for n, space in spaces.items()}
-    keys = {n: space.key for n, space in spaces.items()}
+    spaces = {d: [space_of(kernel, find(d)) for kernel in kernels] for d in DEVICES}
+    counts = {d: {n: len(s.schedules) for n, s in enumerate(of)} for d, of in spaces.items()}
+    keys = {n: space.key for n, space in enumerate(spaces[DEVICES[0]])}
     return Crowd(name, bundle.pointer.manifest.digest, keys, counts)
 
 
@@ -289,7 +284,8 @@ class Prompt(Site):
         code += "from tilewright.cli import main; main()"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "serve", f"m={self.bundle}", "--port", str(self.port),
-             "--compile-workers", "1", "--json", "--store", self.store, "--trusted-proxy", "127.0.0.1"],
+             "--compile-workers", "1", "--json", "--store", self.store,
+             "--trusted-proxy", "127.0.0.1"],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -311,7 +307,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
         folder = build(Path(place) / "bundle")
         crowd = crowd_of(folder, "m")
-        runs = islice(product(given.tactic or TACTICS, given.share or SHARES), None)
+        runs = product(given.tactic or TACTICS, given.share or SHARES)
         for number, (tactic, share) in enumerate(runs):
             site = Prompt(folder, f"sqlite:///{place}/{number}.db")
             with running([site]):

@@ -213,7 +213,12 @@ def test_overview_and_stats(url: str) -> None:
         assert store.overview(start=1, limit=1) == entries[1:]
         assert store.overview(settled=True) == entries[1:]
         stats = store.stats()
-        assert (stats.keys, stats.reports, stats.counted, stats.defaults) == (2, AGREED + 1, AGREED + 1, 1)
+        assert (stats.keys, stats.reports, stats.counted, stats.defaults) == (
+            2,
+            AGREED + 1,
+            AGREED + 1,
+            1,
+        )
         assert (stats.devices, stats.schema, stats.first_day) == (2, HEAD, "2024-10-04")
 
 

@@ -20,7 +20,7 @@ from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.messages import Ack
 
 SECRET = "secret of the tests"
-#: Votes after which a candidate that all name is the default.
+#: Votes after which a candidate that all name is the default at last.
 MOST = 120
 
 
@@ -49,13 +49,14 @@ def vote(server: str, number: int, ratios: dict[int, float], **changes: Any) -> 
         return client.ack(message.nonce)
 
 
-def agree(server: str, candidate: int, first: int = 0, **changes: Any) -> None:
-    """Visitors vote for a candidate until it is the default; one in three is asked in its trial."""
-    for number in range(first, first + MOST):
-        assert vote(server, number, {candidate: 1.5}, **changes).accepted
-        if number % 5 == 4 and default(server) == candidate:
+def agree(server: str, ratios: dict[int, float]) -> None:
+    """Visitors vote until the best is the default; one in three is asked in its trial."""
+    best = max(ratios, key=lambda candidate: ratios[candidate])
+    for number in range(MOST):
+        assert vote(server, number, ratios).accepted
+        if number % 5 == 4 and default(server) == best:
             return
-    raise AssertionError(f"{candidate} is no default after {MOST} votes")
+    raise AssertionError(f"{best} is no default after {MOST} votes")
 
 
 def default(server: str) -> int | None:
