@@ -11,7 +11,7 @@ import pytest
 from node import run
 from tuned_page import PAGE
 
-RELINKED = "https://a.example/tuned/wasm-x86/firefox/m/bundle.json"
+RELINKED = "https://a.example/tuned/wasm-x86/firefox/m/"
 CHECK = """
 const { check } = await import('TUNE/check.js');
 const checked = (options) => check(engine, { source, onEvent: (event) => events.push(event), report: true, ...options });

@@ -6,18 +6,20 @@ import { hear, sleep } from './loop/pace.js';
 import { recall } from './records/record.js';
 
 /** The class in the address of a relinked bundle. */
-const RELINKED = /\/tuned\/([^/]+)\/[^/]+\/[^/]+\/bundle\.json$/;
+const RELINKED = /\/tuned\/([^/]+)\/[^/]+\/[^/]+\/(?:bundle\.json)?$/;
 /** Milliseconds that the page has to begin its first run; after them the check begins in any case. */
-const HEAD_START = 500;
+const HEAD_START = 200;
 
 /** Resolves with the summary once all kernels were compared; null if there is nothing to check. @type {Tune.CheckCrowd} */
 export async function check(engine, { source, onSend, signal = new AbortController().signal, ...options } = {}) {
   const { url, digest } = engine.info;
   const device = RELINKED.exec(new URL(url).pathname)?.[1];
+  if (!device) return null;
+  const ran = firstRun(engine, signal);
   const { checked, objective } = await recall(engine);
-  if (!device || checked === digest) return null;
+  if (checked === digest) return null;
   // Loaded meanwhile, and only by pages that have something to check.
-  const [{ tune }, { socketSource }] = await Promise.all([import('./tuner.js'), import('./sources/socket.js'), firstRun(engine, signal)]);
+  const [{ tune }, { socketSource }] = await Promise.all([import('./tuner.js'), import('./sources/socket.js'), ran]);
   return tune(engine, { budget: 1, ...options, source: source ?? socketSource(undefined, onSend), signal, device, objective, check: true });
 }
 
