@@ -55,7 +55,7 @@ WORTHLESS, BLAME = 0.05, 0.7
 #: Of the curve: shares of liars, classes, and clients of each.
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45)
 CURVE = ("gold", "early")
-CURVE_CLASSES, CURVE_CLIENTS = 5, 240
+CURVE_CLASSES, CURVE_CLIENTS = 3, 240
 
 #: Standard deviation of one pair's log ratio, and of what all pairs of one trial share.
 QUIET, QUIET_DRIFT = 0.02, 0.003

@@ -30,8 +30,9 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import common
-from benchmarks.sockets import Site, build, running
-from tilewright.bundle import open_bundle
+from benchmarks.sockets import MODEL, Site, running
+from tilewright.bundle import open_bundle, write
+from tilewright.compiler import Options, compile_model
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.messages import (
@@ -54,8 +55,7 @@ from tilewright.tuning.messages import (
 KEYS, VOICES = 100, 60
 SHARES = (0.2, 0.4)
 BROWSERS = ("chromium", "firefox", "safari", "wasmtime", "other")
-DEVICES = ("wasm-x86-relaxed-32k", "wasm-x86-relaxed-48k", "wasm-x86-relaxed")
-VARIANT = "x86"
+DEVICES = ("wasm-x86-relaxed-32k", "wasm-x86-relaxed-48k", "wasm-x86-relaxed", "wasm-x86-simd-48k")
 #: Kernels with fewer candidates have no room for a crowd to err in.
 LEAST_CANDIDATES = 8
 #: Standard deviations of log ratios: of candidates, and of what one device measures.
@@ -220,7 +220,7 @@ async def attack(
     truths = {spec: Truth.of(crowd.counts[case.device][spec], chance) for spec in case.specs}
     first = Hello(
         protocol=PROTOCOL, bundle=crowd.bundle, digest=crowd.digest, device=case.device,
-        browser=case.browser, variant=VARIANT, specs=case.specs,  # type: ignore[arg-type]
+        browser=case.browser, variant=find(case.device).variant, specs=case.specs,  # type: ignore[arg-type]
     )  # fmt: skip
     rows = {s: {"given": 0, "given_bad": 0, "ever_bad": False} for s in case.specs}
     liars = liars_of(tactic, voices, share, chance)
@@ -305,7 +305,13 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="only print")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
-        folder = build(Path(place) / "bundle")
+        folder = Path(place) / "bundle"
+        write(
+            compile_model(
+                MODEL, Options(buckets={"n": (16,)}, variants=("x86", "x86-simd"))
+            ).contents,
+            folder,
+        )
         crowd = crowd_of(folder, "m")
         runs = product(given.tactic or TACTICS, given.share or SHARES)
         for number, (tactic, share) in enumerate(runs):
