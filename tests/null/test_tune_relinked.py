@@ -145,6 +145,8 @@ def test_tuning_goes_on_from_the_winner(url: str) -> None:
             assert client.ack(message.nonce).accepted
         with KernelStore.open(url) as store:
             (entry,) = store.overview()
+            # what the page starts with is a default of the crowd: its ratio is an answer
+            assert store.rows()[-1]["answers"] == [[best, 1.5]]
         ratios = {r.candidate: r.ratio for r in entry.standing.ranked}
         assert ratios[other] == pytest.approx(1.5 * 1.5)
         assert ratios[best] == pytest.approx(1.5)
