@@ -84,6 +84,8 @@ def test_a_page_that_checks_gets_the_compilers_own_alone(server: Any) -> None:
     with Client(server.url) as client:
         client.start(hello("m", digest(), (0, 2), check=True))
         assert client.all_of(2) == []
+    # it could not answer a question
+    assert offered(server, asked(server), check=True).gold is None
 
 
 CROWD = Tunable(0, 1.0, 4, tuple(range(9)), default=5, known=(Known(7, 1.5),), gold=9)

@@ -197,8 +197,9 @@ class Session:
         hello = msgspec.structs.replace(hello, specs=tuple(spaces), shares=tuple(shares))
         client = Client(hello, opened, self._source, int(self._source()[:12], 16), spaces)
         crowd = dict(zip(spaces, await self._desk.crowd(client), strict=True))
-        # a question costs the device time: it is asked only where the votes can count
-        asks = self._desk.open and client.votes
+        # a question costs the device time: it is asked only where the votes can count; a page that
+        # checks gets no candidate to answer with
+        asks = self._desk.open and client.votes and not hello.check
         offers = {}
         for spec, space in spaces.items():
             own = opened.default(spec, hello.variant, space)
