@@ -62,11 +62,10 @@ def given_bad(visit: Visit, browser: str, folder: Path, monkeypatch: Any, **opti
     return found, rows[16:], bad
 
 
-@pytest.mark.parametrize("shares", [True, False])
 def test_a_slow_default_goes_without_tuning(
-    visit: Visit, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: bool
+    visit: Visit, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, rows, bad = given_bad(visit, browser.name, tmp_path, monkeypatch, report=shares)
+    found, rows, bad = given_bad(visit, browser.name, tmp_path, monkeypatch, report=True)
     trials = [event for event in found["events"] if event["type"] == "trial"]
     assert [(t["candidate"], t["verdict"]) for t in trials] == [(0, "faster")]
     (swap,) = (event for event in found["events"] if event["type"] == "swap")
@@ -76,9 +75,6 @@ def test_a_slow_default_goes_without_tuning(
     # once for each build
     assert found["again"] is None
     assert "latency" not in {event["type"] for event in found["events"]}
-    assert ("report" in found["sent"]) == shares
-    if shares:
-        ((candidate, ratio),) = rows[0]["answers"]
-        assert candidate == bad
-        assert ratio < 1
-    print({event["type"]: round(event["milliseconds"]) for event in found["events"]})
+    ((candidate, ratio),) = rows[0]["answers"]
+    assert candidate == bad
+    assert ratio < 1

@@ -37,6 +37,11 @@ def test_a_slow_default_goes_and_nothing_else_is_tried() -> None:
     assert report["top"] == [{"candidate": 0, "ratio": 1.5}]
 
 
+def test_without_leave_nothing_is_reported() -> None:
+    found = page("await checked({ report: false }); await out();")
+    assert (found["verdicts"], found["reports"]) == (["faster"], [])
+
+
 def test_a_wrong_default_goes_and_that_is_reported() -> None:
     script = "await checked(); await out({ told: source.log.told });"
     found = page(script, refuted="its tile 3 is wrong")
