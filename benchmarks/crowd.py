@@ -373,8 +373,9 @@ def _outcome(store: KernelStore, key: Key, what: Truth) -> dict[str, Any]:
     default = store.standing(key).default or 0
     value = what.value
     share = float(value[default] / value.max())
-    bad = default == what.target or value[default] < 1
-    return {"within": share >= 1 / WITHIN, "bad": bad, "good": value[default] > 1, "share": share}
+    speed = float(value[default])
+    bad = default == what.target or speed < 1
+    return {"within": share >= 1 / WITHIN, "bad": bad, "good": speed > 1, "share": share}
 
 
 def curve(folder: Path, seed: int) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   /** @type {Tune.Tools} */
   const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map() };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec), record.bad[spec]) && ledger.told(spec);
-  const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, ...(options.check && { check: true }) }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
+  const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, check: options.check ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
     tools.device = options.device || await deviceClass(tools, line);
     tools.targets = await findTargets(engine, pace, specs, options.specs);

@@ -52,7 +52,7 @@ export type Hello = {
   /** Whether the site takes part in the vote: only then are results sent to a server. */
   share: boolean;
   /** Only candidate 0 is wanted, of kernels for which the bundle has another one. */
-  check?: boolean;
+  check: boolean;
 };
 /** The hello that a server gets: rounded shares, candidates tried in this visit alone; `skip`: how many of the first candidates may come last. */
 export type Told = Omit<Hello, 'share'> & { skip: number };
