@@ -60,7 +60,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def shares(record: Record) -> str:
-    head = ["liars", "scenario", "keys", "bad defaults", "good ones", "bad ones that were offered"]
+    head = ["liars", "scenario", "keys", "bad defaults", "good ones", "offers that are slower or wrong on the device"]
     rows = [
         [
             f"{r['malicious'] * 100:.0f} %",
