@@ -60,7 +60,8 @@ def percent(part: float, whole: float) -> str:
 
 
 def shares(record: Record) -> str:
-    head = ["liars", "scenario", "keys", "bad defaults", "good ones", "offers that are slower or wrong on the device"]
+    head = ["liars", "scenario", "keys", "bad defaults", "good ones"]
+    head += ["visits that were offered a slower or wrong one"]
     rows = [
         [
             f"{r['malicious'] * 100:.0f} %",
