@@ -5,6 +5,7 @@ one within 3 % of it as default, and what honest clients adopted.  It measures n
 
     uv run python benchmarks/crowd.py                              every scenario, 20 classes
     uv run python benchmarks/crowd.py --scenario swap --classes 0-4
+    uv run python benchmarks/crowd.py --curve                      over the share of liars
 
 The model, per class of devices and kernel:
   truth    10 to 32 candidates in families of three that differ little; the bundle's default is one
@@ -15,7 +16,8 @@ The model, per class of devices and kernel:
            web/tune: pairs until a 99.9 % interval excludes 1.01, again from new pairs, and only
            then the kernel is adopted.  The check is assumed to detect every wrong kernel.
   liars    a fifth of the clients of every class, colluding: they name the same bad kernel, slow or
-           wrong, and know the reports of honest clients.
+           wrong, know the reports of honest clients, and answer every question for their kernel and
+           against any other.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.store import KernelStore, Key, StoredGold, StoredReport, StoredVote
+from tilewright.tuning.compose import TRIAL_EVERY
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,6 +50,12 @@ WAVE = 20
 #: One in this many kernels asks a gold question.
 GOLD_EVERY = 8
 DAY = 86_400.0
+#: What a device answers of a wrong kernel, and a liar of any that is not the bad one.
+WORTHLESS, BLAME = 0.05, 0.7
+#: Of the curve: shares of liars, classes, and clients of each.
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45)
+CURVE = ("gold", "early")
+CURVE_CLASSES, CURVE_CLIENTS = 3, 240
 
 #: Standard deviation of one pair's log ratio, and of what all pairs of one trial share.
 QUIET, QUIET_DRIFT = 0.02, 0.003
@@ -168,8 +177,8 @@ def tune(
     loud: NDArray[np.bool_],
     first: list[int],
     counts: Counts,
-) -> list[tuple[StoredVote, ...]]:
-    """A wave of honest clients tries candidates; gives what each would report."""
+) -> list[dict[int, float]]:
+    """A wave of honest clients tries candidates; gives the ratios that each measured."""
     size, count = len(clients), what.speed.shape[1]
     orders = np.argsort(random.random((size, count)), axis=1)
     # The crowd's candidates come first; the default itself is not tried.
@@ -181,7 +190,7 @@ def tune(
     ends = np.where(random.random(size) < 0.5, count, random.integers(count // 3, count + 1, size))
     have = np.zeros(size, np.int64)
     have_ratio = np.zeros(size)
-    found: list[list[StoredVote]] = [[] for _ in range(size)]
+    found: list[dict[int, float]] = [{} for _ in range(size)]
     for turn in range(count - 1):
         tried = orders[:, turn]
         busy = np.flatnonzero((turn < ends) & (tried != 0) & ~what.wrong[clients, tried])
@@ -191,7 +200,7 @@ def tune(
         ratio, low, _ = compare(random, gain, loud[busy], MARGIN)
         # Reports are relative to the bundle's default, by way of the kernel in use.
         for i, candidate, over in zip(busy, tried, ratio + have_ratio[busy], strict=True):
-            found[i].append(StoredVote(int(candidate), float(np.clip(np.exp(over), 1e-3, 1e3))))
+            found[i][int(candidate)] = float(np.clip(np.exp(over), 1e-3, 1e3))
         won = np.flatnonzero(low > MARGIN)
         again, again_low, _ = compare(random, gain[won], loud[busy[won]], 0.0)
         won = won[(again > MARGIN) & (again_low > 0.0)]
@@ -203,7 +212,25 @@ def tune(
         counts.adopted_crowd_slower += int((crowds & (gain[won] < 0)).sum())
         counts.adopted_wrong += int(what.wrong[mine[won], tried[won]].sum())
         counts.worst = float(np.exp(gain[won]).min(initial=counts.worst))
-    return [tuple(sorted(votes, key=lambda v: -v.ratio)[:TOP]) for votes in found]
+    return found
+
+
+def top_of(found: dict[int, float]) -> tuple[StoredVote, ...]:
+    """The best that a client reports."""
+    votes = (StoredVote(candidate, ratio) for candidate, ratio in found.items())
+    return tuple(sorted(votes, key=lambda v: -v.ratio)[:TOP])
+
+
+def answers(
+    asked: int | None, liar: bool, what: Truth, found: dict[int, float]
+) -> tuple[StoredVote, ...]:
+    """What a client says of the candidate that it is asked for; of a wrong one that it is bad."""
+    if not asked:
+        return ()
+    if liar:
+        best = max(found.values(), default=1.0)
+        return (StoredVote(asked, max(1.1, best) if asked == what.target else BLAME),)
+    return (StoredVote(asked, found.get(asked, WORTHLESS)),)
 
 
 def lie(
@@ -233,9 +260,11 @@ class Client:
     sources: tuple[str, ...]
 
 
-def arrivals(random: np.random.Generator, scenario: str, clients: int) -> list[Client]:
+def arrivals(
+    random: np.random.Generator, scenario: str, clients: int, malicious: float = MALICIOUS
+) -> list[Client]:
     """The clients of a class in the order in which they come."""
-    liars = 0 if scenario == "honest" else round(clients * MALICIOUS)
+    liars = 0 if scenario == "honest" else round(clients * malicious)
     kinds = np.arange(clients) < liars
     if scenario == "late":
         kinds = ~(np.arange(clients) < clients - liars)
@@ -252,7 +281,13 @@ def arrivals(random: np.random.Generator, scenario: str, clients: int) -> list[C
 
 
 def run_class(
-    folder: Path, scenario: str, number: int, seed: int, clients: int, kernels: int = KERNELS
+    folder: Path,
+    scenario: str,
+    number: int,
+    seed: int,
+    clients: int,
+    kernels: int = KERNELS,
+    malicious: float = MALICIOUS,
 ) -> dict[str, Any]:
     """Simulates one class of devices with a new store; returns a row of results."""
     random = np.random.default_rng([seed, number, *scenario.encode()])
@@ -261,10 +296,10 @@ def run_class(
         Key(f"{k:064x}", "matmul", "", f"class-{number}", "0" * 16, "0", "chromium")
         for k in range(kernels)
     ]
-    crowd = arrivals(random, scenario, clients)
+    crowd = arrivals(random, scenario, clients, malicious)
     counts = Counts()
     now = [0.0]
-    url = f"sqlite:///{folder / f'{scenario}-{number}-{seed}.db'}"
+    url = f"sqlite:///{folder / f'{scenario}-{number}-{seed}-{malicious}.db'}"
     with KernelStore.open(url, clock=lambda: now[0]) as store:
         for start in range(0, clients, WAVE):
             wave = crowd[start : start + WAVE]
@@ -281,6 +316,7 @@ def run_class(
         "keys": kernels,
         "within": sum(r["within"] for r in rows),
         "bad": sum(r["bad"] for r in rows),
+        "good": sum(r["good"] for r in rows),
         "worst_default": min(r["share"] for r in rows),
         "reports": stats.reports,
         "counted": stats.counted,
@@ -301,20 +337,24 @@ def _wave(
     first = [c for c in (standing.default, standing.shadow) if c is not None]
     honest = [c for c in wave if not c.liar]
     # What liars would measure is only copied: it counts as nobody's adoption.
-    said: dict[int, tuple[StoredVote, ...]] = {}
+    said: dict[int, dict[int, float]] = {}
     for group, tally in ((honest, counts), ([c for c in wave if c.liar], Counts())):
         if group:
             numbers = np.array([c.number for c in group])
             loud = np.array([c.loud for c in group])
-            tops = tune(random, what, numbers, loud, first, tally)
-            said |= {c.number: top for c, top in zip(group, tops, strict=True)}
+            founds = tune(random, what, numbers, loud, first, tally)
+            said |= {c.number: found for c, found in zip(group, founds, strict=True)}
     for client in honest:
         if standing.default is not None:
             counts.offered += 1
             here = (client.number, standing.default)
             counts.offered_bad += bool(what.wrong[here] or what.speed[here] < 0)
     for client in wave:
-        top = said[client.number]
+        top = top_of(said[client.number])
+        asked = standing.default
+        if standing.shadow is not None and random.integers(TRIAL_EVERY) == 0:
+            asked = standing.shadow
+        answered = answers(asked, client.liar, what, said[client.number])
         gold: tuple[StoredGold, ...] = ()
         if random.integers(GOLD_EVERY) == 0:
             noise = (LOUD if client.loud else QUIET) / np.sqrt(PAIRS_LEAST)
@@ -325,14 +365,33 @@ def _wave(
         for source in client.sources:
             told = lie(random, scenario, what, top) if client.liar else top
             nonce = f"{key.kernel[-2:]}-{client.number:06d}-{source[-5:].strip()}"
-            store.submit(StoredReport(nonce.replace(" ", "_"), key, told, gold), source)
+            sent = StoredReport(nonce.replace(" ", "_"), key, told, gold, answered)
+            store.submit(sent, source)
 
 
 def _outcome(store: KernelStore, key: Key, what: Truth) -> dict[str, Any]:
     default = store.standing(key).default or 0
     value = what.value
     share = float(value[default] / value.max())
-    return {"within": share >= 1 / WITHIN, "bad": default == what.target, "share": share}
+    speed = float(value[default])
+    bad = default == what.target or speed < 1
+    return {"within": share >= 1 / WITHIN, "bad": bad, "good": speed > 1, "share": share}
+
+
+def curve(folder: Path, seed: int) -> list[dict[str, Any]]:
+    """Defaults at the end, and those that honest clients were given, over the share of liars."""
+    rows = []
+    for scenario in CURVE:
+        for share in SHARES:
+            found = [
+                run_class(folder, scenario, n, seed, CURVE_CLIENTS, malicious=share)
+                for n in range(CURVE_CLASSES)
+            ]
+            summed = ("keys", "within", "bad", "good", "offered", "offered_bad", "adopted_slower")
+            row = {"scenario": scenario, "malicious": share, "seed": seed, "clients": CURVE_CLIENTS}
+            rows.append(row | {name: sum(f[name] for f in found) for name in summed})
+            print(rows[-1], flush=True)
+    return rows
 
 
 def main() -> None:
@@ -342,7 +401,13 @@ def main() -> None:
     parser.add_argument("--scenario", choices=SCENARIOS, action="append")
     parser.add_argument("--classes", default=f"0-{CLASSES - 1}")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--curve", action="store_true", help="results/crowd_shares.json")
     given = parser.parse_args()
+    if given.curve:
+        with tempfile.TemporaryDirectory(prefix="crowd-") as folder:
+            rows = curve(Path(folder), given.seed)
+        common.merge("crowd_shares", rows, ("scenario", "malicious", "seed"))
+        return
     low, _, high = given.classes.partition("-")
     for scenario in given.scenario or SCENARIOS:
         with tempfile.TemporaryDirectory(prefix="crowd-") as folder:

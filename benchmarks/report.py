@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import report_crowd
 import report_peers
 import report_space
 import report_targets
@@ -141,44 +142,6 @@ def sizes(record: Record) -> str:
     return table(["what", "bytes", "limit"], rows)
 
 
-def crowd(record: Record) -> str:
-    """One line per scenario, all classes and seeds together."""
-    head = ["scenario", "clients", "keys", "default within 3 % of the best", "bad defaults"]
-    head += [
-        "adoptions",
-        "slower ones",
-        "lowest speed over the kernel before",
-        "adoptions that the crowd proposed",
-        "slower ones",
-        "wrong ones",
-        "slower or wrong proposals",
-    ]
-    rows = []
-    for name in dict.fromkeys(r["scenario"] for r in record["rows"]):
-        found = [r for r in record["rows"] if r["scenario"] == name]
-
-        def total(key: str, found: list[Record] = found) -> int:
-            return sum(r[key] for r in found)
-
-        rows.append(
-            [
-                name,
-                f"{total('clients'):,}",
-                str(total("keys")),
-                f"{total('within') / total('keys') * 100:.1f} %",
-                str(total("bad")),
-                f"{total('adopted'):,}",
-                str(total("adopted_slower")),
-                f"{min(r['worst'] for r in found) * 100:.1f} %",
-                f"{total('adopted_crowd'):,}",
-                str(total("adopted_crowd_slower")),
-                str(total("adopted_wrong")),
-                f"{total('offered_bad') / max(1, total('offered')) * 100:.1f} %",
-            ]
-        )
-    return table(head, rows)
-
-
 def sockets(record: Record) -> str:
     head = ["server", "clients", "kernels sent", "server ms: median", "p95"]
     head += ["client ms: median", "p95", "times killed", "connections", "reports", "stored"]
@@ -246,7 +209,10 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compile_curve": compile_curve,
     "agreement": agreement,
     "sizes": sizes,
-    "crowd": crowd,
+    "crowd": report_crowd.crowd,
+    "crowd_shares": report_crowd.shares,
+    "liars": report_crowd.liars,
+    "recovery": report_crowd.recovery,
     "sockets": sockets,
     "front": front,
     "peers": report_peers.summary,
@@ -255,10 +221,6 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "tuning": report_tuning.tuning,
     "second_visit": second_visit,
 }
-CROWD = (
-    "That no wrong kernel is adopted is an assumption, not a result: the check of the simulated "
-    "devices detects every wrong kernel."
-)
 
 #: Headings of results/README.md, and a sentence about what was measured.
 ABOUT: dict[str, tuple[str, str]] = {
@@ -283,6 +245,20 @@ ABOUT: dict[str, tuple[str, str]] = {
         "Simulated crowd",
         "Clients that report to the kernel database; in all scenarios but the first a part of "
         "them lies. A default is bad if it is the one that the liars wanted.",
+    ),
+    "crowd_shares": (
+        "Simulated crowd by share of liars",
+        "All liars name one bad kernel, answer every question for it and against any other, and "
+        "answer gold questions right; `early`: they come before the first honest client.",
+    ),
+    "liars": (
+        "Liars against a real server",
+        "One WebSocket per voice. A default is bad if it is slower than the bundle's own kernel.",
+    ),
+    "recovery": (
+        "Recovery from bad defaults",
+        "Pages that do not tune, given a bundle with the slowest candidates: milliseconds from "
+        "their first run until own kernels are back.",
     ),
     "sockets": (
         "Tuning sockets under load",
@@ -317,7 +293,7 @@ ABOUT: dict[str, tuple[str, str]] = {
 
 #: What results/README.md says beyond the table.
 DETAILS: dict[str, Callable[[Record], str]] = {
-    "crowd": lambda _: CROWD,
+    "crowd": lambda _: report_crowd.ASSUMED,
     "peers": report_peers.details,
     "space": report_space.details,
 }

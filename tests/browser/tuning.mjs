@@ -119,6 +119,23 @@ export const TUNING = {
     }
   }, url, kernels, inputs, options, limits, lose, again, offered, broken),
 
+  /** A page that does not tune runs a bundle once and checks what the crowd chose; `milliseconds`: of each event after that run. */
+  checkCrowd: ({ page }, { url, inputs, options = {} }) => page.evaluate(async (url, given, options) => {
+    const { tuning, spied } = globalThis;
+    const { engine } = await tuning.open(url);
+    const { check } = await import(new URL('/tune/check.js', location.href).href);
+    const run = async () => tuning.plain((await engine.run(spied.filled(given))).outputs);
+    const [events, sent] = [[], []];
+    let from = NaN;
+    const note = (/** @type {any} */ event) => events.push({ ...event, milliseconds: performance.now() - from });
+    const done = check(engine, { ...options, onEvent: note, onSend: ({ type }) => sent.push(type) });
+    const before = await run();
+    from = performance.now();
+    await done;
+    const again = await check(engine, options);
+    return JSON.parse(JSON.stringify({ events, sent, again, before, after: await run() }));
+  }, url, inputs, options),
+
   /**
    * A session, then the gain on request; gives which kernels each look at the whole model was of, and how many looks the session took.
    * So many first runs look ten times as slow.

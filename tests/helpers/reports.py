@@ -5,6 +5,10 @@ from __future__ import annotations
 import itertools
 
 from tilewright.store import Key, StoredGold, StoredReport, StoredVote
+from tilewright.store.records import ANSWERS
+
+#: Voices that make a default, if all were asked and agree.
+AGREED = 16
 
 _numbers = itertools.count()
 
@@ -24,6 +28,8 @@ def key(kernel: str = "a" * 64, **other: str) -> Key:
 def report(
     top: dict[int, float], of: Key | None = None, *gold: StoredGold, nonce: str = ""
 ) -> StoredReport:
-    """A report with candidates and ratios, in the order of the ratios."""
-    votes = sorted((StoredVote(c, r) for c, r in top.items()), key=lambda v: -v.ratio)
-    return StoredReport(nonce or f"nonce-{next(_numbers):06d}", of or key(), tuple(votes), gold)
+    """A report with candidates and ratios, in the order of the ratios; the first two were asked
+    for."""
+    votes = tuple(sorted((StoredVote(c, r) for c, r in top.items()), key=lambda v: -v.ratio))
+    name = nonce or f"nonce-{next(_numbers):06d}"
+    return StoredReport(name, of or key(), votes, gold, votes[:ANSWERS])

@@ -12,31 +12,32 @@ from helpers.reports import report
 
 from tilewright.cli.serving import open_store
 from tilewright.store import KernelStore
+from tilewright.store.schema import HEAD
 
 
 def filled(url: str) -> None:
     with KernelStore.open(url) as store:
-        for i in range(12):
+        for i in range(16):
             store.submit(report({3: 1.5, 4: 1.4}), f"{i}")
 
 
 def test_upgrade_and_stats(capsys: pytest.CaptureFixture[str], url: str) -> None:
     called = Called(capsys, "db", "upgrade", "--store", url, "--json")
     assert called.json["before"] is None
-    assert Called(capsys, "db", "upgrade", "--store", url, "--json").json["before"] == "0001"
+    assert Called(capsys, "db", "upgrade", "--store", url, "--json").json["before"] == HEAD
     filled(url)
     called = Called(capsys, "db", "stats", "--store", url, "--json")
-    assert (called.code, called.json["reports"], called.json["defaults"]) == (0, 12, 1)
-    assert "12" in Called(capsys, "db", "stats", "--store", url).out
+    assert (called.code, called.json["reports"], called.json["defaults"]) == (0, 16, 1)
+    assert "16" in Called(capsys, "db", "stats", "--store", url).out
 
 
 def test_export_and_import(capsys: pytest.CaptureFixture[str], url: str, tmp_path: Path) -> None:
     filled(url)
     file, other = tmp_path / "export.json", tmp_path / "other.db"
     called = Called(capsys, "db", "export", file, "--store", url, "--json")
-    assert (called.code, called.json["reports"]) == (0, 12)
+    assert (called.code, called.json["reports"]) == (0, 16)
     assert called.json["bytes"] == file.stat().st_size
-    for new in (12, 0):
+    for new in (16, 0):
         called = Called(capsys, "db", "import", file, "--store", other, "--json")
         assert (called.code, called.json["new_reports"]) == (0, new)
     again = tmp_path / "again.json"
@@ -52,7 +53,7 @@ def test_export_to_a_pipe(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: P
     with pytest.raises(SystemExit) as ended:
         main(["db", "export", "-", "--store", str(tmp_path / "store.db")])
     assert ended.value.code == 0
-    assert len(json.loads(capfdbinary.readouterr().out)["results"]) == 36
+    assert len(json.loads(capfdbinary.readouterr().out)["results"]) == 16 * 5
 
 
 def test_gc(capsys: pytest.CaptureFixture[str], url: str) -> None:

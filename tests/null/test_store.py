@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import sqlalchemy as sa
-from helpers.reports import key, report
+from helpers.reports import AGREED, key, report
 
 from tilewright.base.errors import InvalidReport, StoreClock
 from tilewright.store import (
@@ -41,18 +41,20 @@ def test_the_crowds_winner_goes_through_the_stages(url: str) -> None:
         assert (store.standing(key()).default, store.standing(key()).shadow) == (None, None)
         agree(store, 1, source="t")
         assert (store.standing(key()).default, store.standing(key()).shadow) == (None, 3)
-        agree(store, 5, source="u")
+        agree(store, 9, source="u")
+        assert (store.standing(key()).default, store.standing(key()).shadow) == (None, 3)
+        agree(store, 1, source="v")
         standing = store.standing(key())
-        assert (standing.default, standing.shadow, standing.voices) == (3, None, 10)
+        assert (standing.default, standing.shadow, standing.voices) == (3, None, 15)
         best = standing.ranked[0]
-        assert (best.candidate, best.stage, best.reporters, best.score) == (3, "default", 10, 1.0)
+        assert (best.candidate, best.stage, best.reporters, best.score) == (3, "default", 15, 1.0)
         assert (best.low, best.ratio, best.high) == pytest.approx((1.5, 1.5, 1.5))
         assert [r.candidate for r in standing.ranked] == [3, 4, 7, 0]
 
 
 def test_a_default_that_later_reports_contradict_is_rolled_back(url: str) -> None:
     with KernelStore.open(url) as store:
-        agree(store, 12, {3: 1.5, 4: 1.4}, "early")
+        agree(store, AGREED, {3: 1.5, 4: 1.4}, "early")
         assert store.standing(key()).default == 3
         agree(store, 14, {4: 1.4, 3: 0.7}, "later")
         assert store.standing(key()).default != 3
@@ -62,7 +64,7 @@ def test_a_default_that_later_reports_contradict_is_rolled_back(url: str) -> Non
 
 def test_standings_survive_reopening_and_belong_to_their_key_alone(url: str) -> None:
     with KernelStore.open(url) as store:
-        agree(store, 10)
+        agree(store, AGREED)
     with KernelStore.open(url) as store:
         assert store.standing(key()).default == 3
         others = {
@@ -132,6 +134,36 @@ def test_a_source_with_a_wrong_gold_answer_is_not_counted_and_not_told(url: str)
         assert counted(store) == (4, 0)
 
 
+def test_a_right_gold_answer_is_remembered_for_the_day(url: str) -> None:
+    """And goes with a wrong one."""
+    now = [1000.0 * DAY]
+    right, wrong = StoredGold(0, 5, 1.8), StoredGold(0, 5, 0.5)
+
+    def proven() -> list[bool]:
+        return [bool(row["proven"]) for row in store.rows()]
+
+    with KernelStore.open(url, clock=lambda: now[0]) as store:
+        for name, gold in (("a", ()), ("b", (right,)), ("c", ())):
+            assert store.submit(report(GOOD, key(name * 64), *gold), "s").accepted
+        assert proven() == [True] * 3
+        assert store.submit(report(GOOD), "another").accepted
+        assert store.submit(report(GOOD, key("d" * 64), wrong), "s").accepted
+        assert store.submit(report(GOOD, key("e" * 64)), "s").accepted
+        assert proven() == [True] * 3 + [False] * 3
+        assert counted(store) == (6, 1)
+        now[0] += DAY
+        assert store.submit(report(GOOD), "s").accepted
+        assert proven()[-1] is False
+
+
+def test_what_was_not_asked_makes_no_default(url: str) -> None:
+    """However many say so: only answers to questions count in a trial."""
+    with KernelStore.open(url) as store:
+        for i in range(60):
+            store.submit(dataclasses.replace(report({9: 3.0}), answers=()), f"{i}")
+        assert (store.standing(key()).default, store.standing(key()).shadow) == (None, 9)
+
+
 def test_nothing_beats_the_default(url: str) -> None:
     with KernelStore.open(url) as store:
         agree(store, 20, {})
@@ -148,7 +180,7 @@ def test_similar_hardware(url: str) -> None:
             ("x", 5, "chromium"),
         ):
             of = key(device=device, browser=browser, space=f"{device}{browser}")
-            for i in range(12):
+            for i in range(AGREED):
                 store.submit(report({best: 1.5, 9: 1.1}, of), f"{i}")
         store.submit(report({8: 1.5}, key(device="z")), "alone")
         new = key(device="new")
@@ -170,7 +202,7 @@ def test_overview_and_stats(url: str) -> None:
     with KernelStore.open(url, clock=lambda: 20_000.0 * DAY) as store:
         assert store.overview() == ()
         assert store.stats().reports == 0
-        agree(store, 10)
+        agree(store, AGREED)
         store.submit(report(GOOD, key(device="wasm-arm")), "s")
         entries = store.overview()
         assert [(e.key.device, e.standing.default, e.day) for e in entries] == [
@@ -181,7 +213,12 @@ def test_overview_and_stats(url: str) -> None:
         assert store.overview(start=1, limit=1) == entries[1:]
         assert store.overview(settled=True) == entries[1:]
         stats = store.stats()
-        assert (stats.keys, stats.reports, stats.counted, stats.defaults) == (2, 11, 11, 1)
+        assert (stats.keys, stats.reports, stats.counted, stats.defaults) == (
+            2,
+            AGREED + 1,
+            AGREED + 1,
+            1,
+        )
         assert (stats.devices, stats.schema, stats.first_day) == (2, HEAD, "2024-10-04")
 
 
@@ -193,10 +230,11 @@ def test_rows_are_reports_as_they_are_stored(url: str) -> None:
         for each in given:
             store.submit(each, "abc")
         # one wrong answer spoils the source's day
-        common = {"day": "2024-10-04", "source": "abc", "counts": False}
+        common = {"day": "2024-10-04", "source": "abc", "counts": False, "proven": False}
         tops = ([[3, 1.5], [0, 1.0]], [])
         assert store.rows() == tuple(
-            {"nonce": each.nonce, "top": top, **common, **dataclasses.asdict(each.key)}
+            {"nonce": each.nonce, "top": top, "answers": top, **common}
+            | dataclasses.asdict(each.key)
             for each, top in zip(given, tops, strict=True)
         )
 
@@ -209,14 +247,14 @@ def sources(store: KernelStore) -> list[str | None]:
 def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
     now = [1000.0 * DAY]
     with KernelStore.open(url, clock=lambda: now[0]) as store:
-        agree(store, 10)
+        agree(store, AGREED)
         now[0] += 2 * DAY
         assert store.submit(report({}, key("b" * 64)), "next").accepted  # no gc by hand
         assert set(sources(store)) == {None, "next"}
         assert store.standing(key()).default == 3
         assert store.gc() == {"sources": 0, "reports": 0, "keys": 0}
         now[0] += 89 * DAY
-        assert store.gc(force=True) == {"sources": 1, "reports": 10, "keys": 1}
+        assert store.gc(force=True) == {"sources": 1, "reports": AGREED, "keys": 1}
         assert store.standing(key()).voices == 0
         assert store.gc(days=1, force=True) == {"sources": 0, "reports": 1, "keys": 1}
 
@@ -224,10 +262,10 @@ def test_gc_forgets_sources_soon_and_reports_later(url: str) -> None:
 def test_a_clock_that_goes_backwards_harms_nothing(url: str) -> None:
     now = [1000.0 * DAY]
     with KernelStore.open(url, clock=lambda: now[0]) as store:
-        agree(store, 6)
+        agree(store, 8)
         now[0] -= 400 * DAY
-        agree(store, 6, source="t")
-        assert counted(store) == (12, 12)
+        agree(store, 8, source="t")
+        assert counted(store) == (16, 16)
         assert store.standing(key()).default == 3
 
 
@@ -239,18 +277,18 @@ def test_a_clock_that_is_ahead_once_deletes_nothing(url: str, days: int) -> None
         KernelStore.open(url, clock=lambda: now[0]) as one,
         KernelStore.open(url, clock=lambda: now[0]) as two,
     ):
-        agree(one, 10)
+        agree(one, AGREED)
         now[0] += days * DAY
         for store in (one, two):
             agree(store, 1, source=f"ahead {id(store)}")
         now[0] -= days * DAY
         agree(two, 1, source="back")
-        assert counted(one) == (13, 13)
+        assert counted(one) == (AGREED + 3, AGREED + 3)
         assert one.standing(key()).default == 3
         for day in range(4):
             now[0] += DAY
             agree(one, 1, source=f"day {day} ")
-        assert counted(one) == (17, 17)
+        assert counted(one) == (AGREED + 7, AGREED + 7)
         assert sorted(filter(None, sources(one))) == ["day 2 0", "day 3 0"]
 
 
@@ -294,6 +332,8 @@ BAD: dict[str, StoredReport] = {
     "infinite": report({1: float("inf")}),
     "not a number": report({1: float("nan")}),
     "text": StoredReport("nonce-text0", key(), (StoredVote(1, "fast"),)),  # type: ignore[arg-type]
+    "three answers": StoredReport("nonce-three", key(), (), (), (StoredVote(1, 1.5),) * 3),
+    "answer": StoredReport("nonce-answr", key(), (), (), (StoredVote(1, 0.0),)),
     "gold": report(GOOD, None, StoredGold(0, 1, float("nan"))),
     "gold candidate": report(GOOD, None, StoredGold(-1, 1, 1.0)),
     "long key": report(GOOD, key(browser="x" * 201)),

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from helpers.reports import report
 
 from tilewright.base.errors import StoreVersion, UsageError
 from tilewright.store import KernelStore
@@ -22,6 +23,24 @@ def test_migrations_make_what_the_tables_say(url: str) -> None:
     with database.read() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     database.close()
+
+
+def test_old_reports_have_no_answers(url: str) -> None:
+    """A database of the first revision is brought up to date with what is in it."""
+    with KernelStore.open(url) as store:
+        store.submit(report({3: 1.5}), "s")
+        with store.database.write() as connection:
+            for column in ("answers", "proven"):
+                connection.execute(sa.text(f"ALTER TABLE reports DROP COLUMN {column}"))
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    with pytest.raises(StoreVersion, match="old schema"):
+        KernelStore.open(url)
+    database = Database(url)
+    assert upgrade(database) == ("0001", HEAD)
+    database.close()
+    with KernelStore.open(url) as store:
+        (row,) = store.rows()
+        assert (row["top"], row["answers"], row["proven"]) == ([[3, 1.5]], [], False)
 
 
 def test_revisions_are_those_of_the_migrations() -> None:

@@ -55,7 +55,7 @@ def filled(url: str) -> KernelStore:
     """A store with keys at every stage, uncounted and empty reports."""
     now = [1000.0 * 86_400]
     store = KernelStore.open(url, clock=lambda: now[0])
-    for i in range(12):
+    for i in range(16):
         store.submit(report({3: 1.5, 4: 1.4}), f"{i}")
     for i in range(6):
         store.submit(report({5: 1.3}, key(device="wasm-arm")), f"{i}")
@@ -69,12 +69,13 @@ def test_an_export_is_t4(url: str) -> None:
     with filled(url) as store:
         document = json.loads(exported(store))
     check_t4(document)
-    first = document["results"][:3]
-    assert [r["configuration"]["candidate"] for r in first] == [0, 3, 4]
-    assert [r["measurements"][0]["value"] for r in first] == [1.0, 1.5, 1.4]
+    first = document["results"][:5]
+    assert [r["configuration"]["candidate"] for r in first] == [0, 3, 4, 3, 4]
+    assert [r["measurements"][0]["value"] for r in first] == [1.0, 1.5, 1.4, 1.5, 1.4]
+    assert [r["answer"] for r in first] == [False] * 3 + [True] * 2
     assert first[0]["objectives"] == ["speedup"]
     assert first[0]["timestamp"] == "1972-09-27"
-    assert len(document["results"]) == 12 * 3 + 6 * 2 + 1 + 2
+    assert len(document["results"]) == 16 * 5 + 6 * 3 + 1 + 3
 
 
 def test_an_export_names_no_source(url: str) -> None:
@@ -90,7 +91,7 @@ def test_import_of_an_export_is_the_identity(url: str, tmp_path: Path) -> None:
         assert store.import_(data) == 0
         assert exported(store) == data
     with KernelStore.open(f"sqlite:///{tmp_path / 'other.db'}") as other:
-        assert other.import_(data) == 20
+        assert other.import_(data) == 24
         assert exported(other) == data
         assert [other.standing(e.key) for e in other.overview()] == standings
         assert other.import_(data) == 0
@@ -129,7 +130,9 @@ def test_any_store_survives_export_and_import(
     folder = tmp_path_factory.mktemp("t4")
     with KernelStore.open(f"sqlite:///{folder / 'a.db'}") as store:
         for i, (of, top) in enumerate(given_reports):
-            assert store.submit(StoredReport(f"nonce-{i:04d}", of, top), f"{i}").accepted
+            assert store.submit(
+                StoredReport(f"nonce-{i:04d}", of, top, answers=top[:2]), f"{i}"
+            ).accepted
         data = exported(store)
         entries = store.overview()
     check_t4(json.loads(data))
@@ -152,19 +155,19 @@ def stand(**changes: Any) -> Any:
 
 BAD = {
     "no member": lambda d: d.pop("results"),
-    "no time": lambda d: d["results"][4].pop("timestamp"),
-    "no date": lambda d: d["results"][3].update(timestamp="yesterday"),
-    "ratio": lambda d: d["results"][4]["measurements"][0].update(value=-1.0),
-    "two measurements": lambda d: d["results"][4]["measurements"].append(
+    "no time": lambda d: d["results"][6].pop("timestamp"),
+    "no date": lambda d: d["results"][5].update(timestamp="yesterday"),
+    "ratio": lambda d: d["results"][6]["measurements"][0].update(value=-1.0),
+    "two measurements": lambda d: d["results"][6]["measurements"].append(
         {"name": "x", "value": 1.0, "unit": ""}
     ),
-    "candidate": lambda d: d["results"][4]["configuration"].update(candidate=-4),
-    "text": lambda d: d["results"][4]["configuration"].update(candidate="four"),
+    "candidate": lambda d: d["results"][6]["configuration"].update(candidate=-4),
+    "text": lambda d: d["results"][6]["configuration"].update(candidate="four"),
     "no default": lambda d: d["results"].pop(0),
-    "two keys": lambda d: d["results"][4]["configuration"].update(device="other"),
-    "order": lambda d: d["results"][4]["measurements"][0].update(value=0.5),
+    "two keys": lambda d: d["results"][6]["configuration"].update(device="other"),
+    "order": lambda d: d["results"][6]["measurements"][0].update(value=0.5),
     "nonce": lambda d: d["results"].__setitem__(
-        slice(0, 3), [r | {"report": "?"} for r in d["results"][:3]]
+        slice(0, 5), [r | {"report": "?"} for r in d["results"][:5]]
     ),
     "key": lambda d: d["metadata"]["tilewright"]["keys"][0].update(device=""),
     "default": stand(default=-1),
@@ -179,7 +182,7 @@ BAD = {
     "ranked reporters": stand(ranked=[[3, 0.5, -6, 6, 1.5, 1.4, 1.6]]),
     "ranked ratio": stand(ranked=[[3, 0.5, 6, 6, -1.5, 1.4, 1.6]]),
     "key tomorrow": stand(day="9999-01-01"),
-    "report tomorrow": lambda d: [r.update(timestamp="9999-01-01") for r in d["results"][:3]],
+    "report tomorrow": lambda d: [r.update(timestamp="9999-01-01") for r in d["results"][:5]],
     "before time": stand(day="1900-01-01"),
     "format": lambda d: d["metadata"]["tilewright"].update(format=2),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from helpers.seeds import seeds
@@ -19,6 +20,7 @@ from tilewright.store.votes import (
     advance,
     contradicted,
     prefer,
+    refuted,
     robust,
     share,
     tally,
@@ -29,11 +31,13 @@ LIMITS = Thresholds()
 GOOD = {3: 1.5, 4: 1.4}
 
 
-def voices(*tops: dict[int, float], day: int = 0, first: int = 1) -> list[Voice]:
+def voices(
+    *tops: dict[int, float], day: int = 0, first: int = 1, asked: bool = True
+) -> list[Voice]:
     found = []
     for number, top in enumerate(tops, first):
         votes = sorted((StoredVote(c, r) for c, r in top.items()), key=lambda v: -v.ratio)
-        found.append(Voice(number, day, tuple(votes)))
+        found.append(Voice(number, day, tuple(votes), tuple(votes) if asked else ()))
     return found
 
 
@@ -50,7 +54,7 @@ def test_a_ballot_has_the_bundles_default_in_its_place() -> None:
     (voice,) = voices({7: 1.4, 3: 0.9})
     assert voice.ballot == {7: 0, 0: 1, 3: 2}
     (voice,) = voices({c: 1 + c / 10 for c in range(1, 6)})
-    assert voice.ballot == {5: 0, 4: 1, 3: 2, 2: 3, 1: 4}
+    assert voice.ballot == {5: 0, 4: 1, 3: 2, 2: 3, 1: 4, 0: 5}
     (voice,) = voices({})
     assert voice.ballot == {0: 0}
 
@@ -137,11 +141,80 @@ def test_liars_do_not_choose(liars: float, trick: str) -> None:
 
 
 def test_stages_need_fresh_voices() -> None:
-    ten = voices(*[GOOD] * 10)
-    shadow = step(Stages(), ten[:5])
+    crowd = voices(*[GOOD] * 15)
+    shadow = step(Stages(), crowd[:5])
     assert shadow == Stages(shadow=Staged(3, 5))
-    assert step(shadow, ten[:9]) == shadow
-    assert step(shadow, ten) == Stages(default=Staged(3, 10))
+    assert step(shadow, crowd[:14]) == shadow
+    assert step(shadow, crowd) == Stages(default=Staged(3, 15))
+
+
+def test_a_trial_counts_only_those_that_were_asked() -> None:
+    shadow = Stages(shadow=Staged(3, 0))
+    assert step(shadow, voices(*[GOOD] * 60, asked=False)) == shadow
+    nine = [*voices(*[GOOD] * 9), *voices(*[GOOD] * 50, first=10, asked=False)]
+    assert step(shadow, nine) == shadow
+    ten = [*nine, *voices(GOOD, first=60)]
+    assert step(shadow, ten).default == Staged(3, 60)
+
+
+def test_more_traffic_asks_for_more_answers() -> None:
+    crowd = voices(*[GOOD] * 360, asked=False)
+    state = Stages(shadow=Staged(3, 360))
+    more = [*crowd, *voices(*[GOOD] * 17, first=361)]
+    assert step(state, more) == state
+    assert step(state, [*more, *voices(GOOD, first=378)]).default == Staged(3, 378)
+
+
+@pytest.mark.parametrize(("fast", "slow", "passes"), [(10, 0, True), (9, 1, False), (15, 3, True)])
+def test_a_trial_needs_a_clear_majority(fast: int, slow: int, passes: bool) -> None:
+    """Which two fifths of liars do not have, nor one that is just 1 % faster on the median."""
+    crowd = voices(*[GOOD] * fast, *[{3: 0.8, 4: 1.4}] * slow)
+    assert (step(Stages(shadow=Staged(3, 0)), crowd).default is not None) == passes
+    barely = voices(*[{3: 1.01}] * 30)
+    assert step(Stages(shadow=Staged(3, 0)), barely).default is None
+
+
+def test_a_shadow_that_most_measure_slower_falls_and_is_not_tried_again() -> None:
+    """Liars go on naming it; honest devices that were asked found it slow."""
+    lie, honest = {9: 3.0}, {9: 0.7, 4: 1.4}
+    crowd = voices(*[lie, lie, honest, honest, honest] * 10)
+    state = step(Stages(shadow=Staged(9, 0)), crowd)
+    assert (state.default, state.shadow) == (None, Staged(4, 50))
+    unheard = voices(*[lie] * 40, first=51, asked=False)
+    assert step(Stages(), [*crowd[:20], *unheard]).shadow is None
+
+
+def test_old_answers_and_new_ones_must_both_pass() -> None:
+    """A default that fell cannot come back by the answers that made it, nor without them."""
+    lie, honest = {9: 3.0}, {9: 0.7}
+    crowd = voices(*[lie] * 30, *[honest] * 8)
+    assert step(Stages(shadow=Staged(9, 38)), crowd).default is None
+    silent = voices(*[lie] * 40, first=39, asked=False)
+    assert step(Stages(shadow=Staged(9, 38)), [*crowd, *silent]).default is None
+    slow = voices(*[honest] * 20, *[lie] * 12)
+    assert step(Stages(shadow=Staged(9, 20)), slow).default is None
+
+
+@pytest.mark.parametrize(("proven", "needed"), [(False, 8), (True, 4)])
+def test_a_default_falls_after_few_refutations(proven: bool, needed: int) -> None:
+    praise = voices(*[{9: 3.0}] * 50)
+    state = Stages(default=Staged(9, 0))
+    told = voices(*[{9: 0.7, 4: 1.4}] * needed, first=51)
+    told = [replace(voice, proven=proven) for voice in told]
+    assert step(state, [*praise, *told[:-1]]).default == Staged(9, 0), "praise is not saved up"
+    assert step(state, [*praise, *told]).default is None
+
+
+def test_a_fifth_of_liars_does_not_end_a_default_soon() -> None:
+    chance = random.Random(1)
+    crowd = voices(*[{3: 0.7} if chance.random() < 0.2 else GOOD for _ in range(300)])
+    assert not refuted(3, crowd, LIMITS)
+
+
+def test_a_default_does_not_fall_to_an_unfit_one() -> None:
+    crowd = voices(*[{4: 0.8}] * 6, *[{3: 0.7}] * 8)
+    assert step(Stages(default=Staged(3, 6), previous=4), crowd).default is None
+    assert step(Stages(default=Staged(3, 6), previous=5), crowd).default == Staged(5, 14)
 
 
 def test_a_shadow_that_is_not_confirmed_falls() -> None:

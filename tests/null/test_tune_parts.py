@@ -15,7 +15,7 @@ const save = async () => void kept++;
 const record = { unsent: [] };
 const session = (more) => openReports({ source, record, digest: 'one', on: true, save, ...more });
 const soon = () => new Promise((resolve) => setTimeout(resolve, 5));
-const offer = { spec: 3, checksum: 'c', default: 0, gold: null };
+const offer = { spec: 3, checksum: 'c', count: 7, default: 0, gold: null };
 const offers = new Map([[3, offer]]);
 const ratios = new Map([[1, 2], [2, 90], [4, 0.5]]);
 

@@ -16,7 +16,7 @@ import pytest
 from helpers.postgres import Cluster
 from tuning_client import Client, hello, report
 from tuning_site import SECONDS, bundle, digest
-from tuning_votes import site, space, vote, who
+from tuning_votes import agree, site, space, who
 
 from tilewright.bundle import open_bundle
 from tilewright.bundle.kernels import unpack_slots
@@ -41,11 +41,6 @@ def get(url: str) -> bytes:
 
 def pointer(server: str, address: str = TUNED) -> Any:
     return json.loads(get(server + address + "bundle.json"))
-
-
-def agreed(server: str, candidate: int) -> None:
-    for number in range(15):
-        assert vote(server, number, {candidate: 1.5}).accepted
 
 
 def relinked(server: str, so: bool = True) -> Any:
@@ -77,7 +72,7 @@ def test_nobody_reported_so_it_is_the_bundle_as_built(url: str) -> None:
 def test_the_winner_is_in_the_module_and_the_results_are_the_same(url: str, tmp_path: Path) -> None:
     best = space().order[-1]
     with site(url) as server:
-        agreed(server.url, best)
+        agree(server.url, {best: 1.5})
         folder = fetched(server.url, relinked(server.url), tmp_path / "bundle")
         assert pointer(server.url, "/tuned/wasm-arm-relaxed-64k/chromium/m/") == pointer(
             server.url, "/bundles/m/"
@@ -111,7 +106,7 @@ def test_inference_does_not_need_postgres(
     monkeypatch.setattr(ledger, "REST", 0.1)
     url = cluster.database()
     with site(url) as server:
-        agreed(server.url, space().order[-1])
+        agree(server.url, {space().order[-1]: 1.5})
         tuned = relinked(server.url)
         cluster.kill()
         try:
@@ -132,7 +127,7 @@ def test_tuning_goes_on_from_the_winner(url: str) -> None:
     """The candidate that the page starts with does not come; the compiler's own may."""
     best, other = space().order[-1], space().order[-2]
     with site(url) as server:
-        agreed(server.url, best)
+        agree(server.url, {best: 1.5})
         loaded = relinked(server.url)["manifest"]["digest"]
         with Client(server.url, address=who(50)) as client:
             offer = client.start(hello("m", loaded)).kernels[0]
@@ -150,6 +145,8 @@ def test_tuning_goes_on_from_the_winner(url: str) -> None:
             assert client.ack(message.nonce).accepted
         with KernelStore.open(url) as store:
             (entry,) = store.overview()
+            # what the page starts with is a default of the crowd: its ratio is an answer
+            assert store.rows()[-1]["answers"] == [[best, 1.5]]
         ratios = {r.candidate: r.ratio for r in entry.standing.ranked}
         assert ratios[other] == pytest.approx(1.5 * 1.5)
         assert ratios[best] == pytest.approx(1.5)
@@ -175,7 +172,7 @@ def test_a_bundle_that_cannot_be_relinked_is_served_as_built(url: str, what: str
         raise ValueError("a bug")
 
     with site(url, makers=replace(makers(0), **{what: failing})) as server:
-        agreed(server.url, space().order[-1])
+        agree(server.url, {space().order[-1]: 1.5})
         for _ in range(3):
             assert pointer(server.url)["manifest"]["digest"] == digest()
             time.sleep(0.1)
@@ -190,7 +187,7 @@ def test_what_one_process_linked_any_other_knows(url: str, tmp_path: Path) -> No
     cache = tmp_path / "cache"
     best = space().order[-1]
     with site(url, cache=cache) as one:
-        agreed(one.url, best)
+        agree(one.url, {best: 1.5})
         found = relinked(one.url)
         both = fetched(one.url, found, tmp_path / "one")
     only = replace(makers(0), relinked=never)
@@ -208,7 +205,7 @@ def test_what_one_process_linked_any_other_knows(url: str, tmp_path: Path) -> No
 def test_a_cache_that_lost_files_is_filled_again(url: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with site(url, cache=cache) as server:
-        agreed(server.url, space().order[-1])
+        agree(server.url, {space().order[-1]: 1.5})
         found = relinked(server.url)
     for path in (cache / "blobs").iterdir():
         path.unlink()
@@ -231,7 +228,7 @@ def test_what_failed_is_left_alone_for_a_while(
         raise ValueError("a bug")
 
     with site(url, makers=replace(makers(0), relinked=failing)) as server:
-        agreed(server.url, space().order[-1])
+        agree(server.url, {space().order[-1]: 1.5})
         end = time.monotonic() + SECONDS
         while not calls:
             assert pointer(server.url)["manifest"]["digest"] == digest()
@@ -252,7 +249,7 @@ def test_a_bundle_that_is_being_linked_stops_no_session(url: str, what: str) -> 
         return getattr(makers(0), what)(*given)
 
     with site(url, makers=replace(makers(0), **{what: slow})) as server:
-        agreed(server.url, space().order[-1])
+        agree(server.url, {space().order[-1]: 1.5})
         end = time.monotonic() + SECONDS
         while not begun.is_set():
             pointer(server.url)

@@ -49,7 +49,7 @@ const time = (spec) => given.times?.[inUse.get(spec)] ?? 1;
 const engine = {
   onjob() {},
   info: {
-    digest: 'digest', tool: 'tool', plans: [{ dims: {}, flops: 1 }], url: 'https://a.example/bundles/m/bundle.json', features: {},
+    digest: 'digest', tool: 'tool', plans: [{ dims: {}, flops: 1 }], url: given.url ?? 'https://a.example/bundles/m/bundle.json', features: {},
     variant: { name: 'arm', features: [], registers: 31 },
   },
   parts: { manifest, program, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
@@ -104,11 +104,14 @@ globalThis.Worker = class {
 const needsOf = (candidate) => (given.needs ? { traffic: 1, scratch: given.needs[candidate] } : null);
 /** Candidates of the one kernel. */
 const source = {
-  log: { results: [], reports: [] },
+  log: { results: [], reports: [], hellos: [] },
   classes: async () => (given.classes ?? [['class', 0]]).map(([id, least]) => ({ id, kind: 'wasm', vendor: '', architecture: '', features: [], least_l1: 1024 * least, variant: 'arm' })),
-  async open({ tried }) {
-    this.left = given.candidates.filter((candidate) => !tried[0].includes(candidate));
-    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: given.default === undefined ? 0 : given.default, needs: needsOf(0), gold: null }] };
+  async open(hello) {
+    const { tried } = hello;
+    this.log.hellos.push(hello);
+    const own = (candidate) => candidate === 0 && given.default !== 0;
+    this.left = given.candidates.filter((candidate) => !tried[0].includes(candidate) && (!hello.check || own(candidate)));
+    return { compiler: 'test', kernels: [{ spec: 0, kind: 'k', shape: 's', checksum: 'c', count: 99, default: given.default === undefined ? 0 : given.default, needs: needsOf(0), gold: given.gold ?? null }] };
   },
   async next() {
     if (!this.left.length) return null;
@@ -118,6 +121,7 @@ const source = {
   result(result) { this.log.results.push(result); },
   async report(report) {
     this.log.reports.push(report.top.map(({ candidate }) => candidate));
+    this.log.told = [...this.log.told ?? [], report];
     await acts.report?.();
   },
   close() {},

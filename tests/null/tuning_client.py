@@ -66,8 +66,8 @@ def postponed(client: Client) -> Report:
 
 
 def report(offer: Offer, ratios: dict[int, float], **changes: Any) -> Report:
-    """A vote; a gold question is answered as an honest device would."""
-    gold = offer.gold and GoldAnswer(a=offer.gold.a, b=offer.gold.b, ratio=3.0)
+    """A vote; a question is answered as an honest device would that measured these ratios."""
+    gold = offer.gold and GoldAnswer(a=offer.gold.a, b=offer.gold.b, ratio=answer(offer, ratios))
     given: dict[str, Any] = {
         "nonce": secrets.token_hex(16),
         "spec": offer.spec,
@@ -76,6 +76,13 @@ def report(offer: Offer, ratios: dict[int, float], **changes: Any) -> Report:
         "gold": gold,
     }
     return Report(**(given | changes))
+
+
+def answer(offer: Offer, ratios: dict[int, float]) -> float:
+    """Time of a question's `b` over that of its `a`; slow if it is a gold question."""
+    assert offer.gold is not None
+    asked = offer.gold.b
+    return 3.0 if asked >= offer.count else ratios.get(0, 1.0) / ratios.get(asked, 1.0)
 
 
 class Client:

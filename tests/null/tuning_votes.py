@@ -5,6 +5,8 @@ Input: URL of a store; who votes, for what.  Output: a running server; its answe
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from typing import Any
 
 from tuning_client import Client, hello, report
@@ -18,6 +20,8 @@ from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.messages import Ack
 
 SECRET = "secret of the tests"
+#: Votes after which a candidate that all name is the default at last.
+MOST = 120
 
 
 def site(url: str, **tuning: Any) -> BackgroundServer:
@@ -43,6 +47,24 @@ def vote(server: str, number: int, ratios: dict[int, float], **changes: Any) -> 
         message = report(offer, ratios)
         client.send(message)
         return client.ack(message.nonce)
+
+
+def agree(server: str, ratios: dict[int, float], first: int = 0) -> None:
+    """Visitors vote until the best is the default; one in three is asked in its trial."""
+    best = max(ratios, key=lambda candidate: ratios[candidate])
+    for number in range(first, first + MOST):
+        assert vote(server, number, ratios).accepted
+        if number % 5 == 4 and default(server) == best:
+            return
+    raise AssertionError(f"{best} is no default after {MOST} votes")
+
+
+def default(server: str) -> int | None:
+    """The crowd's, of the only key."""
+    with urllib.request.urlopen(server + "/api/standing", timeout=60) as answer:
+        (entry,) = json.loads(answer.read())
+    found: int | None = entry["default"]
+    return found
 
 
 def space() -> Any:

@@ -7,7 +7,7 @@ store: it knows no results and takes no reports.  The desk with a store is in re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.catalogue import Opened, Winners
@@ -21,7 +21,7 @@ class Client:
 
     source: gives the name of its network today (sources.py); a session may last past midnight
     seed:   the same for one network during a day, so that a session can be resumed
-    spaces, offers: by number of the kernel
+    spaces, offers, crowd: by number of the kernel
     """
 
     hello: Hello
@@ -29,7 +29,8 @@ class Client:
     source: Callable[[], str]
     seed: int
     spaces: Mapping[int, Space]
-    offers: Mapping[int, Offer]
+    offers: Mapping[int, Offer] = field(default_factory=dict)
+    crowd: Mapping[int, Crowd] = field(default_factory=dict)
 
     @property
     def votes(self) -> bool:
@@ -40,10 +41,23 @@ class Client:
 
 @dataclass(frozen=True)
 class Crowd:
-    """What others found of a kernel: candidates, best first; settled: whether it has a default."""
+    """What others found of a kernel.
+
+    known:   candidates, best first
+    default: what new devices start with;  shadow: the candidate in its trial; None: there is none
+    """
 
     known: tuple[Known, ...] = ()
-    settled: bool = False
+    default: int | None = None
+    shadow: int | None = None
+
+    def asks(self, own: int | None, drawn: bool) -> int | None:
+        """The candidate that a device must measure against the compiler's own; None: no question.
+
+        own: of its bundle, whose ratio it reports anyway;  drawn: whether it takes part in a trial
+        """
+        asked = self.shadow if drawn and self.shadow is not None else self.default
+        return None if asked in (0, own) else asked
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,14 @@ class StoreDesk(Desk):
         top = over_the_first(told, client.offers[report.spec].default)
         if top is None:
             return Ack(nonce=report.nonce, accepted=False, reason="unknown")
-        gold = report.gold
+        known = space.gold is not None and report.gold is not None and report.gold.b == space.gold
+        gold = report.gold if known else None
         stored = Stored(
             nonce=report.nonce,
             key=key,
             top=top,
             gold=(StoredGold(gold.a, gold.b, gold.ratio),) if gold else (),
+            answers=answers(report, client),
         )
         accepted, why = await self._ledger.submit(stored, source)
         reason = cast(Reason, why if why in _REASONS else "refused")
@@ -99,15 +101,13 @@ class StoreDesk(Desk):
         space = client.spaces[spec]
         if standing is None:
             return Crowd()
-        first = [c for c in (standing.default, standing.shadow) if c is not None]
-        ratios = {r.candidate: _believed(r) for r in standing.ranked}
-        own = [
-            Known(c, ratios.get(c, 1.0))
-            for c in dict.fromkeys([*first, *ratios])
-            if 0 <= c < len(space.schedules)
-        ]
+        number = range(len(space.schedules))
+        stages = [c if c in number else None for c in (standing.default, standing.shadow)]
+        first = [c for c in stages if c is not None]
+        ratios = {r.candidate: _believed(r) for r in standing.ranked if r.candidate in number}
+        own = [Known(c, ratios.get(c, 1.0)) for c in dict.fromkeys([*first, *ratios])]
         if first or standing.voices >= QUORUM:
-            return Crowd(tuple(own), settled=standing.default is not None)
+            return Crowd(tuple(own), *stages)
         near = [device.id for device in catalogue.relatives(space.device)]
         found = await self._ledger.similar(key, near)
         known = [k for r in found if (k := await self._translated(client, spec, r)) is not None]
@@ -185,6 +185,20 @@ def flaw(report: Report, client: Client) -> Reason:
     if any(not 1 / MOST_VOTE <= vote.ratio <= MOST_VOTE for vote in report.top):
         return "range"
     asked, told = offer.gold, report.gold
-    if asked is None or told is None:
-        return "" if asked is told else "gold"
-    return "" if (told.a, told.b) == (asked.a, asked.b) else "gold"
+    if told is None:
+        # a device that tried the crowd's candidate on an earlier visit has no answer
+        return "gold" if asked is not None and asked.b == space.gold else ""
+    return "" if asked is not None and (told.a, told.b) == (asked.a, asked.b) else "gold"
+
+
+def answers(report: Report, client: Client) -> tuple[StoredVote, ...]:
+    """Ratios over the compiler's own of what the crowd wants to know: the candidate in question,
+    and a default that the bundle already has."""
+    offer, space = client.offers[report.spec], client.spaces[report.spec]
+    found: dict[int, float] = {}
+    if report.gold is not None and report.gold.b != space.gold:
+        found[report.gold.b] = 1 / report.gold.ratio
+    own = {vote.candidate: vote.ratio for vote in report.top}.get(0)
+    if own is not None and offer.default and offer.default == client.crowd[report.spec].default:
+        found[offer.default] = 1 / own
+    return tuple(StoredVote(candidate, ratio) for candidate, ratio in found.items())

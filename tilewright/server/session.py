@@ -26,7 +26,7 @@ from tilewright.server.workshop import Workshop
 from tilewright.tuning import catalogue
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.catalogue import Opened
-from tilewright.tuning.compose import Tunable, asks_gold, compose
+from tilewright.tuning.compose import Tunable, asks_gold, compose, takes_part
 from tilewright.tuning.messages import (
     MOST_CREDIT,
     PROTOCOL,
@@ -195,19 +195,19 @@ class Session:
             s for s, n in zip(hello.shares, hello.specs, strict=True) if n in spaces
         ]
         hello = msgspec.structs.replace(hello, specs=tuple(spaces), shares=tuple(shares))
-        client = Client(hello, opened, self._source, int(self._source()[:12], 16), spaces, {})
-        # a gold question costs the device time: it is asked only where the votes can count
-        asks = self._desk.open and client.votes
-        offers = {
-            spec: catalogue.offer(
-                spec,
-                space,
-                opened.default(spec, hello.variant, space),
-                gold=asks and asks_gold(spec, client.seed),
-            )
-            for spec, space in spaces.items()
-        }
-        return replace(client, offers=offers)
+        client = Client(hello, opened, self._source, int(self._source()[:12], 16), spaces)
+        crowd = dict(zip(spaces, await self._desk.crowd(client), strict=True))
+        # a question costs the device time: it is asked only where the votes can count; a page that
+        # checks gets no candidate to answer with
+        asks = self._desk.open and client.votes and not hello.check
+        offers = {}
+        for spec, space in spaces.items():
+            own = opened.default(spec, hello.variant, space)
+            asked = crowd[spec].asks(own, takes_part(spec, client.seed)) if asks else None
+            if asked is None and asks and asks_gold(spec, client.seed):
+                asked = space.gold
+            offers[spec] = catalogue.offer(spec, space, own, asked=asked)
+        return replace(client, offers=offers, crowd=crowd)
 
     async def _spaces(self, hello: Hello, opened: Opened, device: str) -> dict[int, Space]:
         """The space of each kernel; kernels whose space cannot be made are left out."""
@@ -304,7 +304,7 @@ class Session:
     async def _feed(self) -> None:
         """Sends candidates in order, as long as the client has credit."""
         spent: dict[int, list[float]] = {spec: [] for spec in self._client.spaces}
-        for pick in compose(await self._subjects(), self._client.seed, self._client.hello.skip):
+        for pick in compose(self._subjects(), self._client.seed, self._client.hello.skip):
             if pick.candidate is None:
                 await self._done(pick.spec, spent.pop(pick.spec))
                 continue
@@ -335,10 +335,9 @@ class Session:
         middle = statistics.median(spent) if spent else 0.0
         await self._send(Done(spec=spec, sent=len(spent), milliseconds=round(middle, 3)))
 
-    async def _subjects(self) -> list[Tunable]:
+    def _subjects(self) -> list[Tunable]:
         client, hello = self._client, self._client.hello
         shares = hello.shares or tuple(1 / (n + 1) for n in range(len(hello.specs)))
-        crowd = await self._desk.crowd(client)
         return [
             Tunable(
                 spec=spec,
@@ -346,12 +345,13 @@ class Session:
                 lite=client.spaces[spec].marks.count("lite"),
                 order=(0, *client.spaces[spec].trial),
                 default=client.offers[spec].default,
-                known=found.known,
-                settled=found.settled,
+                known=client.crowd[spec].known,
+                settled=client.crowd[spec].default is not None,
                 tried=frozenset(hello.tried.get(spec, ())),
                 gold=gold.b if (gold := client.offers[spec].gold) else None,
+                only_own=hello.check,
             )
-            for spec, share, found in zip(hello.specs, shares, crowd, strict=True)
+            for spec, share in zip(hello.specs, shares, strict=True)
         ]
 
     # ---- the socket ------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from tilewright.base.errors import InvalidReport
 
 #: Limit of candidates in a report: the paper's N (nnJIT, "Crowdsourcing").
 TOP = 5
+#: Limit of answers in a report: the default and a candidate in its trial.
+ANSWERS = 2
 #: Limit of candidates in a key's ranking.
 RANKED = 16
 #: Limit of a candidate's number; no space is larger.
@@ -70,12 +72,16 @@ class StoredGold:
 
 @dataclass(frozen=True)
 class StoredReport:
-    """The best that one client found for a key, best first; empty: nothing beats the default."""
+    """The best that one client found for a key, best first; empty: nothing beats the default.
+
+    answers: candidates that the server asked for, however slow they are
+    """
 
     nonce: str
     key: Key
     top: tuple[StoredVote, ...]
     gold: tuple[StoredGold, ...] = ()
+    answers: tuple[StoredVote, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,13 +163,14 @@ def check(report: StoredReport) -> None:
     if not NONCE.fullmatch(report.nonce):
         raise _invalid("nonce", "8 to 64 letters, digits, - or _")
     check_key(report.key)
-    if len(report.top) > TOP:
-        raise _invalid("top", f"at most {TOP} candidates")
-    if len({v.candidate for v in report.top}) != len(report.top):
-        raise _invalid("top", "each candidate once")
-    for vote in report.top:
-        _check_candidate("top", vote.candidate)
-        _check_ratio("top", vote.ratio)
+    for field, votes, most in (("top", report.top, TOP), ("answers", report.answers, ANSWERS)):
+        if len(votes) > most:
+            raise _invalid(field, f"at most {most} candidates")
+        if len({v.candidate for v in votes}) != len(votes):
+            raise _invalid(field, "each candidate once")
+        for vote in votes:
+            _check_candidate(field, vote.candidate)
+            _check_ratio(field, vote.ratio)
     ratios = [v.ratio for v in report.top]
     if ratios != sorted(ratios, reverse=True):
         raise _invalid("top", "best first")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -29,10 +29,13 @@ EPOCH = datetime.date(1970, 1, 1)
 IS_KEY = sa.and_(*(keys.c[name] == sa.bindparam(name) for name in UNIQUE))
 FIND_KEY = sa.select(keys.c.id).where(IS_KEY)
 LOCK_KEY = FIND_KEY.with_for_update()
-#: How many reports a source (:day, :source) has sent, and 0 if one of them failed a gold question.
-OF_SOURCE = sa.select(sa.func.count(), sa.func.min(sa.case((reports.c.counts, 1), else_=0))).where(
-    (reports.c.day == sa.bindparam("day")) & (reports.c.source == sa.bindparam("source"))
-)
+#: How many reports a source (:day, :source) has sent; 0 if one of them failed a gold question; 1 if
+#: one answered it right.
+OF_SOURCE = sa.select(
+    sa.func.count(),
+    sa.func.min(sa.case((reports.c.counts, 1), else_=0)),
+    sa.func.max(sa.case((reports.c.proven, 1), else_=0)),
+).where((reports.c.day == sa.bindparam("day")) & (reports.c.source == sa.bindparam("source")))
 HAS_NONCE = sa.select(reports.c.id).where(reports.c.nonce == sa.bindparam("nonce"))
 ONE_MORE = (
     sa.update(keys)
@@ -41,7 +44,7 @@ ONE_MORE = (
     .returning(keys.c.fresh, keys.c.voices)
 )
 VOICES = (
-    sa.select(reports.c.id, reports.c.day, reports.c.top)
+    sa.select(reports.c.id, reports.c.day, reports.c.top, reports.c.answers, reports.c.proven)
     .where((reports.c.key_id == sa.bindparam("key_id")) & reports.c.counts)
     .order_by(reports.c.id.desc())
     .limit(sa.bindparam("window"))
@@ -75,8 +78,19 @@ def voices_of(connection: sa.Connection, key_id: int, window: int) -> list[Voice
     """The newest voices that count, oldest first."""
     found = connection.execute(VOICES, {"key_id": key_id, "window": window}).all()
     return [
-        Voice(n, day, tuple(StoredVote(c, r) for c, r in top)) for n, day, top in reversed(found)
+        Voice(n, day, votes_of(top), votes_of(answers), proven)
+        for n, day, top, answers, proven in reversed(found)
     ]
+
+
+def votes_of(pairs: Iterable[tuple[int, float]]) -> tuple[StoredVote, ...]:
+    """As they are stored → as records."""
+    return tuple(StoredVote(candidate, ratio) for candidate, ratio in pairs)
+
+
+def pairs_of(votes: Iterable[StoredVote]) -> list[list[float]]:
+    """The inverse."""
+    return [[v.candidate, v.ratio] for v in votes]
 
 
 def state_of(row: Any) -> Stages:

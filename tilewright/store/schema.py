@@ -18,11 +18,12 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    false,
     text,
 )
 
 #: Revisions in order; the last one is what this program reads and writes.
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 HEAD = REVISIONS[-1]
 
 metadata = MetaData()
@@ -57,7 +58,7 @@ keys = Table(
 )
 
 #: One row per accepted report.  `source` is set to NULL after a day or two; `counts` is false if
-#: its source failed a gold question that day.
+#: its source failed a gold question that day, `proven` true if it answered one right.
 reports = Table(
     "reports",
     metadata,
@@ -68,6 +69,9 @@ reports = Table(
     Column("source", String(200)),
     Column("counts", Boolean, nullable=False),
     Column("top", JSON, nullable=False),  # [[candidate, ratio], ...], best first
+    # the same of candidates that the server asked for
+    Column("answers", JSON, nullable=False, server_default="[]"),
+    Column("proven", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("nonce", name="reports_nonce"),
     # A source has one voice per key and day; forgotten sources (NULL) do not collide.
     UniqueConstraint("key_id", "day", "source", name="reports_voice"),

@@ -39,6 +39,7 @@ from tilewright.store.rows import (
     insert,
     key_of,
     lock_key,
+    pairs_of,
     standing_of,
     state_of,
     voices_of,
@@ -124,30 +125,35 @@ class KernelStore:
         records.check(report)
         day = self.today()
         self._sweep(day)
-        top = [[v.candidate, v.ratio] for v in report.top]
+        told = {"top": pairs_of(report.top), "answers": pairs_of(report.answers)}
         honest = all(g.ratio > 1 for g in report.gold)
         names = {"day": day, "source": source, "nonce": report.nonce}
         with self.database.write() as connection:
-            sent, trusted = connection.execute(OF_SOURCE, names).one()
+            sent, trusted, proven = connection.execute(OF_SOURCE, names).one()
             reason = "rate"
             if sent < self.limits.rate:
                 key_id = lock_key(connection, report.key, day)
                 counts = honest and trusted != 0
-                row = names | {"key_id": key_id, "counts": counts, "top": top}
+                shown = counts and bool(proven or report.gold)
+                row = names | told | {"key_id": key_id, "counts": counts, "proven": shown}
                 stored = insert(connection, reports, row)
                 if not honest:
-                    _distrust(connection, day, source)
+                    _mark(connection, day, source, counts=False)
+                elif report.gold and not proven:
+                    _mark(connection, day, source, proven=True)
                 if stored and counts:
-                    self._count_voice(connection, key_id, day)
+                    refutes = any(a.ratio < 1 for a in report.answers)
+                    self._count_voice(connection, key_id, day, refutes)
                 if stored:
                     return Receipt(True)
                 reason = "repeated"
             again = connection.execute(HAS_NONCE, names).scalar() is not None
         return Receipt(True) if again else Receipt(False, reason)
 
-    def _count_voice(self, connection: sa.Connection, key_id: int, day: int) -> None:
+    def _count_voice(self, connection: sa.Connection, key_id: int, day: int, refutes: bool) -> None:
         row = connection.execute(ONE_MORE, {"key_id": key_id, "today": day}).one()
-        if row.fresh >= max(1, row.voices // VOTE_EVERY):
+        # a default that is slow must not wait for the next vote
+        if refutes or row.fresh >= max(1, row.voices // VOTE_EVERY):
             self._vote(connection, key_id)
 
     def _vote(self, connection: sa.Connection, key_id: int) -> None:
@@ -343,7 +349,7 @@ def _doubt(connection: sa.Connection, today: int, old: sa.ColumnElement[bool]) -
     )  # fmt: skip
 
 
-def _distrust(connection: sa.Connection, day: int, source: str) -> None:
-    """Discounts all reports of this source today; its keys change at their next vote."""
+def _mark(connection: sa.Connection, day: int, source: str, **values: bool) -> None:
+    """Changes all reports of this source today; its keys change at their next vote."""
     today = (reports.c.day == day) & (reports.c.source == source)
-    connection.execute(sa.update(reports).where(today).values(counts=False))
+    connection.execute(sa.update(reports).where(today).values(**values))

@@ -26,7 +26,7 @@ from tilewright import __version__
 from tilewright.base.errors import InvalidReport
 from tilewright.store import records
 from tilewright.store.records import Key, StoredReport, StoredVote
-from tilewright.store.rows import FIND_KEY, KEY, date_of, day_of, insert, key_of, lock_key
+from tilewright.store.rows import FIND_KEY, KEY, date_of, day_of, insert, key_of, lock_key, pairs_of
 from tilewright.store.schema import keys, reports
 from tilewright.store.votes import BUNDLE
 
@@ -63,7 +63,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class T4Result(msgspec.Struct, frozen=True, kw_only=True):
-    """`times` is empty: clients report ratios only.  Rows with one `report` are one report."""
+    """`times` is empty: clients report ratios only.  Rows with one `report` are one report.
+
+    answer: the server asked for it (a candidate may have both, so it is a row of its own)
+    """
 
     timestamp: str
     configuration: Configuration
@@ -74,6 +77,8 @@ class T4Result(msgspec.Struct, frozen=True, kw_only=True):
     measurements: tuple[Measurement, ...]
     report: str
     counts: bool
+    proven: bool = False
+    answer: bool = False
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,14 +148,17 @@ def write(connection: sa.Connection, stream: IO[bytes]) -> int:
 
 
 def _results(row: Any) -> Iterator[T4Result]:
-    """The default, at 1, and after it what the report names, best first."""
-    for candidate, ratio in [(BUNDLE, 1.0), *row.top]:
+    """The default, at 1; after it what the report names, best first; then its answers."""
+    named = [(*vote, False) for vote in [(BUNDLE, 1.0), *row.top]]
+    for candidate, ratio, answer in [*named, *((*vote, True) for vote in row.answers)]:
         yield T4Result(
             timestamp=date_of(row.day),
             configuration=Configuration(**{k: getattr(row, k) for k in KEY}, candidate=candidate),
             measurements=(Measurement(name=OBJECTIVE, value=ratio),),
             report=row.nonce,
             counts=row.counts,
+            proven=row.proven,
+            answer=answer,
         )
 
 
@@ -226,7 +234,9 @@ def load(connection: sa.Connection, document: T4Document) -> tuple[Sequence[int]
             "key_id": ids[report.key],
             "day": _day(first.timestamp),
             "counts": first.counts,
-            "top": [[v.candidate, v.ratio] for v in report.top],
+            "proven": first.proven,
+            "top": pairs_of(report.top),
+            "answers": pairs_of(report.answers),
         }
         if insert(connection, reports, row):
             added += 1
@@ -263,12 +273,15 @@ def _reports(results: Sequence[T4Result]) -> Iterator[tuple[StoredReport, T4Resu
     for nonce, group in itertools.groupby(results, key=lambda r: r.report):
         first, *named = group
         _require(first.configuration.candidate == BUNDLE, nonce, "begins with the default")
-        top = []
+        top: list[StoredVote] = []
+        answers: list[StoredVote] = []
         for row in named:
             _require(len(row.measurements) == 1, nonce, "has one measurement a row")
             _require(key_of(row.configuration) == key_of(first.configuration), nonce, "has one key")
-            top.append(StoredVote(row.configuration.candidate, row.measurements[0].value))
-        yield StoredReport(nonce, key_of(first.configuration), tuple(top)), first
+            vote = StoredVote(row.configuration.candidate, row.measurements[0].value)
+            (answers if row.answer else top).append(vote)
+        key = key_of(first.configuration)
+        yield StoredReport(nonce, key, tuple(top), answers=tuple(answers)), first
 
 
 def _day(date: str) -> int:

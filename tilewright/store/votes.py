@@ -5,9 +5,10 @@ stages.  Pure functions; the store keeps their results.  A vote decides nothing 
 compares the candidate with its own kernel in use before it adopts it.
 
 The paper (nnJIT, section "Crowdsourcing and the kernel dataset") lets each client send its five
-fastest kernels with rank weights and takes the majority.  Here rank weights give the ranking, and
-a default must pass four more conditions: independent voices, more support than a third of liars
-can give, robust statistics over ratios, and a second vote with fresh voices (`shadow`).
+fastest kernels with rank weights and takes the majority.  Here rank weights give the ranking.  A
+candidate with enough support becomes the shadow, and a trial decides whether it becomes the
+default: devices that the server draws by lot measure it against the bundle's own kernel.
+Devices that start with a default measure it in the same way, and a few refutations end it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from functools import cached_property
 
 from tilewright.store.records import TOP, StoredVote
 
-#: Of ranks 1 to 5.  Nearly flat on purpose: ranks of near ties are noise, and a liar's first place
-#: must not outweigh honest second and third places.
-WEIGHTS = (1.0, 0.9, 0.8, 0.7, 0.6)
-#: Two-sided 95 %.
-Z = 1.96
+#: Of ranks 1 to 6: five candidates and the bundle's own kernel.  Nearly flat on purpose: ranks of
+#: near ties are noise, and a liar's first place must not outweigh honest second and third places.
+WEIGHTS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+#: Two-sided 95 %, and 99 %.
+Z, SURE = 1.96, 2.576
 #: Standard deviation of a normal distribution over its median absolute deviation.
 MAD_SIGMA = 1.4826
 #: Outliers are this many standard deviations from the median (Iglewicz and Hoaglin, 1993).
@@ -51,6 +52,12 @@ class Thresholds:
     gain:     least speedup of a default over the compiler's own; below, a change is not worth it
     window:   number of newest voices that count; browsers change, and work stays bounded
     patience: fresh voices after which an undecided shadow is dropped for the next one
+    answers:  least number of answers in a trial.  One device in three is asked, so on an empty
+              store it takes about 35 networks to make a default
+    traffic:  one answer more for this many voices on the key: what many use takes more to change
+    rounds:   a trial of this many quorums without a result has failed
+    doubt:    a default falls once refutations outweigh confirmations by this much
+    proven:   weight of a device that answered a gold question right that day; of others: 1
     rate:     reports per source and day: a model has about fifty kernels, a network a few visitors
     days:     age in days after which reports are deleted
     """
@@ -61,6 +68,11 @@ class Thresholds:
     gain: float = 1.02
     window: int = 400
     patience: int = 200
+    answers: int = 10
+    traffic: int = 20
+    rounds: int = 3
+    doubt: int = 8
+    proven: int = 2
     rate: int = 1000
     days: int = 90
 
@@ -71,11 +83,16 @@ Ballot = Mapping[int, int]
 
 @dataclass(frozen=True)
 class Voice:
-    """One report that counts.  `number` grows in order of arrival."""
+    """One report that counts.  `number` grows in order of arrival.
+
+    answers: ratios of candidates that the server asked for;  proven: see `Thresholds`
+    """
 
     number: int
     day: int
     top: tuple[StoredVote, ...]
+    answers: tuple[StoredVote, ...] = ()
+    proven: bool = False
 
     @cached_property
     def ratios(self) -> Mapping[int, float]:
@@ -86,7 +103,7 @@ class Voice:
     def ballot(self) -> Ballot:
         """`((7, 1.4), (3, 0.9))` → `{7: 0, 0: 1, 3: 2}`."""
         ordered = sorted(self.ratios, key=lambda c: -self.ratios[c])
-        return {candidate: place for place, candidate in enumerate(ordered[:TOP])}
+        return {candidate: place for place, candidate in enumerate(ordered)}
 
 
 @dataclass(frozen=True)
@@ -152,18 +169,21 @@ def robust(ratios: Sequence[float]) -> tuple[float, float, float]:
     return math.exp(mean), math.exp(mean - error), math.exp(mean + error)
 
 
-def share(count: int, total: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a share: `count` of `total`."""
+def share(count: int, total: int, z: float = Z) -> tuple[float, float]:
+    """The Wilson interval of a share, 95 % by default: `count` of `total`."""
     if not total:
         return 0.0, 1.0
-    p, z2 = count / total, Z * Z
+    p, z2 = count / total, z * z
     middle = (p + z2 / (2 * total)) / (1 + z2 / total)
-    half = Z / (1 + z2 / total) * math.sqrt(p * (1 - p) / total + z2 / (4 * total * total))
+    half = z / (1 + z2 / total) * math.sqrt(p * (1 - p) / total + z2 / (4 * total * total))
     return middle - half, middle + half
 
 
 def prefer(voices: Iterable[Voice], first: int, second: int) -> tuple[int, int]:
-    """How many voices rank `first` before `second`, and how many the reverse; unnamed is last."""
+    """How many voices rank `first` before `second`, and how many the reverse; unnamed is last.
+
+    A ballot that names five candidates faster than the bundle's own says nothing of the others.
+    """
     ahead = behind = 0
     for voice in voices:
         a, b = voice.ballot.get(first, TOP), voice.ballot.get(second, TOP)
@@ -187,7 +207,11 @@ def winner(voices: Sequence[Voice], tallies: Sequence[Tally], limits: Thresholds
     Duels, not the sum of weights: liars can lift a candidate that honest clients rank fifth, but
     every voice that names both still says which is faster.
     """
-    found = [t for t in tallies if supported(t, len(voices), limits)]
+    found = [
+        t
+        for t in tallies
+        if supported(t, len(voices), limits) and not unfit(t.candidate, voices, limits)
+    ]
 
     def worst(t: Tally) -> int:
         duels = [prefer(voices, t.candidate, o.candidate) for o in found if o is not t]
@@ -201,21 +225,23 @@ def advance(
 ) -> Stages:
     """The next stages: candidate → shadow → default, each by voices that came after the last step.
 
-    A shadow that fresh voices contradict is dropped; a default falls back to the previous one.
+    A shadow that fresh voices contradict, or that fails its trial, is dropped; a default that is
+    contradicted or refuted falls back to the previous one, unless that is unfit too.
     voices: the newest `limits.window`, oldest first;  tallies: of these voices
     """
     now = voices[-1].number if voices else 0
     default, shadow, previous = state.default, state.shadow, state.previous
-    if default and contradicted(default.candidate, _since(voices, default), limits):
-        default = None if previous is None else Staged(previous, now)
+    if default and _falls(default.candidate, _since(voices, default), limits):
+        again = previous is not None and not unfit(previous, voices, limits)
+        default = Staged(previous, now) if again and previous is not None else None
         previous = None
     if shadow:
         fresh = _since(voices, shadow)
-        if contradicted(shadow.candidate, fresh, limits) or len(fresh) >= limits.patience:
-            shadow = None
-        elif confirmed(shadow.candidate, fresh, limits):
+        if confirmed(shadow.candidate, fresh, voices, limits):
             previous = default.candidate if default else None
             default, shadow = Staged(shadow.candidate, now), None
+        elif _hopeless(shadow.candidate, fresh, voices, limits):
+            shadow = None
     if shadow is None:
         best = winner(voices, tallies, limits)
         if best and _worth(best, default, voices, limits):
@@ -223,12 +249,66 @@ def advance(
     return Stages(default, shadow, previous)
 
 
-def confirmed(candidate: int, fresh: Sequence[Voice], limits: Thresholds) -> bool:
-    """Fresh voices alone support it, and it is faster than the bundle's default beyond doubt."""
-    return any(
-        t.candidate == candidate and supported(t, len(fresh), limits) and _faster(t, limits)
-        for t in tally(fresh)
+def answers(candidate: int, voices: Iterable[Voice]) -> list[float]:
+    """Ratios of a candidate over the bundle's own kernel, from devices that were asked for it."""
+    return [a.ratio for voice in voices for a in voice.answers if a.candidate == candidate]
+
+
+def quorum(voices: Sequence[Voice], limits: Thresholds) -> int:
+    """Answers that a trial needs: more where more devices vote."""
+    return max(limits.answers, len(voices) // limits.traffic)
+
+
+def beats(ratios: Sequence[float], limits: Thresholds) -> bool:
+    """It is faster on more than half of the devices, beyond chance, and by enough on the median.
+
+    A median and a majority: what less than half of the answers say moves neither.  The interval is
+    one of 99 %, since a trial is looked at again with every answer.
+    """
+    ahead = sum(ratio > 1 for ratio in ratios)
+    return share(ahead, len(ratios), SURE)[0] > 0.5 and statistics.median(ratios) >= limits.gain
+
+
+def unfit(candidate: int, voices: Sequence[Voice], limits: Thresholds) -> bool:
+    """By all answers so far, old ones too, it is not worth another trial."""
+    heard = answers(candidate, voices)
+    return len(heard) >= limits.quorum and statistics.median(heard) < limits.gain
+
+
+def confirmed(
+    candidate: int, fresh: Sequence[Voice], voices: Sequence[Voice], limits: Thresholds
+) -> bool:
+    """Fresh voices alone support it, and it has passed its trial.
+
+    It must beat the bundle's own kernel by fresh answers and by all of them: after a fall another
+    trial is no second chance with the same old answers, nor without them.
+    """
+    heard = answers(candidate, fresh)
+    return (
+        len(heard) >= quorum(voices, limits)
+        and beats(heard, limits)
+        and beats(answers(candidate, voices), limits)
+        and any(
+            t.candidate == candidate and supported(t, len(fresh), limits) and _faster(t, limits)
+            for t in tally(fresh)
+        )
     )
+
+
+def refuted(candidate: int, fresh: Iterable[Voice], limits: Thresholds) -> bool:
+    """Refutations outweigh confirmations by `doubt`, counted from their best moment on.
+
+    A cumulative sum that never falls below zero (Page, 1954): praise from before cannot be saved
+    up.  As long as most answers are honest it grows for a slow kernel and not for a fast one.
+    """
+    doubt = 0
+    for voice in fresh:
+        weight = limits.proven if voice.proven else 1
+        for ratio in answers(candidate, [voice]):
+            doubt = max(0, doubt + (weight if ratio < 1 else -weight))
+            if doubt >= limits.doubt:
+                return True
+    return False
 
 
 def contradicted(candidate: int, fresh: Sequence[Voice], limits: Thresholds) -> bool:
@@ -241,6 +321,25 @@ def contradicted(candidate: int, fresh: Sequence[Voice], limits: Thresholds) -> 
         share(len(named), len(fresh))[1] < limits.liars
         or (len(named) >= limits.quorum and robust(named)[2] < 1)
         or share(ahead, ahead + behind)[0] > 0.5
+    )
+
+
+def _falls(candidate: int, fresh: Sequence[Voice], limits: Thresholds) -> bool:
+    """Whether the voices since it became the default end it."""
+    return contradicted(candidate, fresh, limits) or refuted(candidate, fresh, limits)
+
+
+def _hopeless(
+    candidate: int, fresh: Sequence[Voice], voices: Sequence[Voice], limits: Thresholds
+) -> bool:
+    """Whether a shadow is dropped: contradicted, measured slower by most, or undecided too long."""
+    heard = answers(candidate, fresh)
+    ahead = sum(ratio > 1 for ratio in heard)
+    return (
+        contradicted(candidate, fresh, limits)
+        or (len(heard) >= limits.quorum and share(ahead, len(heard))[1] < 0.5)
+        or len(heard) >= limits.rounds * quorum(voices, limits)
+        or len(fresh) >= limits.patience
     )
 
 

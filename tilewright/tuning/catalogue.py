@@ -104,10 +104,10 @@ def translate(candidate: int, of: Space, to: Space) -> int | None:
     return number_of(to, of.schedules[candidate])
 
 
-def offer(spec: int, space: Space, default: int | None, *, gold: bool) -> Offer:
-    """What welcome says of a kernel."""
-    asked = Gold(a=0, b=space.gold) if gold and space.gold is not None else None
-    return Offer(**_typed(offers.offer(spec, space, default)) | {"gold": asked})
+def offer(spec: int, space: Space, default: int | None, *, asked: int | None) -> Offer:
+    """What welcome says of a kernel.  asked: what must be measured against the compiler's own."""
+    question = None if asked is None else Gold(a=0, b=asked)
+    return Offer(**_typed(offers.offer(spec, space, default)) | {"gold": question})
 
 
 def message(

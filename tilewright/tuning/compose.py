@@ -33,6 +33,9 @@ RUN = 4
 #: One kernel in this number is asked a question whose answer is known.
 GOLD_EVERY = 8
 
+#: One device in this number takes part in the trial of a kernel's candidate.
+TRIAL_EVERY = 3
+
 
 @dataclass(frozen=True)
 class Known:
@@ -53,7 +56,9 @@ class Tunable:
     known:   the exploitation set, best first
     settled: whether the crowd has agreed on an optimum
     tried:   candidates that need not come again
-    gold:    a number beyond the space that is known to be slow, if the device is asked
+    gold:    what the device is asked for: a number beyond the space that is known to be slow, or
+             a candidate of the crowd
+    only_own: only the compiler's own candidate is wanted, where the bundle has another one
     """
 
     spec: int
@@ -65,6 +70,7 @@ class Tunable:
     settled: bool = False
     tried: frozenset[int] = frozenset()
     gold: int | None = None
+    only_own: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,12 +143,20 @@ def asks_gold(spec: int, seed: int) -> bool:
     return random.Random(f"gold {seed} {spec}").randrange(GOLD_EVERY) == 0
 
 
+def takes_part(spec: int, seed: int) -> bool:
+    """Whether this device is drawn for trials of this kernel: the same all day, so that nobody can
+    connect again until it is."""
+    return random.Random(f"trial {seed} {spec}").randrange(TRIAL_EVERY) == 0
+
+
 def _exploitation(subject: Tunable) -> Iterator[Known]:
     """What the crowd knows; where a bundle has its choice already, the compiler's comes before all,
     for devices judge the bundle's by it."""
     seen, may = {subject.default, 0}, set(subject.order)
     if subject.default != 0:
         yield Known(0, HOPE)
+    if subject.only_own:
+        return
     for found in subject.known:
         if found.candidate in may and found.candidate not in seen:
             seen.add(found.candidate)
@@ -157,6 +171,8 @@ def _exploration(subject: Tunable, seed: int) -> Iterator[int]:
     Of a settled space another tenth on each device: together they go on looking at all of it, be it
     a space without lite candidates, too.
     """
+    if subject.only_own:
+        return
     but = {subject.default, *(k.candidate for k in _exploitation(subject))}
     order: Iterable[int] = (c for c in subject.order if c not in but)
     if subject.settled:
@@ -167,6 +183,6 @@ def _exploration(subject: Tunable, seed: int) -> Iterator[int]:
         order = (c for c in rest if c in chosen)
     order = iter(order)
     yield from islice(order, 1)
-    if subject.gold is not None:
+    if subject.gold is not None and subject.gold not in but:
         yield subject.gold
     yield from order

@@ -28,6 +28,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "lost",
         "skip": "how many candidates earlier visits tried, rounded down to a power of two: the "
         "server sends that many of the first ones last",
+        "check": "whether the page only checks the kernels of a relinked bundle",
     },
     "want": {"count": "how many more candidates the server may send"},
     "result": {
@@ -42,8 +43,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "checksum": "identifies the space that the numbers of candidates belong to",
         "top": "the fastest candidates, at most 5, the winner of an earlier visit among them: "
         "number, and time of the default over its time, three digits",
-        "gold": "answer to a question whose answer is known, if one was asked: two candidates and "
-        "the ratio of their times",
+        "gold": "answer to a question, if one was asked: two candidates and the ratio of their "
+        "times; the order of the two is known, or one is a candidate of the crowd",
     },
     "bye": {},
 }
@@ -62,7 +63,9 @@ KEPT: Mapping[str, str] = {
     "source": "for two days: keyed hash of the network (/24 or /48), and of the site if the server "
     "lists it, with a key that changes daily",
     "counts": "whether the votes count: not after a wrong answer to a gold question",
+    "proven": "whether the source answered a gold question right that day",
     "top": "the votes: number of a candidate, and time of candidate 0 over its time",
+    "answers": "the same of candidates of the crowd that the server asked for",
 }
 
 NEVER = (

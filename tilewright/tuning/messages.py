@@ -127,7 +127,11 @@ class _Message(_Record, frozen=True, kw_only=True, tag_field="type", tag=str.low
 
 
 class Gold(_Record, frozen=True, kw_only=True):
-    """Two candidates whose order is known: `a` is much faster than `b`."""
+    """Two candidates to compare.
+
+    If `b` is the number after the last, the order is known: `a` is much faster.  Else `b` is the
+    crowd's default, or a candidate in its trial.
+    """
 
     a: Candidate
     b: Candidate
@@ -174,6 +178,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     specs:  kernels to tune, hottest first; shares: of each, its share of the time (or empty)
     tried:  candidates of this visit that need not come again, by kernel
     skip:   how many of the candidates that nobody has tried come last: earlier visits tried as many
+    check:  whether only candidate 0 is wanted, of kernels for which the bundle has another one
     """
 
     protocol: Annotated[int, Meta(ge=0, lt=1 << 16)]
@@ -187,6 +192,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     shares: Annotated[tuple[Share, ...], Meta(max_length=MOST_SPECS)] = ()
     tried: Annotated[dict[Spec, Tried], Meta(max_length=MOST_SPECS)] = {}
     skip: Annotated[int, Meta(ge=0, le=MOST_SKIP)] = 0
+    check: bool = False
 
 
 class Want(_Message, frozen=True, kw_only=True):

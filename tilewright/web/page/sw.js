@@ -10,6 +10,7 @@ const FILES = [
     .map((name) => `/${name}.js`),
   ...['abi', 'bundle', 'changes', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'gpu_worker', 'link', 'loader', 'machine', 'measure', 'pool', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'vet', 'wasm', 'webgpu', 'weights', 'widening', 'worker']
     .map((name) => `/engine/${name}.js`),
+  '/tune/check.js',
   '/tune/tuner.js',
   ...['alone', 'candidate', 'latency', 'objective', 'pace', 'summary', 'targets']
     .map((name) => `/tune/loop/${name}.js`),

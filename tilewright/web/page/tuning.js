@@ -22,6 +22,8 @@ export class TuningPanel {
   /** Messages that the last session sent. @type {any[]} */
   #sent = [];
   #stop = new AbortController();
+  /** Ends the check of the crowd's kernels: a session includes it. */
+  #checked = new AbortController();
   #gate = new Gate();
   #running = false;
   #engine;
@@ -37,18 +39,28 @@ export class TuningPanel {
     element('tune-details').addEventListener('toggle', () => this.#preview());
   }
 
-  /** Called when a model was loaded: swaps in tuned kernels of earlier visits. @param {Engine} engine */
+  /** Called when a model was loaded: swaps in tuned kernels of earlier visits, and has the crowd's checked. @param {Engine} engine */
   async restore(engine) {
     const restored = await restore(engine);
     element('tuning').hidden = false;
     this.#view.state('idle', restored ? `${countText(restored, 'tuned kernel')} from an earlier visit, gain not measured yet` : '');
     this.#view.offer(restored > 0);
+    this.#check(engine).catch(() => {});
+  }
+
+  /** The page works without: the next visit tries again. @param {Engine} engine */
+  async #check(engine) {
+    this.#checked = new AbortController();
+    const { check } = await import('../tune/check.js');
+    const { signal } = this.#checked;
+    await check(engine, { signal, report: element('tune-share').checked, onSend: (header) => this.#sent.push(header) });
   }
 
   async start() {
     const engine = this.#engine();
     if (!engine || this.#running) return;
     this.#running = true;
+    this.#checked.abort();
     this.#stop = new AbortController();
     this.#gate.open();
     const log = this.#log = new TuningLog();

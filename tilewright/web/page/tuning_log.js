@@ -99,8 +99,8 @@ const HANDLERS = {
     const outcome = OUTCOMES[verdict] ?? 'rejected';
     log.trials.push({ round, spec, candidate, verdict, refuted, outcome, milliseconds: projected(log, slot, outcome === 'rejected' ? 1 : ratio) });
     if (outcome === 'rejected') return;
-    // Ratios to a wrong kernel are not reported.
-    if (refuted) slot.found.clear();
+    // Ratios to a wrong kernel are not reported, only that the compiler's own is better beyond measure.
+    if (refuted) slot.found = new Map([[candidate, Infinity]]);
     else if (ratio > 0) slot.found.set(candidate, ratio * gainOf(slot));
     // A `swap` event has only the candidate's number, so its description is kept here.
     slot.seen.set(candidate, { schedule, mark, ...(refuted && { gain: null }) });

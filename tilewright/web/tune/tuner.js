@@ -104,8 +104,8 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
   /** @type {Tune.Tools} */
   const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map() };
-  const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec)) && ledger.told(spec);
-  const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
+  const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec), record.bad[spec]) && ledger.told(spec);
+  const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, check: options.check ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
     tools.device = options.device || await deviceClass(tools, line);
     tools.targets = await findTargets(engine, pace, specs, options.specs);
@@ -125,7 +125,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
 }
 
 /** Tries one candidate after the other until none is left or a limit is reached. @type {Tune.Rounds} */
-async function rounds(tools, line, story, { seconds = Infinity, rounds: most = Infinity, tell, save }) {
+async function rounds(tools, line, story, { seconds = Infinity, rounds: most = Infinity, check, tell, save }) {
   const { pace, ledger, targets, signal, onEvent, changed } = tools;
   const [target] = targets.values();
   const latency = openLatency({ ...tools, target, story });
@@ -156,7 +156,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
 
   await line.open();
   onEvent({ type: 'start', class: tools.device, kernels: startOf(tools) });
-  await latency.look(story.rounds);
+  if (!check) await latency.look(story.rounds);
   while (!dueToEnd()) {
     await pace.turn();
     const sent = await next();
@@ -176,8 +176,14 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     if (!found) continue;
     story.rounds++;
     if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
+    if (check) continue;
     if (found.swapped) latency.changed();
     await latency.look(story.rounds, false);
+  }
+  if (check) {
+    // Only the compiler's own came, so there is no gain to measure.
+    if (![...targets.keys()].some(ledger.inQuestion)) ledger.record.checked = tools.engine.info.digest;
+    return save();
   }
   if (changed.size) await confirm(tools);
   const gain = await sessionGain(tools);

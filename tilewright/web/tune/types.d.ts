@@ -51,6 +51,8 @@ export type Hello = {
   tried: Record<string, number[]>;
   /** Whether the site takes part in the vote: only then are results sent to a server. */
   share: boolean;
+  /** Only candidate 0 is wanted, of kernels for which the bundle has another one. */
+  check: boolean;
 };
 /** The hello that a server gets: rounded shares, candidates tried in this visit alone; `skip`: how many of the first candidates may come last. */
 export type Told = Omit<Hello, 'share'> & { skip: number };
@@ -58,7 +60,7 @@ export type Told = Omit<Hello, 'share'> & { skip: number };
 export type Needs = Record<string, number>;
 /**
  * A kernel that a source has candidates for.  `checksum`: of its space; `count`: candidates in it; `default`: number of the
- * bundle's own kernel, null if it is not in the space; `needs`: of the default, null if unknown; `gold`: the gold question.
+ * bundle's own kernel, null if it is not in the space; `needs`: of the default, null if unknown; `gold`: two candidates to compare: a gold question if `b` is `count`, else about a candidate of the crowd.
  */
 /** Why nothing but the default schedule of a kernel is tried: it ends at run time; '' if more is. */
 export type Fixed = '' | 'extents';
@@ -97,6 +99,8 @@ export type Options = {
   objective?: string;
   /** Class of this device; default: probed. */
   device?: string;
+  /** Only compares the kernels of a relinked bundle with the compiler's own (check.js). */
+  check?: boolean;
   /** Milliseconds without a heartbeat after which a candidate counts as hung; default 4000. */
   patience?: number;
   /** Milliseconds after which a hidden page lets another tab tune; default 30,000. */
@@ -162,3 +166,5 @@ export type Summary = {
  * EngineError: `input` for bad options, `network` if the source stays lost, `host` after repeated faults.
  */
 export type Tune = (engine: Engine.Engine, options: Options) => Promise<Summary>;
+/** Options as of `tune`; the source is the server's socket by default, `onSend` is called with what is sent to it. */
+export type CheckCrowd = (engine: Engine.Engine, options?: Partial<Pick<Options, 'source' | 'budget' | 'report' | 'signal' | 'onEvent' | 'patience' | 'absence'>> & { onSend?: (header: any) => void }) => Promise<Summary | null>;

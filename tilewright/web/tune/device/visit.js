@@ -1,8 +1,8 @@
 // The URL from which a visit loads a bundle: a server with a kernel database also has the bundle with the winning
 // kernels of this device's class and browser family.
-// Input: a bundle's URL.  Output: that of its tuned version.  Only the class id leaves the device.
+// Input: a bundle's URL.  Output: that of its tuned version, or an engine with it.  Only the class id leaves the device.
 
-import { probeHost } from '../../engine/engine.js';
+import { load, probeHost } from '../../engine/engine.js';
 import { browserFamily, classify, factsOf, l1Bytes, MONTH } from './device.js';
 
 const KEPT = 'tilewright-class';
@@ -16,6 +16,19 @@ export async function addressFor(url) {
   const device = await knownClass();
   const name = url.split('/').at(-2);
   return device && name ? `/tuned/${device}/${browserFamily()}/${name}/` : url;
+}
+
+/**
+ * Loads the bundle as tuned for this device's class.  What the crowd chose is compared with the compiler's own kernels as soon
+ * as the page rests (check.js); `report`: whether the results are sent.
+ * @param {string} url of the bundle's folder, with a slash at the end
+ * @param {T.LoadOptions & { report?: boolean }} [options]
+ */
+export async function visit(url, { report = false, ...options } = {}) {
+  const engine = await load(await addressFor(url), options);
+  // A page without the check works too, and the next visit tries again.
+  import('../check.js').then(({ check }) => check(engine, { report, signal: options.signal })).catch(() => {});
+  return engine;
 }
 
 /** The class stored by an earlier visit, else found by a probe of about 30 ms; '' if the server has no classes. */

@@ -81,8 +81,8 @@ export type Story = { rounds: number; spent: number; latency: number | null; gai
 type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | 'absence'> & { objective: string; onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
 export type WorkOn = (engine: Engine.Engine, pace: Pace, options: InSession) => Promise<Summary>;
-export type Rounds = (tools: Tools, line: Line, story: Story, options: Pick<Options, 'seconds' | 'rounds'> & { tell: (spec: number) => unknown; save: () => Promise<void> }) => Promise<void>;
-export type HelloOf = (tools: Tools) => Omit<Hello, 'share'>;
+export type Rounds = (tools: Tools, line: Line, story: Story, options: Pick<Options, 'seconds' | 'rounds' | 'check'> & { tell: (spec: number) => unknown; save: () => Promise<void> }) => Promise<void>;
+export type HelloOf = (tools: Tools) => Omit<Hello, 'share' | 'check'>;
 export type TakeOffers = (tools: Tools, reports: Reports, welcome: Welcome) => Promise<boolean>;
 export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];

@@ -71,22 +71,26 @@ export function openLedger(record, digest, objective) {
 
     /** Notes a verdict; `ratio`: time of the default over time of the candidate. */
     note(spec, candidate, verdict, ratio) {
-      const answer = candidate === offers.get(spec)?.gold?.b && !BAD.includes(verdict);
+      const { gold, count = 0 } = offers.get(spec) ?? {};
+      const answer = candidate === gold?.b && candidate >= count && !BAD.includes(verdict);
       const known = listed(answer ? answered : record.tried, spec);
       if (!known.includes(candidate)) known.push(candidate);
-      if (BAD.includes(verdict)) listed(record.bad, spec).push(candidate);
-      else if (RIGHT.includes(verdict) && ratio > 0) ratiosOf(spec).set(candidate, ratio);
+      if (BAD.includes(verdict)) {
+        listed(record.bad, spec).push(candidate);
+        // That the crowd's candidate is bad is an answer, even if nothing else was measured.
+        if (candidate === gold?.b) ratiosOf(spec);
+      } else if (RIGHT.includes(verdict) && ratio > 0) ratiosOf(spec).set(candidate, ratio);
     },
 
     agrees(spec) {
       record.sound[spec] = digest;
     },
 
-    /** The bundle's own kernel is wrong: no ratio to it counts. */
+    /** The bundle's own kernel is wrong: no ratio to it counts, and the report says that the compiler's is better beyond measure. */
     refute(spec) {
       record.refuted[spec] = digest;
       listed(record.bad, spec).push(offers.get(spec)?.default ?? NONE);
-      ratios.delete(spec);
+      ratios.set(spec, new Map([[COMPILERS, Infinity]]));
     },
 
     /** After a rollback: caps the measured ratios at this one. */
@@ -99,7 +103,7 @@ export function openLedger(record, digest, objective) {
     findings(spec) {
       const winner = this.winner(spec);
       const found = ratios.get(spec);
-      if (!found?.size || winner?.moved) return null;
+      if (!found || winner?.moved) return null;
       const all = winner ? new Map([[winner.candidate, winner.ratio], ...found]) : new Map(found);
       for (const candidate of record.bad[spec] ?? []) all.delete(candidate);
       return all;

@@ -23,7 +23,7 @@ const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${n
 export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
 
 /** @param {T.Engine} engine @returns {Tune.TuningRecord} */
-const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [] });
+const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [], checked: '' });
 
 /** The stored record of the engine's bundle if it still fits, else an empty one.  `anew`: reads it again, because another tab may have changed it. @type {Tune.Recall} */
 export async function recall(engine, anew = false) {

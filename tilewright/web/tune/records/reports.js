@@ -47,16 +47,17 @@ export function openReports({ source, record, digest, on, save }) {
       }
     },
 
-    /** Reports the best candidates of a kernel; false if there is nothing to report (yet). */
-    tell(offer, found) {
-      if (!on || !offer || !found?.size) return false;
+    /** Reports the best candidates of a kernel, of which `bad` gave no right results; false if there is nothing to report (yet). */
+    tell(offer, found, bad = []) {
+      if (!on || !offer || !found) return false;
       const { spec, checksum, gold: asked } = offer;
       // With another default the store converts ratios to the compiler's own, so that one must be among them.
       if (offer.default !== COMPILERS && !found.has(COMPILERS)) return false;
-      const ratioOf = (/** @type {number} */ candidate) => (candidate === offer.default ? 1 : found.get(candidate));
+      const ratioOf = (/** @type {number} */ candidate) => (candidate === offer.default ? 1 : found.get(candidate) ?? (bad.includes(candidate) ? 1e-9 : 0));
       const [a, b] = [ratioOf(asked?.a ?? NONE), ratioOf(asked?.b ?? NONE)];
-      if (asked && !(a && b)) return false;
+      if (asked && !(a && b) && isGold(offer)) return false;
       const gold = asked && a && b ? { ...asked, ratio: clamped(a / b) } : null;
+      if (!found.size && !gold) return false;
       if (gold) answers.set(spec, gold);
       this.again(new Map([[spec, offer]]));
       const report = { nonce: nonce(), spec, checksum, top: topOf(found, offer.default), gold };
@@ -78,14 +79,18 @@ export function topOf(found, own) {
 }
 
 /**
- * A stored report as this session must send it: with an answer to the gold question asked now, or without one if none is
- * asked.  Null if this session has no answer yet.
+ * A stored report as this session must send it: with the answer to the question asked now, or without one if none is asked.
+ * Null if it is a gold question and this session has no answer yet.
  * @type {Tune.Fitting}
  */
-function fitting(report, { gold: asked }, answer) {
-  if (!asked) return { ...report, gold: null };
-  return answer?.a === asked.a && answer.b === asked.b ? { ...report, gold: answer } : null;
+function fitting(report, offer, answer) {
+  const { gold: asked } = offer;
+  if (asked && answer?.a === asked.a && answer.b === asked.b) return { ...report, gold: answer };
+  return asked && isGold(offer) ? null : { ...report, gold: null };
 }
+
+/** Whether the question's answer is known; else it is about a candidate of the crowd, and a device that tried it on an earlier visit has none. @param {Tune.Offer} offer */
+const isGold = ({ gold, count }) => (gold?.b ?? NONE) >= count;
 
 /** Rounds to three digits: measurements are no better, and more digits would identify the device. @param {number} ratio */
 const clamped = (ratio) => Number(Math.min(MOST_VOTE, Math.max(1 / MOST_VOTE, ratio)).toPrecision(3));

@@ -31,6 +31,8 @@ export type TuningRecord = {
   refuted: Record<string, string>;
   /** Reports without an acknowledgement. */
   unsent: Unsent[];
+  /** Digest of the bundle whose kernels check.js has compared with the compiler's own. */
+  checked: string;
 };
 export type Recall = (engine: Engine.Engine, anew?: boolean) => Promise<TuningRecord>;
 export type Moved = (engine: Engine.Engine, record: TuningRecord) => Promise<TuningRecord>;
@@ -66,7 +68,7 @@ export interface Ledger {
 /** `digest`: of the bundle whose default the ratios refer to; `at`: when the report was made (Date.now()). */
 export type Unsent = { at: number; digest: string; report: Report };
 export type Reports = {
-  tell(offer: Offer | undefined, found: Map<number, number> | null): boolean;
+  tell(offer: Offer | undefined, found: Map<number, number> | null, bad?: number[]): boolean;
   again(offers: Map<number, Offer>): void;
   farewell(): Promise<void>;
 };

@@ -1,0 +1,32 @@
+// Checks what a crowd chose, on every device and tuning or not: the kernels of a relinked bundle are compared with the compiler's
+// own in the page's first idle moments, and those that are wrong or slower here go.
+// Input: a loaded engine.  Output: the same engine; the tuner keeps the result, so a device checks each build once.
+
+import { hear, sleep } from './loop/pace.js';
+import { recall } from './records/record.js';
+
+/** The class in the address of a relinked bundle. */
+const RELINKED = /\/tuned\/([^/]+)\/[^/]+\/[^/]+\/(?:bundle\.json)?$/;
+/** Milliseconds that the page has to begin its first run; after them the check begins in any case. */
+const HEAD_START = 200;
+
+/** Resolves with the summary once all kernels were compared; null if there is nothing to check. @type {Tune.CheckCrowd} */
+export async function check(engine, { source, onSend, signal = new AbortController().signal, ...options } = {}) {
+  const { url, digest } = engine.info;
+  const device = RELINKED.exec(new URL(url).pathname)?.[1];
+  if (!device) return null;
+  const ran = firstRun(engine, signal);
+  const { checked, objective } = await recall(engine);
+  if (checked === digest) return null;
+  // Loaded meanwhile, and only by pages that have something to check.
+  const [{ tune }, { socketSource }] = await Promise.all([import('./tuner.js'), import('./sources/socket.js'), ran]);
+  return tune(engine, { budget: 1, ...options, source: source ?? socketSource(undefined, onSend), signal, device, objective, check: true });
+}
+
+/** Resolves after the page's first run, or soon if there is none. @param {T.Engine} engine @param {AbortSignal} signal */
+async function firstRun(engine, signal) {
+  const ran = new AbortController();
+  const deaf = hear(engine, (_, plan) => plan !== undefined && ran.abort());
+  await sleep(HEAD_START, AbortSignal.any([signal, ran.signal])).catch(() => {});
+  deaf();
+}
