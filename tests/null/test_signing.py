@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from test_tune_relinked import agreed, relinked
+from test_tune_relinked import relinked
 from tuning_client import Client, hello
 from tuning_site import app, bundle, digest
-from tuning_votes import site
+from tuning_votes import agree, site
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import POINTER, open_bundle
@@ -188,7 +188,7 @@ def test_relinked_bundles_are_signed(
 ) -> None:
     monkeypatch.setattr(ledger, "FRESH", 0.0)
     with site(f"sqlite:///{tmp_path}/store.db", signer=signer) as server:
-        agreed(server.url, 3)
+        agree(server.url, {3: 1.5})
         found = relinked(server.url)
     assert node.run(POINTERS, given=[(signer.public, found)]) == ["taken"]
 
