@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def _same_shape(op: Op, shapes: Sequence[Shape]) -> Shape:
 
 
 def _reshape(op: Reshape, shapes: Sequence[Shape]) -> Shape:
-    if int(np.prod(op.shape, dtype=np.int64)) != int(np.prod(shapes[0], dtype=np.int64)):
+    if prod(op.shape) != prod(shapes[0]):
         raise ShapeError(f"cannot reshape {shapes[0]} to {op.shape}", shape=shapes[0])
     return op.shape
 
