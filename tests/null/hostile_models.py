@@ -877,7 +877,7 @@ def operands_of_100000() -> ModelProto:
 
 
 @hostile
-def outputs_of_100000() -> ModelProto:
+def outputs_of_20000() -> ModelProto:
     return whole([node("Split", "x", " ".join(f"y{i}" for i in range(100000)))], outputs=["y0"])
 
 

@@ -13,7 +13,7 @@ from tilewright.base.errors import ModelLimit
 
 
 @dataclass(frozen=True)
-class Limits:
+class ModelLimits:
     """The most that a model may have.
 
     nodes:     nodes of the model, with those of subgraphs and of functions at each of their calls
@@ -42,7 +42,7 @@ class Limits:
     steps: int = 2**18
 
 
-LIMITS = Limits()
+LIMITS = ModelLimits()
 
 #: What to do about each.
 _WAYS = {

@@ -34,6 +34,9 @@ Status = Literal["supported", "unsupported", "not reached"]
 _NUMBERS = {dtype: kind for kind, dtype in reversed(DTYPES.items())}
 _IR = 10
 
+#: Constants of as many elements may decide a shape; ONNX gets the numbers of no others.
+FEW = 64
+
 #: The size of a dynamic dimension without a value: of the first one, and of others.
 ASSUMED_BATCH, ASSUMED_DIM = 1, 16
 
@@ -204,7 +207,7 @@ def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Nod
         for name, x in known.items()
     ], [], [
         onnx.numpy_helper.from_array(x.value, name)
-        for name, x in known.items() if x.value is not None
+        for name, x in known.items() if x.size <= FEW and x.value is not None
     ])  # fmt: skip
     opsets = [onnx.helper.make_opsetid(*entry) for entry in model.opsets.items()]
     alone = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
@@ -243,17 +246,23 @@ def _activation_bytes(model: Model, values: Visible) -> int:
     last |= dict.fromkeys(model.outputs, len(model.nodes))
     fixed = set(model.weights)
     live = {decl.name: _bytes(values[decl.name]) for decl in model.inputs}
-    peak = sum(live.values())
+    ending: dict[int, set[str]] = {}
+    for name, i in last.items():
+        ending.setdefault(i, set()).add(name)
+    now = peak = sum(live.values())
     for i, node in enumerate(model.nodes):
         constant = all(name in fixed for name in node.input if name)
         for name in node.output:
             if constant:
                 fixed.add(name)
             elif name in values:
+                now += _bytes(values[name]) - live.get(name, 0)
                 live[name] = _bytes(values[name])
-        peak = max(peak, sum(live.values()))
-        for name in [n for n in live if last.get(n, -1) <= i]:
-            del live[name]
+        peak = max(peak, now)
+        # what nobody reads ends at once
+        unread = (name for name in node.output if name not in last)
+        for name in {*ending.get(i, ()), *unread} & live.keys():
+            now -= live.pop(name)
     return peak
 
 

@@ -25,6 +25,7 @@ OUTPUTS = "outputs"
 #: What the functions of operators raise where a file gives them values that do not match.
 MISMATCHES = (
     ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, MemoryError,
+    StopIteration,
 )  # fmt: skip
 
 
