@@ -247,7 +247,8 @@ def decode(data: bytes, kind: type[Record], place: str) -> Record:
     Raises BundleVersion, checked first, or BundleCorrupt.
     """
     _check_version(data, place)
-    return parse(data, kind, place)
+    made: Record = parse(data, kind, place)
+    return made
 
 
 def parse(data: bytes, kind: type[Any], place: str) -> Any:

@@ -85,7 +85,9 @@ def open_bundle(path: Path) -> Bundle:
         )
     pointer = decode(place.read_bytes(), Pointer, str(place))
     ref = pointer.manifest
-    return Bundle(folder, pointer, decode(read_blob(folder, ref), Manifest, str(folder / ref.file)))
+    manifest = decode(read_blob(folder, ref), Manifest, str(folder / ref.file))
+    _check_manifest(manifest)
+    return Bundle(folder, pointer, manifest)
 
 
 def read_blob(folder: Path, ref: FileRef) -> bytes:
@@ -116,6 +118,24 @@ def read_blob(folder: Path, ref: FileRef) -> bytes:
             found_bytes=len(data),
         )
     return data
+
+
+def _check_manifest(manifest: Manifest) -> None:
+    """Dimensions, inputs and outputs are the same everywhere.  Raises BundleCorrupt."""
+    dims = manifest.dims.keys()
+    tensors = (*manifest.inputs, *manifest.outputs)
+    named = {n for t in tensors for n in t.shape if isinstance(n, str)} | {*manifest.extents}
+    shapes = [s for plan in manifest.plans for s in (*plan.inputs, *plan.outputs)]
+    whole = (
+        named <= dims
+        and all(manifest.dims.values())
+        and all(plan.dims.keys() == dims for plan in manifest.plans)
+        and all(len(plan.inputs) == len(manifest.inputs) for plan in manifest.plans)
+        and all(len(plan.outputs) == len(manifest.outputs) for plan in manifest.plans)
+        and all(n >= 0 for shape in shapes for n in shape)
+    )
+    if not whole:
+        raise BundleCorrupt("the manifest's plans, dimensions and tensors differ", hint=REBUILD)
 
 
 #: Bytes that one number takes in the shards.

@@ -19,6 +19,7 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.base.dtypes import BOOL, I32, DType
+from tilewright.base.errors import CompilerBug
 from tilewright.base.record import computed
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var
