@@ -125,13 +125,14 @@ def _check_manifest(manifest: Manifest) -> None:
     dims = manifest.dims.keys()
     tensors = (*manifest.inputs, *manifest.outputs)
     named = {n for t in tensors for n in t.shape if isinstance(n, str)} | {*manifest.extents}
+    ranks = [len(t.shape) for t in tensors]
     shapes = [s for plan in manifest.plans for s in (*plan.inputs, *plan.outputs)]
     whole = (
         named <= dims
         and all(manifest.dims.values())
         and all(plan.dims.keys() == dims for plan in manifest.plans)
+        and all([*map(len, (*p.inputs, *p.outputs))] == ranks for p in manifest.plans)
         and all(len(plan.inputs) == len(manifest.inputs) for plan in manifest.plans)
-        and all(len(plan.outputs) == len(manifest.outputs) for plan in manifest.plans)
         and all(n >= 0 for shape in shapes for n in shape)
     )
     if not whole:

@@ -308,6 +308,7 @@ def transpose(x: Node, perm: Sequence[int]) -> Node:
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
+    within("rank", max(map(len, shapes)), "the number of axes")
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*shapes))
     except ValueError:
