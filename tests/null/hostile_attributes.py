@@ -99,13 +99,13 @@ def trilu_2_63() -> ModelProto:
 
 
 @hostile
-def operands_of_100000() -> ModelProto:
-    return whole([node("Relu", " ".join(["x"] * 100000))])
+def operands_of_20000() -> ModelProto:
+    return whole([node("Relu", " ".join(["x"] * 20000))])
 
 
 @hostile
 def outputs_of_20000() -> ModelProto:
-    return whole([node("Split", "x", " ".join(f"y{i}" for i in range(100000)))], outputs=["y0"])
+    return whole([node("Split", "x", " ".join(f"y{i}" for i in range(20000)))], outputs=["y0"])
 
 
 @hostile

@@ -211,8 +211,10 @@ def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Nod
     ])  # fmt: skip
     opsets = [onnx.helper.make_opsetid(*entry) for entry in model.opsets.items()]
     alone = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
+    few = all(x.rank > 1 or x.size <= FEW for x in known.values())
     try:
-        found = onnx.shape_inference.infer_shapes(alone, data_prop=True).graph.value_info
+        # it makes a symbol for each element of what could be a shape
+        found = onnx.shape_inference.infer_shapes(alone, data_prop=few).graph.value_info
     except Exception:  # whatever ONNX's library raises: the outputs stay unknown
         return {}
     made = {}

@@ -156,7 +156,11 @@ class WasmtimeHost:
         config.wasm_relaxed_simd = True
         config.wasm_threads = True
         config.shared_memory = True
-        config.epoch_interruption = seconds is not None
+        if seconds is not None:
+            config.epoch_interruption = True
+            # a fault in a shared memory that several instances import ends the whole process
+            # (wasmtime 50 panics), so every access is compared instead
+            config.signals_based_traps = False
         self._engine = wasmtime.Engine(config)
         self._seconds = seconds
         with reading("the section for Wasm"):
