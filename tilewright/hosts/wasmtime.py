@@ -230,8 +230,14 @@ class WasmtimeHost:
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
         plan, place = manifest.plans[number], self.places[number]
-        with reading("the section for Wasm"):
-            return self._run(number, plan, place, inputs)
+        try:
+            with reading("the section for Wasm"):
+                return self._run(number, plan, place, inputs)
+        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
+            # traps of kernels are named in _call: this is the driver itself
+            raise HostError(
+                f"the driver of the bundle stopped: {error}"[:LONGEST], hint=REBUILD
+            ) from error
 
     def _run(
         self, number: int, plan: PlanEntry, place: PlanPlace, inputs: Mapping[str, Any]
