@@ -26,7 +26,7 @@ from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
 from tilewright.bundle.stored import narrowed
 from tilewright.fusion.program import Planned, States
-from tilewright.graph.node import Graph, Node, evaluate
+from tilewright.graph.node import Graph, Node, computed
 from tilewright.kernel.layout import layout_to_data
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.plan import Plan, Program, plan_to_data
@@ -199,6 +199,6 @@ def _asset(path: Path, blobs: Blobs) -> Asset:
 def _weight_stream(nodes: Sequence[Node], table: Sequence[bundle.TensorEntry]) -> Iterator[bytes]:
     """All tensors: each computed when its turn comes, as narrow as files hold it, then padding."""
     for n, tensor in zip(nodes, table, strict=True):
-        data = narrowed(np.ascontiguousarray(evaluate([n])[0]), tensor).tobytes()
+        data = narrowed(np.ascontiguousarray(computed(n)), tensor).tobytes()
         yield data
         yield bytes(align(len(data)) - len(data))

@@ -73,10 +73,10 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of nginx; behind it a site with one session per network."""
+    """URL of nginx; behind it a site with two sessions per network."""
     assert NGINX is not None
     place = tmp_path_factory.mktemp("nginx")
-    with BackgroundServer(app(limits=SessionLimits(each=1), names=(NAME,))) as server:
+    with BackgroundServer(app(limits=SessionLimits(each=2), names=(NAME,))) as server:
         port = free_port()
         config = place / "nginx.conf"
         config.write_text(settings(server.url.removeprefix("http://"), port))
@@ -113,7 +113,7 @@ def test_visitors_are_told_apart_and_cannot_pose_as_others(proxied: str) -> None
             client = Client(proxied, origin, host=NAME, source=source, address=address)
             return stack.enter_context(client)
 
-        for source in ("127.0.2.1", "127.0.3.1"):
+        for source in ("127.0.2.1", "127.0.2.3", "127.0.3.1"):
             visit(source).start(hello("m", digest()))
         assert visit("127.0.2.2", address="203.0.113.9").refusal()[1] == 4503
 

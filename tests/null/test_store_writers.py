@@ -58,10 +58,10 @@ def test_processes_lose_and_double_nothing(url: str) -> None:
     context: Any = multiprocessing.get_context("spawn")
     with context.Pool(3) as pool:
         # They also race for making the tables.
-        for receipts in pool.starmap(send, [(url, worker, 20) for worker in range(3)]):
-            assert receipts == [Receipt(True)] * 20
+        for receipts in pool.starmap(send, [(url, worker, 30) for worker in range(3)]):
+            assert receipts == [Receipt(True)] * 30
     with KernelStore.open(url) as store:
-        exact(store, 3, 20)
+        exact(store, 3, 30)
 
 
 KILLED = """

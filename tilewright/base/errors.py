@@ -73,6 +73,13 @@ class ShapeError(TilewrightError):
     exit_code = 4
 
 
+class ModelLimit(TilewrightError):
+    """The model asks for more work or memory at compile time than base/limits.py allows."""
+
+    code = "model-limit"
+    exit_code = 4
+
+
 class InputError(TilewrightError):
     """An input of a run is missing, unknown, or has the wrong dtype, rank or size."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from tilewright.base.errors import BundleCorrupt, BundleVersion
+from tilewright.base.errors import BundleCorrupt, BundleVersion, MemoryLimit
 
 FORMAT = 3
 POINTER = "bundle.json"
@@ -250,21 +251,51 @@ def decode(data: bytes, kind: type[Record], place: str) -> Record:
     Raises BundleVersion, checked first, or BundleCorrupt.
     """
     _check_version(data, place)
-    try:
+    made: Record = parse(data, kind, place)
+    return made
+
+
+def parse(data: bytes, kind: type[Any], place: str) -> Any:
+    """JSON bytes as data of a type.  place: path for messages.  Raises BundleCorrupt."""
+    with reading(place):
         return msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        raise BundleCorrupt(
-            f"{place} does not follow the bundle format: {error}", hint=REBUILD, path=place
-        ) from error
 
 
 REBUILD = "Build the bundle again"
+
+#: What Python raises where it is given data that does not follow the format.
+_WRONG = (
+    msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
+    RecursionError,
+)  # fmt: skip
+
+
+@contextmanager
+def reading(place: str) -> Iterator[None]:
+    """Whoever reads what a bundle says does it inside: BundleCorrupt is all that comes out.
+
+    place: path or name of the part, for messages.  Raises MemoryLimit where memory is too little.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise MemoryLimit(f"{place} asks for more memory than there is", path=place) from error
+    except _WRONG as error:
+        raise BundleCorrupt(
+            f"{place} does not follow the bundle format: {error}"[:LONGEST],
+            hint=REBUILD,
+            path=place,
+        ) from error
+
+
+#: Characters of a message, of which a file may have written a part.
+LONGEST = 400
 
 
 def _check_version(data: bytes, place: str) -> None:
     try:
         found: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BundleCorrupt(f"{place} is not JSON: {error}", hint=REBUILD, path=place) from error
     version = found.get("format") if isinstance(found, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):

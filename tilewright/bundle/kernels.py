@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tilewright import __version__
+from tilewright.bundle.format import parse
 
 Data = Mapping[str, Any]
 
@@ -43,9 +44,11 @@ def pack(entries: Sequence[KernelEntry] | Sequence[Slot]) -> bytes:
 
 def unpack(data: bytes) -> list[KernelEntry]:
     """The bundle's kernels (`Manifest.kernels`), by number."""
-    return msgspec.json.decode(data, type=list[KernelEntry])
+    made: list[KernelEntry] = parse(data, list[KernelEntry], "the list of kernels")
+    return made
 
 
 def unpack_slots(data: bytes) -> list[Slot]:
     """A target's record of each kernel (`Section.kernels`), by number."""
-    return msgspec.json.decode(data, type=list[Slot])
+    made: list[Slot] = parse(data, list[Slot], "a list of slots")
+    return made

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tilewright.base.errors import BundleCorrupt
-from tilewright.bundle.format import REBUILD, SectionEntry
+from tilewright.bundle.format import SectionEntry, reading
 
 Record = TypeVar("Record")
 
@@ -52,9 +51,5 @@ def places_of(section: SectionEntry) -> tuple[PlanPlace, ...]:
 
 
 def _convert(data: object, kind: type[Record]) -> Record:
-    try:
+    with reading("a section of the manifest"):
         return msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:
-        raise BundleCorrupt(
-            f"A section of the manifest does not follow the bundle format: {error}", hint=REBUILD
-        ) from error

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
-import msgspec
-
+from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import BundleCorrupt
 from tilewright.bundle.format import (
     POINTER,
@@ -23,6 +23,7 @@ from tilewright.bundle.format import (
     decode,
     digest,
     is_blob_name,
+    parse,
 )
 
 
@@ -46,7 +47,11 @@ class Bundle:
     def tensors(self) -> list[TensorEntry]:
         """The table of stored constants, by id."""
         ref = self.manifest.weights.tensors
-        return [] if ref is None else msgspec.json.decode(self.read(ref), type=list[TensorEntry])
+        if ref is None:
+            return []
+        table: list[TensorEntry] = parse(self.read(ref), list[TensorEntry], "the table of tensors")
+        _check_table(table, self.manifest)
+        return table
 
     @property
     def bytes(self) -> int:
@@ -80,7 +85,9 @@ def open_bundle(path: Path) -> Bundle:
         )
     pointer = decode(place.read_bytes(), Pointer, str(place))
     ref = pointer.manifest
-    return Bundle(folder, pointer, decode(read_blob(folder, ref), Manifest, str(folder / ref.file)))
+    manifest = decode(read_blob(folder, ref), Manifest, str(folder / ref.file))
+    _check_manifest(manifest)
+    return Bundle(folder, pointer, manifest)
 
 
 def read_blob(folder: Path, ref: FileRef) -> bytes:
@@ -111,6 +118,50 @@ def read_blob(folder: Path, ref: FileRef) -> bytes:
             found_bytes=len(data),
         )
     return data
+
+
+def _check_manifest(manifest: Manifest) -> None:
+    """Dimensions, inputs and outputs are the same everywhere.  Raises BundleCorrupt."""
+    dims = manifest.dims.keys()
+    tensors = (*manifest.inputs, *manifest.outputs)
+    named = {n for t in tensors for n in t.shape if isinstance(n, str)} | {*manifest.extents}
+    ranks = [len(t.shape) for t in tensors]
+    shapes = [s for plan in manifest.plans for s in (*plan.inputs, *plan.outputs)]
+    whole = (
+        named <= dims
+        and all(manifest.dims.values())
+        and all(plan.dims.keys() == dims for plan in manifest.plans)
+        and all([*map(len, (*p.inputs, *p.outputs))] == ranks for p in manifest.plans)
+        and all(len(plan.inputs) == len(manifest.inputs) for plan in manifest.plans)
+        and all(n >= 0 for shape in shapes for n in shape)
+    )
+    if not whole:
+        raise BundleCorrupt("the manifest's plans, dimensions and tensors differ", hint=REBUILD)
+
+
+#: Bytes that one number takes in the shards.
+_STORED = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1}
+
+
+def _check_table(table: list[TensorEntry], manifest: Manifest) -> None:
+    """Sizes, places and scales agree with each other and with the shards.  BundleCorrupt."""
+    total = sum(ref.bytes for ref in manifest.weights.shards)
+    for number, t in enumerate(table):
+        each = _STORED[t.stored] if t.stored else DTYPES[t.dtype].size
+        parts = [p for p in (t.scale, t.zero) if p is not None]
+        whole = (
+            all(n >= 0 for n in t.shape)
+            and t.bytes == prod(t.shape) * each
+            and 0 <= t.offset <= total - t.bytes
+            and all(0 <= p < number for p in parts)
+        )
+        if not whole:
+            raise BundleCorrupt(
+                f"tensor {number} of the table does not fit the bundle",
+                hint=REBUILD,
+                tensor=number,
+                shape=t.shape[:8],
+            )
 
 
 def _check_name(folder: Path, ref: FileRef) -> None:

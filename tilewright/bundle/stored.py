@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base.alignment import align
 from tilewright.base.dtypes import DTYPES
-from tilewright.bundle.format import TensorEntry
+from tilewright.bundle.format import TensorEntry, reading
 from tilewright.bundle.reader import Bundle
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -31,7 +31,10 @@ def narrowed(value: Array, tensor: TensorEntry) -> Array:
 def tensors_of(bundle: Bundle) -> Iterator[Array]:
     """All tensors as kernels read them, flat, in the order of the table."""
     stored, table = b"".join(bundle.weights()), bundle.tensors()
-    return (_widened(stored, table, tensor) for tensor in table)
+    for tensor in table:
+        with reading("the table of tensors"):
+            made = _widened(stored, table, tensor)
+        yield made
 
 
 def memory_of(bundle: Bundle) -> Iterator[bytes]:

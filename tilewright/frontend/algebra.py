@@ -13,11 +13,13 @@ import numpy as np
 
 from tilewright.base.dtypes import F64, I64, DType
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType, UnsupportedOp
+from tilewright.base.limits import within
 from tilewright.base.scalars import SCALARS
 from tilewright.graph.node import (
     Node,
     broadcast,
     constant,
+    costs,
     elementwise,
     evaluate,
     is_constant,
@@ -182,11 +184,13 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 def known(x: Node, what: str) -> Array:
     """The value of an operand that decides shapes, so it must be known at compile time.
 
-    what: the operand's name in messages.  Raises UnsupportedOp if it is not constant.
+    what: the operand's name in messages.  Raises UnsupportedOp if it is not constant, ModelLimit if
+    it takes much to compute.
     """
     if x.value is not None:
         return x.value
     if is_constant(x):
+        within("shape_work", max(x.size, costs([x])), f"the work to compute {what}")
         return evaluate([x])[0]
     raise UnsupportedOp(
         f"{what} is computed from the model's inputs at run time",
@@ -203,8 +207,7 @@ def known_number(x: Node, what: str) -> Number:
     value = known(x, what)
     if value.size != 1:
         raise InvalidModel(f"{what} must be a single number", shape=x.shape)
-    number = value.reshape(()).item()
-    assert isinstance(number, (bool, int, float))
+    number: Number = value.reshape(()).item()
     return number
 
 

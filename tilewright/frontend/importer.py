@@ -19,7 +19,7 @@ from tilewright.frontend.opsets import RULES, current, is_old
 from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import CONTROL, Visible
-from tilewright.frontend.table import Results, find
+from tilewright.frontend.table import MISMATCHES, Results, find, typed
 from tilewright.frontend.tensors import check_bytes, check_halves, dtype_of
 from tilewright.graph.node import Graph, Node, graph_input, sourced
 from tilewright.graph.ops import Shape
@@ -93,8 +93,8 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
             check_halves(node.op_type, model.weights.get(name))
         with sourced(describe(node)):
             results = _results(model, node, operands, values)
-    except TilewrightError as error:
-        raise _located(error, model, node, operands) from error
+    except (*MISMATCHES, TilewrightError) as error:
+        raise _located(typed(error, node.op_type), model, node, operands) from error
     for name, result in zip(node.output, results, strict=False):
         if name:
             values[name] = result

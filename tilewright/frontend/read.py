@@ -27,10 +27,12 @@ from onnx.defs import OpSchema
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType, UnsupportedOp
 from tilewright.frontend import operators  # noqa: F401  fills the table that `find` reads
+from tilewright.frontend.bounds import check_bounds
 from tilewright.frontend.opsets import OLDEST, fill_defaults
 from tilewright.frontend.subgraphs import names_read
 from tilewright.frontend.table import find
 from tilewright.frontend.tensors import (
+    MESSAGE,
     WIDENED,
     check_bytes,
     dtype_of,
@@ -128,6 +130,7 @@ def _diagnosis(data: bytes) -> tuple[str, str]:
 
 
 def _model(proto: ModelProto, folder: Path | None, name: str) -> Model:
+    check_bounds(proto)
     _check_declared(proto)
     opsets = _opsets(proto)
     weights = {t.name: t for t in proto.graph.initializer}
@@ -235,7 +238,13 @@ def _informs(tensor: TensorProto) -> bool:
 def _inlined(light: ModelProto) -> ModelProto:
     """Inlines model-local functions, and operators without a rule that ONNX defines by others."""
     if light.functions:
-        light = inliner.inline_local_functions(light)
+        try:
+            light = inliner.inline_local_functions(light)
+        except Exception as cause:  # whatever ONNX's library raises
+            raise InvalidModel(
+                f"the functions of the model do not match their calls: {cause}"[:MESSAGE],
+                hint="export the model again, without functions",
+            ) from cause
     version = _opsets(light)[""]
     while wanted := list(_missing(light.graph.node, version)):
         for node in wanted:
@@ -243,7 +252,7 @@ def _inlined(light: ModelProto) -> ModelProto:
         names = sorted({("", node.op_type) for node in wanted})
         try:
             inlined = inliner.inline_selected_functions(light, names, inline_schema_functions=True)
-        except RuntimeError:
+        except Exception:
             return light  # ONNX cannot infer a type that a body needs: the importer reports the op
         if len(inlined.graph.node) == len(light.graph.node):
             return light

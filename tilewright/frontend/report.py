@@ -17,17 +17,25 @@ from typing import Literal
 import onnx
 from onnx import ModelProto, NodeProto
 
-from tilewright.base.errors import TilewrightError, UnsupportedDType
+from tilewright.base.errors import TilewrightError, UnsupportedDType, UnsupportedOp
+from tilewright.frontend.bounds import subgraphs
 from tilewright.frontend.importer import describe, step
 from tilewright.frontend.opsets import RULES
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import Visible
-from tilewright.frontend.tensors import WIDENED, bytes_of, dtype_of
+from tilewright.frontend.tensors import DTYPES, WIDENED, bytes_of, dtype_of
 from tilewright.graph.node import Node, graph_input
 from tilewright.graph.ops import Shape
 
 Status = Literal["supported", "unsupported", "not reached"]
+
+#: ONNX's number of each element type, and an IR version with all of them.
+_NUMBERS = {dtype: kind for kind, dtype in reversed(DTYPES.items())}
+_IR = 10
+
+#: Constants of as many elements may decide a shape; ONNX gets the numbers of no others.
+FEW = 64
 
 #: The size of a dynamic dimension without a value: of the first one, and of others.
 ASSUMED_BATCH, ASSUMED_DIM = 1, 16
@@ -85,7 +93,7 @@ def check(
     wanted, notes = _assumed(model, dims or {}, shapes or {})
     inputs = resolve(model, dims, wanted)
     values, errors = _start(model, inputs)
-    rows = tuple(_walk(model, inputs, values, errors))
+    rows = tuple(_walk(model, values, errors))
     return Coverage(
         model=model.name,
         opsets=dict(model.opsets),
@@ -141,24 +149,25 @@ def _start(model: Model, inputs: Mapping[str, Shape]) -> tuple[Visible, dict[str
 
 def _walk(
     model: Model,
-    inputs: Mapping[str, Shape],
     values: Visible,
     errors: Mapping[str, TilewrightError],
 ) -> Iterator[NodeRow]:
     """One row per node; outputs of a failed node get the shape that ONNX infers, if any."""
-    inferred: dict[str, Node] | None = None
     unknown = dict.fromkeys(errors, "")
     for node in model.nodes:
         row = _row(model, node, values, errors, unknown)
         if row.status != "supported":
-            if inferred is None:
-                inferred = _inferred(model, inputs)
+            inferred = _inferred(model, node, values) if row.code in _INFERRED else {}
             for name in filter(None, node.output):
                 if name in inferred:
                     values[name] = inferred[name]
                 else:
                     unknown[name] = describe(node)
         yield row
+
+
+#: A node that failed for these reasons follows ONNX, so ONNX can tell the shapes of its outputs.
+_INFERRED = frozenset({UnsupportedOp.code, UnsupportedDType.code})
 
 
 def _row(
@@ -181,34 +190,44 @@ def _row(
     except TilewrightError as failed:
         error = failed
         return NodeRow(name, op, "unsupported", (), error.code, error.message, error.hint)
-    made = tuple(values[o].shape for o in node.output if o)
+    made = tuple(values[o].shape for o in node.output if o in values)
     return NodeRow(name, op, "supported", made)
 
 
-def _inferred(model: Model, inputs: Mapping[str, Shape]) -> dict[str, Node]:
-    """Placeholders for every tensor whose static shape ONNX's shape inference finds."""
-    proto = ModelProto()
-    proto.CopyFrom(model.skeleton)
-    for info in proto.graph.input:
-        if info.name in inputs:
-            dims = info.type.tensor_type.shape.dim
-            for dim, size in zip(dims, inputs[info.name], strict=False):
-                dim.dim_value = size
+def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Node]:
+    """Placeholders for the node's outputs whose static shape ONNX's shape inference finds.
+
+    It sees this node alone: over a whole file it may take any time and memory.
+    """
+    if any(name and name not in values for name in failed.input) or [*subgraphs(failed)]:
+        return {}
+    known = {name: values[name] for name in failed.input if name}
+    graph = onnx.helper.make_graph([failed], "node", [
+        onnx.helper.make_tensor_value_info(name, _NUMBERS[x.dtype], x.shape)
+        for name, x in known.items()
+    ], [], [
+        onnx.numpy_helper.from_array(x.value, name)
+        for name, x in known.items() if x.size <= FEW and x.value is not None
+    ])  # fmt: skip
+    opsets = [onnx.helper.make_opsetid(*entry) for entry in model.opsets.items()]
+    alone = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
+    few = all(x.rank > 1 or x.size <= FEW for x in known.values())
     try:
-        proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except onnx.shape_inference.InferenceError:
+        # it makes a symbol for each element of what could be a shape
+        found = onnx.shape_inference.infer_shapes(alone, data_prop=few).graph.value_info
+    except Exception:  # whatever ONNX's library raises: the outputs stay unknown
         return {}
     made = {}
-    for info in proto.graph.value_info:
+    for info in found:
         tensor = info.type.tensor_type
         dims = tensor.shape.dim
         if tensor.HasField("shape") and all(d.HasField("dim_value") for d in dims):
             try:
                 dtype = dtype_of(tensor.elem_type)
+                shape = tuple(int(d.dim_value) for d in dims)
+                made[info.name] = graph_input(info.name, shape, dtype)
             except TilewrightError:
                 continue
-            shape = tuple(int(d.dim_value) for d in dims)
-            made[info.name] = graph_input(info.name, shape, dtype)
     return made
 
 
@@ -229,17 +248,23 @@ def _activation_bytes(model: Model, values: Visible) -> int:
     last |= dict.fromkeys(model.outputs, len(model.nodes))
     fixed = set(model.weights)
     live = {decl.name: _bytes(values[decl.name]) for decl in model.inputs}
-    peak = sum(live.values())
+    ending: dict[int, set[str]] = {}
+    for name, i in last.items():
+        ending.setdefault(i, set()).add(name)
+    now = peak = sum(live.values())
     for i, node in enumerate(model.nodes):
         constant = all(name in fixed for name in node.input if name)
         for name in node.output:
             if constant:
                 fixed.add(name)
             elif name in values:
+                now += _bytes(values[name]) - live.get(name, 0)
                 live[name] = _bytes(values[name])
-        peak = max(peak, sum(live.values()))
-        for name in [n for n in live if last.get(n, -1) <= i]:
-            del live[name]
+        peak = max(peak, now)
+        # what nobody reads ends at once
+        unread = (name for name in node.output if name not in last)
+        for name in {*ending.get(i, ()), *unread} & live.keys():
+            now -= live.pop(name)
     return peak
 
 

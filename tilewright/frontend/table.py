@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
+from tilewright.base.errors import InvalidModel, ModelLimit, TilewrightError, UnsupportedOp
 from tilewright.graph.node import Node
 
 Results = tuple[Node, ...]
@@ -20,6 +20,22 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: The keyword parameter by which a function gets the number of outputs that the model uses.
 OUTPUTS = "outputs"
+
+
+#: What the functions of operators raise where a file gives them values that do not match.
+MISMATCHES = (
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, MemoryError,
+    StopIteration,
+)  # fmt: skip
+
+
+def typed(error: Exception, op: str) -> TilewrightError:
+    """The typed error for one of `MISMATCHES`; a typed one stays as it is."""
+    if isinstance(error, TilewrightError):
+        return error
+    if isinstance(error, MemoryError):
+        return ModelLimit(f"{op} needs more memory than there is", hint="Check the shapes")
+    return InvalidModel(f"operands and attributes of {op} do not match ({error})"[:300])
 
 
 @dataclass(frozen=True)
@@ -39,20 +55,14 @@ class OperatorRule:
     ) -> Results:
         """The operator's results.
 
-        Raises InvalidModel if operands and attributes do not match, UnsupportedOp for unknown ones.
+        Raises InvalidModel for too few operands, UnsupportedOp for unknown attributes, and one of
+        `MISMATCHES` if values do not match.
         """
         keywords = {k: v for k, v in attributes.items() if k not in self.ignored}
         self._check(operands, keywords)
         if OUTPUTS in self.attributes:
             keywords[OUTPUTS] = outputs
-        try:
-            made = self.function(*operands, **keywords)
-        except TilewrightError:
-            raise
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as cause:
-            raise InvalidModel(
-                f"operands and attributes of {self.name} do not match ({cause})"
-            ) from cause
+        made = self.function(*operands, **keywords)
         results = (made,) if isinstance(made, Node) else tuple(made)
         if len(results) < outputs:
             raise UnsupportedOp(

@@ -11,16 +11,17 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType
+from tilewright.base.limits import within
 from tilewright.graph import ops
 from tilewright.graph.node import FOLD_LIMIT, Node, constant, node
 from tilewright.graph.ops import Array
 
-_DTYPES: dict[int, DType] = {
+#: The element type of each of ONNX's.
+DTYPES: dict[int, DType] = {
     TensorProto.FLOAT: F32,
     TensorProto.DOUBLE: F64,
     TensorProto.INT8: I8,
@@ -42,21 +43,21 @@ HALVES: dict[int, DType] = {TensorProto.INT4: I8, TensorProto.UINT4: U8}
 #: Operators that may read such weights.
 READ_HALVES = frozenset({"DequantizeLinear"})
 
+#: Characters of a file's text that a message repeats.
+MESSAGE = 200
+
 #: Floats and bytes with more elements are weights, fewer are constants of a formula.
 SMALL = 16
-
-#: The fields of a TensorProto with elements as numbers instead of raw bytes.
-_LISTS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 
 def dtype_of(kind: int) -> DType:
     """The element type of an ONNX type number.  Raises UnsupportedDType."""
-    if kind in _DTYPES:
-        return _DTYPES[kind]
+    if kind in DTYPES:
+        return DTYPES[kind]
     name = TensorProto.DataType.Name(kind) if kind in TensorProto.DataType.values() else kind
     raise UnsupportedDType(
         f"element type {name} is not supported",
-        hint="Tilewright computes in " + ", ".join(sorted({d.name for d in _DTYPES.values()})),
+        hint="Tilewright computes in " + ", ".join(sorted({d.name for d in DTYPES.values()})),
         dtype=name,
     )
 
@@ -89,7 +90,7 @@ def check_halves(op: str, tensor: TensorProto | None) -> None:
 
 
 def _stored(tensor: TensorProto) -> np.dtype[np.generic]:
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    return np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -101,12 +102,15 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
 
     An unsupported element type passes: the node that reads the tensor reports it.
     """
+    within("rank", len(tensor.dims), f"the rank of tensor {tensor.name!r}")
     if any(n < 0 for n in tensor.dims):
         raise InvalidModel(
             f"tensor {tensor.name!r} has a negative dimension", shape=tuple(tensor.dims)
         )
-    if tensor.data_type not in _DTYPES.keys() | HALVES.keys():
+    if tensor.data_type not in DTYPES.keys() | HALVES.keys():
         return
+    # NumPy multiplies all dimensions but those of 0
+    within("elements", prod(n or 1 for n in tensor.dims), f"the size of tensor {tensor.name!r}")
     wanted = bytes_of(tensor)
     if is_external(tensor):
         path, offset, length = _place(tensor, folder)
@@ -126,7 +130,8 @@ def check_bytes(tensor: TensorProto, folder: Path | None) -> None:
     if tensor.HasField("raw_data"):
         whole = len(tensor.raw_data) == wanted
     else:
-        whole = sum(len(getattr(tensor, field)) for field in _LISTS) == count
+        kept = helper.tensor_dtype_to_field(tensor.data_type)
+        whole = len(getattr(tensor, kept)) == count
     if not whole:
         raise InvalidModel(
             f"tensor {tensor.name!r} has more or fewer elements than its shape",
@@ -145,25 +150,37 @@ def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int]:
             f"tensor {tensor.name!r} is in another file, but the model has no folder",
             hint="give the path of the model file",
         )
-    path = (folder / location).resolve()
+    try:
+        path = (folder / location).resolve()
+        known = path.is_file()
+    except (OSError, ValueError) as cause:
+        raise InvalidModel(
+            f"the external data of tensor {tensor.name!r} has no valid path: {cause}"[:MESSAGE],
+            hint="export the model again",
+        ) from cause
     if not location or not path.is_relative_to(folder.resolve()):
         raise InvalidModel(
             f"the external data of tensor {tensor.name!r} is outside the model's folder",
-            path=location,
+            path=location[:MESSAGE],
         )
-    if not path.is_file():
+    if not known:
         raise InvalidModel(
             f"the external data of tensor {tensor.name!r} is missing",
             hint=f"put {location!r} beside the model file",
             path=str(path),
         )
     offset, length = facts.get("offset", "0"), facts.get("length", str(bytes_of(tensor)))
-    if not (offset.isdecimal() and length.isdecimal()):
+    if not (_is_count(offset) and _is_count(length)):
         raise InvalidModel(
             f"the external data of tensor {tensor.name!r} has an invalid offset or length",
-            path=str(path), offset=offset, length=length,
+            path=str(path), offset=offset[:MESSAGE], length=length[:MESSAGE],
         )  # fmt: skip
     return path, int(offset), int(length)
+
+
+def _is_count(text: str) -> bool:
+    """A number of bytes that a file can have."""
+    return text.isascii() and text.isdecimal() and len(text) < len(str(2**63))
 
 
 def read_tensor(tensor: TensorProto, folder: Path | None, dtype: DType) -> Array:

@@ -13,12 +13,13 @@ from itertools import accumulate
 
 from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
+from tilewright.base.limits import within
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.narrow import narrow
-from tilewright.graph.node import Graph, Node
+from tilewright.graph.node import Graph, Node, constant_work
 from tilewright.kernel.expr import Load
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.layout import ROWS, Layout
@@ -75,6 +76,7 @@ class _Shared:
         self.states: list[State] = []
         self._constants = Constants()
         self._numbers: dict[int, int] = {}
+        self._work = 0
 
     def kernel(self, kernel: Kernel) -> int:
         return self.kernels.setdefault(kernel, len(self.kernels))
@@ -83,6 +85,8 @@ class _Shared:
         """Scales and zero points come before the integers that they belong to."""
         key = self._constants.number(n)
         if key not in self._numbers:
+            self._work += constant_work(n)
+            within("constant_work", self._work, "the work to compute constants", node=n.source)
             held = narrow(n)
             scale, zero = (None if p is None else self.tensor(p) for p in (held.scale, held.zero))
             self._numbers[key] = len(self.tensors)

@@ -16,7 +16,7 @@ from tilewright.fusion.fuse import LEAVES
 from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
 from tilewright.graph.extents import NONE, Extents
-from tilewright.graph.node import Node, evaluate, fact, is_constant, literal, toposort
+from tilewright.graph.node import Node, computed, fact, is_constant, literal, toposort
 from tilewright.graph.passes.pack_blocks import from_blocks
 from tilewright.graph.views import Indices
 from tilewright.kernel.index import Index
@@ -67,7 +67,7 @@ def buffer_of(n: Node) -> Buffer:
 
 @fact()
 def _keeps_to_pairs(n: Node, _: list[bool]) -> bool:
-    value = evaluate([n])[0].astype(np.int32)
+    value = computed(n).astype(np.int32)
     return bool(value.size and np.abs(value).max() <= PAIR_LIMIT)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.limits import within
 from tilewright.fusion.expressions import AXES, Maker
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.place import place
@@ -55,14 +56,20 @@ def kernel_steps(
     """
     kept, known = set(stored), {} if known is None else known
     layout = StoredNodes(kept, place(graph, stored), scored(graph, kept), extents)
-    return tuple(step for n in stored for step in _steps(n, layout, known))
+    steps: list[KernelStep] = []
+    for n in stored:
+        steps += _steps(n, layout, known)
+        within("steps", len(steps), "the number of steps", node=n.source)
+    return tuple(steps)
 
 
 def _steps(n: Node, layout: StoredNodes, known: Known) -> list[KernelStep]:
     """The steps that store what no other step stores of `n`."""
     if isinstance(n.op, Scan):
         body, copies = distinct(n.op)
-        return list(unrolled(n, body, kernel_steps(body, (*fuse(body), *copies), known)))
+        once = kernel_steps(body, (*fuse(body), *copies), known)
+        within("steps", n.op.length * len(once), "the number of steps of a loop", node=n.source)
+        return list(unrolled(n, body, once))
     places = layout.places
     if not any(i in places and places[i].host is n for i in n.inputs):
         return [_step(n, layout, known)]

@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.base.errors import ShapeError
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, evaluate, literal
+from tilewright.graph.node import Graph, Node, computed, literal
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import below
 from tilewright.kernel.index import Index, Var, index
@@ -300,7 +300,7 @@ class _Walk:
             return
         if n.shape == m.shape and _same(n, m):
             return
-        whole, part = evaluate([n])[0], evaluate([m])[0]
+        whole, part = computed(n), computed(m)
         cut = whole[tuple(slice(extent) for extent in m.shape)]
         if not np.array_equal(cut, part, equal_nan=n.dtype.is_float):
             raise self.refusal(n, m, "is a constant with other values at another size")

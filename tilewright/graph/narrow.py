@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.alignment import align
 from tilewright.graph import ops
-from tilewright.graph.node import Node, constant, evaluate, fact, node
+from tilewright.graph.node import Node, computed, constant, fact, node
 from tilewright.graph.ops import Array
 from tilewright.graph.quantised import factors
 from tilewright.graph.rules import RULES
@@ -59,7 +59,7 @@ def _quantised(n: Node) -> Narrow | None:
     if found is None:
         return None
     whole = found.whole
-    zero, scale = map(_repeating, evaluate([found.zero, found.scale]))
+    zero, scale = map(_repeating, map(computed, (found.zero, found.scale)))
     # what is added is 0 only if it is (0 - 0) * scale, or (zero - zero) * scale
     if np.signbit(scale).any() or not np.isfinite(scale).all():
         return None

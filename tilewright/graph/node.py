@@ -6,6 +6,7 @@ Small constants fold at once, so shape arithmetic of an exporter is gone before 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,12 +21,25 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError
+from tilewright.base.limits import within
 from tilewright.graph import ops
 from tilewright.graph.ops import Array, Op, Shape
 from tilewright.graph.rules import RULES
 
 #: Constants with more elements stay a graph and are computed when the weights are written.
 FOLD_LIMIT = 4096
+
+#: And so do those whose computation visits more, such as a long loop over a few numbers.
+FOLD_COST = 1 << 18
+
+#: Elements that NumPy could visit while it begins to compute an op.
+CALL = 64
+
+#: Products of a contraction that take as long as one element of another op.
+PRODUCTS = 64
+
+#: How often the compiler may compute as many elements as a constant's weights have.
+PER_WEIGHT = 64
 
 #: Most operands of one concatenation.
 GROUP = 512
@@ -162,7 +176,7 @@ def node(op: Op, *inputs: Node, source: str = "") -> Node:
     rule = RULES[type(op)]
     if rule.arity is not None and rule.arity != len(inputs):
         raise ShapeError(f"{op} takes {rule.arity} operands, not {len(inputs)}")
-    shape = tuple(map(int, rule.shape(op, [n.shape for n in inputs])))
+    shape = _allowed(tuple(map(int, rule.shape(op, [n.shape for n in inputs]))))
     dtype = rule.dtype(op, [n.dtype for n in inputs])
     source = source or _SOURCE.get()
     if inputs and 0 in shape:
@@ -180,10 +194,56 @@ def node(op: Op, *inputs: Node, source: str = "") -> Node:
         and not isinstance(op, (ops.Broadcast, ops.Realize))
         and all(v is not None for v in values)
     )
-    if foldable or isinstance(op, ops.Iota):
+    if (foldable and cost(made) <= FOLD_COST) or isinstance(op, ops.Iota):
         result = np.asarray(rule.numpy(op, *values)).astype(dtype.numpy, copy=False)
         return Node(ops.Constant(result), (), shape, dtype, source, True)
     return made
+
+
+def _allowed(shape: Shape) -> Shape:
+    """Raises ModelLimit for a shape that no host could hold, ShapeError for none at all."""
+    within("rank", len(shape), "the number of axes")
+    within("elements", max(prod(shape), *shape, 0), "the size of a tensor")
+    if any(n < 0 for n in shape):
+        raise ShapeError("a tensor would have a negative dimension", shape=shape)
+    return shape
+
+
+def cost(n: Node) -> int:
+    """The elements that NumPy visits for the node itself, and a few for the call."""
+    if isinstance(n.op, (ops.Input, ops.Weight, ops.Constant, ops.Broadcast)):
+        return 0
+    if isinstance(n.op, ops.Contract):
+        shapes = zip((n.op.a, n.op.b), (i.shape for i in n.inputs), strict=True)
+        extents = {c: e for labels, shape in shapes for c, e in zip(labels, shape, strict=True)}
+        return max(n.size, prod(extents.values()) // PRODUCTS) + CALL
+    own = getattr(n.op, "cost", 0)
+    return max(n.size, own, *(i.size for i in n.inputs), 0) + CALL
+
+
+def costs(roots: Iterable[Node]) -> int:
+    """The same for all nodes that computing the roots takes."""
+    return sum(map(cost, toposort(roots)))
+
+
+def constant_work(n: Node) -> int:
+    """What computing a constant takes beyond what its weights alone justify.
+
+    Raises ModelLimit if it or a tensor on the way to it is too large.
+    """
+    nodes = toposort([n])
+    free = PER_WEIGHT * sum(m.size for m in nodes if isinstance(m.op, ops.Weight))
+    for m in nodes:
+        if m is n or not isinstance(m.op, ops.Broadcast):
+            asked = max(0, m.size - free)
+            within("constant", asked, "the size of a constant", node=m.source, shape=m.shape)
+    return max(0, sum(map(cost, nodes)) - free)
+
+
+def computed(n: Node) -> Array:
+    """The value of a constant.  Raises ModelLimit if that takes too much."""
+    within("constant_work", constant_work(n), "the work to compute a constant", node=n.source)
+    return evaluate([n])[0]
 
 
 def _known_if_empty(n: Node) -> Node:
@@ -248,6 +308,7 @@ def transpose(x: Node, perm: Sequence[int]) -> Node:
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
+    within("rank", max(map(len, shapes)), "the number of axes")
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*shapes))
     except ValueError:
@@ -325,7 +386,9 @@ def evaluate(
     inputs: values of a model's inputs by name;  given: values of any nodes
     """
     values: dict[Node, Array] = dict(given or {})
-    for n in toposort(roots):
+    nodes = toposort(roots)
+    readers = Counter(i for n in nodes for i in n.inputs) + Counter(roots)
+    for n in nodes:
         if n in values:
             continue
         if isinstance(n.op, ops.Input):
@@ -335,6 +398,10 @@ def evaluate(
             result = rule.numpy(n.op, *(values[i] for i in n.inputs))
             values[n] = np.asarray(result).astype(n.dtype.numpy, copy=False)
         assert values[n].shape == n.shape, (n, values[n].shape)
+        for i in n.inputs:
+            readers[i] -= 1
+            if not readers[i]:
+                del values[i]
     return [values[r] for r in roots]
 
 

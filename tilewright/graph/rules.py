@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import BY_NUMPY, I32, I64, DType
-from tilewright.base.errors import ShapeError
+from tilewright.base.dtypes import BOOL, BY_NUMPY, I32, I64, DType
+from tilewright.base.errors import ShapeError, UnsupportedDType
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.base.scalars import SCALARS
 from tilewright.graph.ops import (
@@ -57,7 +58,7 @@ def _same_shape(op: Op, shapes: Sequence[Shape]) -> Shape:
 
 
 def _reshape(op: Reshape, shapes: Sequence[Shape]) -> Shape:
-    if int(np.prod(op.shape, dtype=np.int64)) != int(np.prod(shapes[0], dtype=np.int64)):
+    if prod(op.shape) != prod(shapes[0]):
         raise ShapeError(f"cannot reshape {shapes[0]} to {op.shape}", shape=shapes[0])
     return op.shape
 
@@ -171,7 +172,22 @@ def _own_dtype(op: Any, given: Sequence[DType]) -> DType:
 
 
 def _elementwise_dtype(op: Elementwise, dtypes: Sequence[DType]) -> DType:
-    return SCALARS[op.fn].dtype(tuple(dtypes), op.dtype)
+    fn = SCALARS[op.fn]
+    alike = dtypes[1:] if op.fn == "where" else dtypes
+    fits = op.fn in _MIXED or all(d == alike[0] for d in alike)
+    if op.fn in _LOGICAL:
+        fits = fits and dtypes[0] == BOOL
+    if not fits or (fn.floats_only and not dtypes[0].is_float):
+        raise UnsupportedDType(
+            f"{op.fn} is not defined for operands of these element types",
+            hint="Check the model with onnx.checker: operators have types that they accept",
+            dtype=[d.name for d in dtypes],
+        )
+    return fn.dtype(tuple(dtypes), op.dtype)
+
+
+#: Functions of truth values, and those whose operands may differ.
+_LOGICAL, _MIXED = frozenset({"and", "or", "not", "where"}), frozenset({"nibble"})
 
 
 def _reduced(op: Reduce, shapes: Sequence[Shape]) -> Shape:

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError, UnsupportedDType
+from tilewright.base.limits import within
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
     Node,
+    costs,
     evaluate,
     graph_input,
     node,
@@ -80,6 +83,17 @@ class Scan(ops.Op):
         """Elements of the flat value."""
         return max(p.offset + p.size * (self.length if p.many else 1) for p in self.parts)
 
+    @cached_property
+    def cost(self) -> int:
+        """Elements that computing it visits."""
+        return self.length * costs(n for _, n in self.body.outputs)
+
+    @cached_property
+    def repeats(self) -> int:
+        """Iterations, with those of the loops inside."""
+        inner = (n.op.repeats for n in self.body.nodes() if isinstance(n.op, Scan))
+        return self.length * max(inner, default=1)
+
 
 def scan(
     body: Graph,
@@ -98,6 +112,7 @@ def scan(
     outputs = [n for _, n in body.outputs]
     chosen = _parts(outputs, len(states), length, turns[len(sequences) :])
     op = Scan(body, length, len(states), turns[: len(sequences)], chosen)
+    within("repeats", op.repeats, "the number of iterations")
     made = node(op, *states, *sequences, *fixed)
     last = [
         reshape(slice_(made, (p.at(length - 1, length),), (p.size,)), n.shape)

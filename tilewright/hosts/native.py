@@ -1,7 +1,8 @@
 """The native host: compiles the C of a bundle with the system's compiler and runs it.
 
 Input: a bundle with a section for C, and input arrays.  Output: output arrays.  One thread.  Each
-value is a separate array, so that sanitizers see writes out of bounds.  For checking, not speed.
+value is a separate array, so that sanitizers see writes out of bounds.  For checking, not speed,
+and only for bundles that you trust: their C runs as a part of this process.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tilewright.base.errors import HostError, KernelTrap
+from tilewright.bundle import BuildEntry
+from tilewright.bundle.format import parse, reading
 from tilewright.hosts.plans import PlanHost
 from tilewright.hosts.tensors import Array
 from tilewright.kernel.extents import Count
@@ -43,7 +44,9 @@ class NativeHost(PlanHost):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        (build,) = self.bundle.manifest.section(TARGET).builds
+        with reading("the section for C"):
+            (build,) = self.bundle.manifest.section(TARGET).builds
+            self._calls = _calls(self, build)
         folder = Path(tempfile.mkdtemp(prefix="tilewright-native-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         source, library = folder / "kernels.c", folder / "kernels.so"
@@ -56,8 +59,6 @@ class NativeHost(PlanHost):
                 hint="Report this: the code was generated",
             )
         self._library = ctypes.CDLL(str(library))
-        encoded = (msgspec.json.decode(self.bundle.read(ref)) for ref in build.plans)
-        self._calls: list[list[list[Any]]] = list(encoded)
 
     def step(
         self, plan: int, number: int, step: Step, views: list[Array], extents: Sequence[int]
@@ -70,6 +71,16 @@ class NativeHost(PlanHost):
         function: Any = self._library[f"k{slot}"]
         if function(pointers, ctypes.c_long(0), ctypes.c_long(tiles)):
             raise KernelTrap("gathered index out of range")
+
+
+def _calls(host: PlanHost, build: BuildEntry) -> list[list[list[Any]]]:
+    """Per plan and step its slot and numbers, as many as the plan has.  Raises ValueError."""
+    kind = list[list[Any]]
+    made = [parse(host.bundle.read(ref), kind, "a plan for C") for ref in build.plans]
+    for calls, plan in zip(made, host.bundle.manifest.plans, strict=True):
+        if len(calls) != len(plan.steps) or not all(calls):
+            raise ValueError("a plan for C has another number of steps")
+    return made
 
 
 def _at(number: Any, extents: Sequence[int]) -> int:

@@ -12,12 +12,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.errors import KernelTrap
+from tilewright.base.errors import BundleCorrupt, CompilerBug, KernelTrap, MemoryLimit
 from tilewright.bundle import Bundle, kernels, open_bundle
+from tilewright.bundle.format import REBUILD, parse, reading
 from tilewright.bundle.stored import tensors_of
 from tilewright.hosts.tensors import (
     Array,
@@ -30,7 +30,45 @@ from tilewright.hosts.tensors import (
     state_number,
 )
 from tilewright.kernel.serial import kernel_from_data
-from tilewright.plan import Step, Value, plan_from_data
+from tilewright.kernel.spec import check as check_kernel
+from tilewright.plan import Extent, Program, State, Step, Tensor, Value, check, plan_from_data
+
+#: Bytes of all values of a plan: what a linear memory of 32 bits holds.
+MOST_BYTES = 2**32
+
+
+def program_of(bundle: Bundle) -> Program:
+    """The neutral program of a bundle, compared with itself and with the manifest.
+
+    Raises BundleCorrupt, MemoryLimit.
+    """
+    manifest = bundle.manifest
+    table = bundle.tensors()
+    with reading("the plans and kernels"):
+        listed = kernels.unpack(bundle.read(manifest.kernels))
+        plans = [parse(bundle.read(plan.file), dict[str, Any], "a plan") for plan in manifest.plans]
+        program = Program(
+            tuple(kernel_from_data(entry.spec) for entry in listed),
+            tuple(map(plan_from_data, plans)),
+            tuple(Tensor(DTYPES[t.dtype], t.shape) for t in table),
+            tuple(State(s.name, DTYPES[s.dtype], s.shape) for s in manifest.states),
+            tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
+        )
+        try:
+            check(program)
+            for kernel in program.kernels:
+                check_kernel(kernel)
+        except CompilerBug as error:
+            raise BundleCorrupt(error.message, hint=REBUILD, **error.facts) from error
+        for plan, entry in zip(program.plans, manifest.plans, strict=True):
+            given = [plan.values[i].shape for i in plan.inputs]
+            made = [plan.values[i].shape for i in plan.outputs]
+            if given != list(entry.inputs) or made != list(entry.outputs):
+                raise ValueError("a plan and the manifest differ in inputs or outputs")
+            size = sum(value.bytes for value in plan.values)
+            if size > MOST_BYTES or any(n < 0 for v in plan.values for n in v.shape):
+                raise MemoryLimit("the values of a plan are too large", bytes=size)
+    return program
 
 
 class PlanHost(ABC):
@@ -38,24 +76,21 @@ class PlanHost(ABC):
 
     def __init__(self, path: Path) -> None:
         self.bundle: Bundle = open_bundle(path)
-        manifest = self.bundle.manifest
         self._tensors = list(tensors_of(self.bundle))
-        self._states = [np.zeros(prod(s.shape), DTYPES[s.dtype].numpy) for s in manifest.states]
-        self._plans = [
-            plan_from_data(msgspec.json.decode(self.bundle.read(plan.file)))
-            for plan in manifest.plans
-        ]
-        listed = kernels.unpack(self.bundle.read(manifest.kernels))
-        self.kernels = [kernel_from_data(entry.spec) for entry in listed]
+        program = program_of(self.bundle)
+        self._plans, self.kernels = program.plans, program.kernels
+        with reading("the states"):
+            self._states = [np.zeros(prod(s.shape), s.dtype.numpy) for s in program.states]
 
     def run(self, inputs: Mapping[str, Any]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
         plan, shapes = self._plans[number], manifest.plans[number]
-        values = [self._value(value) for value in plan.values]
-        for place, data in zip(plan.inputs, fit(manifest, shapes, inputs), strict=True):
-            values[place] = data.reshape(-1)
+        with reading("the values of the plan"):
+            values = [self._value(value) for value in plan.values]
+            for place, data in zip(plan.inputs, fit(manifest, shapes, inputs), strict=True):
+                values[place] = data.reshape(-1)
         extents = extents_of(manifest, inputs)
         for at, step in enumerate(plan.steps):
             self._step(number, at, step, values, extents)
@@ -98,7 +133,8 @@ class PlanHost(ABC):
             for access, buffer in zip(step.accesses, kernel.buffers, strict=True)
         ]
         try:
-            self.step(plan, number, step, views, extents)
+            with reading(f"the kernel {kernel.name}"):
+                self.step(plan, number, step, views, extents)
         except KernelTrap as trap:
             raise KernelTrap(
                 trap.message,

@@ -12,7 +12,8 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,11 @@ from tilewright.base.abi import (
     WORKER_LINES,
 )
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.errors import HostError, KernelTrap, MemoryLimit, UsageError
-from tilewright.bundle import BuildEntry, Bundle, open_bundle
-from tilewright.bundle.linear import facts_of, places_of
+from tilewright.base.errors import BundleCorrupt, HostError, KernelTrap, MemoryLimit, UsageError
+from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
+from tilewright.bundle.format import LONGEST, REBUILD, reading
+from tilewright.bundle.image import check_image
+from tilewright.bundle.linear import PlanPlace, facts_of, places_of
 from tilewright.bundle.stored import memory_of
 from tilewright.hosts.tensors import (
     Array,
@@ -46,7 +49,7 @@ from tilewright.hosts.tensors import (
     state_number,
 )
 
-PAGE = 65536
+PAGE, MOST_PAGES = 65536, 65536
 
 #: The target whose section it reads.
 TARGET = "wasm"
@@ -96,12 +99,22 @@ class SharedBytes:
         self.lock = threading.Lock()
 
     def write(self, data: bytes | memoryview, address: int) -> None:
-        assert 0 <= address <= self._size - len(data)
+        self._inside(address, len(data))
         ctypes.memmove(self._start + address, bytes(data), len(data))
 
     def read(self, address: int, size: int) -> bytes:
-        assert 0 <= address <= self._size - size
+        self._inside(address, size)
         return ctypes.string_at(self._start + address, size)
+
+    def _inside(self, address: int, size: int) -> None:
+        if not 0 <= address <= self._size - size:
+            raise BundleCorrupt(
+                "the bundle names an address outside of its memory",
+                hint=REBUILD,
+                address=address,
+                bytes=size,
+                memory=self._size,
+            )
 
     def word(self, address: int) -> int:
         return int.from_bytes(self.read(address, 4), "little", signed=True)
@@ -116,6 +129,8 @@ class WasmtimeHost:
     features: may be narrowed to test other variants
     threads:  workers that take part in a run, the caller included
     variant:  name of the code variant; by default the best that fits
+    seconds:  the longest that code of the bundle may run at a time, for bundles of unknown origin;
+              its code is slower then.  By default it may run for ever
 
     Raises UsageError, BundleCorrupt, BundleVersion, MemoryLimit; HostError if no variant fits.
     """
@@ -126,6 +141,7 @@ class WasmtimeHost:
         features: frozenset[str] = FEATURES,
         threads: int = 1,
         variant: str | None = None,
+        seconds: float | None = None,
     ) -> None:
         if not 1 <= threads <= MOST_WORKERS:
             raise UsageError(
@@ -135,18 +151,31 @@ class WasmtimeHost:
             )
         self.bundle: Bundle = open_bundle(path)
         self.threads = threads
-        manifest = self.bundle.manifest
         config = wasmtime.Config()
         config.wasm_simd = True
         config.wasm_relaxed_simd = True
         config.wasm_threads = True
         config.shared_memory = True
+        if seconds is not None:
+            config.epoch_interruption = True
+            # a fault in a shared memory that several instances import ends the whole process
+            # (wasmtime 50 panics), so every access is compared instead
+            config.signals_based_traps = False
         self._engine = wasmtime.Engine(config)
+        self._seconds = seconds
+        with reading("the section for Wasm"):
+            self._load(features, variant)
+
+    def _load(self, features: frozenset[str], variant: str | None) -> None:
+        """Memory with all that the bundle puts there, and a worker for each thread."""
+        manifest, threads = self.bundle.manifest, self.threads
         section = manifest.section(TARGET)
         facts = facts_of(section)
         self.places = places_of(section)
         self._states = facts.states
         size = facts.memory.bytes + (threads - 1) * facts.memory.scratch_bytes
+        if not 0 < size <= MOST_PAGES * PAGE or len(facts.states) != len(manifest.states):
+            raise MemoryLimit("the bundle asks for a memory that cannot be", bytes=size)
         try:
             self.memory = SharedBytes(self._engine, -(-size // PAGE))
         except wasmtime.WasmtimeError as error:
@@ -156,14 +185,25 @@ class WasmtimeHost:
         for part in memory_of(self.bundle):
             self.memory.write(part, at)
             at += len(part)
-        for place, image in zip(self.places, self.build.plans, strict=True):
-            self.memory.write(self.bundle.read(image), place.address)
+        for place, ref, plan in zip(self.places, self.build.plans, manifest.plans, strict=True):
+            image = self.bundle.read(ref)
+            steps, extents = len(plan.steps), len(manifest.extents)
+            check_image(image, place.address, steps, section.slots, extents)
+            self.memory.write(image, place.address)
         refs = (self.build.code, section.programs["driver"])
-        modules = [wasmtime.Module(self._engine, self.bundle.read(ref)) for ref in refs]
-        self._caller = Worker(self._engine, self.memory, facts.memory.scratch, modules)
-        for number in range(1, threads):
-            scratch = facts.memory.scratch + number * facts.memory.scratch_bytes
-            worker = Worker(self._engine, self.memory, scratch, modules)
+        try:
+            modules = [wasmtime.Module(self._engine, self.bundle.read(ref)) for ref in refs]
+            each = facts.memory.scratch_bytes
+            starts = [facts.memory.scratch + n * each for n in range(threads)]
+            workers = [
+                Worker(self._engine, self.memory, start, modules, self._seconds) for start in starts
+            ]
+        except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
+            raise BundleCorrupt(
+                f"the code of the bundle cannot be loaded: {error}"[:LONGEST], hint=REBUILD
+            ) from error
+        self._caller = workers[0]
+        for number, worker in enumerate(workers[1:], 1):
             threading.Thread(target=worker.serve, args=(number,), daemon=True).start()
         if threads > 1:
             weakref.finalize(self, _stop, self.memory)
@@ -183,13 +223,26 @@ class WasmtimeHost:
                 needed={b.variant: list(b.features) for b in builds},
                 variant=variant,
             )
-        return next((b for b in able if b.facts["registers"] == REGISTERS), able[0])
+        return next((b for b in able if b.facts.get("registers") == REGISTERS), able[0])
 
     def run(self, inputs: Mapping[str, Any]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
         plan, place = manifest.plans[number], self.places[number]
+        try:
+            with reading("the section for Wasm"):
+                return self._run(number, plan, place, inputs)
+        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
+            # traps of kernels are named in _call: this is the driver itself
+            raise HostError(
+                f"the driver of the bundle stopped: {error}"[:LONGEST], hint=REBUILD
+            ) from error
+
+    def _run(
+        self, number: int, plan: PlanEntry, place: PlanPlace, inputs: Mapping[str, Any]
+    ) -> Inference:
+        manifest = self.bundle.manifest
         for address, data in zip(place.inputs, fit(manifest, plan, inputs), strict=True):
             self.memory.write(data.tobytes(), address)
         for extent, size in enumerate(extents_of(manifest, inputs)):
@@ -228,6 +281,7 @@ class WasmtimeHost:
 
     def _call(self, number: int) -> None:
         steps, address = self.bundle.manifest.plans[number].steps, self.places[number].address
+        at = -1
         reason = "in another worker"
         try:
             code = self._caller.call("run", address, 0, len(steps), self.threads)
@@ -240,6 +294,8 @@ class WasmtimeHost:
             return
         if at < 0:
             raise HostError("a worker hangs", hint="Load the bundle again")
+        if at >= len(steps):
+            raise HostError("a worker stopped outside of the plan", hint=REBUILD, reason=reason)
         step = steps[at]
         raise KernelTrap(
             "a kernel stopped: an index is out of range or a memory access is invalid",
@@ -260,8 +316,10 @@ class Worker:
         memory: SharedBytes,
         scratch: int,
         modules: list[wasmtime.Module],
+        seconds: float | None = None,
     ) -> None:
         self._memory = memory
+        self._engine, self._seconds = engine, seconds
         self._store = wasmtime.Store(engine)
         slots = max((i.type.limits.min for m in modules for i in m.imports
                      if isinstance(i.type, wasmtime.TableType)), default=1)  # fmt: skip
@@ -272,15 +330,34 @@ class Worker:
             "table": wasmtime.Table(self._store, kind, None),
             "scratch": wasmtime.Global(self._store, number, wasmtime.Val.i32(scratch)),
         }
+        if seconds is not None:
+            self._store.set_epoch_deadline(1)
         wake = wasmtime.Instance(self._store, wasmtime.Module(engine, _WAKE), [memory.memory])
         self._wake: Any = wake.exports(self._store)["wake"]
         for module in modules:
             imports = [env[item.name or ""] for item in module.imports]
-            self._exports = wasmtime.Instance(self._store, module, imports).exports(self._store)
+            with self._watched():
+                self._exports = wasmtime.Instance(self._store, module, imports).exports(self._store)
 
     def call(self, name: str, *args: int) -> Any:
         function: Any = self._exports[name]
-        return function(self._store, *args)
+        with self._watched():
+            return function(self._store, *args)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """What runs inside traps after the time that the host allows."""
+        if self._seconds is None:
+            yield
+            return
+        self._store.set_epoch_deadline(1)
+        timer = threading.Timer(self._seconds, self._engine.increment_epoch)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def serve(self, number: int) -> None:
         """Takes part in runs until the stop word is set; a trap ends the run, not the worker."""

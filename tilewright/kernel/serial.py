@@ -130,4 +130,4 @@ def _to_expr(data: Data) -> Expr:
             return Guard(bounds, _to_expr(value), _to_expr(default))
         case ["acc", dtype, stage]:
             return Acc(stage, DTYPES[dtype])
-    raise AssertionError(f"unknown expression {data}")
+    raise ValueError(f"unknown expression {data}"[:200])

@@ -19,6 +19,7 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.base.dtypes import BOOL, I32, DType
+from tilewright.base.errors import CompilerBug
 from tilewright.base.record import computed
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var
@@ -181,19 +182,27 @@ def _calls(e: Expr) -> int:
 
 
 def check(kernel: Kernel) -> None:
-    """Assert the invariants: buffers exist, dtypes fit, stages come before use."""
+    """Compares the invariants: buffers exist, dtypes fit, stages come before use.
+
+    Raises CompilerBug, as plan/ir.py does.
+    """
     exprs = [s.value for s in kernel.stages] + [kernel.value]
     scopes = [{*s.axes, *s.keep} for s in kernel.stages] + [set(kernel.axes)]
     for position, e in enumerate(exprs):
         for node in walk(e):
             if isinstance(node, Load):
-                assert 0 < node.buffer < len(kernel.buffers), f"{kernel.name}: {node}"
-                assert node.dtype == kernel.buffers[node.buffer].dtype, f"{kernel.name}: {node}"
+                _need(0 < node.buffer < len(kernel.buffers), kernel, node)
+                _need(node.dtype == kernel.buffers[node.buffer].dtype, kernel, node)
             if isinstance(node, Acc):
-                assert node.stage < position, f"{kernel.name}: {node} before it exists"
+                _need(0 <= node.stage < position, kernel, node)
                 kept = kernel.stages[node.stage].keep
-                assert scopes[position].issuperset(kept), f"{kernel.name}: {node} out of scope"
-    assert dtype_of(kernel.value) == kernel.dtype, f"{kernel.name}: stores {kernel.value}"
+                _need(scopes[position].issuperset(kept), kernel, node)
+    _need(dtype_of(kernel.value) == kernel.dtype, kernel, kernel.value)
+
+
+def _need(holds: bool, kernel: Kernel, part: Expr) -> None:
+    if not holds:
+        raise CompilerBug(f"part of a kernel does not fit it: {part}"[:300], kernel=kernel.name)
 
 
 def render(kernel: Kernel) -> str:

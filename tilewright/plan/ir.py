@@ -17,6 +17,7 @@ from typing import Literal
 
 from tilewright.base.alignment import align
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import CompilerBug
 from tilewright.kernel.extents import number_of
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Kernel
@@ -174,23 +175,41 @@ class Program:
 
 
 def check(program: Program) -> None:
-    """Asserts the invariants: numbers exist, buffers fit, a step comes after what it waits for."""
+    """Compares what a program claims: numbers exist, buffers fit, a step comes after what it waits
+    for.  Raises CompilerBug: whoever reads a program from a file says that the file is wrong."""
     for kernel in program.kernels:
         bounds = [program.extents[number_of(v)].bound for v in kernel.extents]
-        assert bounds == [v.extent - 1 for v in kernel.extents], f"{kernel.name}: other bounds"
+        _need(bounds == [v.extent - 1 for v in kernel.extents], kernel.name, "other bounds")
     for plan in program.plans:
         for number, step in enumerate(plan.steps):
+            _need(
+                0 <= step.kernel < len(program.kernels), step.node, "a kernel that does not exist"
+            )
             kernel = program.kernels[step.kernel]
-            assert all(0 <= other < number for other in step.after), f"{step.node}: waits for later"
+            _need(all(0 <= other < number for other in step.after), step.node, "waits for later")
+            _need(len(step.accesses) == len(kernel.buffers), step.node, "other buffers")
             for access, buffer in zip(step.accesses, kernel.buffers, strict=True):
+                _need(0 <= access.value < len(plan.values), step.node, "no such value")
                 value = plan.values[access.value]
-                assert value.dtype == buffer.dtype, f"{kernel.name}: {value} as {buffer}"
+                _need(value.dtype == buffer.dtype, kernel.name, f"{value} as {buffer}")
                 end = access.offset + buffer.size
-                assert 0 <= access.offset <= end <= value.size, f"{kernel.name}: {access}"
+                _need(0 <= access.offset <= end <= value.size, kernel.name, f"beyond: {access}")
             written = plan.values[step.write.value].kind
-            assert written not in ("input", "weight"), f"{kernel.name} writes an {written}"
+            _need(written not in ("input", "weight"), kernel.name, f"writes an {written}")
         for value in plan.values:
             if value.kind == "weight":
-                assert value.bytes == program.tensors[value.tensor].bytes
+                _need(0 <= value.tensor < len(program.tensors), "plan", "no such tensor")
+                tensor = program.tensors[value.tensor]
+                _need(value.bytes == tensor.bytes, "plan", "another size of a tensor")
+                _need(value.dtype == tensor.dtype, "plan", "another dtype of a tensor")
             if value.kind == "state":
-                assert value.shape == program.states[value.tensor].shape
+                _need(0 <= value.tensor < len(program.states), "plan", "no such state")
+                state = program.states[value.tensor]
+                _need(value.shape == state.shape, "plan", "another shape of a state")
+        for place in (*plan.inputs, *plan.outputs):
+            _need(0 <= place < len(plan.values), "plan", "no such input or output")
+
+
+def _need(holds: bool, where: str, what: str) -> None:
+    if not holds:
+        raise CompilerBug(f"the plan does not fit its kernels: {what}"[:300], node=where)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import ceil, prod
+from math import prod
 
 import numpy as np
 
 from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
+from tilewright.base.limits import within
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
 from tilewright.graph import node as gr
@@ -114,9 +115,11 @@ def split(
         parts = al.known_ints(sizes, "the sizes")
     else:
         count = num_outputs or outputs
-        each = ceil(extent / count)
-        parts = tuple(max(min(each, extent - each * i), 0) for i in range(count))
-    if sum(parts) != extent:
+        each = -(-extent // count)
+        parts = tuple(
+            max(min(each, extent - each * i), 0) for i in range(min(count, outputs or count))
+        )
+    if sum(parts) > extent or (sizes is not None and sum(parts) != extent):
         raise ShapeError(f"cannot split {extent} elements into {list(parts)}", shape=x.shape)
     starts = accumulate(parts, initial=0)
     return tuple(al.take(x, along, s, n) for s, n in zip(starts, parts, strict=False))
@@ -182,6 +185,7 @@ def _pad_by_index(x: Node, before: Sequence[int], after: Sequence[int], mode: st
     for axis, (b, a) in enumerate(zip(before, after, strict=True)):
         if not b and not a:
             continue
+        within("table", x.shape[axis] + max(b, 0) + max(a, 0), f"the padding of axis {axis}")
         whole = np.pad(np.arange(x.shape[axis]), (max(b, 0), max(a, 0)), mode=mode)  # type: ignore[call-overload]
         kept = whole[max(-b, 0) : len(whole) - max(-a, 0)]
         x = gr.gather(x, al.ints(kept), axis)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce as fold
+from math import prod
 
 import numpy as np
 
 from tilewright.base.errors import UnsupportedOp
+from tilewright.base.limits import within
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
 from tilewright.frontend.table import operator
@@ -71,6 +73,7 @@ def average_pool(
     given = spans(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
     both = [_ceiled(s, ceil_mode) for s in given]
     sums = _pooled(x, [grown for _, grown in both], "sum", 0)
+    within("table", prod(grown.count for _, grown in both), "the table of windows")
     counts = fold(np.multiply.outer, [_counts(*b, bool(count_include_pad)) for b in both])
     if counts.min() == counts.max():
         return al.channels_first(al.mul(sums, 1.0 / counts.flat[0]))
@@ -81,6 +84,7 @@ def average_pool(
 def _counts(span: Span, grown: Span, include: bool) -> Array:
     """Elements per window; padding that only completes the last window never counts."""
     first, last = (-span.before, span.extent + span.after) if include else (0, span.extent)
+    within("table", grown.count * grown.size, "the table of windows along an axis")
     starts = np.arange(grown.count) * grown.stride - grown.before
     places = starts[:, None] + np.arange(grown.size)[None, :] * grown.dilation
     return np.asarray(((places >= first) & (places < last)).sum(axis=1))

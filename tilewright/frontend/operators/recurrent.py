@@ -246,6 +246,8 @@ def _direction(x: Node, d: int) -> Node:
 def _weights(w: Node, r: Node, b: Node | None, p: Node | None = None) -> list[_Weights]:
     """One record per direction of [directions, ...] operands."""
     half = w.shape[1]
+    if w.shape[0] > 2:
+        raise ShapeError("there are at most two directions", shape=w.shape)
 
     def of(d: int) -> _Weights:
         bias = None if b is None else _direction(b, d)

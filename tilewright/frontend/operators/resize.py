@@ -12,6 +12,7 @@ from math import floor
 import numpy as np
 
 from tilewright.base.errors import UnsupportedOp
+from tilewright.base.limits import within
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
 from tilewright.graph.node import Node, constant, contract, gather, transpose
@@ -81,6 +82,8 @@ def resize(
     ):
         if size.old == size.new and size.scale == 1:
             continue
+        rows = 1 if mode == "nearest" else size.old
+        within("table", size.new * rows, f"the table of positions along axis {axis}")
         where = place(size, np.arange(size.new, dtype=np.float32))
         if mode == "nearest":
             nearest = np.clip(_NEAREST[nearest_mode](where), 0, size.old - 1)

@@ -23,10 +23,10 @@ from tilewright.graph.node import (
     Node,
     broadcast,
     cast,
+    computed,
     constant,
     contract,
     elementwise,
-    evaluate,
     fact,
     is_constant,
     node,
@@ -102,7 +102,7 @@ def _moved(inner: _Scaled, n: Node) -> _Scaled | None:
 
 def _without(scale: Node, axes: list[int]) -> Array | None:
     """The scale if it is the same all along `axes`, which then have extent 1."""
-    value = evaluate([scale])[0]
+    value = computed(scale)
     first = value[tuple(slice(0, 1) if a in axes else slice(None) for a in range(value.ndim))]
     return first if first.size == value.size or np.array_equal(first + 0 * value, value) else None
 
@@ -136,7 +136,7 @@ def _range(n: Node, operands: list[tuple[int, int]]) -> tuple[int, int]:
         (low, high), (least, most) = operands
         return low - most, high - least
     if n.dtype == I16 and is_constant(n) and n.size:
-        value = evaluate([n])[0]
+        value = computed(n)
         return int(value.min()), int(value.max())
     whole = np.iinfo(n.dtype.numpy)
     return int(whole.min), int(whole.max)
@@ -275,7 +275,7 @@ def _weights(n: Node) -> Array | None:
     """Constant centred values that fit i8."""
     if not is_constant(n):
         return None
-    value = evaluate([n])[0]
+    value = computed(n)
     fits = value.size and value.min() >= -128 and value.max() <= 127
     return value.astype(np.int32) if fits else None
 

@@ -25,10 +25,10 @@ from tilewright.graph.node import (
     Node,
     broadcast,
     cast,
+    computed,
     constant,
     contract,
     elementwise,
-    evaluate,
     fact,
     is_constant,
     literal,
@@ -241,5 +241,5 @@ def _least(whole: Node) -> int | None:
 
 @fact()
 def _range(n: Node, _: list[tuple[int, int]]) -> tuple[int, int]:
-    value = evaluate([n])[0]
+    value = computed(n)
     return (int(value.min()), int(value.max())) if value.size else (0, 0)

@@ -1,0 +1,146 @@
+"""What a file claims of its structure, compared before anything else looks at it.
+
+Input: a parsed `ModelProto`.  Output: nothing, or a typed error: names that are no text, subgraphs
+and functions that are too deep, too many or call themselves.  ONNX's own library recurses over
+subgraphs and writes out functions, so it is called only after this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
+from tilewright.base.errors import InvalidModel
+from tilewright.base.limits import LIMITS, within
+
+#: Domain, name and overload of a function.
+Key = tuple[str, str, str]
+
+#: What ONNX's shape inference can read; it never returns from some other texts.
+_EINSUM = re.compile(r"[a-zA-Z, ]*(\.\.\.)?[a-zA-Z, ]*"
+                     r"((\.\.\.)[a-zA-Z, ]*)*(->[a-zA-Z ]*(\.\.\.)?[a-zA-Z ]*)?")  # fmt: skip
+
+
+@dataclass
+class _Part:
+    """The nodes of the model or a function, with those of their subgraphs."""
+
+    nodes: int = 0
+    nesting: int = 0
+    calls: list[Key] = field(default_factory=list)
+
+
+def check_bounds(proto: ModelProto) -> None:
+    """Raises InvalidModel or ModelLimit."""
+    try:
+        functions = {_key(f.domain, f.name, f): _part(f.node) for f in proto.functions}
+        graph = _part(proto.graph.node)
+        _check_texts(proto)
+    except UnicodeError as cause:
+        raise InvalidModel(
+            "a name in the file is not UTF-8", hint="the file is damaged: export the model again"
+        ) from cause
+    whole = _expanded(graph, functions)
+    within("nodes", whole.nodes, "the number of nodes")
+    within("nesting", whole.nesting, "the nesting of subgraphs and functions")
+
+
+def _key(domain: str, name: str, at: object) -> Key:
+    return ("" if domain == "ai.onnx" else domain, name, str(getattr(at, "overload", "")))
+
+
+def _check_texts(proto: ModelProto) -> None:
+    """Raises UnicodeError unless all texts outside of nodes are text; InvalidModel for twins."""
+    graph = proto.graph
+    given, made = [i.name for i in graph.input], [o.name for o in graph.output]
+    for names in (given, made):
+        if len(set(names)) < len(names) or not all(names):
+            raise InvalidModel(
+                "inputs or outputs of the model have the same name, or none",
+                hint="export the model again, with a name for each",
+            )
+    _read(graph.name, *given, *made)
+    for entry in (*proto.opset_import, *(f for f in proto.functions)):
+        _read(entry.domain)
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        _read(info.name, *(d.dim_param for d in info.type.tensor_type.shape.dim))
+    for tensor in graph.initializer:
+        _read(tensor.name, *(text for e in tensor.external_data for text in (e.key, e.value)))
+
+
+def _read(*texts: str | bytes) -> None:
+    """Raises UnicodeError for what is not UTF-8: protobuf gives bytes then."""
+    for text in texts:
+        if isinstance(text, bytes):
+            text.decode()
+
+
+def _part(nodes: Iterable[NodeProto]) -> _Part:
+    """Counts nodes, with those of subgraphs, and reads their texts."""
+    made = _Part()
+    level: list[NodeProto] = list(nodes)
+    while level:
+        made.nesting += 1
+        within("nesting", made.nesting, "the nesting of subgraphs")
+        made.nodes += len(level)
+        within("nodes", made.nodes, "the number of nodes")
+        deeper: list[NodeProto] = []
+        for node in level:
+            made.calls.append(_key(node.domain, node.op_type, node))
+            _check_node(node)
+            for graph in subgraphs(node):
+                _read(*(v.name for v in (*graph.input, *graph.output, *graph.initializer)))
+                deeper += graph.node
+        level = deeper
+    return made
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs among a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _check_node(node: NodeProto) -> None:
+    _read(node.name, node.op_type, node.domain, *node.input, *node.output)
+    for attribute in node.attribute:
+        _read(attribute.name, attribute.ref_attr_name, attribute.t.name)
+        if node.op_type == "Einsum" and attribute.name == "equation":
+            text = attribute.s.decode("utf-8", "replace")
+            if len(text) > 1000 or not _EINSUM.fullmatch(text):
+                raise InvalidModel("the equation of Einsum is not valid", op="Einsum")
+
+
+def _expanded(graph: _Part, functions: dict[Key, _Part]) -> _Part:
+    """The model with every function written out at each of its calls, only counted."""
+    done: dict[Key, _Part] = {}
+    waiting: set[Key] = set()
+    root: Key = ("", "", "")
+    parts = {**functions, root: graph}
+    stack = [root]
+    while stack:
+        key = stack[-1]
+        part = parts[key]
+        called = [c for c in part.calls if c in functions]
+        missing = [] if key in done else [c for c in dict.fromkeys(called) if c not in done]
+        if missing:
+            waiting.add(key)
+            if again := next((c for c in missing if c in waiting), None):
+                raise InvalidModel(
+                    f"function {again[1]!r} calls itself",
+                    hint="ONNX functions must not be recursive: export the model again",
+                    domain=again[0],
+                )
+            stack.append(missing[0])
+            continue
+        stack.pop()
+        waiting.discard(key)
+        deepest = max((done[c].nesting for c in called), default=0)
+        nodes = part.nodes + sum(done[c].nodes for c in called)
+        done[key] = _Part(min(nodes, LIMITS.nodes + 1), part.nesting + deepest)
+    return done[root]
