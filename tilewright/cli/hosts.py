@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from tilewright.base.errors import UsageError
 
 Arrays = Mapping[str, Any]
+#: Seconds that one run may take on wasmtime.
+LONGEST = 3600.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def _reference_runner(_host: str, bundle: Path, threads: int | None) -> Generato
 def _wasmtime_runner(_host: str, bundle: Path, threads: int | None) -> Generator[Runner]:
     from tilewright.hosts.wasmtime import WasmtimeHost
 
-    wasmtime = WasmtimeHost(bundle, threads=threads or 1)
+    # The bundle may be anybody's: its code ends in any case, and what it reads is checked.
+    wasmtime = WasmtimeHost(bundle, threads=threads or 1, seconds=LONGEST)
     yield lambda inputs: _clocked(wasmtime.run, inputs)
 
 
