@@ -96,7 +96,7 @@ def test_other_version(refuse: Refuse, spoilt: Path, place: str, change: int) ->
     error = refuse(spoilt, BundleVersion)
     assert error.facts["found"] == FORMAT + change
     assert error.facts["expected"] == FORMAT
-    assert ("older" if change < 0 else "newer") in error.message
+    assert ("Build" if change < 0 else "Update the engine") in error.hint
 
 
 @pytest.mark.parametrize("part", ["first shard", "driver", "plan image"])

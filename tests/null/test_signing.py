@@ -47,9 +47,10 @@ console.log(JSON.stringify(outcomes));
 """
 POINTERS = """
 const { requireSigned } = await import('TUNE/../engine/signed.js');
+const { EngineError } = await import('TUNE/../engine/errors.js');
 const outcomes = [];
 for (const [key, pointer] of <given>) {
-  outcomes.push(await requireSigned(key, pointer).then(() => 'taken', ({ code }) => code));
+  outcomes.push(await requireSigned(key, pointer, EngineError).then(() => 'taken', ({ code }) => code));
 }
 console.log(JSON.stringify(outcomes));
 """

@@ -80,8 +80,8 @@ export type InputError = (info: TensorInfo, problem: string, hint: string, facts
 /** Reads bundle.json and the manifest. */
 export type Inspect = (url: string | URL, options?: Pick<Limits, 'key'>) => Promise<Manifest>;
 export type ReadManifestOf = (url: string, options?: Pick<Limits, 'key'>) => Promise<Manifest>;
-export type RequireSigned = (key: string, pointer: Pointer) => Promise<void>;
-export type RequireSignature = (key: string, statement: string, signature: unknown, what: string, hint: string, facts: ErrorFacts) => Promise<void>;
+export type RequireSigned = (key: string, pointer: Pointer, EngineError: typeof import('./errors.js').EngineError) => Promise<void>;
+export type RequireSignature = (key: string, statement: string, signature: unknown, EngineError: typeof import('./errors.js').EngineError, what: string, hint: string, facts: ErrorFacts) => Promise<void>;
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, limits: Pick<Limits, 'verify' | 'key'>) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
 /** Memory for the map, plus scratch for each thread after the first.  `limit` in bytes, `pages` of 64 KiB; rejects with `memory-limit`. */
 export type Allocate = (memory: MemoryMap, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;

@@ -2,6 +2,7 @@
 // A bundle that cannot run here is refused before weights are downloaded.
 
 import { readManifest, readPointer } from './bundle.js';
+import { EngineError } from './errors.js';
 import { probeHost, requireHost } from './features.js';
 import { bundleFiles, makeMeter } from './files.js';
 import { openStore } from './store.js';
@@ -54,7 +55,7 @@ async function openBundle(url, meter, signal, { verify, key }) {
   const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');
   const pointer = await files.pointer(POINTER, readPointer);
-  if (key) await (await import('./signed.js')).requireSigned(key, pointer);
+  if (key) await (await import('./signed.js')).requireSigned(key, pointer, EngineError);
   const { manifest: ref } = pointer;
   return { manifest: readManifest(await files.bytes(ref), ref.file), digest: ref.digest, manifestBytes: ref.bytes, files, store, base };
 }

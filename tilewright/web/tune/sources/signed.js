@@ -1,6 +1,7 @@
 // A source whose candidates must be signed by the site's key: for candidates that come from another origin.
 // Input: any source, the public key.  Output: the same source; `next` rejects with `signature` for what the key did not sign.
 
+import { EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
 
 /** What a signature covers; in the order of tilewright/bundle/signing.py. @type {S.StatementOf} */
@@ -34,7 +35,7 @@ export function signedSource(source, key) {
       const statement = statementOf(bundle, sent.header, await sha256(sent.module));
       // Most pages sign nothing: the engine's delivered files are without it.
       const { requireSignature } = await import('../../engine/signed.js');
-      await requireSignature(key, statement, signature, 'A candidate', 'Let its server, or `build --static`, sign with --sign-with', { spec, candidate });
+      await requireSignature(key, statement, signature, EngineError, 'A candidate', 'Let its server, or `build --static`, sign with --sign-with', { spec, candidate });
       return sent;
     },
   };
