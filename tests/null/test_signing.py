@@ -50,7 +50,8 @@ const { requireSigned } = await import('TUNE/../engine/signed.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const outcomes = [];
 for (const [key, pointer] of <given>) {
-  outcomes.push(await requireSigned(key, pointer, EngineError).then(() => 'taken', ({ code }) => code));
+  const asked = requireSigned(key, pointer, EngineError);
+  outcomes.push(await asked.then(() => 'taken', ({ code }) => code));
 }
 console.log(JSON.stringify(outcomes));
 """
