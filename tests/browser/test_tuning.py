@@ -163,6 +163,20 @@ def test_the_compilers_own_judges_what_a_crowd_chose(
     assert verdicts(later) == []
 
 
+def test_only_the_bundles_own_server_puts_its_kernels_in_question(
+    visit: Visit, library: Library
+) -> None:
+    """Else any server could have its own candidate 0 judge, and replace, what is right."""
+    with serving({"linear": library.path("linear")}) as site:
+        page = visit(site.blank)
+        wrong = kernels(page, site, library, "linear").wrong("value", 0) | {"candidate": 0}
+        ask = {"url": site.bundle("linear"), "kernels": [wrong], "inputs": LINEAR}
+        offered = {"default": 5, "origin": "https://other.example"}
+        found = page.do("tune", **ask, offered=offered)
+    assert verdicts(found) == ["wrong"]
+    assert found["after"] == found["before"]
+
+
 @pytest.mark.parametrize("how", ["run", "forget"])
 def test_forgotten_winners_are_gone_at_once(visit: Visit, library: Library, how: str) -> None:
     with serving({"linear": library.path("linear")}) as site:

@@ -67,6 +67,7 @@ export function tuningSpy() {
       let given = 0;
       return {
         log,
+        origin: offered.origin ?? location.origin,
         async open(hello) {
           log.opened++;
           log.hello = hello;

@@ -102,6 +102,8 @@ def test_a_state_is_what_the_output_was(
         held = {name: want[result] for name, result in states.items()}
         for name, value in held.items():
             np.testing.assert_allclose(opened.state(name), value, rtol=1e-5, atol=1e-6)
+        if host_name in ("chromium", "firefox"):
+            opened.time(3)  # such runs leave the states as they were
         if turn == 2:
             opened.reset()
             held = {name: np.zeros((2, 4), "f4") for name in states}

@@ -61,6 +61,8 @@ INHERITED = (
 )  # fmt: skip
 
 _FORGED: Mapping[str, Callable[[], bytes]] = {
+    "exports a name with a mark": lambda: _exporting('(export "\\ef\\bb\\bfk0" (func $k))'),
+    "has a type that is no function": lambda: module("(type (struct (field i32)))"),
     # what it imports
     "imports constructor.constructor": lambda: _import('"constructor" "constructor" (func)'),
     "imports env.constructor": lambda: _import('"env" "constructor" (func (param i32))'),

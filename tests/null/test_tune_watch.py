@@ -13,17 +13,16 @@ const given = <given>;
 let look = () => {};
 globalThis.setInterval = (work) => (look = work, 1);
 globalThis.clearInterval = () => (look = () => {});
-const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
-let acts = 0;
-const engine = { info: { plans: [{ flops: given.flops ?? 1 }] }, parts: { memory } };
-const watched = watch(engine, () => acts++);
+const acts = [];
+const engine = { info: { plans: [{ flops: given.flops ?? 1 }] }, };
+const act = (again) => acts.push(again);
+const watched = watch(engine, () => Boolean(given.held), act);
 if (given.ran) await watched(Promise.resolve({ milliseconds: given.ran }));
-Atomics.store(new Int32Array(memory.buffer), 0, Number(given.held ?? false));
 let end;
-const done = watched(new Promise((resolve) => (end = resolve)));
+const done = watched(new Promise((resolve) => (end = resolve)), given.runs);
 const seen = [];
 for (let looks = 0; looks < given.looks; looks++) look();
-seen.push(acts);
+seen.push(acts.length);
 end({ value: 7 });
 seen.push((await done).value);
 for (let looks = 0; looks < given.looks; looks++) look();
@@ -36,14 +35,52 @@ console.log(JSON.stringify([...seen, acts]));
     [
         ({"looks": 9}, 0),
         ({"looks": 10}, 1),
-        ({"looks": 100}, 1),
+        ({"looks": 20}, 2),
+        ({"looks": 100}, 2),
         ({"looks": 10, "flops": 1e9}, 0),
         ({"looks": 20, "flops": 1e9}, 1),
         ({"looks": 10, "ran": 200}, 0),
         ({"looks": 20, "ran": 200}, 1),
         ({"looks": 100, "held": True}, 0),
+        ({"looks": 19, "runs": 100}, 0),
+        ({"looks": 20, "runs": 100}, 1),
+        ({"looks": 10, "runs": 40}, 1),
     ],
 )
 def test_a_job_is_given_up_once_it_took_too_long(given: dict[str, Any], acts: int) -> None:
     """Two looks a second: 5 s, or what its operations or earlier runs allow; never while held."""
-    assert run(SCRIPT, given=given) == [acts, 7, acts]
+    assert run(SCRIPT, given=given) == [acts, 7, [False, True][:acts]]
+
+
+SLOW = """
+const { setInterval } = globalThis;
+globalThis.setInterval = (work) => setInterval(work, 1);
+const { guard } = await import('TUNE/exchange/guard.js');
+let calls = 0;
+const engine = {
+  info: {
+    plans: [{ flops: 1 }], url: 'https://a.example/m/', digest: 'd', tool: 't',
+    variant: { name: 'v' }, features: {},
+  },
+  parts: {
+    memory: null, lent: new Set(), manifest: { states: [] }, program: { plans: [] }, limits: {},
+  },
+  onjob() {},
+  async run(what) {
+    if (what === 'slow') await new Promise((resolve) => setTimeout(resolve, 100));
+    else if (++calls > 9) process.exit(1);
+    else throw new Error('wrong input');
+    return { milliseconds: 1 };
+  },
+  time: async () => ({}), profile: async () => ({}), swap: async () => {}, preempt() {},
+};
+guard(engine);
+await engine.run('slow');
+const said = await engine.run('wrong').catch(String);
+console.log(JSON.stringify([said, calls]));
+"""
+
+
+def test_a_slow_run_changes_nothing_for_later_ones() -> None:
+    """Nothing was to blame, so a run that fails later is not repeated."""
+    assert run(SLOW) == ["Error: wrong input", 1]

@@ -52,7 +52,7 @@ const engine = {
     digest: 'digest', tool: 'tool', plans: [{ dims: {}, flops: 1 }], url: given.url ?? 'https://a.example/bundles/m/bundle.json', features: {},
     variant: { name: 'arm', features: [], registers: 31 },
   },
-  parts: { manifest, program, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
+  parts: { manifest, program, limits: {}, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
   async swap(changes) {
     log.push(changes.map(({ module, scratch }) => (module ? scratch : 0)));
     await acts.swap?.(changes);
@@ -104,6 +104,7 @@ globalThis.Worker = class {
 const needsOf = (candidate) => (given.needs ? { traffic: 1, scratch: given.needs[candidate] } : null);
 /** Candidates of the one kernel. */
 const source = {
+  origin: given.origin ?? 'https://a.example',
   log: { results: [], reports: [], hellos: [] },
   classes: async () => (given.classes ?? [['class', 0]]).map(([id, least]) => ({ id, kind: 'wasm', vendor: '', architecture: '', features: [], least_l1: 1024 * least, variant: 'arm' })),
   async open(hello) {

@@ -66,7 +66,7 @@ function parse(bytes, place, kinds) {
   if (!Number.isInteger(found)) throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
   if (found !== FORMAT) {
     throw new EngineError('bundle-version', `The bundle has format ${found}, this engine reads ${FORMAT}`,
-      found < FORMAT ? `${REBUILD} with this version of Tilewright` : 'Update the engine, or reload the page without its cache',
+      found < FORMAT ? `${REBUILD} with this version of Tilewright` : 'Update the engine, or clear the cache',
       { path: place, found, expected: FORMAT, tool: value.tool });
   }
   requireKeys(value, kinds, place);

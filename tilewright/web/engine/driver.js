@@ -45,7 +45,7 @@ export const instanceOf = (module, parts) => WebAssembly.instantiate(module, bar
 /** @type {T.Instantiate} */
 export async function instantiate({ modules, tuned, memory, slots, scratch, scratchBytes }, worker) {
   // A tuned module writes its function to table entry 0: a spare table takes that, and its export goes to the shared one.
-  const [shared, spare] = [slots + tuned.length, 1].map((initial) => new WebAssembly.Table({ element: 'anyfunc', initial }));
+  const [shared, spare] = [slots + tuned.length, 1].map((initial) => new WebAssembly.Table({ element: 'anyfunc', initial, maximum: initial }));
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
   /** @type {T.Made} */
   const made = (module, table) => instanceOf(module, { memory, table, scratch: own })

@@ -59,7 +59,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       const [what, expected, found] = at === ref.bytes ? ['digest', ref.digest, await digestOf(region)] : ['length', ref.bytes, at];
       if (found !== expected) {
         throw corrupt(`${ref.file} does not match the manifest: its ${what} differs`,
-          'Copy the bundle to the server again, in binary mode', { file: ref.file, expected, found });
+          'Copy the bundle again, in binary mode', { file: ref.file, expected, found });
       }
     } catch (error) {
       meter.count(-at, kept);

@@ -163,7 +163,7 @@ export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 /** `near`: a machine in the page for short plans, null if memory is not shared; with the bundle's own kernels. */
-export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program }, near: Machine | null) => Engine;
+export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program; limits: Limits }, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
@@ -172,7 +172,8 @@ export type Take = (setup: Setup | null) => Promise<void>;
 /** A sync access handle; null outside workers, or if another one locks the file. */
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Times whole runs of a plan, or single steps if `only` names some. */
-export type MeasureLoaded = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[]; read?: Bytes };
+export type Measured = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[]; read?: Bytes };
+export type MeasureLoaded = (...parts: [...Parameters<Measured>, requireCount: RequireCount]) => ReturnType<Measured>;
 export type IsCount = (value: any, least?: number) => boolean;
 /** The tuned kernels in use after these changes; throws `input` if a change is invalid. */
 export type Merged = (program: Program, kernels: TunedKernel[], changes: Change[]) => TunedKernel[];

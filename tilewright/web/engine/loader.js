@@ -55,7 +55,7 @@ async function openBundle(url, meter, signal, { verify, key }) {
   const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');
   const pointer = await files.pointer(POINTER, readPointer);
-  if (key) await (await import('./signed.js')).requireSigned(key, pointer, EngineError);
+  if (key !== undefined) await (await import('./signed.js')).requireSigned(key, pointer, EngineError);
   const { manifest: ref } = pointer;
   return { manifest: readManifest(await files.bytes(ref), ref.file), digest: ref.digest, manifestBytes: ref.bytes, files, store, base };
 }

@@ -1,12 +1,23 @@
 // Timing in the engine's worker: whole runs back to back, or single steps of a plan.
-// Input: a plan, the number of runs, the steps.  Output: milliseconds of driver calls alone.
-
-import { requireCount } from './errors.js';
+// Input: a plan, the number of runs, the steps.  Output: milliseconds of driver calls alone.  It loads on demand, and imports nothing:
+// bundlers make no worker with shared parts.
 
 /** @type {T.MeasureLoaded} */
-export function measure({ machine, program: { plans }, setup }, { runs, warmup = 0, only, read, ...work }) {
-  requireCount('runs', runs, 1);
-  requireCount('warmup', warmup, 0);
+export function measure(loaded, asked, requireCount) {
+  requireCount('runs', asked.runs, 1);
+  requireCount('warmup', asked.warmup ?? 0, 0);
+  const { program: { states }, setup: { memory: { buffer } } } = loaded;
+  // Runs that nobody asked for must not move what the page's next run goes on with.
+  const kept = states.map(({ address, bytes }) => new Uint8Array(buffer.slice(address, address + bytes)));
+  try {
+    return measured(loaded, asked);
+  } finally {
+    kept.forEach((bytes, at) => new Uint8Array(buffer).set(bytes, states[at].address));
+  }
+}
+
+/** @type {T.Measured} */
+function measured({ machine, program: { plans }, setup }, { runs, warmup = 0, only, read, ...work }) {
   machine.take(work);
   const { steps } = plans[work.plan];
   if (!only) {

@@ -240,7 +240,7 @@ export interface Engine {
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
   /** For tuners.  `lent`: plans whose input memory the page may write to; `memory`: null if not shared; `file`: reads a verified file. */
-  readonly parts: { manifest: Manifest; program: Program; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
+  readonly parts: { manifest: Manifest; program: Program; limits: Limits; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */

@@ -39,7 +39,8 @@ export function objectionTo(bytes, exported) {
   }
   const taken = (/** @type {number} */ length) => bytes.subarray(at, at += length);
   const digits = (/** @type {number} */ length) => Array.from(taken(length), (byte) => byte.toString(16).padStart(2, '0')).join('');
-  const text = () => new TextDecoder().decode(taken(number()));
+  // Not as UTF-8: decoders drop byte-order marks, so that two names would look alike.
+  const text = () => String.fromCharCode(...taken(number()));
   /** @type {T.EachEntry} */
   const each = (read) => {
     const items = [];
@@ -51,7 +52,8 @@ export function objectionTo(bytes, exported) {
   };
 
   function type() {
-    const from = at++;
+    const from = at;
+    need(bytes[at++] === 96);
     // Numbers and vectors alone.
     const plain = () => need(bytes[at] > 122 && bytes[at++] < 128);
     each(plain);

@@ -4,10 +4,9 @@
 import { ABORT, EPOCH, SPIN, STOP, TRAP } from './abi.js';
 import { neededFiles, placed, sectionOf } from './bundle.js';
 import { instantiate, makeMemory, wordsOf } from './driver.js';
-import { EngineError } from './errors.js';
+import { EngineError, requireCount } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
 import { makeMachine } from './machine.js';
-import { measure } from './measure.js';
 import { LATE, within } from './pool.js';
 import { exchanged } from './states.js';
 import { driverOf, kernelsOf } from './vet.js';
@@ -59,7 +58,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     variant: { name: build.variant, features: build.features, registers: build.facts.registers, why },
     lost: (cacheProblem) => whatIsLost(host, build, program.builds, { threads, asked: limits.threads, problems, cacheProblem, codeProblem: problem }),
     run: (work) => loaded.machine.run(work),
-    measure: (work) => measure(loaded, work),
+    measure: async (work) => (await import('./measure.js')).measure(loaded, work, requireCount),
     state: ({ place, data }) => exchanged(memory.buffer, place, data),
     swap: async (next) => (await import('./exchange.js')).exchange(TOOLS, loaded, pool, next),
   };
@@ -79,7 +78,7 @@ async function allocate(memory, threads, limit, claim) {
   const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
     'Close other tabs, or build the bundle with smaller buckets', { estimate: bytes, limit: most });
   if (pages > WASM32_PAGES) throw refuse("more than WebAssembly's 4 GiB", WASM32_PAGES * PAGE);
-  if (limit !== undefined && bytes > limit) throw refuse(`more than the page's limit of ${mebibytes(limit)}`, limit);
+  if (limit !== undefined && bytes > limit) throw refuse(`above the page's limit of ${mebibytes(limit)}`, limit);
   const made = await claim(pages);
   if (!made) throw refuse('more than this browser gives to the page');
   return made;

@@ -19,8 +19,10 @@ export async function check(engine, { source, onSend, signal = new AbortControll
   const { checked, objective } = await recall(engine);
   if (checked === digest) return null;
   // Loaded meanwhile, and only by pages that have something to check.
-  const [{ tune }, { socketSource }] = await Promise.all([import('./tuner.js'), import('./sources/socket.js'), ran]);
-  return tune(engine, { budget: 1, ...options, source: source ?? socketSource(undefined, onSend), signal, device, objective, check: true });
+  const [{ tune }, { socketSource }, { signedSource }] = await Promise.all([import('./tuner.js'), import('./sources/socket.js'), import('./sources/signed.js'), ran]);
+  const { key } = engine.parts.limits;
+  const socket = () => socketSource(undefined, onSend);
+  return tune(engine, { budget: 1, ...options, source: source ?? (key === undefined ? socket() : signedSource(socket(), key)), signal, device, objective, check: true });
 }
 
 /** Resolves after the page's first run, or soon if there is none. @param {T.Engine} engine @param {AbortSignal} signal */

@@ -88,7 +88,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   await pace.job(() => restore(engine, anew), true);
   const record = await recall(engine);
   if (!record.about.length) record.about = await aboutKernels(engine);
-  const ledger = openLedger(record, engine.info.digest, objective);
+  const ledger = openLedger(record, engine.info.digest, objective, isBelieved(engine, source));
   const sizes = program.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
   const trials = openTrials({
     code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience,
@@ -182,7 +182,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   }
   if (check) {
     // Only the compiler's own came, so there is no gain to measure.
-    if (![...targets.keys()].some(ledger.inQuestion)) ledger.record.checked = tools.engine.info.digest;
+    if (ledger.believed && ![...targets.keys()].some(ledger.inQuestion)) ledger.record.checked = tools.engine.info.digest;
     return save();
   }
   if (changed.size) await confirm(tools);
@@ -237,6 +237,13 @@ async function deviceClass({ engine: { info }, pace, trials, ledger: { record } 
   if (found) return Object.assign(record, { device: found, deviceAt: Date.now() }).device;
   throw new EngineError('unsupported-host', `No device class runs the code variant '${name}'`, 'Load the bundle without the option `variant`, or name a class: option `device`');
 }
+
+/**
+ * Whether the source may say that the compiler's own candidate is another kernel than the bundle's, which then may go: only who
+ * can change the bundle itself, that is its own origin, and if the bundle must be signed, who signs candidates too.
+ * @type {Tune.IsBelieved}
+ */
+const isBelieved = ({ info, parts }, { origin, signed }) => signed || (origin === new URL(info.url).origin && parts.limits.key === undefined);
 
 /** Ignores errors after an abort. @param {AbortSignal} signal */
 const unlessOver = (signal) => (/** @type {unknown} */ error) => {

@@ -21,6 +21,10 @@ export type Mark = 'default' | 'lite' | 'extended';
 
 /** Where candidates come from: a server, a folder, the compiler in a worker. */
 export interface Source {
+  /** Where its candidates come from. */
+  origin?: string;
+  /** Whether every candidate is signed by the site's key. */
+  signed?: boolean;
   /** The table of device classes (`tilewright/targets/classes.py`), the most specific first. */
   classes?(): Promise<DeviceClass[]>;
   /** The objective that its candidates were made for. */

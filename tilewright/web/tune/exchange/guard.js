@@ -2,6 +2,7 @@
 // Input: an engine with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; one that
 // did not end is repeated in new workers.
 
+import { PREEMPT } from '../../engine/abi.js';
 import { stepOf, wordsOf } from '../../engine/driver.js';
 import { EngineError } from '../../engine/errors.js';
 import { load } from '../../engine/engine.js';
@@ -35,11 +36,17 @@ export const startOf = (engine) => starts.get(engine);
 export function guard(engine) {
   if (guarded.has(engine)) return;
   guarded.add(engine);
-  const { run, time, profile } = engine;
+  const { run, time, profile, preempt } = engine;
   const start = startOf(engine);
-  const watched = watch(engine, () => starts.set(engine, revived(engine)));
-  engine.time = (...given) => watched(time(...given));
-  engine.profile = (...given) => watched(profile(...given));
+  // Not read from memory later: a kernel can write there.
+  let held = isHeld(engine);
+  const watched = watch(engine, () => held, (again) => revived(engine, again).catch(() => {}));
+  engine.preempt = (on) => {
+    preempt(on);
+    held = on;
+  };
+  engine.time = (options) => watched(time(options), options?.runs);
+  engine.profile = (options) => watched(profile(options), options?.runs);
   engine.run = async (...given) => {
     try {
       return await watched(run(...given));
@@ -61,17 +68,35 @@ async function repeated(engine, given, error) {
     'Begin anew: states are zero again, and arrays of `input` must be asked for again');
 }
 
-/** Starts an engine in new workers, without the tuned kernels that may be to blame.  Without any the job goes on: it is only slow. @param {T.Engine} engine */
-async function revived(engine) {
+/** Whether the page holds runs back. @param {T.Engine} engine */
+const isHeld = ({ parts: { memory } }) => Boolean(memory && Atomics.load(wordsOf(memory), PREEMPT));
+
+/**
+ * Starts an engine in new workers, without the tuned kernels that may be to blame.  Without any the job goes on: it is only
+ * slow.  `again`: it still goes on, and memory, which a kernel can write to, may have named another step.
+ * @type {Tune.Revived}
+ */
+async function revived(engine, again) {
   const record = await recall(engine);
-  const guilty = blamed(engine, record.winners);
+  const guilty = again ? record.winners : blamed(engine, record.winners);
   if (!guilty.length && !exchanged.has(engine)) return;
+  const started = restarted(engine, record, guilty);
+  starts.set(engine, started);
+  await started;
+}
+
+/** @type {Tune.Restarted} */
+async function restarted(engine, record, guilty) {
   record.winners = record.winners.filter((winner) => !guilty.includes(winner));
   for (const { spec, candidate } of guilty) (record.bad[spec] ??= []).push(candidate);
   await keep(engine, record);
-  const { info: { url, features: { threads }, variant: { name } }, parts: { lent } } = engine;
+  const { info: { url, digest, features: { threads }, variant: { name } }, parts: { lent, limits } } = engine;
   engine.dispose();
-  const fresh = await load(url, { threads, variant: name });
+  const fresh = await load(url, { ...limits, threads, variant: name });
+  if (fresh.info.digest !== digest) {
+    fresh.dispose();
+    throw new EngineError('bundle-version', 'The bundle was built anew', 'Load it again', { url });
+  }
   lent.forEach((plan) => fresh.parts.lent.add(plan));
   fresh.onjob = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => engine.onjob(...news);
   const { onjob: _, ...methods } = Object.getOwnPropertyDescriptors(fresh);

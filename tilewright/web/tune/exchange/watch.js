@@ -1,9 +1,7 @@
 // Notices that a job of an engine does not end.  A kernel that waits for its trial to be over before it loops would hold
 // the model for ever; guard.js ends it.
-// Input: an engine and its jobs.  Output: one call.  Runs that the page holds back do not count.
-
-import { PREEMPT } from '../../engine/abi.js';
-import { wordsOf } from '../../engine/driver.js';
+// Input: an engine and its jobs.  Output: one call, and a second one if the job still goes on.  Runs that the page holds back do
+// not count.
 
 /** Milliseconds between two looks; looks are counted, not time, since the device may sleep. */
 const LOOK = 500;
@@ -14,8 +12,9 @@ const TIMES = 50;
 /** Operations per millisecond that every device manages, for models that did not run yet. */
 const SLOW = 1e5;
 
-/** A function that passes jobs on, and calls `act`, once, when none of them has ended for too long. @type {Tune.Watch} */
-export function watch({ info: { plans }, parts: { memory } }, act) {
+/** A function that passes jobs on, and calls `act` when none of them has ended for too long; once more, with true, if that did not help. @type {Tune.Watch} */
+export function watch({ info: { plans } }, held, act) {
+  let [acts, times] = [0, 1];
   let [open, silent, most] = [0, 0, Math.max(PATIENCE, ...plans.map(({ flops }) => flops / SLOW))];
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let timer;
@@ -24,22 +23,25 @@ export function watch({ info: { plans }, parts: { memory } }, act) {
     timer = undefined;
   }
   function look() {
-    if (memory && Atomics.load(wordsOf(memory), PREEMPT)) silent = 0;
-    if (++silent * LOOK < most) return;
-    rest();
-    act();
-    act = () => {};
+    if (held()) silent = 0;
+    if (++silent * LOOK < most * times) return;
+    silent = 0;
+    if (acts < 2) act(acts++ > 0);
   }
-  return async (job) => {
+  return async (job, runs = 1) => {
     open++;
+    times = Math.max(times, runs / TIMES);
     timer ??= setInterval(look, LOOK);
     try {
       const found = await job;
       most = Math.max(most, TIMES * Number(/** @type {any} */ (found)?.milliseconds) || 0);
       return found;
     } finally {
-      silent = 0;
-      if (!--open) rest();
+      silent = acts = 0;
+      if (!--open) {
+        times = 1;
+        rest();
+      }
     }
   };
 }

@@ -11,6 +11,8 @@ import { COMPILERS, RIGHT } from '../records/ledger.js';
 import { barOf } from './objective.js';
 import { changeOf } from '../records/record.js';
 
+/** Maximum tiles of a candidate: a trial lists them. */
+const MOST_TILES = 1 << 20;
 /** Verdict on a candidate with which the engine fails, by the error's code. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
 
@@ -72,7 +74,7 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   // Damage in transit is a host fault, not the candidate's.
   if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate arrived damaged: its digest is not the announced one', 'Check proxies between page and source; a later visit asks for it again', { spec, digest });
   if (!(scratch <= most)) return refused(`it needs ${scratch} bytes of scratch memory, and ${most} are reserved`);
-  if (!(Number.isInteger(tiles) && tiles > 0)) return refused(`it has ${tiles} tiles`);
+  if (!(Number.isInteger(tiles) && tiles > 0 && tiles <= MOST_TILES)) return refused(`it has ${tiles} tiles`);
   const best = ledger.winner(spec);
   const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
   const work = { judge, spec, facts: () => specs.facts(spec), bytes: specs.bytesOf(spec), candidate: { digest, module, tiles }, incumbent, bar };

@@ -2,7 +2,7 @@
 
 import type * as Engine from '../../engine/types.js';
 import type * as Gains from '../exchange/types.js';
-import type { Ledger, Reports, Winner } from '../records/types.js';
+import type { Ledger, Reports, TuningRecord, Winner } from '../records/types.js';
 import type { Bar, OpenedSpecs, Outcome, Trials } from '../trial/types.js';
 import type { Bytes, DeviceClass, Event, Header, Hello, Options, Source, Summary, Verdict, Welcome } from '../types.js';
 
@@ -84,6 +84,7 @@ export type WorkOn = (engine: Engine.Engine, pace: Pace, options: InSession) => 
 export type Rounds = (tools: Tools, line: Line, story: Story, options: Pick<Options, 'seconds' | 'rounds' | 'check'> & { tell: (spec: number) => unknown; save: () => Promise<void> }) => Promise<void>;
 export type HelloOf = (tools: Tools) => Omit<Hello, 'share' | 'check'>;
 export type TakeOffers = (tools: Tools, reports: Reports, welcome: Welcome) => Promise<boolean>;
+export type IsBelieved = (engine: Engine.Engine, source: Source) => boolean;
 export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
 export type SummaryOf = (story: Story, tools?: Tools) => Summary;
@@ -115,8 +116,10 @@ export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
-export type Watch = (engine: Engine.Engine, act: () => void) => <Found extends object>(job: Promise<Found>) => Promise<Found>;
+export type Watch = (engine: Engine.Engine, held: () => boolean, act: (again: boolean) => void) => <Found extends object>(job: Promise<Found>, runs?: number) => Promise<Found>;
 export type Repeated = (engine: Engine.Engine, given: Parameters<Engine.Engine['run']>, error: unknown) => ReturnType<Engine.Engine['run']>;
+export type Revived = (engine: Engine.Engine, again: boolean) => Promise<void>;
+export type Restarted = (engine: Engine.Engine, record: TuningRecord, guilty: Winner[]) => Promise<void>;
 export type Blamed = (engine: Engine.Engine, winners: Winner[]) => Winner[];
 /** An exchange under way: its kernels, and whether a run of the page trapped in one of them meanwhile. */
 export type OpenExchange = { specs: number[]; trapped: boolean };

@@ -12,7 +12,7 @@ export const [COMPILERS, NONE] = [0, -1];
 const listed = (map, spec) => (map[spec] ??= []);
 
 /** @type {Tune.OpenLedger} */
-export function openLedger(record, digest, objective) {
+export function openLedger(record, digest, objective, believed = true) {
   // Verdicts depend on the objective, so a new one tries all again, except winners and bad candidates.
   if (record.objective !== objective) {
     Object.assign(record, { objective, tried: structuredClone(record.bad) });
@@ -29,6 +29,7 @@ export function openLedger(record, digest, objective) {
   return {
     record,
     offers,
+    believed,
 
     winner: (spec) => record.winners.find((winner) => winner.spec === spec),
 
@@ -57,8 +58,11 @@ export function openLedger(record, digest, objective) {
       record.winners = [...record.winners.filter((other) => other.spec !== spec), ...winner ? [winner] : []];
     },
 
-    /** A relinked bundle runs a kernel that won the vote of other devices: not trusted until the compiler's own candidate agrees. */
-    inQuestion: (spec) => (offers.get(spec)?.default ?? NONE) !== COMPILERS && record.sound[spec] !== digest,
+    /**
+     * A relinked bundle runs a kernel that won the vote of other devices: not trusted until the compiler's own candidate agrees.
+     * That is what a source says of it, so only one that is `believed` can put the bundle's own kernel in question.
+     */
+    inQuestion: (spec) => believed && (offers.get(spec)?.default ?? NONE) !== COMPILERS && record.sound[spec] !== digest,
 
     refuted: (spec) => record.refuted[spec] === digest,
 

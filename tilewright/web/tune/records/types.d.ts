@@ -41,9 +41,11 @@ export type Keep = (engine: Engine.Engine, record: TuningRecord) => Promise<void
 export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
 export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
 
-export type OpenLedger = (record: TuningRecord, digest: string, objective: string) => Ledger;
+/** `believed`: whether the source may say that the bundle's own kernel is not the compiler's. */
+export type OpenLedger = (record: TuningRecord, digest: string, objective: string, believed?: boolean) => Ledger;
 export interface Ledger {
   record: TuningRecord;
+  believed: boolean;
   offers: Map<number, Offer>;
   winner(spec: number): Winner | undefined;
   gain(spec: number): number;

@@ -51,6 +51,8 @@ export function folderSource(url, { signal } = {}) {
   }));
 
   return {
+    origin: base.origin,
+
     async classes() {
       return (await index()).classes;
     },

@@ -42,6 +42,8 @@ export function pyodideSource({ bundle, compiler, pyodide = compiler ?? new URL(
   }
 
   return {
+    origin: new URL(folder(bundle)).origin,
+
     classes: async () => (await (await start()).ask('classes', {}, LIMIT)),
 
     async open(hello) {

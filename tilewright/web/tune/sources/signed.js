@@ -21,6 +21,7 @@ export function signedSource(source, key) {
   let bundle = '';
   return {
     ...source,
+    signed: true,
 
     open(hello) {
       bundle = hello.digest;

@@ -14,6 +14,8 @@ const PATIENCE = 15_000;
 const AGAIN = 20_000;
 /** Milliseconds that the server has to close the connection. */
 const GOODBYE = 2000;
+/** The server's limit for a kernel (tuning/messages.py). */
+const MOST_CANDIDATES = 4096;
 /** Acknowledgements that postpone a report. */
 const LATER = ['later', 'rate'];
 /** Transient error codes: a retry may succeed. */
@@ -107,6 +109,8 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
   }
 
   return {
+    origin: address('http').origin,
+
     async classes() {
       const away = (/** @type {unknown} */ cause) => new EngineError('network', `The server's device classes could not be fetched: ${cause}`, 'It is retried automatically; check the server and the network');
       const response = await fetch(new URL('classes', address('http'))).catch((error) => {
@@ -150,7 +154,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
           welcomed = resolve;
           wake = () => lost && reject(lost);
         });
-        due = welcome.kernels.reduce((/** @type {number} */ sum, /** @type {Tune.Offer} */ { count }) => sum + count + 1, 0);
+        due = welcome.kernels.reduce((/** @type {number} */ sum, /** @type {Tune.Offer} */ { count }) => sum + (Math.min(count, MOST_CANDIDATES) || 0) + 1, 0);
         if (welcome.kernels.every((/** @type {Tune.Offer} */ offer) => whole(offer, hello.tried))) left.clear();
         if (left.size) send({ type: 'want', count: AHEAD });
         return welcome;

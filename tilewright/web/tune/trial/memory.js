@@ -65,7 +65,7 @@ export async function compiled(bytes, count = 1) {
 
 /** @type {Tune.MakeRunner} */
 export async function makeRunner(module, name, entries, tiles) {
-  const table = new WebAssembly.Table({ element: 'anyfunc', initial: entries });
+  const table = new WebAssembly.Table({ element: 'anyfunc', initial: entries, maximum: entries });
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, scratch.address | 0);
   const made = await instanceOf(module, { memory, table, scratch: own }).catch((error) => {
     const { LinkError, RuntimeError } = WebAssembly;
