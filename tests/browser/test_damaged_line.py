@@ -56,7 +56,7 @@ def damaged(frame: bytes, how: str, random: Random) -> list[bytes]:
 
 
 class Damaging:
-    """An ASGI app around the server's: it damages the first frame with a candidate, and two in five."""
+    """An ASGI app around the server's; it damages the first candidate, and two in five."""
 
     def __init__(self, app: ASGIApp, how: str) -> None:
         self.app, self.how, self.random, self.count = app, how, Random(how), 0
