@@ -232,11 +232,18 @@ ILL_BEHAVED: Mapping[str, bytes] = {
 #: Where the argument block of a trial lies (web/tune/trial/memory.js): so a kernel can tell it.
 TRIALS_BLOCK = 1024
 _ELSEWHERE = b"\x20\0\x41" + sleb(TRIALS_BLOCK) + b"\x47\x04\x40"
+#: memory.fill from 0 to the end of memory, with zeros
+_ERASE = b"\x41\0\x41\0\x3f\0\x41" + sleb(65536) + b"\x6c\xfc\x0b\0"
+#: The control block's word for the step that worker 0 runs (targets/wasm's ABI) becomes 2.
+_FRAME = b"\x41" + sleb(2048) + b"\x41\2\x36\2\0"
 #: What a kernel does first, by name, if it is not in a trial.
 LATER: Mapping[str, bytes] = {
     "does nothing": _ELSEWHERE + b"\x0f\x0b",
     "never ends": _ELSEWHERE + b"\x03\x40\x0c\0\x0b\x0b",
     "traps": _ELSEWHERE + b"\0\x0b",
+    "erases all and returns": _ELSEWHERE + _ERASE + b"\x0f\x0b",
+    "erases all and traps": _ELSEWHERE + _ERASE + b"\0\x0b",
+    "says it is another and traps": _ELSEWHERE + _FRAME + b"\0\x0b",
 }
 
 

@@ -95,7 +95,7 @@ def test_an_end_in_mid_swap(swap: int, tried: list[int]) -> None:
     await out();
     """
     found = page(script, 1, times={1: 1.5}, swap=swap)
-    assert len(found["log"]) == max(swap, 2)
+    assert len(found["log"]) == max(swap, 3)
     assert (found["winner"], found["tried"]) == (0, tried)
 
 
@@ -150,6 +150,89 @@ def test_a_winner_is_examined_when_an_adoption_begins() -> None:
     """
     found = page(script, 1, 2, traps=[1])
     assert (found["winner"], found["bad"]) == (2, [])
+
+
+def test_a_candidate_that_cannot_be_taken_out_goes_with_its_engine() -> None:
+    """Otherwise it would stay in use, and no record would know of it."""
+    script = """
+    acts.profile = () => {
+      if (inUse.get(0) === 2) throw new EngineError('kernel-trap', 'trap', 'hint');
+    };
+    acts.swap = ([{ scratch }]) => {
+      if (inUse.get(0) === 2) throw new EngineError('host', 'late', 'hint');
+    };
+    await session();
+    await out({ last: await page() });
+    """
+    found = page(script, 1, 2)
+    assert "again" in found["log"]
+    assert (found["winner"], found["inUse"], found["last"]) == (1, 1, 1)
+
+
+def test_what_traps_in_the_model_goes_with_its_engine() -> None:
+    """It could write anywhere.  Some of them, and this device takes no more."""
+    script = """
+    acts.profile = () => {
+      if (inUse.get(0) > 1) throw new EngineError('kernel-trap', 'trap', 'hint');
+    };
+    const errors = [];
+    for (let visit = 0; visit < 4; visit++) await session().catch(({ code }) => errors.push(code));
+    await out({ errors });
+    """
+    found = page(script, 2, 3, 4, 5)
+    assert found["verdicts"] == ["trapped"] * 3
+    assert found["log"].count("again") == 3
+    assert found["errors"] == ["host"]
+
+
+def test_a_kernel_that_blames_another_one_goes() -> None:
+    """It writes another step's number where the engine reads which one trapped."""
+    script = """
+    await session();
+    acts.run = () => {
+      const facts = { spec: 7, tuned: false };
+      if (inUse.get(0)) throw new EngineError('kernel-trap', 'trap', 'hint', facts);
+    };
+    const runs = [await page(), await page()];
+    await out({ runs });
+    """
+    found = page(script, 1)
+    assert found["runs"] == ["kernel-trap", 0]
+    assert (found["winner"], found["bad"]) == (0, [1])
+
+
+def test_dispose_during_a_new_start_is_final() -> None:
+    script = """
+    await session();
+    acts.run = () => {
+      if (inUse.get(0)) throw new EngineError('kernel-trap', 'trap', 'hint', { spec: 0 });
+    };
+    let disposed = 0;
+    acts.again = () => engine.dispose();
+    acts.dispose = () => disposed++;
+    await page();
+    await out({ disposed });
+    """
+    assert page(script, 1)["disposed"] == 3, "the old one, by the page, the new one"
+
+
+def test_what_another_tab_condemned_stays_so() -> None:
+    """A tab that only restored a winner, and one that tunes and stores its own record later."""
+    script = """
+    await session({ rounds: 1 });
+    const mine = await recall(engine);
+    const other = made();
+    const { condemn } = await import('TUNE/records/record.js');
+    const theirs = await recall(other);
+    await condemn(other, theirs.winners);
+    await keep(engine, mine);
+    await restore(engine, true);
+    const left = await recall(made(), true);
+    await out({ left: [left.winners.length, left.bad[0]] });
+    """
+    found = page(script, 1)
+    assert found["left"] == [0, [1]]
+    assert (found["winner"], found["bad"]) == (0, [1])
 
 
 def test_what_the_engine_refused_is_no_vote() -> None:
@@ -239,7 +322,9 @@ def test_a_class_is_kept_for_a_month_but_not_if_it_was_given() -> None:
 
 PREVIEW = """
 const { bestOf, TuningLog } = await import('TUNE/../page/tuning_log.js');
-if (given.unfit) acts.swap = () => { throw new EngineError('input', 'it does not fit', 'hint'); };
+if (given.unfit) acts.swap = ([{ module }]) => {
+  if (module) throw new EngineError('input', 'it does not fit', 'hint');
+};
 await session({ report: true });
 const seen = new TuningLog();
 events.forEach((event) => seen.take(event));

@@ -46,13 +46,19 @@ const program = {
   plans, slots: 1, builds: [{ variant: 'arm', code: 'code', plans: ['image'] }], memory: { weights: 0, scratch_bytes: 1000 },
 };
 const time = (spec) => given.times?.[inUse.get(spec)] ?? 1;
-const engine = {
+/** The engine; another one after a new start. */
+const made = () => ({
   onjob() {},
   info: {
     digest: 'digest', tool: 'tool', plans: [{ dims: {}, flops: 1 }], url: given.url ?? 'https://a.example/bundles/m/bundle.json', features: {},
     variant: { name: 'arm', features: [], registers: 31 },
   },
-  parts: { manifest, program, limits: {}, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
+  parts: { manifest, program, limits: {}, again, lent, memory: null, file: async (name) => (name === 'kernels' ? words : new ArrayBuffer(256)) },
+  states: { names: [] },
+  dispose() {
+    acts.dispose?.();
+    engine.onjob(-1);
+  },
   async swap(changes) {
     log.push(changes.map(({ module, scratch }) => (module ? scratch : 0)));
     await acts.swap?.(changes);
@@ -73,7 +79,14 @@ const engine = {
     await acts.run?.();
     return scratch ?? 0;
   },
-};
+});
+async function again() {
+  inUse.clear();
+  log.push('again');
+  acts.again?.();
+  return made();
+}
+const engine = made();
 const page = () => engine.run().catch(({ code }) => code);
 
 globalThis.Worker = class {

@@ -36,7 +36,8 @@ export async function load(url, { onProgress = () => {}, signal, device = 'wasm'
     const { info, manifest, program, setup } = await link.request('load', { url: absolute(url), limits, threads });
     const { memory } = link;
     const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
-    return makeEngine(link, info, { manifest, program, limits }, near);
+    const again = () => load(info.url, { ...limits, device, threads, variant: info.variant.name });
+    return makeEngine(link, info, { manifest, program, limits, again }, near);
   };
   return orAborted(loading(), signal).catch((error) => {
     link.close(error);
@@ -45,7 +46,7 @@ export async function load(url, { onProgress = () => {}, signal, device = 'wasm'
 }
 
 /** @type {T.MakeEngine} */
-function makeEngine(link, info, { manifest, program, limits }, near) {
+function makeEngine(link, info, { manifest, program, limits, again }, near) {
   const { plans } = program;
   let runs = 0;
   let held = false;
@@ -103,7 +104,7 @@ function makeEngine(link, info, { manifest, program, limits }, near) {
     },
 
     get parts() {
-      return { manifest, program, limits, lent, memory: link.memory, file: link.request.bind(null, 'file') };
+      return { manifest, program, limits, again, lent, memory: link.memory, file: link.request.bind(null, 'file') };
     },
 
     async run(inputs, { signal, into = {} } = {}) {

@@ -163,7 +163,7 @@ export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 /** `near`: a machine in the page for short plans, null if memory is not shared; with the bundle's own kernels. */
-export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program; limits: Limits }, near: Machine | null) => Engine;
+export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine> }, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;

@@ -239,8 +239,9 @@ export interface Engine {
    * milliseconds; once with -1 at `dispose` or when the worker died.
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
-  /** For tuners.  `lent`: plans whose input memory the page may write to; `memory`: null if not shared; `file`: reads a verified file. */
-  readonly parts: { manifest: Manifest; program: Program; limits: Limits; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
+  /** For tuners.  `lent`: plans whose input memory the page may write to; `memory`: null if not shared; `file`: reads a verified file;
+   * `again`: loads the same bundle with the same options. */
+  readonly parts: { manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */

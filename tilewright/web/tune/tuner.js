@@ -28,6 +28,8 @@ const KEEP_EVERY = 8;
 const MOST_HELD = 8;
 /** Host faults in a row that end a session. */
 const MOST_FAULTS = 3;
+/** Candidates that passed their trial and failed in the model, after which this device takes no more for the bundle. */
+const MOST_CAUGHT = 3;
 /** Probes of the L1 size; the largest result counts, since other work on the core can only make it look smaller. */
 const PROBES = 3;
 /** Estimated runs of the whole-model comparison at the end. */
@@ -87,6 +89,10 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   // The page may not have restored its winners; and another tab may have found more while this one waited.
   await pace.job(() => restore(engine, anew), true);
   const record = await recall(engine);
+  if (record.caught >= MOST_CAUGHT && !options.check) {
+    throw new EngineError('host', `${record.caught} candidates passed their trials and then failed in the model`,
+      'Tuning is off for this bundle on this device; `forget` turns it on again', { caught: record.caught, limit: MOST_CAUGHT });
+  }
   if (!record.about.length) record.about = await aboutKernels(engine);
   const ledger = openLedger(record, engine.info.digest, objective, isBelieved(engine, source));
   const sizes = program.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));

@@ -38,25 +38,20 @@ async function looker(engine, pace, target) {
   return runs > 0 ? { look: atPlan, first: await atPlan() } : { look: async () => NaN, first: NaN };
 }
 
-/** Swaps `change` in; after a regression or a failure `back` is in use again. @type {Tune.Adopt} */
+/** Swaps `change` in; after a regression `back` is in use again, after a failure either may be. @type {Tune.Adopt} */
 export async function adopt(engine, pace, target, change, back) {
   const put = (/** @type {T.Change} */ which) => pace.job(() => engine.swap([which]));
   const { look, first } = await looker(engine, pace, target);
   const [before, after] = [[first], /** @type {number[]} */ ([])];
   const worse = () => median(after) > WORSE * median(before) && Math.min(...after) > Math.min(...before);
-  try {
+  await put(change);
+  after.push(await look());
+  while (worse() && after.length < LOOKS) {
+    await put(back);
+    before.push(await look());
     await put(change);
     after.push(await look());
-    while (worse() && after.length < LOOKS) {
-      await put(back);
-      before.push(await look());
-      await put(change);
-      after.push(await look());
-    }
-    if (worse()) await pace.job(() => engine.swap([back]), true);
-  } catch (error) {
-    await engine.swap([back]).catch(() => {});
-    throw error;
   }
+  if (worse()) await pace.job(() => engine.swap([back]), true);
   return { stays: !worse(), better: WORSE * median(after) < median(before), before: median(before), after: median(after) };
 }

@@ -1,12 +1,11 @@
-// Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own.
+// Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own, and starts the engine again.
 // Input: an engine with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; one that
-// did not end is repeated in new workers.
+// did not end is repeated.  A kernel can write anywhere in the model's memory, so nothing read from it is proof.
 
 import { PREEMPT } from '../../engine/abi.js';
 import { stepOf, wordsOf } from '../../engine/driver.js';
 import { EngineError } from '../../engine/errors.js';
-import { load } from '../../engine/engine.js';
-import { changeOf, keep, recall } from '../records/record.js';
+import { changeOf, condemn, recall } from '../records/record.js';
 import { watch } from './watch.js';
 
 /** @type {WeakSet<T.Engine>} */
@@ -15,12 +14,16 @@ const guarded = new WeakSet();
 /** By engine, the exchange under way. @type {WeakMap<T.Engine, Tune.OpenExchange>} */
 const exchanged = new WeakMap();
 
-/** By engine, its latest start in new workers, which may be under way. @type {WeakMap<T.Engine, Promise<unknown>>} */
+/** By engine, its latest start in new workers, which may be under way; resolves with whether states were kept. @type {WeakMap<T.Engine, Promise<boolean>>} */
 const starts = new WeakMap();
+
+/** Engines that the page disposed of. @type {WeakSet<T.Engine>} */
+const ended = new WeakSet();
 
 /** Does work that swaps these kernels.  If a run of the page traps in one of them meanwhile, the guard only notes it; `work` can ask. @type {Tune.Undisturbed} */
 export async function undisturbed(engine, specs, work) {
-  const state = { specs, trapped: false };
+  /** @type {Tune.OpenExchange} */
+  const state = { specs, trapped: '' };
   exchanged.set(engine, state);
   try {
     return await work(() => state.trapped);
@@ -36,7 +39,7 @@ export const startOf = (engine) => starts.get(engine);
 export function guard(engine) {
   if (guarded.has(engine)) return;
   guarded.add(engine);
-  const { run, time, profile, preempt } = engine;
+  const { run, time, profile, preempt, dispose } = engine;
   const start = startOf(engine);
   // Not read from memory later: a kernel can write there.
   let held = isHeld(engine);
@@ -45,9 +48,14 @@ export function guard(engine) {
     preempt(on);
     held = on;
   };
+  engine.dispose = () => {
+    ended.add(engine);
+    dispose();
+  };
   engine.time = (options) => watched(time(options), options?.runs);
   engine.profile = (options) => watched(profile(options), options?.runs);
   engine.run = async (...given) => {
+    if (startOf(engine) !== start) return repeated(engine, given);
     try {
       return await watched(run(...given));
     } catch (error) {
@@ -59,11 +67,11 @@ export function guard(engine) {
   };
 }
 
-/** Repeats a run that a new start interrupted, unless it depends on what was in the old memory. @type {Tune.Repeated} */
-async function repeated(engine, given, error) {
-  await startOf(engine);
+/** Repeats a run that a new start interrupted or delayed, unless it depends on what was in the old memory. @type {Tune.Repeated} */
+async function repeated(engine, given, error = '') {
+  const whole = await startOf(engine);
   const { manifest, lent } = engine.parts;
-  if (!manifest.states.length && !lent.size) return engine.run(...given);
+  if (whole || (!manifest.states.length && !lent.size)) return engine.run(...given);
   throw new EngineError('host', `A tuned kernel did not end, so the engine started again: ${error}`,
     'Begin anew: states are zero again, and arrays of `input` must be asked for again');
 }
@@ -72,38 +80,48 @@ async function repeated(engine, given, error) {
 const isHeld = ({ parts: { memory } }) => Boolean(memory && Atomics.load(wordsOf(memory), PREEMPT));
 
 /**
- * Starts an engine in new workers, without the tuned kernels that may be to blame.  Without any the job goes on: it is only
- * slow.  `again`: it still goes on, and memory, which a kernel can write to, may have named another step.
+ * Ends a job that goes on for too long.  Without a tuned kernel that may be to blame it goes on: it is only slow.
+ * `again`: it still goes on, and memory may have named another step.
  * @type {Tune.Revived}
  */
 async function revived(engine, again) {
-  const record = await recall(engine);
-  const guilty = again ? record.winners : blamed(engine, record.winners);
-  if (!guilty.length && !exchanged.has(engine)) return;
-  const started = restarted(engine, record, guilty);
-  starts.set(engine, started);
-  await started;
+  const { winners } = await recall(engine);
+  const guilty = again ? winners : blamed(engine, winners);
+  if (guilty.length || exchanged.has(engine)) await startAgain(engine, guilty, false);
 }
 
-/** @type {Tune.Restarted} */
-async function restarted(engine, record, guilty) {
-  record.winners = record.winners.filter((winner) => !guilty.includes(winner));
-  for (const { spec, candidate } of guilty) (record.bad[spec] ??= []).push(candidate);
-  await keep(engine, record);
-  const { info: { url, digest, features: { threads }, variant: { name } }, parts: { lent, limits } } = engine;
+/** Starts an engine in new workers, from verified files, after a kernel was caught: what else it wrote is unknown. @type {Tune.Renewed} */
+export const renewed = async (engine, guilty = []) => void (ended.has(engine) || await startAgain(engine, guilty, true));
+
+/** @type {Tune.StartAgain} */
+function startAgain(engine, guilty, whole) {
+  const started = restarted(engine, guilty, whole);
+  starts.set(engine, started);
+  return started;
+}
+
+/** `whole`: no job is open, so the states are kept. @type {Tune.StartAgain} */
+async function restarted(engine, guilty, whole) {
+  const { info: { url, digest }, parts: { lent, again }, states } = engine;
+  const kept = whole ? await Promise.all(states.names.map(async (state) => ({ state, data: await states.read(state) }))) : [];
+  const { winners } = await condemn(engine, guilty);
+  if (ended.has(engine)) return whole;
   engine.dispose();
-  const fresh = await load(url, { ...limits, threads, variant: name });
-  if (fresh.info.digest !== digest) {
+  ended.delete(engine);
+  const fresh = await again();
+  if (ended.has(engine) || fresh.info.digest !== digest) {
     fresh.dispose();
-    throw new EngineError('bundle-version', 'The bundle was built anew', 'Load it again', { url });
+    throw new EngineError('bundle-version', 'The engine was disposed, or the bundle built anew', 'Load it again', { url });
   }
+  for (const { state, data } of kept) await fresh.states.write(state, data);
   lent.forEach((plan) => fresh.parts.lent.add(plan));
   fresh.onjob = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => engine.onjob(...news);
   const { onjob: _, ...methods } = Object.getOwnPropertyDescriptors(fresh);
   Object.defineProperties(engine, methods);
-  if (record.winners.length) await engine.swap(await Promise.all(record.winners.map(changeOf)));
   guarded.delete(engine);
   guard(engine);
+  if (winners.length) await engine.swap(await Promise.all(winners.map(changeOf)));
+  return whole;
 }
 
 /** The winner in which the run is, where memory shows it; else all of them. @type {Tune.Blamed} */
@@ -113,31 +131,29 @@ function blamed({ parts: { memory, program: { plans } } }, winners) {
   return winners.filter(({ spec }) => plans.some(({ steps }) => steps[step]?.spec === spec));
 }
 
-/** Repeats the run with the bundle's own kernel: if that traps too, the inputs are to blame, and the winner stays. @type {Tune.Examine} */
+/**
+ * Repeats a run that trapped without the winner that memory names, then without all: if it still traps, the inputs are to blame,
+ * or a kernel that is being exchanged.
+ * @type {Tune.Examine}
+ */
 async function examine(engine, error, again) {
-  if (!(error instanceof EngineError && error.code === 'kernel-trap' && error.facts.tuned)) return;
-  const spec = /** @type {number} */ (error.facts.spec);
-  const exchange = () => {
-    const known = exchanged.get(engine);
-    return known?.specs.includes(spec) ? known : null;
-  };
-  const now = exchange();
-  if (now) {
-    now.trapped = true;
-    return;
-  }
+  if (!(error instanceof EngineError && error.code === 'kernel-trap')) return;
   const record = await recall(engine);
-  const winner = record.winners.find((other) => other.spec === spec);
-  if (!winner) return;
-  const back = await changeOf(winner);
-  // If an exchange of this kernel has begun since, that one decides what is in use.
-  const mine = () => !exchange() && record.winners.includes(winner);
-  if (!mine()) return;
-  await engine.swap([{ spec, module: null }]);
-  const guilty = await again().then(() => true, () => false);
-  if (!mine()) return;
-  if (!guilty) return engine.swap([back]);
-  record.winners = record.winners.filter((other) => other !== winner);
-  (record.bad[winner.spec] ??= []).push(winner.candidate);
-  await keep(engine, record);
+  const underWay = (/** @type {unknown} */ spec) => exchanged.get(engine)?.specs.some((other) => other === spec) ?? false;
+  /** An exchange decides itself which of its kernels is in use. @param {Tune.Winner[]} winners */
+  const free = (winners) => winners.filter((winner) => record.winners.includes(winner) && !underWay(winner.spec));
+  const open = exchanged.get(engine);
+  if (open && underWay(error.facts.spec)) return void (open.trapped = 'here');
+  const named = record.winners.filter(({ spec }) => spec === error.facts.spec);
+  for (const suspects of named.length && named.length < record.winners.length ? [named, record.winners] : [record.winners]) {
+    const out = free(suspects);
+    const backs = new Map(await Promise.all(out.map(async (winner) => /** @type {const} */ ([winner, await changeOf(winner)]))));
+    if (!out.length || free(out).length < out.length) break;
+    await engine.swap(out.map(({ spec }) => ({ spec, module: null })));
+    const guilty = await again().then(() => true, () => false);
+    const left = free(out);
+    if (guilty) return left.length ? renewed(engine, left) : undefined;
+    await engine.swap(left.flatMap((winner) => backs.get(winner) ?? []));
+  }
+  if (open) open.trapped ||= 'elsewhere';
 }

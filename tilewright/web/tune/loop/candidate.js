@@ -6,8 +6,8 @@ import { asEngineError, EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
 import { adopt } from '../exchange/adopt.js';
 import { disagreement } from '../exchange/agree.js';
-import { startOf, undisturbed } from '../exchange/guard.js';
-import { COMPILERS, RIGHT } from '../records/ledger.js';
+import { renewed, startOf, undisturbed } from '../exchange/guard.js';
+import { BAD, COMPILERS, RIGHT } from '../records/ledger.js';
 import { barOf } from './objective.js';
 import { changeOf } from '../records/record.js';
 
@@ -47,7 +47,15 @@ export async function handle(tools, sent, round) {
   if (!refuted) source.result({ spec, candidate, verdict });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
   if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
+  if (put && BAD.includes(verdict)) await caught(tools, verdict);
   return { verdict, swapped };
+}
+
+/** A candidate that passed its trial failed in the model, whose memory it could write to. @type {Tune.Caught} */
+async function caught({ engine, ledger: { record } }, verdict) {
+  record.caught++;
+  // One that hung is gone with the engine's old workers.
+  if (verdict !== 'hung') await renewed(engine);
 }
 
 /** Notes a winner, and the kernel in use before this session. @type {Tune.NoteWinner} */
@@ -87,11 +95,15 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   }
 }
 
+/** What comes of a candidate that does not stay. @type {Tune.Gone} */
+const gone = (verdict, why) => ({ verdict, stays: false, better: false, before: NaN, after: NaN, why });
+
 /** Swaps a winner into the engine, where it may still be slower or be refused. @type {Tune.TakeIn} */
 async function takeIn(tools, { header }, { verdict, module, refuted, why }, old) {
   const { engine, pace, signal, targets } = tools;
   const { spec, tiles, grains, scratch } = header;
   const change = { spec, module: /** @type {WebAssembly.Module} */ (module), tiles, grains, scratch };
+  const back = old ? await changeOf(old) : { spec, module: null };
   const start = startOf(engine);
   try {
     return await undisturbed(engine, [spec], async (trapped) => {
@@ -100,20 +112,25 @@ async function takeIn(tools, { header }, { verdict, module, refuted, why }, old)
         return { verdict, stays: true, better: false, before: NaN, after: NaN, why };
       }
       const target = /** @type {Tune.Target} */ (targets.get(spec));
-      const back = old ? await changeOf(old) : { spec, module: null };
-      const differs = await disagreement(tools, target, change, back);
-      if (differs) return { verdict: 'wrong', stays: false, better: false, before: NaN, after: NaN, why: `in the model ${differs}` };
+      const problem = await disagreement(tools, target, change, back);
+      if (problem) return gone(problem.verdict, problem.why);
       const { stays, ...times } = await adopt(engine, pace, target, change, back);
-      if (!trapped()) return { ...times, stays, verdict: stays ? verdict : 'slower', why: stays ? '' : 'the engine was slower with it' };
+      const where = trapped();
+      if (!where) return { ...times, stays, verdict: stays ? verdict : 'slower', why: stays ? '' : 'the engine was slower with it' };
       if (stays) await engine.swap([back]);
-      return { ...times, stays: false, verdict: 'trapped', why: 'a run of the page trapped in this kernel while it was timed' };
+      return where === 'here' ? gone('trapped', 'a run of the page trapped in this kernel while it was timed')
+        : gone('refused', 'a run of the page trapped while it was in use');
     });
   } catch (error) {
-    if (startOf(engine) !== start) return { verdict: 'hung', stays: false, better: false, before: NaN, after: NaN, why: 'the engine had to start again' };
+    // Where states could be kept, another kernel was the reason.
+    const whole = startOf(engine) !== start && await startOf(engine);
+    if (startOf(engine) !== start && !whole) return gone('hung', 'the engine had to start again');
+    // It must not stay in use: no record knows of it.
+    await engine.swap([back]).catch(() => renewed(engine));
     signal.throwIfAborted();
     const typed = asEngineError(error);
     const found = MEANING[typed.code];
     if (!found) throw typed;
-    return { verdict: found, stays: false, better: false, before: NaN, after: NaN, why: String(typed) };
+    return gone(found, String(typed));
   }
 }

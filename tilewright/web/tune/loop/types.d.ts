@@ -101,7 +101,10 @@ export type OpenLatency = (parts: Tools & { target: Target; story: Story }) => {
 export type Handle = (tools: Tools, sent: Sent, round: number) => Promise<{ verdict: Verdict; swapped: boolean } | null>;
 export type TryOne = (tools: Tools, sent: Sent, judge: boolean, bar: Bar) => Promise<Outcome>;
 export type NoteWinner = (tools: Tools, sent: Sent, found: { over: number; old: Winner | undefined; better: boolean; refuted: boolean }) => void;
-export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | undefined) => Promise<{ verdict: Verdict; stays: boolean; better: boolean; before: number; after: number; why?: string }>;
+export type TakenIn = { verdict: Verdict; stays: boolean; better: boolean; before: number; after: number; why?: string };
+export type TakeIn = (tools: Tools, sent: Sent, outcome: Outcome, old: Winner | undefined) => Promise<TakenIn>;
+export type Gone = (verdict: Verdict, why: string) => TakenIn;
+export type Caught = (tools: Tools, verdict: Verdict) => Promise<void>;
 export type PlanOf = Pick<Target, 'plan' | 'bucket'>;
 export type PlanTimes = (engine: Engine.Engine, pace: Pace, which: PlanOf, runs?: number) => Promise<number[]>;
 export type PlanTime = (...parts: Parameters<PlanTimes>) => Promise<number>;
@@ -111,17 +114,21 @@ export type WarmUp = (engine: Engine.Engine, pace: Pace, which: PlanOf, least?: 
 export type Looker = (engine: Engine.Engine, pace: Pace, target: Target) => Promise<{ look: () => Promise<number>; first: number }>;
 /** `stays`: not rolled back; `better`: faster by more than the noise; `before`, `after`: milliseconds. */
 export type Adopt = (engine: Engine.Engine, pace: Pace, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ stays: boolean; better: boolean; before: number; after: number }>;
-export type Disagreement = (tools: Pick<Tools, 'engine' | 'pace' | 'specs' | 'trials'>, target: Target, change: Engine.Change, back: Engine.Change) => Promise<string>;
+export type Disagreement = (tools: Pick<Tools, 'engine' | 'pace' | 'specs' | 'trials'>, target: Target, change: Engine.Change, back: Engine.Change) => Promise<{ verdict: Verdict; why: string } | null>;
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
 export type Watch = (engine: Engine.Engine, held: () => boolean, act: (again: boolean) => void) => <Found extends object>(job: Promise<Found>, runs?: number) => Promise<Found>;
-export type Repeated = (engine: Engine.Engine, given: Parameters<Engine.Engine['run']>, error: unknown) => ReturnType<Engine.Engine['run']>;
+export type Repeated = (engine: Engine.Engine, given: Parameters<Engine.Engine['run']>, error?: unknown) => ReturnType<Engine.Engine['run']>;
 export type Revived = (engine: Engine.Engine, again: boolean) => Promise<void>;
-export type Restarted = (engine: Engine.Engine, record: TuningRecord, guilty: Winner[]) => Promise<void>;
+export type Renewed = (engine: Engine.Engine, guilty?: Winner[]) => Promise<void>;
+/** Resolves with `whole`: whether the states were kept. */
+export type StartAgain = (engine: Engine.Engine, guilty: Winner[], whole: boolean) => Promise<boolean>;
 export type Blamed = (engine: Engine.Engine, winners: Winner[]) => Winner[];
-/** An exchange under way: its kernels, and whether a run of the page trapped in one of them meanwhile. */
-export type OpenExchange = { specs: number[]; trapped: boolean };
-export type Undisturbed = <Value>(engine: Engine.Engine, specs: number[], work: (trapped: () => boolean) => Promise<Value>) => Promise<Value>;
+/** Where a run of the page trapped during an exchange: in one of its kernels, as memory says, or elsewhere. */
+export type Trapped = '' | 'here' | 'elsewhere';
+/** An exchange under way, and its kernels. */
+export type OpenExchange = { specs: number[]; trapped: Trapped };
+export type Undisturbed = <Value>(engine: Engine.Engine, specs: number[], work: (trapped: () => Trapped) => Promise<Value>) => Promise<Value>;
 export type Examine = (engine: Engine.Engine, error: unknown, again: () => Promise<unknown>) => Promise<void>;

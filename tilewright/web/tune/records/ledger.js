@@ -2,7 +2,7 @@
 // Input: the device's record, offers, verdicts.  Output: answers by a kernel's number.  It measures and sends nothing.
 
 /** Candidates with these verdicts must never run again. @type {Tune.Verdict[]} */
-const BAD = ['wrong', 'trapped', 'hung'];
+export const BAD = ['wrong', 'trapped', 'hung'];
 /** Verdicts on candidates with correct results: only their times count. @type {Tune.Verdict[]} */
 export const RIGHT = ['faster', 'same', 'slower'];
 /** The number of the compiler's own candidate, and one that stands for a bundle's kernel outside its space. */

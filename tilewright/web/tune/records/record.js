@@ -23,7 +23,7 @@ const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${n
 export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');
 
 /** @param {T.Engine} engine @returns {Tune.TuningRecord} */
-const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [], checked: '' });
+const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [], checked: '', caught: 0 });
 
 /** The stored record of the engine's bundle if it still fits, else an empty one.  `anew`: reads it again, because another tab may have changed it. @type {Tune.Recall} */
 export async function recall(engine, anew = false) {
@@ -82,13 +82,50 @@ export async function aboutKernels({ parts: { manifest, file } }) {
   }));
 }
 
-/** Stores the record; a device without storage is no error. @type {Tune.Keep} */
+/**
+ * Stores the record without what other tabs found to be bad meanwhile; the next `restore` takes that out of this engine.
+ * A device without storage is no error.
+ * @type {Tune.Keep}
+ */
 export async function keep(engine, record) {
   known.set(engine, record);
-  try {
+  await changed(engine, (stored) => {
+    const next = { ...record, bad: { ...record.bad } };
+    for (const [spec, candidates] of Object.entries(stored?.bad ?? {})) {
+      if (record.checksums[spec] === stored?.checksums[spec]) forbid(next, Number(spec), candidates);
+    }
+    return next;
+  });
+}
+
+/** Notes winners that must never run again: in this tab's record, and in the stored one, which a tab that tunes may have changed. @type {Tune.Condemn} */
+export async function condemn(engine, winners) {
+  const record = await recall(engine);
+  const forbidden = (/** @type {Tune.TuningRecord} */ where) => {
+    for (const { spec, candidate } of winners) forbid(where, spec, [candidate]);
+    return where;
+  };
+  forbidden(record);
+  if (winners.length) await changed(engine, (stored) => (stored && !unkept.has(engine) ? forbidden(stored) : record));
+  return record;
+}
+
+/** @type {Tune.Forbid} */
+function forbid(record, spec, candidates) {
+  record.bad[spec] = [...new Set([...record.bad[spec] ?? [], ...candidates])];
+  record.winners = record.winners.filter((winner) => winner.spec !== spec || !candidates.includes(winner.candidate));
+}
+
+/** Stores what `next` makes of the stored record, with no other tab in between. @type {Tune.ChangeRecord} */
+async function changed(engine, next) {
+  const work = async () => {
+    const record = next(await read(engine).catch(() => null));
     const winners = record.winners.map(({ module, ...winner }) => ({ ...winner, bytes: module.length }));
     const frame = encode({ ...record, winners }, ...record.winners.map(({ module }) => module));
     await (await storage()).put(keyOf(engine), new Response(frame));
+  };
+  try {
+    await (globalThis.navigator?.locks?.request(`tilewright-record-${bundleName(engine.info.url)}`, work) ?? work());
     unkept.delete(engine);
   } catch {
     // Private mode, or storage is full.

@@ -33,11 +33,18 @@ export type TuningRecord = {
   unsent: Unsent[];
   /** Digest of the bundle whose kernels check.js has compared with the compiler's own. */
   checked: string;
+  /** How many candidates passed their trial and then failed in the model. */
+  caught: number;
 };
 export type Recall = (engine: Engine.Engine, anew?: boolean) => Promise<TuningRecord>;
 export type Moved = (engine: Engine.Engine, record: TuningRecord) => Promise<TuningRecord>;
 export type AboutKernels = (engine: Engine.Engine) => Promise<string[]>;
 export type Keep = (engine: Engine.Engine, record: TuningRecord) => Promise<void>;
+/** Resolves with this tab's record. */
+export type Condemn = (engine: Engine.Engine, winners: Winner[]) => Promise<TuningRecord>;
+export type Forbid = (record: TuningRecord, spec: number, candidates: number[]) => void;
+/** `next` gets null if nothing that fits is stored. */
+export type ChangeRecord = (engine: Engine.Engine, next: (stored: TuningRecord | null) => TuningRecord) => Promise<void>;
 export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
 export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
 

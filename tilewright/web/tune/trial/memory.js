@@ -100,7 +100,9 @@ export function lay(facts) {
   const block = new Uint32Array(memory.buffer, ARGS, (scratch.address - CANARY - ARGS) >> 2).fill(BEYOND);
   block.set(words);
   const borders = [scratch.address - CANARY, scratch.address + scratch.bytes, ...addresses.flatMap((address, number) => [address - CANARY, address + facts.buffers[number].bytes])];
-  const canaries = borders.map((from) => bytesAt(from, CANARY).fill(MARK));
+  // Before the argument block lies, in the model's memory, the control block.
+  const canaries = [bytesAt(0, ARGS), ...borders.map((from) => bytesAt(from, CANARY))];
+  canaries.forEach((bytes) => bytes.fill(MARK));
   return { addresses, words, block, canaries };
 }
 
