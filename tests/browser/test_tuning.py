@@ -53,16 +53,19 @@ def test_a_whole_session(visit: Visit, library: Library) -> None:
     trials = [e for e in found["events"] if e["type"] == "trial"]
     assert trials
     assert {e["verdict"] for e in trials} <= {"faster", "same", "slower"}
-    assert [(r["spec"], r["candidate"]) for r in found["log"]["results"]] == [
-        (e["spec"], e["candidate"]) for e in trials
-    ]
+    results = [(r["spec"], r["candidate"]) for r in found["log"]["results"]]
+    assert results[: len(trials)] == [(e["spec"], e["candidate"]) for e in trials]
+    # On a busy machine the comparison at the end may undo some.
+    undone = {(e["spec"], e["candidate"]) for e in found["events"] if e["type"] == "rollback"}
+    assert undone >= set(results[len(trials) :])
     kinds = [e["type"] for e in found["events"]]
     assert kinds[:2] == ["start", "latency"]
     assert kinds[-1] == "end"
     summary = found["summary"]
     assert summary["rounds"] == len(trials)
     assert summary["class"] == "test"
-    won = {e["spec"]: e["candidate"] for e in found["events"] if e["type"] == "swap"}
+    swaps = [(e["spec"], e["candidate"]) for e in found["events"] if e["type"] == "swap"]
+    won = {spec: candidate for spec, candidate in swaps if (spec, candidate) not in undone}
     for kernel in summary["kernels"]:
         assert kernel["current"]["candidate"] == won.get(kernel["spec"], 0)
         assert (kernel["gain"] > 1) == (kernel["spec"] in won)
