@@ -16,7 +16,7 @@ from tilewright.fusion.fuse import LEAVES
 from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
 from tilewright.graph.extents import NONE, Extents
-from tilewright.graph.node import Node, computed, fact, is_constant, literal, toposort
+from tilewright.graph.node import Node, computed, fact, literal, toposort
 from tilewright.graph.passes.pack_blocks import from_blocks
 from tilewright.graph.views import Indices
 from tilewright.kernel.index import Index
@@ -38,7 +38,7 @@ class StoredNodes:
         """True for what kernels load instead of computing it."""
         if isinstance(n.op, LEAVES) or n in self.stored:
             return True
-        folded = is_constant(n) and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
+        folded = n.constant and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
         return folded and not (_is_position(n) or _packed(n) or from_blocks(n))
 
     def spot(self, n: Node, at: Indices) -> tuple[Node, Indices]:
@@ -60,7 +60,7 @@ def _packed(n: Node, operands: list[bool]) -> bool:
 
 def buffer_of(n: Node) -> Buffer:
     """A buffer; weights of 8 bits that keep to 7 say so."""
-    small = n.dtype == I8 and is_constant(n) and _keeps_to_pairs(n)
+    small = n.dtype == I8 and n.constant and _keeps_to_pairs(n)
     layout = n.op.layout if isinstance(n.op, ops.Realize) else ROWS
     return Buffer(n.dtype, n.size, PAIR_LIMIT if small else 0, layout)
 
