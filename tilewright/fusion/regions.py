@@ -85,16 +85,16 @@ class Region:
     key: object
 
 
-def region_of(root: Node, layout: StoredNodes) -> Region:
+def region_of(root: Node, memory: StoredNodes) -> Region:
     """The region of a stored node."""
 
     def computed(n: Node) -> bool:
-        return n is root or not (literal(n) is not None or layout.holds(n))
+        return n is root or not (literal(n) is not None or memory.holds(n))
 
     nodes = toposort([root], lambda n: n.inputs if computed(n) else ())
     number = {n: position for position, n in enumerate(nodes)}
     hosts: dict[Node, int] = {}
-    key: list[object] = [_spot(root, layout)[1:]]
+    key: list[object] = [_spot(root, memory)[1:]]
     for n in nodes:
         value = literal(n)
         if computed(n) and n.inputs:
@@ -102,16 +102,16 @@ def region_of(root: Node, layout: StoredNodes) -> Region:
             key.append((type(n.op), ops.attributes(n.op), n.shape, n.dtype, operands))
         elif value is not None and n is not root:
             key.append((value, repr(value), n.dtype))  # 0.0 and -0.0 are equal, but not the same
-        elif layout.holds(n):
-            host, *where = _spot(n, layout)
+        elif memory.holds(n):
+            host, *where = _spot(n, memory)
             key.append((hosts.setdefault(host, len(hosts)), buffer_of(host), n.dtype, *where))
         else:
             key.append((type(n.op), ops.attributes(n.op), n.dtype))
-    key += [layout.extents.key(n) for n in nodes if layout.extents.bounds]
+    key += [memory.extents.key(n) for n in nodes if memory.extents.bounds]
     return Region(nodes, tuple(hosts), tuple(key))
 
 
-def _spot(n: Node, layout: StoredNodes) -> tuple[Node, object, object, object]:
+def _spot(n: Node, memory: StoredNodes) -> tuple[Node, object, object, object]:
     """(host, its shape, where in it `n` begins, the shape of `n`)"""
-    host, at = layout.spot(n, (Index(),) * n.rank)
+    host, at = memory.spot(n, (Index(),) * n.rank)
     return host, host.shape, tuple([i.const for i in at]), n.shape
