@@ -29,7 +29,7 @@ from tilewright.graph.rules import RULES
 #: Constants with more elements stay a graph and are computed when the weights are written.
 FOLD_LIMIT = 4096
 
-#: And so do those whose computation visits more, such as a long loop over a few numbers.
+#: So do constants whose computation visits more elements, such as a long loop over a few numbers.
 FOLD_COST = 1 << 18
 
 #: Elements that NumPy could visit while it begins to compute an op.
