@@ -254,6 +254,18 @@ def test_web_engine_names_no_python() -> None:
     assert not list((PACKAGE / "web").rglob("*.py"))
 
 
+def test_files_are_short() -> None:
+    root = PACKAGE.parent
+    folders = ("tilewright", "tests", "benchmarks", "scripts", "examples")
+    kinds = {".py", ".js", ".mjs", ".ts", ".css", ".html", ""}
+    listed = subprocess.run(["git", "ls-files", *folders], cwd=root, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a checkout")
+    files = [root / name for name in listed.stdout.splitlines() if "/vendor/" not in name]
+    lines = {p: len(p.read_text().splitlines()) for p in files if p.suffix in kinds and p.is_file()}
+    assert {p.name: n for p, n in lines.items() if n > 400} == {}
+
+
 #: Folders and modules that also run where there is nothing but Python itself.
 PORTABLE = ["kernel", "targets", "tuning/candidates", "tuning/offers", "tuning/client"]
 
