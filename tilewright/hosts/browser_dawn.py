@@ -1,0 +1,171 @@
+"""Finds Dawn, Chromium's WebGPU as an npm package for Node: it drives the engine without a browser.
+
+Input: the environment, node_modules.  Output: a `Dawn`: Node, the package, and an adapter that was
+asked for its name: the real GPU if there is one, else a software driver.  It starts only that probe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from ctypes.util import find_library
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tilewright
+from tilewright.base.errors import HostError
+from tilewright.hosts.browser_find import find
+
+SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "dawn.mjs"
+PROBE_SECONDS = 60.0
+#: Node 20 has WebSocket behind this flag; later versions take it too.
+_NODE_FLAGS = ("--experimental-websocket", "--no-warnings")
+#: The version that is tested (package.json).
+PACKAGE = "webgpu@0.6.2"
+#: Chromium brings both: a Vulkan loader, and SwiftShader, a driver that needs no GPU.
+_LOADER, _SOFTWARE = "libvulkan.so.1", "vk_swiftshader_icd.json"
+
+
+@dataclass(frozen=True)
+class Dawn:
+    """Node with Dawn and an adapter.
+
+    path:        of Node;  package: folder of the npm package
+    options:     words for Dawn, such as `enable-dawn-features=allow_unsafe_apis`
+    environment: additional variables, with which the adapter is found
+    adapter:     vendor, architecture, device, description, features; `software` is a bool
+    """
+
+    path: Path
+    package: Path
+    options: tuple[str, ...]
+    environment: Mapping[str, str]
+    adapter: Mapping[str, Any] = field(compare=False)
+    name: str = "dawn"
+    device: str | None = "webgpu"
+
+    def command(self, profile: Path, url: str) -> list[str]:
+        """The command line of a session with the page's server; it needs no profile."""
+        del profile
+        return _command(self.path, self.package, self.options, url)
+
+    def version(self) -> str:
+        """Of the npm package, with the adapter."""
+        about = json.loads((self.package / "package.json").read_text())
+        kind = "software" if self.adapter["software"] else "GPU"
+        name = self.adapter["description"] or self.adapter["device"] or self.adapter["vendor"]
+        return f"{about['name']} {about['version']} ({kind}: {name})"
+
+
+def require_dawn(options: tuple[str, ...] | None = None) -> Dawn:
+    """Node, Dawn and an adapter.  Raises HostError, with what is missing and how to get it.
+
+    options: by default the words of TILEWRIGHT_DAWN_OPTIONS
+    """
+    node, package = _node(), _package()
+    words = _words() if options is None else options
+    environment = _loader()
+    for added in ({}, _software()):
+        tried = {**environment, **added}
+        adapter = _probe(node, package, words, tried)
+        if adapter is not None:
+            return Dawn(node, package, words, tried, adapter)
+    raise HostError(
+        "Dawn finds no WebGPU adapter",
+        hint="Install the GPU's Vulkan driver, or Chromium, whose software driver is taken "
+        "otherwise (Debian: apt-get install chromium), or name a driver in VK_ICD_FILENAMES",
+        host="dawn",
+        environment=environment,
+    )
+
+
+def _node() -> Path:
+    named = os.environ.get("TILEWRIGHT_NODE", "node")
+    path = shutil.which(named)
+    if path is None:
+        raise HostError(
+            f"Node is not installed: {named} is no program",
+            hint="Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path",
+            host="dawn",
+        )
+    return Path(path)
+
+
+def _package() -> Path:
+    named = os.environ.get("TILEWRIGHT_DAWN")
+    roots = (Path.cwd(), *Path.cwd().parents, SCRIPT.parents[3])
+    places = [Path(named)] if named else [root / "node_modules" / "webgpu" for root in roots]
+    found = next((place for place in places if (place / "index.js").is_file()), None)
+    if found is None:
+        raise HostError(
+            "Dawn is not installed",
+            hint=f"npm install {PACKAGE}, here or in a folder above, or set TILEWRIGHT_DAWN to the "
+            "package's folder",
+            host="dawn",
+            looked_for=named or "node_modules/webgpu",
+        )
+    return found.resolve()
+
+
+def _words() -> tuple[str, ...]:
+    return tuple(os.environ.get("TILEWRIGHT_DAWN_OPTIONS", "").split())
+
+
+def _loader() -> dict[str, str]:
+    """Chromium's Vulkan loader, if the system has none."""
+    if find_library("vulkan") is not None:
+        return {}
+    before = os.environ.get("LD_LIBRARY_PATH")
+    found = next((f for f in _chromium_folders() if (f / _LOADER).is_file()), None)
+    if found is None:
+        return {}
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, (before, str(found))))}
+
+
+def _software() -> dict[str, str]:
+    found = (folder / _SOFTWARE for folder in _chromium_folders())
+    return next(({"VK_ICD_FILENAMES": str(path)} for path in found if path.is_file()), {})
+
+
+def _chromium_folders() -> Iterator[Path]:
+    browser = find("chromium")
+    if browser is not None:
+        yield browser.path.resolve().parent
+        # Debian's program is a script that starts the one in this folder.
+        yield Path("/usr/lib") / browser.path.name
+
+
+def _command(node: Path, package: Path, options: tuple[str, ...], address: str) -> list[str]:
+    return [str(node), *_NODE_FLAGS, str(SCRIPT), str(package), " ".join(options), address]
+
+
+def _probe(
+    node: Path, package: Path, options: tuple[str, ...], environment: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """The adapter that Dawn gives with these variables; None without one."""
+    command = _command(node, package, options, "probe")
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PROBE_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        stderr = getattr(error, "stderr", None) or ""
+        raise HostError(
+            "Dawn could not be started",
+            hint=f"Use Node 20.19 or later, and install the package again: npm install {PACKAGE}",
+            host="dawn",
+            path=str(node),
+            package=str(package),
+            stderr=str(stderr)[-2000:].strip() or str(error),
+        ) from error
+    found: dict[str, Any] | None = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
