@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright.base.errors import UsageError
+from tilewright.hosts.browser_programs import PROGRAMS, SECTIONS, program
+from tilewright.targets import DEFAULT
 
 Arrays = Mapping[str, Any]
 #: Seconds that one run may take on wasmtime.
@@ -23,11 +25,15 @@ LONGEST = 3600.0
 
 @dataclass(frozen=True)
 class Ran:
-    """The result of one run; `milliseconds` is what the host itself measured."""
+    """The result of one run; `milliseconds` is what the host itself measured.
+
+    adapter: what WebGPU ran on: `name`, `description`, and whether it is `software`
+    """
 
     outputs: Arrays
     bucket: Mapping[str, int]
     milliseconds: float
+    adapter: Mapping[str, Any] | None = None
 
 
 Runner = Callable[[Arrays], Ran]
@@ -76,6 +82,11 @@ def check_host(host: str) -> None:
     _kind(host)
 
 
+def targets_of(host: str) -> tuple[str, ...]:
+    """What a bundle must be compiled for to run there."""
+    return (SECTIONS[host],) if host in SECTIONS else DEFAULT
+
+
 def engine_of(host: str) -> str:
     """Name and version of what runs bundles there; a typed error where it is missing."""
     return _kind(host).engine(host)
@@ -122,7 +133,7 @@ def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[R
 
         def run(inputs: Arrays) -> Ran:
             found = model.run(inputs)
-            return Ran(found.outputs, found.bucket, found.milliseconds)
+            return Ran(found.outputs, found.bucket, found.milliseconds, model.info["adapter"])
 
         yield run
 
@@ -149,9 +160,7 @@ def _clocked(run: Callable[[Arrays], Any], inputs: Arrays) -> Ran:
 
 
 def _browser_version(host: str) -> str:
-    from tilewright.hosts.browser_find import require
-
-    return require(host).version()
+    return program(host).version()
 
 
 HOSTS: Mapping[str, _Kind] = {
@@ -159,6 +168,5 @@ HOSTS: Mapping[str, _Kind] = {
     "wasmtime": _Kind(
         _wasmtime_runner, _wasmtime_timers, lambda _: f"wasmtime {version('wasmtime')}"
     ),
-    "chromium": _Kind(_browser_runner, _browser_timers, _browser_version),
-    "firefox": _Kind(_browser_runner, _browser_timers, _browser_version),
+    **dict.fromkeys(PROGRAMS, _Kind(_browser_runner, _browser_timers, _browser_version)),
 }

@@ -21,7 +21,7 @@ from tilewright.base.errors import HostError, TilewrightError
 from tilewright.bundle import is_bundle, open_bundle
 from tilewright.hosts.browser_link import RESTART, Json, Link, Progress, Reply, describe, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
-from tilewright.hosts.browser_programs import Program, program
+from tilewright.hosts.browser_programs import PageProgram, program
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
 
@@ -67,7 +67,7 @@ class BrowserHost:
 
     def __init__(
         self,
-        browser: str | Program = "chromium",
+        browser: str | PageProgram = "chromium",
         *,
         timeout: float = 120.0,
         isolation: bool = True,

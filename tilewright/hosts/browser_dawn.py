@@ -1,7 +1,7 @@
 """Finds Dawn, Chromium's WebGPU as an npm package for Node: it drives the engine without a browser.
 
-Input: the environment, node_modules.  Output: a `Dawn`: Node, the package, and an adapter that was
-asked for its name: the real GPU if there is one, else a software driver.  It starts only that probe.
+Input: the environment, node_modules.  Output: a `Dawn`: Node, the package, and what adapter there
+is: the real GPU if possible, else a software driver.  It starts nothing but that question.
 """
 
 from __future__ import annotations

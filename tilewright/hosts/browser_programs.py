@@ -1,6 +1,6 @@
 """What can run the host page's code, by the name of the host: browsers, and Node with Dawn.
 
-Input: a name such as "firefox" or "dawn".  Output: a `Program`: where it is, how it is started,
+Input: a name such as "firefox" or "dawn".  Output: a `PageProgram`: where it is, how it is started,
 and on which device it runs bundles.
 """
 
@@ -20,7 +20,7 @@ from tilewright.hosts.browser_find import Browser, require
 _SOFTWARE = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 
 
-class Program(Protocol):
+class PageProgram(Protocol):
     """A program that opens a session with the page's server (docs/host-protocol.md).
 
     device:      what it runs bundles on, None for the engine's own choice
@@ -41,12 +41,16 @@ class Program(Protocol):
     def version(self) -> str: ...
 
 
+#: The section of a bundle that a host executes, where it is not the engine's usual one.
+SECTIONS: Mapping[str, str] = {"chromium-webgpu": "wgsl", "dawn": "wgsl"}
+
+
 def _chromium_webgpu() -> Browser:
     browser = require("chromium")
     return replace(browser, name="chromium-webgpu", flags=_SOFTWARE, device="webgpu")
 
 
-PROGRAMS: Mapping[str, Callable[[], Program]] = {
+PROGRAMS: Mapping[str, Callable[[], PageProgram]] = {
     "chromium": partial(require, "chromium"),
     "firefox": partial(require, "firefox"),
     "chromium-webgpu": _chromium_webgpu,
@@ -54,7 +58,7 @@ PROGRAMS: Mapping[str, Callable[[], Program]] = {
 }
 
 
-def program(name: str) -> Program:
+def program(name: str) -> PageProgram:
     """The installed program.  Raises UsageError for an unknown name, HostError if it is missing."""
     if name not in PROGRAMS:
         raise UsageError(f"Unknown browser: {name}", hint=f"Known are {', '.join(PROGRAMS)}")
