@@ -1,4 +1,4 @@
-"""What the host without a browser does differently: adapters, threads, commands, its end.
+"""What the host without a browser does differently: adapters, threads, commands, its end."""
 
 from __future__ import annotations
 
