@@ -92,8 +92,8 @@ CASES = (
     batched("K2", 12, 384, 384, 64),
     batched("K3", 120, 64, 64, 64),
     *(matmul(f"GEMM {n}", n, n, n) for n in (512, 1024, 2048, 4096)),
-    matmul("GEMV 4096x4096", 1, 4096, 4096, layers=16),
-    matmul("GEMV 4096x11008", 1, 4096, 11008, layers=8),
+    matmul("GEMV 4096x4096", 1, 4096, 4096, layers=8),
+    matmul("GEMV 4096x11008", 1, 4096, 11008, layers=3),
 )
 
 #: Runs something once per sample and gives the milliseconds of one product in each.
