@@ -22,6 +22,7 @@ from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.native import NativeHost, compiler
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import FEATURES, REGISTERS, WasmtimeHost
+from tilewright.hosts.wgpu import WgpuHost, adapter
 from tilewright.targets import wasm
 
 Outputs = dict[str, np.ndarray[Any, Any]]
@@ -41,6 +42,7 @@ TARGETS = {
     "firefox": "wasm",
     "chromium-webgpu": "wgsl",
     "dawn": "wgsl",
+    "wgpu": "wgsl",
 }
 #: Those that open the host page, or do what it does.
 BROWSERS = ("chromium", "firefox", "chromium-webgpu", "dawn")
@@ -101,6 +103,12 @@ def open_host(host_name: str, request: pytest.FixtureRequest) -> Iterator[Callab
         except HostError as error:
             pytest.skip(str(error))
         yield NativeHost
+    elif host_name == "wgpu":
+        try:
+            adapter()
+        except HostError as error:
+            pytest.skip(str(error))
+        yield WgpuHost
     elif host_name.startswith("wasmtime"):
         features = frozenset[str]() if host_name.endswith("simd") else FEATURES
         yield lambda path: WasmtimeHost(path, features)

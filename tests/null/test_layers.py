@@ -123,6 +123,7 @@ NEUTRAL = {
 NAMING = {
     "hosts/wasmtime.py": {"wasm": "the host executes this section of a bundle"},
     "hosts/native.py": {"c": "the host executes this section of a bundle"},
+    "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
     "hosts/browser_programs.py": {"wgsl": "hosts on WebGPU execute this section of a bundle"},
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,12 +49,13 @@ class Timer(Protocol):
 class _Kind:
     """How one host opens bundles; `timers` is None where times would mean nothing.
 
-    engine: the name and version of what runs them
+    engine: the name and version of what runs them;  targets: what they must be compiled for
     """
 
     runner: Callable[[str, Path, int | None], Generator[Runner]]
     timers: Callable[[str, Sequence[Path], int], Generator[list[Timer]]] | None
     engine: Callable[[str], str]
+    targets: Callable[[str], tuple[str, ...]] = lambda _: DEFAULT
 
 
 @contextmanager
@@ -84,7 +85,7 @@ def check_host(host: str) -> None:
 
 def targets_of(host: str) -> tuple[str, ...]:
     """What a bundle must be compiled for to run there."""
-    return (SECTIONS[host],) if host in SECTIONS else DEFAULT
+    return _kind(host).targets(host)
 
 
 def engine_of(host: str) -> str:
@@ -125,6 +126,19 @@ def _wasmtime_timers(_host: str, bundles: Sequence[Path], threads: int) -> Gener
     yield [WasmtimeHost(bundle, threads=threads).time for bundle in bundles]
 
 
+def _wgpu_runner(_host: str, bundle: Path, _threads: int | None) -> Generator[Runner]:
+    from tilewright.hosts.wgpu import WgpuHost
+
+    host = WgpuHost(bundle)
+    yield lambda inputs: replace(_clocked(host.run, inputs), adapter=host.adapter)
+
+
+def _wgpu_timers(_host: str, bundles: Sequence[Path], _threads: int) -> Generator[list[Timer]]:
+    from tilewright.hosts.wgpu import WgpuHost
+
+    yield [WgpuHost(bundle).time for bundle in bundles]
+
+
 def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[Runner]:
     from tilewright.hosts.browser import BrowserHost
 
@@ -163,10 +177,29 @@ def _browser_version(host: str) -> str:
     return program(host).version()
 
 
+def _browser_targets(host: str) -> tuple[str, ...]:
+    return (SECTIONS[host],) if host in SECTIONS else DEFAULT
+
+
+def _wgpu_version(_host: str) -> str:
+    from tilewright.hosts.wgpu import wgpu
+
+    return f"wgpu {wgpu().__version__}"
+
+
+def _wgpu_targets(_host: str) -> tuple[str, ...]:
+    from tilewright.hosts.wgpu import TARGET
+
+    return (TARGET,)
+
+
 HOSTS: Mapping[str, _Kind] = {
     "reference": _Kind(_reference_runner, None, lambda _: f"numpy {version('numpy')}"),
     "wasmtime": _Kind(
         _wasmtime_runner, _wasmtime_timers, lambda _: f"wasmtime {version('wasmtime')}"
     ),
-    **dict.fromkeys(PROGRAMS, _Kind(_browser_runner, _browser_timers, _browser_version)),
+    **dict.fromkeys(
+        PROGRAMS, _Kind(_browser_runner, _browser_timers, _browser_version, _browser_targets)
+    ),
+    "wgpu": _Kind(_wgpu_runner, _wgpu_timers, _wgpu_version, _wgpu_targets),
 }

@@ -10,15 +10,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from ctypes.util import find_library
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tilewright
 from tilewright.base.errors import HostError
-from tilewright.hosts.browser_find import find
+from tilewright.hosts import vulkan
 
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "dawn.mjs"
 PROBE_SECONDS = 60.0
@@ -26,8 +25,6 @@ PROBE_SECONDS = 60.0
 _NODE_FLAGS = ("--experimental-websocket", "--no-warnings")
 #: The version that is tested (package.json).
 PACKAGE = "webgpu@0.6.2"
-#: Chromium brings both: a Vulkan loader, and SwiftShader, a driver that needs no GPU.
-_LOADER, _SOFTWARE = "libvulkan.so.1", "vk_swiftshader_icd.json"
 
 
 @dataclass(frozen=True)
@@ -116,27 +113,16 @@ def _words() -> tuple[str, ...]:
 
 
 def _loader() -> dict[str, str]:
-    """Chromium's Vulkan loader, if the system has none."""
-    if find_library("vulkan") is not None:
-        return {}
-    before = os.environ.get("LD_LIBRARY_PATH")
-    found = next((f for f in _chromium_folders() if (f / _LOADER).is_file()), None)
+    found = vulkan.loader()
     if found is None:
         return {}
-    return {"LD_LIBRARY_PATH": ":".join(filter(None, (before, str(found))))}
+    before = os.environ.get("LD_LIBRARY_PATH")
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, (before, str(found.parent))))}
 
 
 def _software() -> dict[str, str]:
-    found = (folder / _SOFTWARE for folder in _chromium_folders())
-    return next(({"VK_ICD_FILENAMES": str(path)} for path in found if path.is_file()), {})
-
-
-def _chromium_folders() -> Iterator[Path]:
-    browser = find("chromium")
-    if browser is not None:
-        yield browser.path.resolve().parent
-        # Debian's program is a script that starts the one in this folder.
-        yield Path("/usr/lib") / browser.path.name
+    found = vulkan.software()
+    return {} if found is None else {"VK_ICD_FILENAMES": str(found)}
 
 
 def _command(node: Path, package: Path, options: tuple[str, ...], address: str) -> list[str]:
