@@ -61,3 +61,23 @@ def test_figures() -> None:
     assert (found["ms"], found["n"]) == (0.2, 5)
     assert found["tflops"] == pytest.approx(2 * 1000 * 500 / 0.2 / 1e9, abs=1e-3)
     assert found["gb_per_s"] == pytest.approx(4 * 1000 * 500 / 0.2 / 1e6)
+
+
+def test_report() -> None:
+    row = {"case": "K0", "shape": [384, 768, 768, 768], "ms": 0.05, "tflops": 9.06}
+    row |= {"n": 25, "spread": 0.01}
+    beside = row | {"gb_per_s": 47.2, "cublas_tflops": 22.5, "share_of_cublas": 0.4027}
+    rate = {"gb_per_s": 3170.0}
+    record = {
+        "rows": [row, beside],
+        "machine": {"gpu": "A GPU", "driver": "1.2"},
+        "versions": {"webgpu": "0.6.2"},
+        "memory": {"bytes": 2**30, "copy": rate, "read": rate},
+        "options": [],
+    }
+    report = import_module("report_gpu")
+    first, second = report.gpu(record).splitlines()[-2:]
+    assert "| 50.0 | 9.06 | – | – | – | 25 | 1.0 % |" in first
+    assert "| 47 | 22.50 | 0.403 |" in second
+    assert "A GPU, driver 1.2" in report.where(record)
+    assert "1,024 MiB moves 3,170 GB/s" in report.where(record)
