@@ -106,7 +106,6 @@ class Ours:
     def __init__(self, host: BrowserHost, case: Case, folder: Path) -> None:
         self.model, self.times = self._loaded(host, case, folder / "once", 1), case.layers or 1
         self.error = check(self.model, case)
-        self.first = self.model.time(1, 0).first
         if not case.layers:
             common.warm_up(self.model, WARM_MS)
             once = statistics.median(self.model.time(RUNS, 0).milliseconds)
@@ -219,7 +218,7 @@ def measure(host: BrowserHost, torch: Any, case: Case, rounds: int, folder: Path
             row |= {prefix + key: value for key, value in figures(case, times).items()}
     if theirs:
         row["share_of_cublas"] = round(row["cublas_ms"] / row["ms"], 4)
-    return row | {"first_ms": round(ours.first, 3), "relative_error": ours.error}
+    return row | {"relative_error": ours.error}
 
 
 def figures(case: Case, times: Sequence[float]) -> dict[str, Any]:
