@@ -10,7 +10,7 @@ import pytest
 from cli_call import Called
 
 from tilewright.base.errors import HostError, UsageError
-from tilewright.hosts.browser_dawn import require_dawn
+from tilewright.hosts.browser_dawn import PACKAGE, require_dawn
 from tilewright.hosts.browser_programs import PROGRAMS, SECTIONS, program
 
 GPU = {"vendor": "v", "architecture": "a", "device": "d", "description": "A GPU"}
@@ -94,6 +94,13 @@ def test_missing_programs(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_DAWN", str(fake))
     with pytest.raises(HostError, match=r"Dawn is not installed.*npm install webgpu@"):
         require_dawn()
+
+
+def test_the_named_version_is_the_tested_one() -> None:
+    root = Path(__file__).parents[2]
+    pinned = json.loads((root / "package.json").read_text())["devDependencies"]["webgpu"]
+    assert f"webgpu@{pinned}" == PACKAGE
+    assert PACKAGE in (root / "docs" / "hosts.md").read_text()
 
 
 def test_names() -> None:
