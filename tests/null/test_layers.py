@@ -123,9 +123,12 @@ NEUTRAL = {
 NAMING = {
     "hosts/wasmtime.py": {"wasm": "the host executes this section of a bundle"},
     "hosts/native.py": {"c": "the host executes this section of a bundle"},
+    "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
+    "hosts/browser_programs.py": {"wgsl": "hosts on WebGPU execute this section of a bundle"},
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.
 WORDS = {
+    "hosts/browser_dawn.py": "the name of an npm package, and the engine's of a device",
     "server/files.py": "the media type of WebAssembly files",
     "server/headers.py": "the name of a browser's policy",
     "server/pyodide.py": "names of Pyodide's files",
