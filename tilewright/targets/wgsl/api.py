@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import NoSpace, UnsupportedDType
+from tilewright.base.errors import InputError, NoSpace, UnsupportedDType
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
@@ -20,13 +22,16 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Plan, Program, Value
 from tilewright.plan.arena import Life, place
 from tilewright.targets.device import DeviceClass
+from tilewright.targets.gpu import tiles
 from tilewright.targets.gpu.rows import lower_rows
+from tilewright.targets.gpu.tiles import LANES, GroupSchedule
 from tilewright.targets.lite import Tile, lite, product_of, traffic
-from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
+from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_of
 from tilewright.targets.protocol import Candidate, Code, Facts
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.classes import CLASSES
-from tilewright.targets.wgsl.emit import GROUP, WORDS, module
+from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
 
 #: Words before everything else: the first tells of an index out of range.
 HEAD = 64
@@ -50,8 +55,32 @@ class Wgsl(PlainTarget):
         subnormals=False,
     )
 
-    def lower(self, kernel: Kernel) -> TileFn:
-        return lower_rows(kernel, GROUP) or super().lower(kernel)
+    def default(self, kernel: Kernel, variant: str) -> Schedule:
+        return tiles.default(kernel) if tiles.suits(kernel) else Plain()
+
+    def schedule(self, data: Mapping[str, Any]) -> Schedule:
+        if data.get("form") != GroupSchedule.form:
+            return super().schedule(data)
+        try:
+            return GroupSchedule(**{k: v for k, v in data.items() if k != "form"})
+        except TypeError as error:
+            raise InputError(
+                f"No schedule of the form {GroupSchedule.form!r}: {error}",
+                hint=f"Its fields are {', '.join(f.name for f in fields(GroupSchedule))}",
+                schedule=dict(data),
+            ) from None
+
+    def objection(self, kernel: Kernel, schedule: Any) -> str:
+        if not isinstance(schedule, GroupSchedule):
+            return super().objection(kernel, schedule)
+        if not tiles.suits(kernel):
+            return f"{kernel.name} is no matrix product of fixed size"
+        return schedule.objection(kernel)
+
+    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        if isinstance(schedule, GroupSchedule):
+            return tiles.lower(kernel, schedule)
+        return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
 
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
         _require_types(kernel)
@@ -71,7 +100,7 @@ class Wgsl(PlainTarget):
                 kind=kernel.anchor,
                 device=device.id,
             )
-        tiles = lite(matrix, device.core, relaxation) or (SMALLEST,)
+        found = lite(matrix, device.core, relaxation) or (SMALLEST,)
         return [
             Candidate(
                 t,
@@ -80,7 +109,7 @@ class Wgsl(PlainTarget):
                 scratch=t.l1_block,
                 words=traffic(t, matrix),
             )
-            for n, t in enumerate(tiles)
+            for n, t in enumerate(found)
         ]
 
     def encode(
@@ -94,6 +123,7 @@ class Wgsl(PlainTarget):
         ((variant, listed),) = codes.items()
         slots: dict[object, int] = {}
         numbers = tuple(slots.setdefault(code.body, len(slots)) for code in listed)
+        plain = cache(lambda number: self.code(listed[number].kernel, Plain()))
         tensors, at = _row(
             [_words(t.dtype.name, t.bytes // t.dtype.size) for t in program.tensors], HEAD
         )
@@ -113,23 +143,25 @@ class Wgsl(PlainTarget):
                 "inputs": [words[i] * WORD for i in plan.inputs],
                 "outputs": [words[i] * WORD for i in plan.outputs],
             })  # fmt: skip
-            calls = [
-                {
-                    "slot": numbers[step.kernel],
-                    "tiles": numbers_of(listed[step.kernel].loops)[0],
-                    "words": [
-                        words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
-                        for a in step.accesses
-                    ],
-                    "scalars": numbers_of(listed[step.kernel].loops)[1:],
-                }
-                for step in plan.steps
-            ]
+            calls = []
+            for step in plan.steps:
+                begin = [
+                    words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
+                    for a in step.accesses
+                ]
+                code = listed[step.kernel]
+                if in_vectors(code.loops) and any(word % LANES for word in begin):
+                    code = plain(step.kernel)
+                count, *scalars = numbers_of(code.loops)
+                calls.append({
+                    "slot": slots.setdefault(code.body, len(slots)), "tiles": count,
+                    "group": group_of(code.loops), "words": begin, "scalars": scalars,
+                })  # fmt: skip
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
-        code = json.dumps(list(slots)).encode()
+        texts = json.dumps(list(slots)).encode()
         size = (at + most) * WORD
         return Section(
-            builds=(Build(variant, (), File(code, "json"), tuple(files), {}),),
+            builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
             slots=len(slots),
             memory=size,
             programs={},
@@ -137,7 +169,6 @@ class Wgsl(PlainTarget):
             kernels=numbers,
             facts={
                 "memory": {"bytes": size},
-                "group": GROUP,
                 "tensors": [words * WORD for words in tensors],
                 "states": [words * WORD for words in states],
             },
