@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import report_crowd
+import report_gpu
 import report_peers
 import report_space
 import report_targets
@@ -203,6 +204,7 @@ def second_visit(record: Record) -> str:
 
 TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
+    "gpu": report_gpu.gpu,
     "threads": threads,
     "conv": conv,
     "passes": passes,
@@ -228,6 +230,10 @@ ABOUT: dict[str, tuple[str, str]] = {
         "Kernels of nnJIT",
         "Products on one thread. The peak is that of a kernel that only multiplies and adds in "
         "registers, measured in the same round.",
+    ),
+    "gpu": (
+        "WebGPU kernels on a real GPU",
+        "Dawn in Node runs plans that repeat one kernel; cuBLAS (f32, no TF32) by turns with it.",
     ),
     "threads": ("Threads", "The same work with one thread and with more."),
     "conv": ("Convolutions", "Layers of models on one thread."),
@@ -294,6 +300,7 @@ ABOUT: dict[str, tuple[str, str]] = {
 #: What results/README.md says beyond the table.
 DETAILS: dict[str, Callable[[Record], str]] = {
     "crowd": lambda _: report_crowd.ASSUMED,
+    "gpu": report_gpu.where,
     "peers": report_peers.details,
     "space": report_space.details,
 }

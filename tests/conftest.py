@@ -18,7 +18,7 @@ settings.load_profile("patient")
 
 #: Folders with tests that drive browsers, and those browsers, as parameters name them.
 PAGES = ("tests/browser", "tests/conformance")
-BROWSERS = ("chromium-webgpu", "chromium", "firefox")
+BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
 #: These take the same code.
 BY_TURNS = ("chromium", "firefox")
 

@@ -211,11 +211,11 @@ def candidates(
     return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)
 
 
-def alone(step: KernelStep, options: Options | None = None) -> Subject:
-    """One kernel of a model as a bundle of its own."""
-    plan = Planned({}, _around(step), (step,))
+def alone(step: KernelStep, options: Options | None = None, times: int = 1) -> Subject:
+    """One kernel of a model as a bundle of its own, which runs it `times`."""
+    plan = Planned({}, _around(step), (step,) * times)
     compiled = assemble(step.kernel.name, [plan], options or Options())
-    return Subject(step.kernel.name, compiled.contents, step.kernel.flops)
+    return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)
 
 
 def _around(step: KernelStep) -> Graph:

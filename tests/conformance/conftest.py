@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from tilewright.base.errors import HostError, UnsupportedDType
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options
 from tilewright.hosts.browser import BrowserHost, BrowserModel
-from tilewright.hosts.browser_find import require
 from tilewright.hosts.native import NativeHost, compiler
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import FEATURES, REGISTERS, WasmtimeHost
+from tilewright.hosts.wgpu import WgpuHost, adapter
 from tilewright.targets import wasm
 
 Outputs = dict[str, np.ndarray[Any, Any]]
@@ -32,9 +31,6 @@ BundleOf = Callable[[str, Callable[[Options], Contents]], Path]
 
 #: Loads a bundle into the page of a browser and gives what a function makes of it.
 InBrowser = Callable[..., Any]
-
-#: Chromium's WebGPU without a GPU: its own software driver.
-SOFTWARE = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 
 #: By host, the target whose code it runs.
 TARGETS = {
@@ -45,8 +41,11 @@ TARGETS = {
     "chromium": "wasm",
     "firefox": "wasm",
     "chromium-webgpu": "wgsl",
+    "dawn": "wgsl",
+    "wgpu": "wgsl",
 }
-BROWSERS = ("chromium", "firefox", "chromium-webgpu")
+#: Those that open the host page, or do what it does.
+BROWSERS = ("chromium", "firefox", "chromium-webgpu", "dawn")
 
 #: The WebAssembly that hosts of this machine take, and the rest.  Compiling is the longest part.
 VARIANTS = tuple(t.name for t in wasm.TARGETS.values() if t.registers == REGISTERS)
@@ -68,12 +67,11 @@ def browsers() -> Iterator[Callable[[str], BrowserHost]]:
 
         @cache
         def started(name: str) -> BrowserHost:
-            kind, _, device = name.partition("-")
             try:
-                browser = replace(require(kind), flags=SOFTWARE if device else ())
+                host = BrowserHost(name)
             except HostError as error:
                 pytest.skip(str(error))
-            return stack.enter_context(BrowserHost(browser))
+            return stack.enter_context(host)
 
         yield started
 
@@ -84,7 +82,7 @@ def in_browser(browsers: Callable[[str], BrowserHost]) -> InBrowser:
 
     def use(name: str, path: Path, act: Callable[[BrowserModel], Any], **options: Any) -> Any:
         host = browsers(name)
-        model = host.load(path, device=name.partition("-")[2] or None, **options)
+        model = host.load(path, **options)
         try:
             return act(model)
         finally:
@@ -105,6 +103,12 @@ def open_host(host_name: str, request: pytest.FixtureRequest) -> Iterator[Callab
         except HostError as error:
             pytest.skip(str(error))
         yield NativeHost
+    elif host_name == "wgpu":
+        try:
+            adapter()
+        except HostError as error:
+            pytest.skip(str(error))
+        yield WgpuHost
     elif host_name.startswith("wasmtime"):
         features = frozenset[str]() if host_name.endswith("simd") else FEATURES
         yield lambda path: WasmtimeHost(path, features)
@@ -113,7 +117,7 @@ def open_host(host_name: str, request: pytest.FixtureRequest) -> Iterator[Callab
         models: list[BrowserModel] = []
 
         def opened(path: Path) -> BrowserModel:
-            models.append(host.load(path, device=host_name.partition("-")[2] or None))
+            models.append(host.load(path))
             return models[-1]
 
         yield opened

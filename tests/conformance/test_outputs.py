@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import BundleOf, RunBundle
+from conftest import TARGETS, BundleOf, RunBundle
 from helpers.outputs import BUCKETS, given, model, wanted
 
 from tilewright.benchkernel import compile_graph
@@ -14,18 +14,21 @@ from tilewright.bundle import open_bundle
 from tilewright.compiler import compile_model
 from tilewright.frontend import load
 from tilewright.graph.node import Graph, constant
+from tilewright.targets import target
 
 
 @pytest.mark.parametrize(("length", "bucket"), [(3, 4), (4, 4), (5, 8), (8, 8)])
 def test_every_output_is_given(
-    length: int, bucket: int, run_bundle: RunBundle, bundle_of: BundleOf
+    length: int, bucket: int, host_name: str, run_bundle: RunBundle, bundle_of: BundleOf
 ) -> None:
-    buckets = {"n": BUCKETS}
+    buckets, doubles = {"n": BUCKETS}, "f64" in target(TARGETS[host_name]).facts.dtypes
     path = bundle_of(
         "outputs",
-        lambda options: compile_model(load(model()), replace(options, buckets=buckets)).contents,
+        lambda options: (
+            compile_model(load(model(doubles)), replace(options, buckets=buckets)).contents
+        ),
     )
-    found, want = run_bundle(path, {"x": given(length)}), wanted(length, bucket)
+    found, want = run_bundle(path, {"x": given(length)}), wanted(length, bucket, doubles)
     assert list(found) == [info.name for info in open_bundle(path).manifest.outputs]
     assert found.keys() == want.keys()
     for name, array in want.items():

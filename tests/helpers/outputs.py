@@ -39,7 +39,13 @@ TYPES = {
 }  # fmt: skip
 
 
-def model() -> onnx.ModelProto:
+def known(doubles: bool = True) -> dict[str, Array]:
+    """The constants; `doubles`: those of f64 too."""
+    return {name: v for name, v in KNOWN.items() if doubles or v.dtype != np.float64}
+
+
+def model(doubles: bool = True) -> onnx.ModelProto:
+    kept, left = known(doubles), KNOWN.keys() - known(doubles)
     nodes = [
         helper.make_node("Identity", ["x"], ["same"]),
         helper.make_node("Shape", ["x"], ["shape"]),
@@ -63,8 +69,12 @@ def model() -> onnx.ModelProto:
         nodes,
         "outputs",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "n"])],
-        [helper.make_tensor_value_info(name, kind, None) for name, kind in TYPES.items()],
-        [numpy_helper.from_array(v, name) for name, v in (KNOWN | more).items()],
+        [
+            helper.make_tensor_value_info(n, kind, None)
+            for n, kind in TYPES.items()
+            if n not in left
+        ],
+        [numpy_helper.from_array(v, name) for name, v in (kept | more).items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
@@ -74,11 +84,11 @@ def given(length: int) -> Array:
     return np.linspace(1, 2, length, dtype=np.float32)[None]
 
 
-def wanted(length: int, bucket: int) -> dict[str, Array]:
+def wanted(length: int, bucket: int, doubles: bool = True) -> dict[str, Array]:
     """Axes of n are cropped; a number that counts n counts the bucket."""
     x = given(length)
     return {
-        **KNOWN,
+        **known(doubles),
         "x": x,
         "same": x,
         "shape": np.array([1, bucket]),

@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import crowd
+from crowd_devices import MARGIN, compare
 
 
 @pytest.mark.parametrize("scenario", ["honest", "swap", "early"])
@@ -47,9 +48,9 @@ def test_without_the_guards_liars_would_win(
 def test_trials_of_equal_kernels_are_almost_never_won() -> None:
     random = np.random.default_rng(1)
     equal, loud = np.zeros(4000), np.arange(4000) % 3 == 0
-    _, low, high = crowd.compare(random, equal, loud, crowd.MARGIN)
-    assert (low > crowd.MARGIN).mean() < 0.02
+    _, low, high = compare(random, equal, loud, MARGIN)
+    assert (low > MARGIN).mean() < 0.02
     assert (low <= high).all()
     faster = np.full(4000, np.log(1.2))
-    _, low, _ = crowd.compare(random, faster, ~loud, crowd.MARGIN)
-    assert (low > crowd.MARGIN).mean() > 0.6
+    _, low, _ = compare(random, faster, ~loud, MARGIN)
+    assert (low > MARGIN).mean() > 0.6

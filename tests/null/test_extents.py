@@ -312,3 +312,40 @@ def test_a_state_has_no_run_time_axis(tmp_path: Path) -> None:
     model = saved(m.model(infos, [out]), tmp_path)
     with pytest.raises(TilewrightError, match="ends at run time"):
         compile_model(model, Options(extents={"n": 16}, states={"h": "y"}))
+
+
+ROOM = 16
+
+
+def cache(folder: Path) -> Path:
+    """Attention over the first n rows of a cache of `ROOM` rows, of which a run writes one."""
+    m = Made()
+    shapes: dict[str, list[int | str]] = {"k": [ROOM, 6], "x": [1, 6], "seen": ["n"]}
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    infos.append(helper.make_tensor_value_info("at", TensorProto.INT64, [1, 1]))
+    here = m.op("Equal", m.op("Unsqueeze", m.ints(*range(ROOM)), m.ints(1)), "at")
+    m.named(m.op("Where", here, "x", "k"), "kn")
+    used = m.op("Slice", "kn", m.ints(0), m.op("Shape", "seen"), m.ints(0))
+    scores = m.op("MatMul", "x", m.op("Transpose", used))
+    m.named(m.op("MatMul", m.op("Softmax", scores), used), "y")
+    outs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("kn", "y")]
+    return saved(m.model(infos, outs), folder)
+
+
+@pytest.mark.parametrize("name", ["reference", "c", "wasm"])
+def test_a_state_is_read_as_far_as_a_run_says(name: str, tmp_path: Path) -> None:
+    model, states = cache(tmp_path), {"k": "kn"}
+    with pytest.raises(ShapeError, match="two at the other size") as caught:
+        compile_model(model, Options(extents={"n": ROOM}, states=states, targets=("wasm", "c")))
+    assert f"such as {ROOM - 1}" in caught.value.hint
+    options = Options(extents={"n": ROOM - 1}, states=states, targets=("wasm", "c"))
+    write(compile_model(model, options).contents, tmp_path / "bundle")
+    host = HOSTS[name](tmp_path / "bundle")
+    held = np.zeros((ROOM, 6), np.float32)
+    for turn in range(ROOM - 1):
+        x = np.random.default_rng(turn).standard_normal((1, 6)).astype(np.float32)
+        given = {"x": x, "at": np.array([[turn]]), "seen": np.zeros(turn + 1, np.float32)}
+        want = expected(model, {**given, "k": held})
+        np.testing.assert_allclose(host.run(given).outputs["y"], want["y"], 1e-5, 1e-6)
+        held = want["kn"]
+        np.testing.assert_array_equal(host.state("k"), held)

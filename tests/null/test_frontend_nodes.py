@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from tilewright.base.errors import TilewrightError
 from tilewright.frontend import import_model
 from tilewright.frontend.table import supported
-from tilewright.graph.node import render
+from tilewright.graph.text import render
 
 #: Measured with onnx 1.23.2 (1884 cases).  Raise it when more operators get a rule.
 # (24 more would pass here in f64, where kernels have f32 only: those models are refused.)

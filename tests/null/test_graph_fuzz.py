@@ -23,10 +23,11 @@ from helpers.random_graphs import random_graph
 from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
-from tilewright.graph.node import Graph, render
+from tilewright.graph.node import Graph
 from tilewright.graph.passes import integers, optimise, pack
 from tilewright.graph.passes.algebra import RULES, simplify
 from tilewright.graph.rewrite import RuleFn, rewrite
+from tilewright.graph.text import render
 from tilewright.targets.simd.layouts import PACKING
 
 

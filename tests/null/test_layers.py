@@ -123,9 +123,12 @@ NEUTRAL = {
 NAMING = {
     "hosts/wasmtime.py": {"wasm": "the host executes this section of a bundle"},
     "hosts/native.py": {"c": "the host executes this section of a bundle"},
+    "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
+    "hosts/browser_programs.py": {"wgsl": "hosts on WebGPU execute this section of a bundle"},
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.
 WORDS = {
+    "hosts/browser_dawn.py": "the name of an npm package, and the engine's of a device",
     "server/files.py": "the media type of WebAssembly files",
     "server/headers.py": "the name of a browser's policy",
     "server/pyodide.py": "names of Pyodide's files",
@@ -252,6 +255,18 @@ def test_every_script_is_in_the_table() -> None:
 
 def test_web_engine_names_no_python() -> None:
     assert not list((PACKAGE / "web").rglob("*.py"))
+
+
+def test_files_are_short() -> None:
+    root = PACKAGE.parent
+    folders = ("tilewright", "tests", "benchmarks", "scripts", "examples")
+    kinds = {".py", ".js", ".mjs", ".ts", ".css", ".html", ""}
+    listed = subprocess.run(["git", "ls-files", *folders], cwd=root, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a checkout")
+    files = [root / name for name in listed.stdout.splitlines() if "/vendor/" not in name]
+    lines = {p: len(p.read_text().splitlines()) for p in files if p.suffix in kinds and p.is_file()}
+    assert {p.name: n for p, n in lines.items() if n > 400} == {}
 
 
 #: Folders and modules that also run where there is nothing but Python itself.

@@ -2,6 +2,7 @@
 
 Input: a kernel, its sizes, a host.  Output: GFLOP/s of the kernel and of a kernel that only
 multiplies and adds in registers, measured by turns, so that both see the same clock and load.
+On WebGPU there is no such kernel yet, and a run includes one submission.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import typer
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Contents, write
-from tilewright.cli.hosts import Timer, check_timing, open_timers
+from tilewright.cli.hosts import Timer, check_timing, open_timers, targets_of, timing_hosts
 from tilewright.cli.options import Json, sizes
 from tilewright.cli.output import Answer, pairs
+from tilewright.targets import DEFAULT
 
 KERNELS = ("matmul",)
 ROUND = 5
@@ -55,7 +57,9 @@ class Series:
 def bench_kernel(
     kernel: Annotated[str, typer.Argument(help="Which kernel: matmul.")],
     size: Annotated[str, typer.Argument(metavar="MxKxN", help="Its sizes.")],
-    host: Annotated[str, typer.Option(help="chromium, firefox or wasmtime.")] = "chromium",
+    host: Annotated[
+        str, typer.Option(help=f"Where to run: {', '.join(timing_hosts())}.")
+    ] = "chromium",
     threads: Annotated[int, typer.Option(min=1, help="Number of threads, of both kernels.")] = 1,
     runs: Annotated[int, typer.Option(min=2, help="How many runs are timed.")] = 40,
     as_json: Json = False,
@@ -65,15 +69,20 @@ def bench_kernel(
     m, k, n = _sizes(kernel, size)
     check_timing(host)
     from tilewright.benchkernel import matmul, peak
+    from tilewright.compiler import Options
 
-    subject, limit = matmul(m, k, n), peak()
+    targets = targets_of(host)
+    subjects = [matmul(m, k, n, Options(targets=targets))]
+    if targets == DEFAULT:
+        subjects.append(peak())
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
-        paths = [_written(c.contents, Path(folder) / c.name) for c in (subject, limit)]
+        paths = [_written(s.contents, Path(folder) / s.name) for s in subjects]
         with open_timers(host, paths, threads) as timers:
             (first,) = timers[0](1)
             found = by_turns(timers, runs)
     data = {"kernel": kernel, "size": [m, k, n], "host": host, "threads": threads}
-    data |= summary(Series(found[0], subject.flops), Series(found[1], limit.flops), first)
+    series = [Series(times, s.flops) for times, s in zip(found, subjects, strict=True)]
+    data |= summary(series[0], series[1] if len(series) > 1 else None, first)
     return Answer(data, pairs(data))
 
 
@@ -98,17 +107,19 @@ def warm_up(timer: Timer, milliseconds: float, runs: int) -> None:
             return
 
 
-def summary(subject: Series, peak: Series, first: float) -> dict[str, object]:
-    return {
+def summary(subject: Series, peak: Series | None, first: float) -> dict[str, object]:
+    """Of the kernel, and beside the peak if that was measured; `first` is the first run's time."""
+    data: dict[str, object] = {
         "gflops": subject.gflops,
-        "peak_gflops": peak.gflops,
-        "ratio": subject.gflops / peak.gflops,
         "median_ms": subject.median,
         "first_ms": first,
         "spread": subject.spread,
-        "peak_spread": peak.spread,
         "n": len(subject.milliseconds),
     }
+    if peak is None:
+        return data
+    ratio = subject.gflops / peak.gflops
+    return data | {"peak_gflops": peak.gflops, "ratio": ratio, "peak_spread": peak.spread}
 
 
 def _sizes(kernel: str, size: str) -> tuple[int, int, int]:

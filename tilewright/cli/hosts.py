@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright.base.errors import UsageError
+from tilewright.hosts.browser_programs import PROGRAMS, SECTIONS, program
+from tilewright.targets import DEFAULT
 
 Arrays = Mapping[str, Any]
 #: Seconds that one run may take on wasmtime.
@@ -23,11 +25,15 @@ LONGEST = 3600.0
 
 @dataclass(frozen=True)
 class Ran:
-    """The result of one run; `milliseconds` is what the host itself measured."""
+    """The result of one run; `milliseconds` is what the host itself measured.
+
+    adapter: what WebGPU ran on: `name`, `description`, and whether it is `software`
+    """
 
     outputs: Arrays
     bucket: Mapping[str, int]
     milliseconds: float
+    adapter: Mapping[str, Any] | None = None
 
 
 Runner = Callable[[Arrays], Ran]
@@ -43,12 +49,13 @@ class Timer(Protocol):
 class _Kind:
     """How one host opens bundles; `timers` is None where times would mean nothing.
 
-    engine: the name and version of what runs them
+    engine: the name and version of what runs them;  targets: what they must be compiled for
     """
 
     runner: Callable[[str, Path, int | None], Generator[Runner]]
     timers: Callable[[str, Sequence[Path], int], Generator[list[Timer]]] | None
     engine: Callable[[str], str]
+    targets: Callable[[str], tuple[str, ...]] = lambda _: DEFAULT
 
 
 @contextmanager
@@ -74,6 +81,11 @@ def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[li
 
 def check_host(host: str) -> None:
     _kind(host)
+
+
+def targets_of(host: str) -> tuple[str, ...]:
+    """What a bundle must be compiled for to run there."""
+    return _kind(host).targets(host)
 
 
 def engine_of(host: str) -> str:
@@ -114,6 +126,19 @@ def _wasmtime_timers(_host: str, bundles: Sequence[Path], threads: int) -> Gener
     yield [WasmtimeHost(bundle, threads=threads).time for bundle in bundles]
 
 
+def _wgpu_runner(_host: str, bundle: Path, _threads: int | None) -> Generator[Runner]:
+    from tilewright.hosts.wgpu import WgpuHost
+
+    host = WgpuHost(bundle)
+    yield lambda inputs: replace(_clocked(host.run, inputs), adapter=host.adapter)
+
+
+def _wgpu_timers(_host: str, bundles: Sequence[Path], _threads: int) -> Generator[list[Timer]]:
+    from tilewright.hosts.wgpu import WgpuHost
+
+    yield [WgpuHost(bundle).time for bundle in bundles]
+
+
 def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[Runner]:
     from tilewright.hosts.browser import BrowserHost
 
@@ -122,7 +147,7 @@ def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[R
 
         def run(inputs: Arrays) -> Ran:
             found = model.run(inputs)
-            return Ran(found.outputs, found.bucket, found.milliseconds)
+            return Ran(found.outputs, found.bucket, found.milliseconds, model.info["adapter"])
 
         yield run
 
@@ -149,9 +174,23 @@ def _clocked(run: Callable[[Arrays], Any], inputs: Arrays) -> Ran:
 
 
 def _browser_version(host: str) -> str:
-    from tilewright.hosts.browser_find import require
+    return program(host).version()
 
-    return require(host).version()
+
+def _browser_targets(host: str) -> tuple[str, ...]:
+    return (SECTIONS[host],) if host in SECTIONS else DEFAULT
+
+
+def _wgpu_version(_host: str) -> str:
+    from tilewright.hosts.wgpu import wgpu
+
+    return f"wgpu {wgpu().__version__}"
+
+
+def _wgpu_targets(_host: str) -> tuple[str, ...]:
+    from tilewright.hosts.wgpu import TARGET
+
+    return (TARGET,)
 
 
 HOSTS: Mapping[str, _Kind] = {
@@ -159,6 +198,8 @@ HOSTS: Mapping[str, _Kind] = {
     "wasmtime": _Kind(
         _wasmtime_runner, _wasmtime_timers, lambda _: f"wasmtime {version('wasmtime')}"
     ),
-    "chromium": _Kind(_browser_runner, _browser_timers, _browser_version),
-    "firefox": _Kind(_browser_runner, _browser_timers, _browser_version),
+    **dict.fromkeys(
+        PROGRAMS, _Kind(_browser_runner, _browser_timers, _browser_version, _browser_targets)
+    ),
+    "wgpu": _Kind(_wgpu_runner, _wgpu_timers, _wgpu_version, _wgpu_targets),
 }

@@ -21,7 +21,7 @@ from tilewright.base.errors import InputError, UnsupportedOp, UsageError
 from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
 from tilewright.bundle.written import check as check_free
 from tilewright.cli.files import Output
-from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner
+from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner, targets_of
 from tilewright.cli.options import (
     OBJECTIVES,
     Buckets,
@@ -149,7 +149,7 @@ def run(
         output.check()
     given = read_arrays(inputs)
     with (
-        _bundle_of(model, shape, bucket, extent, given, as_json) as folder,
+        _bundle_of(model, shape, bucket, extent, given, as_json, targets_of(host)) as folder,
         open_runner(host, folder, threads) as run_once,
     ):
         ran = run_once(given)
@@ -164,13 +164,21 @@ def run(
         "host": host,
         "bucket": dict(ran.bucket),
         "milliseconds": ran.milliseconds,
+        "adapter": ran.adapter,
         "outputs": described,
         "file": None if outputs is None else str(outputs),
     }
     rows = ((d["name"], d["dtype"], "x".join(map(str, d["shape"]))) for d in described)
     place = f", written to {outputs}" if outputs else ""
-    words = f"{ran.milliseconds:.2f} ms on {host}{place}"
+    words = f"{ran.milliseconds:.2f} ms on {host}{_on(ran.adapter)}{place}"
     return Answer(data, Group(table(("output", "type", "shape"), rows), words))
+
+
+def _on(adapter: Mapping[str, Any] | None) -> str:
+    """` (NVIDIA H200)`: which adapter WebGPU had, and whether it is software."""
+    if adapter is None:
+        return ""
+    return f" ({adapter['description'] or adapter['name']}{', software' * adapter['software']})"
 
 
 def show(
@@ -221,6 +229,7 @@ def _bundle_of(
     extent: Sequence[str] | None,
     given: Arrays,
     as_json: bool,
+    targets: tuple[str, ...],
 ) -> Generator[Path]:
     """The bundle itself, or one that is built for the while.
 
@@ -240,7 +249,7 @@ def _bundle_of(
     model = load(path)
     dynamic = [i.name for i in model.inputs if _is_open(i.dims) and i.name in given]
     known = {} if shape or bucket or extent else {name: given[name].shape for name in dynamic}
-    compiled = _compile(model, shape, bucket, extent, as_json, known=known)
+    compiled = _compile(model, shape, bucket, extent, as_json, known=known, targets=targets)
     with tempfile.TemporaryDirectory(prefix="tilewright-run-") as folder:
         write(compiled.contents, Path(folder))
         yield Path(folder)

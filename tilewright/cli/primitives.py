@@ -20,7 +20,14 @@ from rich.console import Group
 from tilewright import __version__
 from tilewright.base.errors import UsageError
 from tilewright.cli.files import Output
-from tilewright.cli.hosts import Timer, check_timing, engine_of, open_timers, timing_hosts
+from tilewright.cli.hosts import (
+    Timer,
+    check_timing,
+    engine_of,
+    open_timers,
+    targets_of,
+    timing_hosts,
+)
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.cli.tools import cpu
@@ -73,9 +80,15 @@ def primitives(
     as_json: Json = False,
 ) -> Answer:
     """Measure which setting of each schedule primitive is faster, on every engine at hand."""
-    hosts = list(dict.fromkeys(host or (() if add else timing_hosts())))
+    able = [name for name in timing_hosts() if targets_of(name) == DEFAULT]
+    hosts = list(dict.fromkeys(host or (() if add else able)))
     for name in hosts:
         check_timing(name)
+        if name not in able:
+            raise UsageError(
+                f"The kernels of {name} have no primitives yet",
+                hint=f"Choose one of {', '.join(able)}",
+            )
     documents = [findings.read(path) for path in add or ()]
     file = None if output is None else Output(output, lambda _: True)  # read refuses any other
     if file is not None:

@@ -39,8 +39,11 @@ def doctor(as_json: Json = False) -> Answer:
     }
     browsers = [_browser(name) for name in KINDS]
     works = any("features" in b for b in browsers)
-    view = Group(pairs({k: v or "missing" for k, v in about.items()}), "", _view(browsers))
-    return Answer(about | {"browsers": browsers}, view, 0 if works else HostError.exit_code)
+    dawn = _dawn()
+    known = pairs({k: v or "missing" for k, v in about.items()})
+    view = Group(known, "", _view([*browsers, dawn]))
+    data = about | {"browsers": browsers, "dawn": dawn}
+    return Answer(data, view, 0 if works else HostError.exit_code)
 
 
 def keygen(
@@ -85,14 +88,28 @@ def _browser(name: str) -> dict[str, object]:
         return found | {"error": error.to_json()}
 
 
+def _dawn() -> dict[str, object]:
+    """Asks Dawn for its adapter."""
+    from tilewright.hosts.browser_dawn import require_dawn
+
+    found: dict[str, object] = {"name": "dawn"}
+    try:
+        dawn = require_dawn()
+    except TilewrightError as error:
+        return found | {"error": error.to_json()}
+    about = {"path": str(dawn.path), "version": dawn.version(), "adapter": dict(dawn.adapter)}
+    return found | about
+
+
 def _view(browsers: list[dict[str, object]]) -> Table:
     rows = []
     for browser in browsers:
         error, features = browser.get("error"), browser.get("features")
+        said = ""
         if isinstance(features, dict):
             flags = {k: v for k, v in features.items() if isinstance(v, bool)}
             said = ", ".join(k if v else f"no {k}" for k, v in flags.items())
-        else:
-            said = f"{error['message']}. {error['hint']}" if isinstance(error, dict) else ""
+        elif isinstance(error, dict):
+            said = f"{error['message']}. {error['hint']}"
         rows.append((browser["name"], browser.get("version", ""), said))
     return table(("browser", "version", "features"), rows)

@@ -20,9 +20,11 @@ from rich.table import Table
 from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.files import Output, is_json_of_ours
+from tilewright.cli.hosts import HOSTS, targets_of
 from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.kernel.spec import Kernel
+from tilewright.targets import DEFAULT
 from tilewright.targets.classes import find
 from tilewright.targets.protocol import FIXED
 from tilewright.tuning.candidates import kernels_of, space_of
@@ -99,6 +101,11 @@ def tune(
 
 
 def check_browser(host: str) -> None:
+    if host in HOSTS and targets_of(host) != DEFAULT:
+        raise UsageError(
+            f"Kernels cannot be exchanged on {host} yet, so nothing can be tuned there",
+            hint=f"Choose one of {', '.join(BROWSERS)}",
+        )
     if host not in BROWSERS:
         raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
 

@@ -22,7 +22,6 @@ from tilewright.graph.node import (
     costs,
     elementwise,
     evaluate,
-    is_constant,
     reduce,
     reshape,
     scalar_like,
@@ -189,7 +188,7 @@ def known(x: Node, what: str) -> Array:
     """
     if x.value is not None:
         return x.value
-    if is_constant(x):
+    if x.constant:
         within("shape_work", max(x.size, costs([x])), f"the work to compute {what}")
         return evaluate([x])[0]
     raise UnsupportedOp(

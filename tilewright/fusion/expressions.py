@@ -45,7 +45,7 @@ class Maker:
     """
 
     output: Node
-    layout: StoredNodes
+    memory: StoredNodes
     buffers: dict[Node, int] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     known: dict[tuple[Node, Indices], Expr] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Maker:
         """The node whose buffer the kernel stores to, and where in it each element goes."""
         out = self.output
         axes = (index(Var(AXES[i], extent)) for i, extent in enumerate(out.shape))
-        return self.layout.spot(out, tuple(axes))
+        return self.memory.spot(out, tuple(axes))
 
     def kernel(self) -> Kernel:
         out = self.output
@@ -82,13 +82,13 @@ class Maker:
     def _axis(self, name: str, n: Node, axis: int) -> Var:
         """A variable for an axis of a node, which may end at run time."""
         var = Var(name, n.shape[axis])
-        found = self.layout.extents.of(n)[axis]
+        found = self.memory.extents.of(n)[axis]
         if found is not None:
             self.limits[var] = Limit(var, self._extent(found.number), found.times)
         return var
 
     def _extent(self, number: int) -> Var:
-        scalar = extent(number, self.layout.extents.bounds[number])
+        scalar = extent(number, self.memory.extents.bounds[number])
         self.extents.add(scalar)
         return scalar
 
@@ -128,9 +128,9 @@ class Maker:
         """The element of `n` at `at` if it is a literal, in memory, or computed already."""
         number = literal(n)
         if number is not None:
-            follows = self.layout.extents.number(n)
+            follows = self.memory.extents.number(n)
             return Const(number, n.dtype) if follows is None else self._literal(follows, n.dtype)
-        return self._copy(n, at) if self.layout.holds(n) else self.known.get((n, at))
+        return self._copy(n, at) if self.memory.holds(n) else self.known.get((n, at))
 
     def _expand(self, n: Node, at: Indices) -> Making:
         op = n.op
@@ -158,12 +158,12 @@ class Maker:
                 return (yield n.inputs[0], below(n, at))
 
     def _copy(self, n: Node, at: Indices) -> Expr:
-        host, where = self.layout.spot(n, at)
+        host, where = self.memory.spot(n, at)
         number = self.buffers.setdefault(host, len(self.buffers) + 1)
         return Load(number, flatten(where, host.shape), n.dtype)
 
     def _reduce(self, n: Node, fn: str, axes: tuple[int, ...], at: Indices) -> Making:
-        attention = not self.layout.scored.isdisjoint(n.inputs)
+        attention = not self.memory.scored.isdisjoint(n.inputs)
         self.reduced, self.full = () if attention else axes, n.inputs[0].shape
         inner = list(at)
         loop = []

@@ -22,7 +22,7 @@ from itertools import islice
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
 from tilewright.fusion.cuts import cut
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, is_constant
+from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import Users, region, scored
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import root_of
@@ -39,7 +39,7 @@ LEAVES = (ops.Input, ops.Weight, ops.Constant)
 
 def fuse(graph: Graph) -> tuple[Node, ...]:
     """The nodes that get a buffer of their own (inputs and constants not counted)."""
-    nodes, users = [n for n in graph.nodes() if not is_constant(n)], graph.users
+    nodes, users = [n for n in graph.nodes() if not n.constant], graph.users
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
@@ -47,7 +47,7 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
             stored.add(n)
         if isinstance(n.op, (ops.Contract, Scan)):
             roots = map(root_of, n.inputs[_is_context(n) :])  # probabilities stay in the kernel
-            stored |= {root for root in roots if not is_constant(root)}
+            stored |= {root for root in roots if not root.constant}
         if isinstance(n.op, ops.Unfold) and isinstance(root_of(n).op, ops.Pad):
             stored.add(root_of(n))
     for n in nodes:
@@ -73,7 +73,7 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
 
 def _parts(n: Node) -> set[Node]:
     """The operands of a padding or concatenation, if kernels of their own can compute them all."""
-    computed = all(not is_constant(i) and not isinstance(i.op, LEAVES) for i in n.inputs)
+    computed = all(not i.constant and not isinstance(i.op, LEAVES) for i in n.inputs)
     return set(n.inputs) if computed else set()
 
 

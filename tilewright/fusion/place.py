@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tilewright.fusion.fuse import LEAVES
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, is_constant
+from tilewright.graph.node import Graph, Node
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import Indices, below, root_of
 from tilewright.kernel.index import Var, flatten, index
@@ -79,7 +79,7 @@ def _views(graph: Graph, kept: set[Node]) -> dict[Node, list[Node]]:
     for n in graph.nodes():
         for i in n.inputs:
             outermost = isinstance(i.op, ops.VIEWS) and i not in kept
-            if not outermost or is_constant(i) or (isinstance(n.op, ops.VIEWS) and n not in kept):
+            if not outermost or i.constant or (isinstance(n.op, ops.VIEWS) and n not in kept):
                 continue
             root = i
             while isinstance(root.op, ops.VIEWS) and root not in kept:

@@ -16,7 +16,7 @@ from tilewright.fusion.fuse import LEAVES
 from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
 from tilewright.graph.extents import NONE, Extents
-from tilewright.graph.node import Node, computed, fact, is_constant, literal, toposort
+from tilewright.graph.node import Node, computed, fact, literal, toposort
 from tilewright.graph.passes.pack_blocks import from_blocks
 from tilewright.graph.views import Indices
 from tilewright.kernel.index import Index
@@ -38,7 +38,7 @@ class StoredNodes:
         """True for what kernels load instead of computing it."""
         if isinstance(n.op, LEAVES) or n in self.stored:
             return True
-        folded = is_constant(n) and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
+        folded = n.constant and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
         return folded and not (_is_position(n) or _packed(n) or from_blocks(n))
 
     def spot(self, n: Node, at: Indices) -> tuple[Node, Indices]:
@@ -60,7 +60,7 @@ def _packed(n: Node, operands: list[bool]) -> bool:
 
 def buffer_of(n: Node) -> Buffer:
     """A buffer; weights of 8 bits that keep to 7 say so."""
-    small = n.dtype == I8 and is_constant(n) and _keeps_to_pairs(n)
+    small = n.dtype == I8 and n.constant and _keeps_to_pairs(n)
     layout = n.op.layout if isinstance(n.op, ops.Realize) else ROWS
     return Buffer(n.dtype, n.size, PAIR_LIMIT if small else 0, layout)
 
@@ -85,16 +85,16 @@ class Region:
     key: object
 
 
-def region_of(root: Node, layout: StoredNodes) -> Region:
+def region_of(root: Node, memory: StoredNodes) -> Region:
     """The region of a stored node."""
 
     def computed(n: Node) -> bool:
-        return n is root or not (literal(n) is not None or layout.holds(n))
+        return n is root or not (literal(n) is not None or memory.holds(n))
 
     nodes = toposort([root], lambda n: n.inputs if computed(n) else ())
     number = {n: position for position, n in enumerate(nodes)}
     hosts: dict[Node, int] = {}
-    key: list[object] = [_spot(root, layout)[1:]]
+    key: list[object] = [_spot(root, memory)[1:]]
     for n in nodes:
         value = literal(n)
         if computed(n) and n.inputs:
@@ -102,16 +102,16 @@ def region_of(root: Node, layout: StoredNodes) -> Region:
             key.append((type(n.op), ops.attributes(n.op), n.shape, n.dtype, operands))
         elif value is not None and n is not root:
             key.append((value, repr(value), n.dtype))  # 0.0 and -0.0 are equal, but not the same
-        elif layout.holds(n):
-            host, *where = _spot(n, layout)
+        elif memory.holds(n):
+            host, *where = _spot(n, memory)
             key.append((hosts.setdefault(host, len(hosts)), buffer_of(host), n.dtype, *where))
         else:
             key.append((type(n.op), ops.attributes(n.op), n.dtype))
-    key += [layout.extents.key(n) for n in nodes if layout.extents.bounds]
+    key += [memory.extents.key(n) for n in nodes if memory.extents.bounds]
     return Region(nodes, tuple(hosts), tuple(key))
 
 
-def _spot(n: Node, layout: StoredNodes) -> tuple[Node, object, object, object]:
+def _spot(n: Node, memory: StoredNodes) -> tuple[Node, object, object, object]:
     """(host, its shape, where in it `n` begins, the shape of `n`)"""
-    host, at = layout.spot(n, (Index(),) * n.rank)
+    host, at = memory.spot(n, (Index(),) * n.rank)
     return host, host.shape, tuple([i.const for i in at]), n.shape

@@ -55,43 +55,43 @@ def kernel_steps(
     Graphs that share `known` share equal kernels.
     """
     kept, known = set(stored), {} if known is None else known
-    layout = StoredNodes(kept, place(graph, stored), scored(graph, kept), extents)
+    memory = StoredNodes(kept, place(graph, stored), scored(graph, kept), extents)
     steps: list[KernelStep] = []
     for n in stored:
-        steps += _steps(n, layout, known)
+        steps += _steps(n, memory, known)
         within("steps", len(steps), "the number of steps", node=n.source)
     return tuple(steps)
 
 
-def _steps(n: Node, layout: StoredNodes, known: Known) -> list[KernelStep]:
+def _steps(n: Node, memory: StoredNodes, known: Known) -> list[KernelStep]:
     """The steps that store what no other step stores of `n`."""
     if isinstance(n.op, Scan):
         body, copies = distinct(n.op)
         once = kernel_steps(body, (*fuse(body), *copies), known)
         within("steps", n.op.length * len(once), "the number of steps of a loop", node=n.source)
         return list(unrolled(n, body, once))
-    places = layout.places
+    places = memory.places
     if not any(i in places and places[i].host is n for i in n.inputs):
-        return [_step(n, layout, known)]
+        return [_step(n, memory, known)]
     if not isinstance(n.op, ops.Pad):
         return []
-    return [_border(n, axis, layout) for axis in range(n.rank) if _margin(n.op, axis)]
+    return [_border(n, axis, memory) for axis in range(n.rank) if _margin(n.op, axis)]
 
 
-def _step(n: Node, layout: StoredNodes, known: Known) -> KernelStep:
-    region = region_of(n, layout)
+def _step(n: Node, memory: StoredNodes, known: Known) -> KernelStep:
+    region = region_of(n, memory)
     if region.key not in known:
-        known[region.key] = _made(n, layout, region)
+        known[region.key] = _made(n, memory, region)
     made = known[region.key]
     inputs = tuple(region.hosts[i] for i in made.loads)
     sources = (region.nodes[i].source for i in made.anchors)
     source = next(filter(None, sources), n.source)
-    host, _ = layout.spot(n, (Index(),) * n.rank)
+    host, _ = memory.spot(n, (Index(),) * n.rank)
     return KernelStep(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)))
 
 
-def _made(n: Node, layout: StoredNodes, region: Region) -> _Made:
-    maker = Maker(n, layout)
+def _made(n: Node, memory: StoredNodes, region: Region) -> _Made:
+    maker = Maker(n, memory)
     kernel = collapse(maker.kernel())
     check(kernel)
     hosts = {host: i for i, host in enumerate(region.hosts)}
@@ -104,7 +104,7 @@ def _margin(op: ops.Pad, axis: int) -> int:
     return op.before[axis] + op.after[axis]
 
 
-def _border(n: Node, axis: int, layout: StoredNodes) -> KernelStep:
+def _border(n: Node, axis: int, memory: StoredNodes) -> KernelStep:
     """Fill the padding along `axis`, all of the axes behind it and the inside of those before it.
 
     Margin positions 0, 1, .. stand for the places before the inside, then for those after it.
@@ -119,7 +119,7 @@ def _border(n: Node, axis: int, layout: StoredNodes) -> KernelStep:
     longer = max(before[axis], after[axis])
     behind = (at[axis] + (longer - before[axis])) // longer
     at[axis] = at[axis] + behind * inside[axis]
-    host, where = layout.spot(n, tuple(at))
+    host, where = memory.spot(n, tuple(at))
     size = "x".join(str(extent) for extent in n.shape if extent > 1)
     kernel = Kernel(
         f"border_{size}", tuple(axes), (), Const(n.op.value, n.dtype), flatten(where, host.shape),

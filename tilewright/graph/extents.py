@@ -94,14 +94,14 @@ def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
         for n in {**known.axes, **walk.axes, **known.literals, **walk.literals}:
             same = known.axes.get(n) == walk.axes.get(n)
             if not same or known.literals.get(n) != walk.literals.get(n):
-                raise walk.refusal(n, n, "follows it neither as itself nor as a multiple")
+                raise walk.refusal(n, n, "follows it at some sizes only")
     axes: dict[Node, tuple[Follow | None, ...]] = {}
     literals: dict[Node, Follow] = {}
     for walk in found.values():
         for n, own in walk.axes.items():
             before = axes.get(n, (None,) * n.rank)
             if any(a and b for a, b in zip(own, before, strict=True)):
-                raise walk.refusal(n, n, "follows two of them in one axis")
+                raise walk.refusal(n, n, "has an axis that follows two extents")
             axes[n] = tuple(a or b for a, b in zip(own, before, strict=True))
         if not literals.keys().isdisjoint(walk.literals):
             raise ShapeError("A number of the model follows two extents", hint=_hint(walk.probe))
@@ -182,7 +182,7 @@ class _Walk:
                 continue
             m = self.twins[n]
             if (type(n.op), len(n.inputs)) != (type(m.op), len(m.inputs)):
-                raise self.refusal(n, m, "is another op at another size")
+                raise self.refusal(n, m, "is computed by another op at the other size")
             for i, j in zip(n.inputs, m.inputs, strict=True):
                 # what a rewrite made has no source of its own: who reads it tells where it is
                 self.sources.setdefault(i, n.source or self.sources.get(n, ""))
@@ -205,21 +205,21 @@ class _Walk:
         if n.constant and m.constant:
             self.constants[n, m] = None
         elif self.twins.setdefault(n, m) is not m:
-            raise self.refusal(n, m, "stands for two of them at another size")
+            raise self.refusal(n, m, "is one at the bound and two at the other size")
 
     def _mark(self, n: Node, m: Node) -> None:
         if (n.dtype, n.rank) != (m.dtype, m.rank):
-            raise self.refusal(n, m, "has another dtype or rank at another size")
+            raise self.refusal(n, m, "has another dtype or rank at the other size")
         own = tuple(self._axis(n, m, a, b) for a, b in zip(n.shape, m.shape, strict=True))
         if any(own) and self.axes.setdefault(n, own) != own:
-            raise self.refusal(n, m, "has two meanings")
+            raise self.refusal(n, m, "follows it in two different ways")
 
     def _axis(self, n: Node, m: Node, here: int, there: int) -> Follow | None:
         if here == there:
             return None
         times, rest = divmod(here, self.probe.bound)
         if rest or there != times * self.probe.size:
-            raise self.refusal(n, m, "has an axis that is no multiple of it")
+            raise self.refusal(n, m, "has an axis that is not a multiple of it")
         return Follow(self.probe.number, times)
 
     def _of(self, n: Node) -> tuple[Follow | None, ...]:
@@ -235,7 +235,7 @@ class _Walk:
             case _:
                 same = a == b
         if not same:
-            raise self.refusal(n, m, "has other attributes at another size")
+            raise self.refusal(n, m, "has other attributes at the other size")
 
     def _views(self, n: Node, m: Node) -> None:
         """What a node reads of its operands: the same at every size."""
@@ -268,7 +268,7 @@ class _Walk:
                 }
                 ours = (i.substitute(shorter) for i in below(n, tuple(map(index, here))))
                 if tuple(ours) != below(m, tuple(map(index, there))):
-                    raise self.refusal(n, m, "walks its operand in another way")
+                    raise self.refusal(n, m, "reads its operand in another order at the other size")
 
     def _scan(self, n: Node, m: Node) -> None:
         a, b = n.op, m.op
@@ -281,11 +281,11 @@ class _Walk:
             b.parts,
         )
         if not same or any(i in self.axes for i in (n, *n.inputs)):
-            raise self.refusal(n, m, "repeats as often as it says")
+            raise self.refusal(n, m, "is a loop whose iterations follow it")
         inside = _Walk(replace(self.probe, graph=b.body), a.body)
         inside.check(a.body)
         if inside.axes or inside.literals:
-            raise self.refusal(n, m, "follows it in the body of a loop")
+            raise self.refusal(n, m, "is a loop whose body follows it")
 
     def _constant(self, n: Node, m: Node) -> None:
         self._mark(n, m)
@@ -294,16 +294,16 @@ class _Walk:
             if repr(x) != repr(y):
                 found = self._literal(n, m, x, y)
                 if self.literals.setdefault(_root(n), found) != found:
-                    raise self.refusal(n, m, "has two meanings")
+                    raise self.refusal(n, m, "follows it in two different ways")
             elif _root(n) in self.literals:
-                raise self.refusal(n, m, "has two meanings")
+                raise self.refusal(n, m, "follows it in two different ways")
             return
         if n.shape == m.shape and _same(n, m):
             return
         whole, part = computed(n), computed(m)
         cut = whole[tuple(slice(extent) for extent in m.shape)]
         if not np.array_equal(cut, part, equal_nan=n.dtype.is_float):
-            raise self.refusal(n, m, "is a constant with other values at another size")
+            raise self.refusal(n, m, "is a constant with other values at the other size")
 
     def _literal(self, n: Node, m: Node, x: float, y: float) -> Follow:
         """`x` at the bound and `y` at the size of the probe."""
@@ -351,4 +351,7 @@ def _root(n: Node) -> Node:
 
 
 def _hint(probe: Probe) -> str:
-    return f"Build with another bound, or a bucket: --buckets {probe.name}={probe.bound}"
+    return (
+        f"Build with a bound that is no fixed size of the model, such as {probe.bound - 1}, or a "
+        f"bucket: --buckets {probe.name}={probe.bound}"
+    )

@@ -29,7 +29,7 @@ from tilewright.graph.rules import RULES
 #: Constants with more elements stay a graph and are computed when the weights are written.
 FOLD_LIMIT = 4096
 
-#: And so do those whose computation visits more, such as a long loop over a few numbers.
+#: So do constants whose computation visits more elements, such as a long loop over a few numbers.
 FOLD_COST = 1 << 18
 
 #: Elements that NumPy could visit while it begins to compute an op.
@@ -362,11 +362,6 @@ def gather(x: Node, indices: Node, axis: int, source: str = "") -> Node:
     return node(ops.Gather(axis % x.rank), x, indices, source=source)
 
 
-def is_constant(x: Node) -> bool:
-    """True if nothing below depends on a run-time input."""
-    return x.constant
-
-
 def literal(n: Node) -> float | int | bool | None:
     """The number that a constant repeats everywhere, if it is only one."""
     while isinstance(n.op, (ops.Broadcast, ops.Reshape)):
@@ -403,31 +398,3 @@ def evaluate(
             if not readers[i]:
                 del values[i]
     return [values[r] for r in roots]
-
-
-def render(graph: Graph) -> str:
-    """The graph as readable text, one node per line."""
-    names: dict[Node, str] = {}
-    lines = [f"graph {graph.name}"]
-    for i, n in enumerate(graph.nodes()):
-        names[n] = f"%{i}"
-        args = ", ".join(names[a] for a in n.inputs)
-        tail = f"   ; {n.source}" if n.source else ""
-        lines.append(f"  {names[n]} = {_describe(n.op)}({args}) {n.dtype}{list(n.shape)}{tail}")
-    lines += [f"  output {name} = {names[n]}" for name, n in graph.outputs]
-    return "\n".join(lines)
-
-
-def _describe(op: Op) -> str:
-    match op:
-        case ops.Input(name, _, _) | ops.Weight(name, _, _, _, _):
-            return f"{type(op).__name__.lower()} {name}"
-        case ops.Constant(value):
-            return f"constant {value.item()}" if value.size == 1 else "constant"
-        case ops.Elementwise(fn, _):
-            return fn
-        case ops.Contract(a, b, out, role):
-            return f"contract {a},{b}->{out} {role}".rstrip()
-        case _:
-            fields = ", ".join(f"{k}={v}" for k, v in vars(op).items())
-            return f"{type(op).__name__.lower()} {fields}".strip()

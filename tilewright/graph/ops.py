@@ -184,7 +184,7 @@ class Gather(Op):
 class Realize(Op):
     """The same values, stored in memory in this axis order (a packed operand, for example).
 
-    layout: what those who read it may rely on
+    layout: how the elements lie, for kernels that read it
     """
 
     layout: Layout = ROWS

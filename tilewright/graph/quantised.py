@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import F32, I8, I16, U8
 from tilewright.graph import ops
-from tilewright.graph.node import Node, broadcast, constant, is_constant, node
+from tilewright.graph.node import Node, broadcast, constant, node
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def weights(x: Node) -> QuantisedWeight | None:
 def factors(x: Node) -> QuantisedWeight | None:
     """The same for what is no view: (f32(whole) - zero) * scale, f32(whole - zero) * scale or
     f32(whole) * scale."""
-    if not (is_call(x, "mul") and is_constant(x) and x.dtype == F32):
+    if not (is_call(x, "mul") and x.constant and x.dtype == F32):
         return None
     for centred, scale in (x.inputs, x.inputs[::-1]):
         zero = None

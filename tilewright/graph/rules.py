@@ -186,7 +186,7 @@ def _elementwise_dtype(op: Elementwise, dtypes: Sequence[DType]) -> DType:
     return fn.dtype(tuple(dtypes), op.dtype)
 
 
-#: Functions of truth values, and those whose operands may differ.
+#: Functions of truth values; functions whose operands may have different dtypes.
 _LOGICAL, _MIXED = frozenset({"and", "or", "not", "where"}), frozenset({"nibble"})
 
 

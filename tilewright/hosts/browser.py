@@ -1,4 +1,5 @@
-"""Runs a bundle in a real browser: headless Chromium or Firefox opens the server's host page.
+"""Runs a bundle in a real browser: headless Chromium or Firefox opens the server's host page; or in
+Node, where Dawn is WebGPU and there is no page.
 
 Input: a bundle folder and arrays.  Output: arrays and times from the engine.  It needs no browser
 driver; Python drives the page by docs/host-protocol.md.
@@ -18,9 +19,9 @@ import numpy as np
 
 from tilewright.base.errors import HostError, TilewrightError
 from tilewright.bundle import is_bundle, open_bundle
-from tilewright.hosts.browser_find import Browser, require
 from tilewright.hosts.browser_link import RESTART, Json, Link, Progress, Reply, describe, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
+from tilewright.hosts.browser_programs import PageProgram, program
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
 
@@ -66,14 +67,14 @@ class BrowserHost:
 
     def __init__(
         self,
-        browser: str | Browser = "chromium",
+        browser: str | PageProgram = "chromium",
         *,
         timeout: float = 120.0,
         isolation: bool = True,
         tuning: Tuning | None = None,
         port: int = 0,
     ) -> None:
-        self.browser = require(browser) if isinstance(browser, str) else browser
+        self.browser = program(browser) if isinstance(browser, str) else browser
         self.timeout = timeout
         self.isolation = isolation
         self.tuning = tuning
@@ -124,7 +125,7 @@ class BrowserHost:
         """Loads a bundle into the page.
 
         `features` replaces what the engine finds by itself; `variant` names the code to take,
-        `device` the kind of device that it runs on.
+        `device` the kind of device that it runs on, instead of the one that the host stands for.
         """
         if not is_bundle(bundle):
             open_bundle(bundle)
@@ -135,7 +136,7 @@ class BrowserHost:
             "features": None if features is None else list(features),
             "threads": threads,
             "variant": variant,
-            "device": device,
+            "device": device or self.browser.device,
         }
         options = {k: v for k, v in wanted.items() if v is not None}
         params = {"url": f"/bundles/{name}/", "options": options}

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.base.errors import HostError, UsageError
@@ -85,15 +85,22 @@ class Kind:
 
 @dataclass(frozen=True)
 class Browser:
-    """An installed browser; `flags` come after the default ones and may override them."""
+    """An installed browser; `flags` come after the default ones and may override them.
+
+    name:        of the host: the browser's, perhaps with what its flags make of it ("firefox-x")
+    device:      what pages run bundles on, None for the engine's own choice
+    environment: additional variables of its process
+    """
 
     name: str
     path: Path
     flags: tuple[str, ...] = ()
+    device: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def command(self, profile: Path, url: str) -> list[str]:
         """The command line that opens `url` with this profile; also prepares the profile."""
-        kind = KINDS[self.name]
+        kind = KINDS[self.name.partition("-")[0]]
         kind.prepare(profile)
         return [str(self.path), *kind.command(profile), *self.flags, url]
 

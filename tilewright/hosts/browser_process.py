@@ -1,7 +1,7 @@
 """A browser process: started on a URL with a temporary profile, ended with all its children.
 
-Input: a `Browser` and a URL.  Output: a context with a `BrowserProcess`: exit code and the end of
-stderr.  It knows nothing of pages or of the protocol.
+Input: a `PageProgram` and a URL.  Output: a context with a `BrowserProcess`: exit code and the end
+of stderr.  It knows nothing of pages or of the protocol.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.base.errors import HostError
-from tilewright.hosts.browser_find import Browser
+from tilewright.hosts.browser_programs import PageProgram
 
 TAIL_BYTES = 2000
 END_SECONDS = 3.0
@@ -29,7 +29,7 @@ _ENVIRONMENT = {"MOZ_CRASHREPORTER_DISABLE": "1", "MOZ_DISABLE_AUTO_SAFE_MODE": 
 class BrowserProcess:
     """A running browser."""
 
-    browser: Browser
+    browser: PageProgram
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -53,7 +53,7 @@ class BrowserProcess:
 
 
 @contextlib.contextmanager
-def started(browser: Browser, url: str) -> Generator[BrowserProcess]:
+def started(browser: PageProgram, url: str) -> Generator[BrowserProcess]:
     """Starts the browser; the context's end removes processes and profile.  Raises HostError."""
     folder = Path(tempfile.mkdtemp(prefix="tilewright-browser-"))
     try:
@@ -67,7 +67,7 @@ def started(browser: Browser, url: str) -> Generator[BrowserProcess]:
         _remove(folder)
 
 
-def _start(command: list[str], log: Path, browser: Browser) -> subprocess.Popen[bytes]:
+def _start(command: list[str], log: Path, browser: PageProgram) -> subprocess.Popen[bytes]:
     with log.open("wb") as errors:
         try:
             # A new session makes it a process group, which can be ended as a whole.
@@ -76,7 +76,7 @@ def _start(command: list[str], log: Path, browser: Browser) -> subprocess.Popen[
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                env=os.environ | _ENVIRONMENT,
+                env={**os.environ, **_ENVIRONMENT, **browser.environment},
                 start_new_session=True,
             )
         except OSError as error:

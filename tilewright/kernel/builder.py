@@ -101,8 +101,16 @@ class Builder:
         counts = tuple(n if isinstance(n, Count) else None for n in numbers)
         tiles, *values = map(bound_of, numbers)
         return TileFn(
-            *(kernel.name, kernel.buffers, tuple(self._scalars), scratch, self._tile),
-            *(prologue, body, tiles, tuple(values), self._thread if self.threads > 1 else None),
+            name=kernel.name,
+            buffers=kernel.buffers,
+            scalars=tuple(self._scalars),
+            scratch=scratch,
+            tile=self._tile,
+            prologue=prologue,
+            body=body,
+            tiles=tiles,
+            values=tuple(values),
+            thread=self._thread if self.threads > 1 else None,
             counts=counts if any(counts) else (),
         )
 

@@ -41,7 +41,11 @@ class Groups(Layout):
 
 @dataclass(frozen=True)
 class Taps(Layout):
-    """The taps of each channel of a depthwise convolution in groups of `bytes` bytes."""
+    """Taps of a channel's column in groups of `bytes` bytes, of a depthwise convolution.
+
+    w[c, i, j] at [j, i // g, c, i % g], where g elements have `bytes` bytes and each column is
+    padded to whole groups; a row is used where columns have one tap
+    """
 
     bytes: int
 

@@ -59,8 +59,10 @@ class Stage:
 
 
 class Limit(NamedTuple):
-    """An axis that goes only to `times` times the run-time number `extent`; it has its bound as
-    extent, and what lies beyond is nobody's."""
+    """An axis that ends at run time, at `times` times the number `extent`.
+
+    The axis itself is as long as it can be at most; elements beyond the end have no meaning.
+    """
 
     axis: Var
     extent: Var

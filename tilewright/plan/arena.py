@@ -1,17 +1,19 @@
 """Memory planning: fixed offsets in one arena, shared by values that live at different times.
 
 Input: buffers with sizes and the steps at which they are first written and last read.  Output: an
-offset for each and the arena's size, in bytes.  Buffers overlap only if their lives do not.  Greedy
-by size, so the arena is small but not always minimal.
+offset for each and the arena's size, in the unit of the sizes (bytes or words).  Buffers overlap
+only if their lives do not.  Greedy by size, so the arena is small but not always minimal.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tilewright.base.alignment import align
+from tilewright.plan.ir import Plan, Value
 
 #: Steps per bucket of the index by time.
 RUN = 64
@@ -19,7 +21,7 @@ RUN = 64
 
 @dataclass(frozen=True)
 class Life:
-    """A buffer of `size` bytes, alive from step `first` to step `last`, both included."""
+    """A buffer of `size`, alive from step `first` to step `last`, both included."""
 
     size: int
     first: int
@@ -34,7 +36,7 @@ class Life:
 
 
 def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
-    """(offset of each buffer, bytes of the arena): largest first, at the lowest free offset."""
+    """(offset of each buffer, size of the arena): largest first, at the lowest free offset."""
     offsets = [0] * len(lives)
     placed: defaultdict[int, list[int]] = defaultdict(list)
     total = 0
@@ -59,3 +61,19 @@ def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
             placed[run].append(i)
         total = max(total, at + size)
     return tuple(offsets), total
+
+
+def arena_of(plan: Plan, size: Callable[[Value], int]) -> tuple[tuple[int, ...], int]:
+    """(offset of each value, size of the arena); weights and states lie elsewhere: their offset is
+    0."""
+    inside = [i for i, v in enumerate(plan.values) if v.kind not in ("weight", "state")]
+    values = (plan.values[i] for i in inside)
+    offsets, total = place([Life(size(v), v.first, v.last) for v in values])
+    found = dict(zip(inside, offsets, strict=True))
+    return tuple(found.get(i, 0) for i in range(len(plan.values))), total
+
+
+def row(sizes: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:
+    """(where regions begin that follow each other from `at` on, the end of the last)"""
+    ends = list(accumulate(map(align, sizes), initial=at))
+    return tuple(ends[:-1]), ends[-1]

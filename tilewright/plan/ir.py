@@ -144,6 +144,10 @@ class State:
     dtype: DType
     shape: tuple[int, ...]
 
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.dtype.size
+
 
 @dataclass(frozen=True)
 class Extent:

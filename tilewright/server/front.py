@@ -180,7 +180,7 @@ class Front:
 
 
 def within_descriptors(limits: FrontLimits) -> FrontLimits:
-    """The limits, with fewer connections if the process may not open files for so many.
+    """The limits, with no more connections than the process may open files for.
 
     Raises the soft limit of open files, as far as that is allowed, first.
     """

@@ -86,6 +86,13 @@ class Code:
     body: Hashable
 
 
+def slots_of(codes: Mapping[str, Sequence[Code]]) -> tuple[int, ...]:
+    """A slot per kernel; kernels with equal bodies in all variants share one."""
+    found: dict[Hashable, int] = {}
+    bodies = zip(*([code.body for code in listed] for listed in codes.values()), strict=True)
+    return tuple(found.setdefault(body, len(found)) for body in bodies)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A schedule that is worth trying on a class of devices.

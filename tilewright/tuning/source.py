@@ -45,7 +45,7 @@ def source_zip(entries: tuple[str, ...] = (ENTRY,)) -> bytes:
 def modules(entries: Iterable[str]) -> dict[str, Path]:
     """Every module of this package that is imported when the entries are.
 
-    What a function imports is not followed: in these modules that serves those who have a bundle.
+    Imports inside functions are not followed: these modules need them only with a bundle.
     """
     found: dict[str, Path] = {}
     open_ = list(entries)

@@ -15,7 +15,7 @@ from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.quantization import scaled
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, cast, constant, is_constant, reshape, transpose
+from tilewright.graph.node import Node, cast, constant, reshape, transpose
 
 
 @operator("MatMulNBits", domain="com.microsoft", ignore=("accuracy_level",))
@@ -58,7 +58,7 @@ def _check(a: Node, b: Node, g_idx: Node | None, depth: int, bits: int, block: i
         )
     if block < 16 or block & (block - 1):
         raise InvalidModel("a block has 16 or more weights, a power of two", limit=block)
-    if not is_constant(b) or b.dtype != U8:
+    if not b.constant or b.dtype != U8:
         raise UnsupportedOp("the weights of MatMulNBits must be constant bytes", dtype=b.dtype)
     if a.shape[-1] != depth:
         raise ShapeError("the weights of MatMulNBits do not match", shape=[a.shape, b.shape])

@@ -19,7 +19,6 @@ from tilewright.graph.node import (
     concat,
     contract,
     elementwise,
-    is_constant,
     literal,
     node,
     pad,
@@ -99,7 +98,7 @@ def merge_reshapes(n: Node) -> Node | None:
 
 def end_views(n: Node) -> Node | None:
     """reshape(views of x) -> reshape of a copy, where nested reshapes make indices too large"""
-    if not isinstance(n.op, ops.Reshape) or is_constant(n) or all_repeats(n) <= REPEATS:
+    if not isinstance(n.op, ops.Reshape) or n.constant or all_repeats(n) <= REPEATS:
         return None
     return reshape(node(ops.Realize(), n.inputs[0]), n.shape)
 
@@ -122,7 +121,7 @@ def _moves_units(shape: Shape, perm: tuple[int, ...]) -> bool:
 
 def _transposed(n: Node) -> tuple[int, ...] | None:
     """The permutation of a transpose whose operand is computed at run time."""
-    if isinstance(n.op, ops.Transpose) and not is_constant(n):
+    if isinstance(n.op, ops.Transpose) and not n.constant:
         return n.op.perm
     return None
 
@@ -148,7 +147,7 @@ def sink_elementwise(n: Node) -> Node | None:
 def _moves_freely(x: Node, perm: tuple[int, ...]) -> bool:
     """True if transpose(x) costs nothing at run time: a constant, or only units change place."""
     inner = x.inputs[0] if isinstance(x.op, ops.Broadcast) else x
-    return is_constant(x) or _moves_units(inner.shape, perm)
+    return x.constant or _moves_units(inner.shape, perm)
 
 
 def _move(x: Node, perm: tuple[int, ...]) -> Node:

@@ -28,7 +28,6 @@ from tilewright.graph.node import (
     contract,
     elementwise,
     fact,
-    is_constant,
     node,
     pad,
     reshape,
@@ -80,7 +79,7 @@ def _scaled(n: Node) -> _Scaled | None:
 
 def _factors(n: Node) -> _Scaled | None:
     for whole, scale in (n.inputs, n.inputs[::-1]):
-        if is_constant(scale) and _is(whole, "cast") and whole.inputs[0].dtype in NARROW:
+        if scale.constant and _is(whole, "cast") and whole.inputs[0].dtype in NARROW:
             return _Scaled(whole.inputs[0], _unbroadcast(scale))
     return None
 
@@ -135,7 +134,7 @@ def _range(n: Node, operands: list[tuple[int, int]]) -> tuple[int, int]:
     if operands:
         (low, high), (least, most) = operands
         return low - most, high - least
-    if n.dtype == I16 and is_constant(n) and n.size:
+    if n.dtype == I16 and n.constant and n.size:
         value = computed(n)
         return int(value.min()), int(value.max())
     whole = np.iinfo(n.dtype.numpy)
@@ -238,7 +237,7 @@ def _windows(n: Node, a: Node, b: Node) -> Node:
 def _bytes(n: Node) -> tuple[Node, Node] | None:
     """(q as u8, zero point as an i32 scalar) of centred values q - zero made at run time."""
     path, n = _peeled(n, (*ops.VIEWS, ops.Pad))
-    found = None if is_constant(n) else _centred(n)
+    found = None if n.constant else _centred(n)
     if found is None:
         return None
     q, zero = found
@@ -273,7 +272,7 @@ def _centred(n: Node) -> tuple[Node, Node] | None:
 
 def _weights(n: Node) -> Array | None:
     """Constant centred values that fit i8."""
-    if not is_constant(n):
+    if not n.constant:
         return None
     value = computed(n)
     fits = value.size and value.min() >= -128 and value.max() <= 127
@@ -307,10 +306,10 @@ def _less(made: Node, zero: Node, sums: Node) -> Node:
 
 def merge_sums(n: Node) -> Node | None:
     """(x + c1) + c2 -> x + (c1 + c2) for integers, with c1 and c2 constant"""
-    if not _is(n, "add") or n.dtype != I32 or not is_constant(n.inputs[1]):
+    if not _is(n, "add") or n.dtype != I32 or not n.inputs[1].constant:
         return None
     inner, last = n.inputs
-    if not _is(inner, "add") or not is_constant(inner.inputs[1]):
+    if not _is(inner, "add") or not inner.inputs[1].constant:
         return None
     x, first = inner.inputs
     both = elementwise("add", _unbroadcast(first), _unbroadcast(last))
@@ -322,7 +321,7 @@ def merge_sums(n: Node) -> Node | None:
 
 def requantize(n: Node) -> Node | None:
     """(f32(sum) * s + bias) / t -> f32(sum) * (s / t) + bias / t, with one number t > 0"""
-    if not _is(n, "div") or n.dtype != F32 or is_constant(n):
+    if not _is(n, "div") or n.dtype != F32 or n.constant:
         return None
     by = n.inputs[1]
     while isinstance(by.op, (ops.Broadcast, ops.Reshape)):
@@ -340,19 +339,19 @@ _SPREAD = ("add", "sub", "max", "min")
 def _divisible_by(n: Node) -> tuple[Node, ...]:
     """The operands that a division of `n` moves into."""
     spread = isinstance(n.op, ops.Elementwise) and n.op.fn in _SPREAD
-    return n.inputs if not is_constant(n) and (spread or isinstance(n.op, _PASSED)) else ()
+    return n.inputs if not n.constant and (spread or isinstance(n.op, _PASSED)) else ()
 
 
 @fact(_divisible_by)
 def _divisible(n: Node, operands: list[bool]) -> bool:
     """True if `n` divided by a number needs no division at run time."""
-    return all(operands) if operands else is_constant(n) or _whole(n) is not None
+    return all(operands) if operands else n.constant or _whole(n) is not None
 
 
 def _whole(n: Node) -> tuple[Node, Node] | None:
     """(integers as real numbers, constant scale) of their product"""
     for whole, scale in (n.inputs, n.inputs[::-1]) if _is(n, "mul") else ():
-        if is_constant(scale) and _is(whole, "cast") and not whole.inputs[0].dtype.is_float:
+        if scale.constant and _is(whole, "cast") and not whole.inputs[0].dtype.is_float:
             return whole, scale
     return None
 
@@ -369,7 +368,7 @@ def _divided(n: Node, by: Node) -> Node | None:
 
 def _quotient(n: Node, by: Node, parts: list[Node]) -> Node:
     """n / by from the same of its operands."""
-    if is_constant(n):
+    if n.constant:
         return broadcast(elementwise("div", _unbroadcast(n), by), n.shape)
     found = _whole(n)
     if found is not None:
@@ -377,7 +376,7 @@ def _quotient(n: Node, by: Node, parts: list[Node]) -> Node:
         return elementwise(
             "mul", whole, elementwise("div", _unbroadcast(scale), by), source=n.source
         )
-    if _is(n, "add") and _is(parts[0], "mul") and is_constant(parts[1]):
+    if _is(n, "add") and _is(parts[0], "mul") and parts[1].constant:
         return elementwise("fma", *parts[0].inputs, parts[1], source=n.source)
     return node(n.op, *parts, source=n.source)
 

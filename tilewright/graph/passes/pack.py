@@ -21,7 +21,6 @@ from tilewright.graph import ops
 from tilewright.graph.node import (
     Node,
     contract,
-    is_constant,
     node,
     pad,
     reshape,
@@ -67,7 +66,7 @@ def _pack_contraction(n: Node, packing: Packing) -> Node | None:
         (a, la), (b, lb) = split
     rows = stored(a)
     packed = (stored(b), lb)
-    if columns and is_constant(b):
+    if columns and b.constant:
         packed = _packed(b, lb, rows, la, n.op.out, columns, packing)
     if rows is a and packed[0] is b and split is None:
         return None

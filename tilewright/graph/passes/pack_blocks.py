@@ -30,7 +30,6 @@ from tilewright.graph.node import (
     contract,
     elementwise,
     fact,
-    is_constant,
     literal,
     node,
     pad,
@@ -67,7 +66,7 @@ def pack_blocks(n: Node, packing: Packing) -> Node | None:
     summed = [c for c in lb if c != column]
     rows = [c for c in la if c not in summed]
     plain = column in lb and column not in la and not set(summed) & set(n.op.out)
-    if not plain or not set(summed) <= set(la) or is_constant(a) or set(rows) - set(n.op.out):
+    if not plain or not set(summed) <= set(la) or a.constant or set(rows) - set(n.op.out):
         return None
     # windows would be copied out of their image to lie along memory
     found = None if from_blocks(b) or _slides(a) else weights(b)

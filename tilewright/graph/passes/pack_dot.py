@@ -17,7 +17,7 @@ from string import ascii_letters
 
 from tilewright.base.dtypes import I8, I16, U8
 from tilewright.graph import ops
-from tilewright.graph.node import Node, contract, is_constant, node, pad, reshape, slice_, transpose
+from tilewright.graph.node import Node, contract, node, pad, reshape, slice_, transpose
 from tilewright.graph.views import by_stride, is_packed, stored, strides
 from tilewright.kernel.layout import Groups, Packing, Taps
 
@@ -30,7 +30,7 @@ def pack_integers(n: Node, packing: Packing) -> Node | None:
         return None
     (a, la), (b, lb) = (n.inputs[0], n.op.a), (n.inputs[1], n.op.b)
     last = n.op.out[-1]
-    if last in la and (last not in lb or is_constant(a)):
+    if last in la and (last not in lb or a.constant):
         (a, la), (b, lb) = (b, lb), (a, la)
     summed = [c for c in la if c in lb and c not in n.op.out]
     alone = any(c not in n.op.out and not (c in la and c in lb) for c in la + lb)

@@ -7,7 +7,7 @@ None.  Rules for `graph/passes/pack.py`, which owns every choice of layout.
 from __future__ import annotations
 
 from tilewright.graph import ops
-from tilewright.graph.node import Node, broadcast, is_constant, node, pad, transpose
+from tilewright.graph.node import Node, broadcast, node, pad, transpose
 from tilewright.graph.passes.integers import NARROW
 from tilewright.graph.views import through_views
 from tilewright.kernel.index import Index, Var, index
@@ -22,7 +22,7 @@ def channels_innermost(n: Node) -> Node | None:
         return None
     for position, letters in enumerate((n.op.a, n.op.b)):
         operand = n.inputs[position]
-        if is_constant(operand):
+        if operand.constant:
             continue
         moved = _channels_last(operand, [c not in n.op.out for c in letters])
         if moved is not None:
@@ -86,7 +86,7 @@ def taps_by_channel(n: Node) -> Node | None:
     if not isinstance(product.op, ops.Elementwise) or product.op.fn != "mul":
         return None
     for position, x in enumerate(product.inputs):
-        if not isinstance(x.op, ops.Broadcast) or not is_constant(x) or x.inputs[0].size == 1:
+        if not isinstance(x.op, ops.Broadcast) or not x.constant or x.inputs[0].size == 1:
             continue
         w, axes = x.inputs[0], n.op.axes
         perm = [*axes, *(i for i in range(w.rank) if i not in axes)]

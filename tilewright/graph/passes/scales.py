@@ -20,7 +20,6 @@ from tilewright.graph.node import (
     Node,
     broadcast,
     elementwise,
-    is_constant,
     node,
     reshape,
     transpose,
@@ -47,7 +46,7 @@ def _folded(n: Node, users: Mapping[Node, int], done: Mapping[Node, Node]) -> No
     if not _is(n, "mul"):
         return None
     for made, scale in (n.inputs, n.inputs[::-1]):
-        if not is_constant(scale) or users[made] > 1:
+        if not scale.constant or users[made] > 1:
             continue
         if not _is(made, "add"):
             scaled = _scaled(made, scale, done)
@@ -56,7 +55,7 @@ def _folded(n: Node, users: Mapping[Node, int], done: Mapping[Node, Node]) -> No
             continue
         for product, bias in (made.inputs, made.inputs[::-1]):
             scaled = _scaled(product, scale, done) if users[product] == 1 else None
-            if scaled is not None and is_constant(bias):
+            if scaled is not None and bias.constant:
                 moved = elementwise("mul", bias, scale)
                 return elementwise("add", scaled, moved, source=made.source)
     return None
@@ -74,7 +73,7 @@ def _scaled(n: Node, scale: Node, done: Mapping[Node, Node]) -> Node | None:
     extents = {c: e for c, e in zip(n.op.out, scale.shape, strict=True) if e > 1}
     for position, letters in enumerate((n.op.a, n.op.b)):
         weight = n.inputs[position]
-        if not extents or not is_constant(weight) or not extents.keys() <= set(letters):
+        if not extents or not weight.constant or not extents.keys() <= set(letters):
             continue
         if weights(weight) is not None:  # integers with scales stay what they are
             continue

@@ -17,7 +17,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.c.emit import TYPES, function, prelude
 from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
-from tilewright.targets.protocol import Code, Facts
+from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.simd.layouts import PACKING
 
 
@@ -38,8 +38,7 @@ class C(PlainTarget):
         settings: Mapping[str, Any],
     ) -> Section:
         ((variant, listed),) = codes.items()
-        slots: dict[object, int] = {}
-        numbers = tuple(slots.setdefault(code.body, len(slots)) for code in listed)
+        numbers = slots_of(codes)
         first = dict(zip(reversed(numbers), reversed(listed), strict=True))
         functions = [function(first[n].loops, f"k{n}") for n in sorted(first)]
         text = "\n".join([prelude(), *functions, ""])
@@ -50,7 +49,7 @@ class C(PlainTarget):
         plans = tuple(File(json.dumps(c).encode(), "json") for c in calls)
         return Section(
             builds=(Build(variant, (), File(text.encode(), "c"), plans, {}),),
-            slots=len(slots),
+            slots=len(first),
             memory=max((sum(v.bytes for v in plan.values) for plan in program.plans), default=0),
             programs={},
             plans=tuple({} for _ in program.plans),

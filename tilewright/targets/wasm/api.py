@@ -19,7 +19,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.primitives import Primitive, Setup
-from tilewright.targets.protocol import Candidate, Code, Facts
+from tilewright.targets.protocol import Candidate, Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
 from tilewright.targets.simd.gold import slow_schedule
@@ -129,7 +129,7 @@ class Wasm:
     ) -> Section:
         """Settings: "costs" (targets/sharing.py) and "scratch": least bytes of a worker's area."""
         memory = memory_map(program, codes, settings.get("scratch", SCRATCH))
-        slots = _slots(codes)
+        slots = slots_of(codes)
         costs = settings.get("costs", USUAL)
         builds = tuple(
             _build(variant, program, memory, listed, slots, costs)
@@ -203,13 +203,6 @@ PROBES: Mapping[str, Callable[..., tuple[Section, int]]] = {
     "peak": peak_section,
     "steps": steps_section,
 }
-
-
-def _slots(codes: Mapping[str, Sequence[Code]]) -> tuple[int, ...]:
-    """A slot per kernel; kernels with equal code in all variants share one."""
-    found: dict[object, int] = {}
-    bodies = zip(*([code.body for code in listed] for listed in codes.values()), strict=True)
-    return tuple(found.setdefault(body, len(found)) for body in bodies)
 
 
 def _moved(old: Sequence[int], codes: Sequence[Code], changed: frozenset[int]) -> tuple[int, ...]:

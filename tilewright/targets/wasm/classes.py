@@ -3,7 +3,7 @@
 Input: nothing.  Output: `CLASSES`, the most exact first.
 
 A class falls back to a wider one: `wasm-x86-relaxed-48k` to `wasm-x86-relaxed` to `wasm`.  A wider
-class has the smallest of each figure, so that what fits it fits all below.
+class has the smallest value of each figure, so what fits it fits every narrower class.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tilewright.base.abi import CONTROL_BYTES, MEMORY_LIMIT, MOST_WORKERS
 from tilewright.base.alignment import align
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Program
-from tilewright.plan.arena import Life, place
+from tilewright.plan.arena import arena_of, row
 from tilewright.targets.protocol import Code
 from tilewright.targets.sharing import Costs, share, work_of
 from tilewright.targets.wasm.image import StepCall, image, image_bytes
@@ -55,12 +55,12 @@ def memory_map(
     """
     weights = align(CONTROL_BYTES)
     tensors = tuple(weights + t.offset for t in program.tensors)
-    images, at = _row(
+    images, at = row(
         [max(image_bytes(_calls(p, c)) for c in codes.values()) for p in program.plans],
         weights + program.tensor_bytes,
     )
-    states, arena = _row([_bytes(s.shape, s.dtype.size) for s in program.states], at)
-    placed = [_arena(plan) for plan in program.plans]
+    states, arena = row([s.bytes for s in program.states], at)
+    placed = [arena_of(plan, lambda v: v.bytes) for plan in program.plans]
     arena_bytes = max((total for _, total in placed), default=0)
     values = tuple(
         tuple(
@@ -137,32 +137,6 @@ def _calls(plan: Plan, codes: Sequence[Code]) -> list[StepCall]:
         )
         for step in plan.steps
     ]
-
-
-def _row(sizes: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:
-    """The addresses of regions that follow each other, and the end of the last."""
-    addresses = []
-    for size in sizes:
-        addresses.append(at)
-        at += align(size)
-    return tuple(addresses), at
-
-
-def _bytes(shape: Sequence[int], size: int) -> int:
-    for extent in shape:
-        size *= extent
-    return size
-
-
-def _arena(plan: Plan) -> tuple[tuple[int, ...], int]:
-    """The offset of each value that lies in the arena (0 for others), and its size."""
-    inside = [i for i, v in enumerate(plan.values) if v.kind not in ("weight", "state")]
-    lives = [Life(plan.values[i].bytes, plan.values[i].first, plan.values[i].last) for i in inside]
-    offsets, total = place(lives)
-    found = [0] * len(plan.values)
-    for i, offset in zip(inside, offsets, strict=True):
-        found[i] = offset
-    return tuple(found), total
 
 
 def _address(

@@ -19,21 +19,22 @@ from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
-from tilewright.plan import Plan, Program, Value
-from tilewright.plan.arena import Life, place
+from tilewright.plan import Program, State, Tensor, Value
+from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.gpu import tiles
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
 from tilewright.targets.lite import Tile, lite, product_of, traffic
 from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_of
-from tilewright.targets.protocol import Candidate, Code, Facts
+from tilewright.targets.protocol import Candidate, Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.classes import CLASSES
 from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
 
-#: Words before everything else: the first tells of an index out of range.
+#: Words before everything else: the first tells of an index out of range.  All that follows begins
+#: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
 HEAD = 64
 WORD = 4
 
@@ -121,17 +122,14 @@ class Wgsl(PlainTarget):
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
         ((variant, listed),) = codes.items()
-        slots: dict[object, int] = {}
-        numbers = tuple(slots.setdefault(code.body, len(slots)) for code in listed)
+        numbers = slots_of(codes)
+        slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
         plain = cache(lambda number: self.code(listed[number].kernel, Plain()))
-        tensors, at = _row(
-            [_words(t.dtype.name, t.bytes // t.dtype.size) for t in program.tensors], HEAD
-        )
-        sizes = [Value("state", s.dtype, s.shape) for s in program.states]
-        states, at = _row([_words(v.dtype.name, v.size) for v in sizes], at)
+        tensors, at = row([_words(t) for t in program.tensors], HEAD)
+        states, at = row([_words(s) for s in program.states], at)
         plans, files, most = [], [], 0
         for plan in program.plans:
-            offsets, total = _arena(plan)
+            offsets, total = arena_of(plan, _words)
             most = max(most, total)
             words = [
                 tensors[v.tensor] if v.kind == "weight"
@@ -193,24 +191,6 @@ def _require(dtype: DType, who: str) -> None:
         )
 
 
-def _words(dtype: str, size: int) -> int:
-    return size * WORDS[dtype]
-
-
-def _row(sizes: Sequence[int], at: int) -> tuple[list[int], int]:
-    """The first words of regions that follow each other, and the end of the last."""
-    found = []
-    for size in sizes:
-        found.append(at)
-        at += -(-size // HEAD) * HEAD
-    return found, at
-
-
-def _arena(plan: Plan) -> tuple[list[int], int]:
-    """The word of each value in the arena (0 for others), and how many it has."""
-    lives = [
-        Life(0 if v.kind in ("weight", "state") else _words(v.dtype.name, v.size), v.first, v.last)
-        for v in plan.values
-    ]
-    offsets, total = place(lives)
-    return list(offsets), total
+def _words(tensor: Tensor | State | Value) -> int:
+    """How many words it takes."""
+    return tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]

@@ -5,8 +5,8 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Bytes, Change, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, HostFeatures, Info, Input, TunedKernel, Limits,
-  Link, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
+  Adapter, Bytes, Change, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, HostFeatures, Info, Input, TunedKernel,
+  Limits, Link, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
 
@@ -42,7 +42,7 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
 export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
 export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
-export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: string }>;
+export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: Adapter }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
 export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[]) => { dispatches: Dispatch[]; resize: (sizes: number[]) => void };
 export type NumberAt = (number: number | number[], sizes: number[]) => number;

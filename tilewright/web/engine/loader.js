@@ -24,14 +24,14 @@ export async function loadBundle(load, url, limits, crew, report) {
   meter.total = manifestBytes;
   try {
     const loaded = await load({ manifest, files, meter, host, reached }, limits, crew);
-    const { program: { plans }, threads, memoryBytes, variant, lost } = loaded;
+    const { program: { plans }, threads, memoryBytes, variant, adapter = null, lost } = loaded;
     await files.settle();
     meter.enter('ready');
     reached('ready');
     const { name, tool, inputs, outputs, dims, assets } = manifest;
     /** @type {T.Info} */
     const info = {
-      name, tool, inputs, outputs, dims, digest, memoryBytes, variant, timings,
+      name, tool, inputs, outputs, dims, digest, memoryBytes, variant, adapter, timings,
       url: base.href,
       bytes: meter.total,
       plans: plans.map(({ dims, steps }) => ({ dims, steps: steps.length, flops: steps.reduce((sum, step) => sum + step.flops, 0) })),

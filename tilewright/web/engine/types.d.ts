@@ -100,6 +100,8 @@ export type LoadOptions = Limits & {
   /** Aborts the load and ends its workers. */
   signal?: AbortSignal;
 };
+/** A WebGPU adapter; `software`: it computes on the CPU. */
+export type Adapter = { name: string; description: string; software: boolean };
 export type Info = {
   name: string;
   tool: string;
@@ -118,6 +120,8 @@ export type Info = {
   features: HostFeatures;
   /** The code variant in use, and why it was chosen. */
   variant: { name: string; features: string[]; registers: number; why: string };
+  /** What WebGPU runs on; null where kernels are WebAssembly. */
+  adapter: Adapter | null;
   assets: string[];
   cache: { state: 'on' | 'off'; hitBytes: number; downloadedBytes: number; problem: string };
   timings: Timings;
@@ -167,6 +171,7 @@ export interface BackendLoaded {
   threads: number;
   memoryBytes: number;
   variant: Info['variant'];
+  adapter?: Adapter;
   /** For `Info.lost`. */
   lost(cacheProblem: string): string[];
   run(work: RunWork & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;

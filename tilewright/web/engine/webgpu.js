@@ -98,8 +98,9 @@ export async function load({ manifest, files, meter, reached }, limits) {
   return {
     program, setup: null, threads: 1,
     memoryBytes: bytes,
-    variant: { name: build.variant, features: build.features, registers: 0, why: `the page asked for WebGPU, and ${adapter} is there` },
-    lost: () => [],
+    variant: { name: build.variant, features: build.features, registers: 0, why: `the page asked for WebGPU, and ${adapter.name} is there` },
+    adapter,
+    lost: () => (adapter.software ? [`The WebGPU adapter ${adapter.name} is software: kernels run on the CPU.`] : []),
 
     async run({ wanted: outputs = [], ...work }) {
       take(work);
@@ -168,8 +169,8 @@ async function deviceFor(bytes, limit) {
       'Build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
   }
   const device = await adapter.requestDevice({ requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28) } });
-  const { vendor, architecture } = adapter.info;
-  return { device, adapter: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter' };
+  const { vendor, architecture, description, isFallbackAdapter: software = false } = adapter.info;
+  return { device, adapter: { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', description, software } };
 }
 
 /** @type {T.PipelineOf} */

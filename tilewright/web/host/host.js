@@ -1,15 +1,7 @@
-// The host page: lets Python drive the engine in this browser over one WebSocket.
-// Input: requests of docs/host-protocol.md.  Output: answers.  methods.js implements the methods.
+// The host page: lets Python drive the engine in this browser.
+// Input: the page's address, with a token.  Output: a session (session.js), and its state in the title.
 
-import { EngineError, probeHost } from '../engine/engine.js';
-import { FrameReader, sendMessage } from './frames.js';
-import { Methods } from './methods.js';
-
-const PROTOCOL = 1;
-// WebSocket close codes.
-const NOT_JSON = 1003;
-const NOT_DESCRIBED = 1008;
-const DONE = 1000;
+import { serve } from './session.js';
 
 /** @param {string} state */
 function show(state) {
@@ -17,58 +9,5 @@ function show(state) {
   /** @type {HTMLOutputElement} */ (document.getElementById('state')).value = state;
 }
 
-/** @param {string} token */
-function serve(token) {
-  const url = new URL(`/_host/socket?token=${encodeURIComponent(token)}`, location.href);
-  url.protocol = url.protocol.replace('http', 'ws');
-  const socket = new WebSocket(url);
-  socket.binaryType = 'arraybuffer';
-  const methods = new Methods((progress) => sendMessage(socket, { progress }, []));
-  const frames = new FrameReader();
-  socket.addEventListener('open', () => {
-    show('open');
-    sendMessage(socket, { hello: { protocol: PROTOCOL, userAgent: navigator.userAgent, features: probeHost() } }, []);
-  });
-  socket.addEventListener('message', ({ data }) => {
-    let request;
-    try {
-      request = frames.take(data);
-    } catch (error) {
-      socket.close(typeof data === 'string' ? NOT_JSON : NOT_DESCRIBED, String(error).slice(0, 120));
-      return;
-    }
-    if (request) answer(socket, methods, request);
-  });
-  socket.addEventListener('close', () => {
-    methods.disposeAll();
-    show('closed');
-  });
-}
-
-/**
- * @param {WebSocket} socket
- * @param {Methods} methods
- * @param {import('./frames.js').Request} request
- */
-async function answer(socket, methods, request) {
-  const { id, method } = request;
-  try {
-    const { result, parts } = await methods.call(request);
-    sendMessage(socket, { id, result }, parts);
-  } catch (error) {
-    sendMessage(socket, { id, error: plain(error) }, []);
-  }
-  if (method === 'close') socket.close(DONE);
-}
-
-/** An error as the protocol sends it. @param {unknown} error */
-function plain(error) {
-  if (error instanceof EngineError) return error.toJSON();
-  const { name, message } = error instanceof Error ? error : { name: 'Error', message: String(error) };
-  if (name === 'AbortError') return { code: 'aborted', message, hint: '', facts: {} };
-  return { code: 'usage', message, hint: 'See docs/host-protocol.md', facts: {} };
-}
-
-const token = new URLSearchParams(location.search).get('token');
-if (token) serve(token);
+if (new URLSearchParams(location.search).get('token')) serve(location.href, show);
 else show('no token in the URL');

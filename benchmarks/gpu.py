@@ -1,0 +1,318 @@
+"""Kernels of the WGSL target on a real GPU, through Dawn in Node: TFLOP/s, beside cuBLAS.
+
+Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu.json.  The engine's own backend
+runs a plan that repeats one kernel; a run is one submission, and its time ends when the queue is
+done.  Beside it: a WGSL kernel that copies memory and, where PyTorch sees the GPU, cuBLAS in f32
+without TF32, by turns with ours.  Random data; outputs are compared before anything is timed.
+
+    python benchmarks/gpu.py [--only K0] [--rounds 5] [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import common
+import numpy as np
+
+from tilewright.benchkernel import Subject, alone, product, product_step
+from tilewright.bundle import write
+from tilewright.compiler import Options
+from tilewright.hosts.browser import BrowserHost, BrowserModel
+from tilewright.hosts.browser_dawn import Dawn, require_dawn
+
+WGSL = Options(targets=("wgsl",))
+#: An idle card runs at a fraction of its clock.
+WARM_MS = 400.0
+#: Milliseconds that one submission should take: then its overhead does not count.
+SUBMISSION_MS = 10.0
+MOST_REPEATS = 512
+RUNS = 5
+TOLERANCE = 1e-5
+COPY_BYTES = 1 << 30
+#: Rows of a product that are compared with float64.
+CHECKED = 64
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product of f32; `layers`: that many weights one after the other, else one kernel repeated.
+
+    With one kernel repeated its operands stay in the caches, for cuBLAS as for us.
+    """
+
+    name: str
+    equation: str
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    weight: bool = True
+    layers: int = 0
+
+    @property
+    def flops(self) -> int:
+        """Of one product."""
+        dims = dict(
+            zip(self.equation.split("->")[0].replace(",", ""), self.a + self.b, strict=True)
+        )
+        return 2 * prod(dims.values())
+
+    def subject(self, times: int) -> Subject:
+        if self.layers:
+            return product(
+                self.equation, self.a, self.b, weight=True, times=self.layers, options=WGSL
+            )
+        step = product_step(self.equation, self.a, self.b, weight=self.weight)
+        return alone(step, WGSL, times)
+
+
+def matmul(name: str, m: int, k: int, n: int, layers: int = 0) -> Case:
+    return Case(name, "mk,kn->mn", (m, k), (k, n), layers=layers)
+
+
+def batched(name: str, batch: int, m: int, k: int, n: int) -> Case:
+    return Case(name, "bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
+
+
+CASES = (
+    matmul("K0", 384, 768, 768),
+    matmul("K1", 640, 768, 3072),
+    batched("K2", 12, 384, 384, 64),
+    batched("K3", 120, 64, 64, 64),
+    *(matmul(f"GEMM {n}", n, n, n) for n in (512, 1024, 2048, 4096)),
+    matmul("GEMV 4096x4096", 1, 4096, 4096, layers=8),
+    matmul("GEMV 4096x11008", 1, 4096, 11008, layers=3),
+)
+
+#: Runs something once per sample and gives the milliseconds of one product in each.
+Sampler = Callable[[int], list[float]]
+
+
+class Ours:
+    """A case on Dawn: a bundle whose plan takes about `SUBMISSION_MS`."""
+
+    def __init__(self, host: BrowserHost, case: Case, folder: Path) -> None:
+        self.model, self.times = self._loaded(host, case, folder / "once", 1), case.layers or 1
+        self.error = check(self.model, case)
+        if not case.layers:
+            common.warm_up(self.model, WARM_MS)
+            once = statistics.median(self.model.time(RUNS, 0).milliseconds)
+            self.times = min(MOST_REPEATS, ceil(SUBMISSION_MS / once))
+            self.model.dispose()
+            self.model = self._loaded(host, case, folder / "many", self.times)
+            check(self.model, case)
+            # Short runs are mostly overhead: of many together the time of one is known better.
+            once = statistics.median(self.model.time(RUNS, 0).milliseconds) / self.times
+            more = min(MOST_REPEATS, ceil(SUBMISSION_MS / once))
+            if more > 2 * self.times:
+                self.model.dispose()
+                self.times = more
+                self.model = self._loaded(host, case, folder / "more", self.times)
+                check(self.model, case)
+
+    @staticmethod
+    def _loaded(host: BrowserHost, case: Case, folder: Path, times: int) -> BrowserModel:
+        write(case.subject(times).contents, folder)
+        return host.load(folder)
+
+    def sample(self, runs: int) -> list[float]:
+        common.warm_up(self.model, WARM_MS)
+        return [ms / self.times for ms in self.model.time(runs, 0).milliseconds]
+
+
+def check(model: BrowserModel, case: Case) -> float:
+    """Relative error of the first product against float64; raises if it is too large."""
+    rng = np.random.default_rng(1)
+    shapes = (case.a,) if case.weight else (case.a, case.b)
+    named = [str(i["name"]) for i in model.info["inputs"]]
+    inputs = {n: rng.standard_normal(s, np.float32) for n, s in zip(named, shapes, strict=True)}
+    got = model.run(inputs).outputs[model.info["outputs"][0]["name"]]
+    a = inputs[named[0]].astype(np.float64)
+    b = weight_of(case) if case.weight else inputs[named[1]]
+    if a.ndim == 2:
+        a, got = a[:CHECKED], got[:CHECKED]
+    want = a @ b
+    error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+    if not error < TOLERANCE:
+        raise SystemExit(f"{case.name}: relative error {error}")
+    return error
+
+
+def weight_of(case: Case) -> np.ndarray[Any, Any]:
+    """The first weight of `product` and `product_step`."""
+    scale = np.float32(1 / np.sqrt(case.b[-2]))
+    return np.random.default_rng(0).standard_normal(case.b, np.float32) * scale
+
+
+class Cublas:
+    """The same product by PyTorch, `times` in one CUDA graph."""
+
+    def __init__(self, torch: Any, case: Case, times: int) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = False
+        self.torch, self.times = torch, times
+        make = torch.Generator(device="cuda").manual_seed(1)
+
+        def random(shape: Sequence[int]) -> Any:
+            return torch.randn(shape, device="cuda", generator=make)
+
+        a, weights = random(case.a), [random(case.b) for _ in range(case.layers or 1)]
+        out = torch.matmul(a, weights[0])
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            torch.matmul(a, weights[0], out=out)
+        stream.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for at in range(times):
+                torch.matmul(a, weights[at % len(weights)], out=out)
+        self.kept = a, weights, out
+
+    def sample(self, runs: int) -> list[float]:
+        spent = 0.0
+        while spent < WARM_MS:
+            spent += self._once()
+        return [self._once() / self.times for _ in range(runs)]
+
+    def _once(self) -> float:
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        self.graph.replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end))
+
+
+def cuda() -> Any:
+    """PyTorch, if it sees a GPU; else None."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
+
+
+def measure(host: BrowserHost, torch: Any, case: Case, rounds: int, folder: Path) -> dict[str, Any]:
+    ours = Ours(host, case, folder)
+    theirs = Cublas(torch, case, ours.times) if torch else None
+    found: dict[str, list[float]] = {"": [], "cublas_": []}
+    for _ in range(rounds):
+        found[""] += ours.sample(RUNS)
+        if theirs:
+            found["cublas_"] += theirs.sample(RUNS)
+    ours.model.dispose()
+    row: dict[str, Any] = {"case": case.name, "shape": [*case.a, *case.b], "repeats": ours.times}
+    for prefix, times in found.items():
+        if times:
+            row |= {prefix + key: value for key, value in figures(case, times).items()}
+    if theirs:
+        row["share_of_cublas"] = round(row["cublas_ms"] / row["ms"], 4)
+    return row | {"relative_error": ours.error}
+
+
+def figures(case: Case, times: Sequence[float]) -> dict[str, Any]:
+    middle = statistics.median(times)
+    found: dict[str, Any] = {"ms": round(middle, 6), "tflops": round(case.flops / middle / 1e9, 3)}
+    if case.layers:
+        found["gb_per_s"] = round(4 * prod(case.b) / middle / 1e6, 1)
+    return found | {"spread": round(common.spread(times), 4), "n": len(times)}
+
+
+def memory(dawn: Dawn, size: int) -> dict[str, Any]:
+    """The adapter with its limits, and GB/s of a WGSL kernel that copies and one that reads."""
+    script = Path(__file__).with_name("gpu_copy.mjs")
+    command = [str(dawn.path), str(script), str(dawn.package), " ".join(dawn.options), str(size)]
+    done = subprocess.run(
+        command, env={**os.environ, **dawn.environment}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{script.name} failed:\n{done.stdout}{done.stderr}")
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    moved = {"copy": 2 * found["bytes"], "read": found["bytes"]}
+    rows = {
+        kind: {
+            "gb_per_s": round(moved[kind] / statistics.median(times) / 1e6, 1),
+            "spread": round(common.spread(times), 4),
+            "n": len(times),
+        }
+        for kind, times in found["milliseconds"].items()
+    }
+    return {"adapter": found["adapter"], "memory": rows | {"bytes": found["bytes"]}}
+
+
+def driver() -> dict[str, str]:
+    """Name and driver of an NVIDIA card, as its own tool says."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    name, _, number = said.strip().splitlines()[0].partition(", ")
+    return {"gpu": name, "driver": number}
+
+
+def software(dawn: Dawn, torch: Any) -> dict[str, str]:
+    package = json.loads((dawn.package / "package.json").read_text())
+    node = subprocess.run(
+        [str(dawn.path), "--version"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    found = {"webgpu": package["version"], "node": node}
+    return found | ({"torch": torch.__version__, "cuda": torch.version.cuda} if torch else {})
+
+
+def chosen(only: Sequence[str]) -> Iterator[Case]:
+    return (c for c in CASES if not only or any(c.name.startswith(o) for o in only))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", default=[], help="cases that begin so")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true", help="K0 right, and nothing is written")
+    parser.add_argument("--copy-bytes", type=int, default=COPY_BYTES)
+    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
+    args = parser.parse_args()
+    dawn, torch = require_dawn(), cuda()
+    with tempfile.TemporaryDirectory(prefix="gpu-") as folder, BrowserHost(dawn) as host:
+        if args.smoke:
+            smoke(host, dawn, Path(folder))
+            return
+        facts = memory(dawn, args.copy_bytes)
+        print(json.dumps(facts["memory"]), flush=True)
+        rows = []
+        for number, case in enumerate(chosen(args.only)):
+            rows.append(measure(host, torch, case, args.rounds, Path(folder, str(number))))
+            print(rows[-1], flush=True)
+    if args.only:
+        return
+    facts |= {
+        "machine": common.machine() | driver(),
+        "versions": common.versions() | software(dawn, torch),
+        "options": list(dawn.options),
+        "commit": args.commit or common.commit(),
+    }
+    print(common.save("gpu", rows, **facts))
+
+
+def smoke(host: BrowserHost, dawn: Dawn, folder: Path) -> None:
+    print(json.dumps(dict(dawn.adapter)))
+    print(json.dumps(host.info))
+    write(CASES[0].subject(1).contents, folder)
+    model = host.load(folder)
+    print(model.info["variant"], model.info["lost"])
+    print("relative error", check(model, CASES[0]), "ms", model.time(10, 3).milliseconds)
+
+
+if __name__ == "__main__":
+    main()

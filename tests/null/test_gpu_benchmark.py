@@ -1,0 +1,83 @@
+"""What benchmarks/gpu.py measures, without a GPU: its bundles, its check and its figures."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.bundle import open_bundle, write
+from tilewright.hosts.reference import ReferenceHost
+
+pytestmark = pytest.mark.usefixtures("benchmarks")
+
+
+def gpu() -> Any:
+    return import_module("gpu")
+
+
+class Model:
+    """A bundle on the reference host, described as the engine does it; `factor` makes it wrong."""
+
+    def __init__(self, folder: Path, factor: float = 1.0) -> None:
+        manifest = open_bundle(folder).manifest
+        self.info = {"inputs": [{"name": t.name} for t in manifest.inputs]}
+        self.info["outputs"] = [{"name": t.name} for t in manifest.outputs]
+        self.host, self.factor = ReferenceHost(folder), factor
+
+    def run(self, inputs: Any) -> Any:
+        found = self.host.run(inputs)
+        for array in found.outputs.values():
+            array *= self.factor
+        return found
+
+
+CASES = {
+    "product": (("a", "mk,kn->mn", (5, 40), (40, 24)), 3, 3),
+    "batches": (("a", "bmk,bkn->bmn", (2, 5, 7), (2, 7, 3), False), 4, 4),
+    "layers": (("a", "mk,kn->mn", (1, 40), (40, 24), True, 2), 7, 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case(name: str, tmp_path: Path) -> None:
+    arguments, times, steps = CASES[name]
+    case = gpu().Case(*arguments)
+    subject = case.subject(times)
+    write(subject.contents, tmp_path)
+    (plan,) = open_bundle(tmp_path).manifest.plans
+    assert len(plan.steps) == steps
+    assert subject.flops == steps * case.flops
+    assert gpu().check(Model(tmp_path), case) < 1e-6
+    with pytest.raises(SystemExit, match="relative error"):
+        gpu().check(Model(tmp_path, 1.001), case)
+
+
+def test_figures() -> None:
+    case = gpu().matmul("x", 1, 1000, 500, layers=2)
+    found = gpu().figures(case, [0.1, 0.2, 0.3, 0.2, 0.2])
+    assert (found["ms"], found["n"]) == (0.2, 5)
+    assert found["tflops"] == pytest.approx(2 * 1000 * 500 / 0.2 / 1e9, abs=1e-3)
+    assert found["gb_per_s"] == pytest.approx(4 * 1000 * 500 / 0.2 / 1e6)
+
+
+def test_report() -> None:
+    row = {"case": "K0", "shape": [384, 768, 768, 768], "ms": 0.05, "tflops": 9.06}
+    row |= {"n": 25, "spread": 0.01}
+    beside = row | {"gb_per_s": 47.2, "cublas_tflops": 22.5, "share_of_cublas": 0.4027}
+    rate = {"gb_per_s": 3170.0}
+    record = {
+        "rows": [row, beside],
+        "machine": {"gpu": "A GPU", "driver": "1.2"},
+        "versions": {"webgpu": "0.6.2"},
+        "memory": {"bytes": 2**30, "copy": rate, "read": rate},
+        "options": [],
+    }
+    report = import_module("report_gpu")
+    first, second = report.gpu(record).splitlines()[-2:]
+    assert "| 50.0 | 9.06 | – | – | – | 25 | 1.0 % |" in first
+    assert "| 47 | 22.50 | 0.403 |" in second
+    assert "A GPU, driver 1.2" in report.where(record)
+    assert "1,024 MiB moves 3,170 GB/s" in report.where(record)

@@ -1,0 +1,157 @@
+"""Finds Dawn, Chromium's WebGPU as an npm package for Node: it drives the engine without a browser.
+
+Input: the environment, node_modules.  Output: a `Dawn`: Node, the package, and what adapter there
+is: the real GPU if possible, else a software driver.  It starts nothing but that question.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tilewright
+from tilewright.base.errors import HostError
+from tilewright.hosts import vulkan
+
+SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "dawn.mjs"
+PROBE_SECONDS = 60.0
+#: Node 20 has WebSocket behind this flag; later versions take it too.
+_NODE_FLAGS = ("--experimental-websocket", "--no-warnings")
+#: The version that is tested (package.json).
+PACKAGE = "webgpu@0.6.2"
+
+
+@dataclass(frozen=True)
+class Dawn:
+    """Node with Dawn and an adapter.
+
+    path:        of Node;  package: folder of the npm package
+    options:     words for Dawn, such as `enable-dawn-features=allow_unsafe_apis`
+    environment: additional variables, with which the adapter is found
+    adapter:     vendor, architecture, device, description, features; `software` is a bool
+    """
+
+    path: Path
+    package: Path
+    options: tuple[str, ...]
+    environment: Mapping[str, str]
+    adapter: Mapping[str, Any] = field(compare=False)
+    name: str = "dawn"
+    device: str | None = "webgpu"
+
+    def command(self, profile: Path, url: str) -> list[str]:
+        """The command line of a session with the page's server; it needs no profile."""
+        del profile
+        return _command(self.path, self.package, self.options, url)
+
+    def version(self) -> str:
+        """Of the npm package, with the adapter."""
+        about = json.loads((self.package / "package.json").read_text())
+        kind = "software" if self.adapter["software"] else "GPU"
+        name = self.adapter["description"] or self.adapter["device"] or self.adapter["vendor"]
+        return f"{about['name']} {about['version']} ({kind}: {name})"
+
+
+def require_dawn(options: tuple[str, ...] | None = None) -> Dawn:
+    """Node, Dawn and an adapter.  Raises HostError, with what is missing and how to get it.
+
+    options: by default the words of TILEWRIGHT_DAWN_OPTIONS
+    """
+    node, package = _node(), _package()
+    words = _words() if options is None else options
+    environment = _loader()
+    for added in ({}, _software()):
+        tried = {**environment, **added}
+        adapter = _probe(node, package, words, tried)
+        if adapter is not None:
+            return Dawn(node, package, words, tried, adapter)
+    raise HostError(
+        "Dawn finds no WebGPU adapter",
+        hint="Install the GPU's Vulkan driver, or Chromium, whose software driver is taken "
+        "otherwise (Debian: apt-get install chromium), or name a driver in VK_ICD_FILENAMES",
+        host="dawn",
+        environment=environment,
+    )
+
+
+def _node() -> Path:
+    named = os.environ.get("TILEWRIGHT_NODE", "node")
+    path = shutil.which(named)
+    if path is None:
+        raise HostError(
+            f"Node is not installed: {named} is no program",
+            hint="Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path",
+            host="dawn",
+        )
+    return Path(path)
+
+
+def _package() -> Path:
+    named = os.environ.get("TILEWRIGHT_DAWN")
+    roots = (Path.cwd(), *Path.cwd().parents, SCRIPT.parents[3])
+    places = [Path(named)] if named else [root / "node_modules" / "webgpu" for root in roots]
+    found = next((place for place in places if (place / "index.js").is_file()), None)
+    if found is None:
+        raise HostError(
+            "Dawn is not installed",
+            hint=f"npm install {PACKAGE}, here or in a folder above, or set TILEWRIGHT_DAWN to the "
+            "package's folder",
+            host="dawn",
+            looked_for=named or "node_modules/webgpu",
+        )
+    return found.resolve()
+
+
+def _words() -> tuple[str, ...]:
+    return tuple(os.environ.get("TILEWRIGHT_DAWN_OPTIONS", "").split())
+
+
+def _loader() -> dict[str, str]:
+    found = vulkan.loader()
+    if found is None:
+        return {}
+    before = os.environ.get("LD_LIBRARY_PATH")
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, (before, str(found.parent))))}
+
+
+def _software() -> dict[str, str]:
+    found = vulkan.software()
+    return {} if found is None else {"VK_ICD_FILENAMES": str(found)}
+
+
+def _command(node: Path, package: Path, options: tuple[str, ...], address: str) -> list[str]:
+    return [str(node), *_NODE_FLAGS, str(SCRIPT), str(package), " ".join(options), address]
+
+
+def _probe(
+    node: Path, package: Path, options: tuple[str, ...], environment: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """The adapter that Dawn gives with these variables; None without one."""
+    command = _command(node, package, options, "probe")
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PROBE_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        stderr = getattr(error, "stderr", None) or ""
+        raise HostError(
+            "Dawn could not be started",
+            hint=f"Use Node 20.19 or later, and install the package again: npm install {PACKAGE}",
+            host="dawn",
+            path=str(node),
+            package=str(package),
+            stderr=str(stderr)[-2000:].strip() or str(error),
+        ) from error
+    found: dict[str, Any] | None = json.loads(done.stdout.strip().splitlines()[-1])
+    return found

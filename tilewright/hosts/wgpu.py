@@ -1,0 +1,274 @@
+"""The wgpu host: runs a bundle's WGSL in this process, on Firefox's WebGPU (wgpu-native).
+
+Input: a bundle with a section for WGSL, and input arrays.  Output: output arrays.  Memory is laid
+out as by the browser engine (web/engine/webgpu.js): one buffer of 32-bit words, one dispatch per
+step.  It is for checking that kernels hold under a second compiler of WGSL, and tunes nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DTYPES
+from tilewright.base.errors import BundleCorrupt, HostError, KernelTrap, MemoryLimit
+from tilewright.bundle import Bundle, SectionEntry, open_bundle
+from tilewright.bundle.format import REBUILD, parse, reading
+from tilewright.bundle.stored import tensors_of
+from tilewright.hosts import vulkan
+from tilewright.hosts.tensors import (
+    Array,
+    Inference,
+    collect,
+    extents_of,
+    fit,
+    pick_plan,
+    state_array,
+    state_number,
+)
+
+#: The target whose section it reads.
+TARGET = "wgsl"
+
+WORD = 4
+#: Defaults of WebGPU: most workgroups along a dimension, and the step of uniform offsets in bytes.
+MOST_GROUPS, ALIGNMENT = 65535, 256
+#: Bytes that a device has room for without asking.
+USUAL_BYTES = 2**27
+
+
+def wgpu() -> Any:
+    """The package.  Raises HostError if it is missing."""
+    try:
+        import wgpu
+    except ImportError as error:
+        raise HostError(
+            "wgpu is not installed", hint="Install it: pip install 'tilewright[wgpu]'", host="wgpu"
+        ) from error
+    return wgpu
+
+
+def adapter() -> Any:
+    """The fastest adapter that there is, or Chromium's software driver.  Raises HostError.
+
+    OpenGL's are left out: what they offer is not WebGPU.
+    """
+    api = wgpu()
+    loader, driver = vulkan.loader(), vulkan.software()
+    if loader is not None:
+        # wgpu asks for it by name, and then gets the one that is there.
+        ctypes.CDLL(str(loader), ctypes.RTLD_GLOBAL)
+    if driver is not None:
+        os.environ.setdefault("VK_ADD_DRIVER_FILES", str(driver))
+    known = api.gpu.enumerate_adapters_sync()
+    found = [a for a in known if a.info["backend_type"] != "OpenGL"]
+    if not found:
+        raise HostError(
+            "wgpu finds no adapter",
+            hint="Install the GPU's Vulkan driver, or Chromium, whose software driver is taken "
+            "otherwise (Debian: apt-get install chromium), or name a driver in VK_ICD_FILENAMES",
+            host="wgpu",
+            adapters=[f"{a.info['device']} ({a.info['backend_type']})" for a in known],
+        )
+    return min(found, key=lambda a: _ORDER.get(a.info["adapter_type"], len(_ORDER)))
+
+
+#: By their speed; a CPU is last.
+_ORDER = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2}
+
+
+class WgpuHost:
+    """One loaded bundle; `adapter` says what it runs on: `name`, `description`, `software`.
+
+    Raises HostError, BundleCorrupt, BundleVersion, MemoryLimit.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.bundle: Bundle = open_bundle(path)
+        found = adapter()
+        info = found.info
+        self.adapter = {
+            "name": info["device"],
+            "description": f"{info['device']} {info['description']}".strip(),
+            "software": info["adapter_type"] == "CPU",
+        }
+        with reading("the section for WGSL"):
+            self._load(found, self.bundle.manifest.section(TARGET))
+
+    def _load(self, found: Any, section: SectionEntry) -> None:
+        api, (build,), facts = wgpu(), section.builds, section.facts
+        size = int(facts["memory"]["bytes"])
+        most = found.limits["max-storage-buffer-binding-size"]
+        if size > min(most, found.limits["max-buffer-size"]):
+            raise MemoryLimit(
+                "the model needs a larger buffer than the adapter has",
+                hint="Build the bundle with smaller buckets or a smaller model",
+                bytes=size,
+                limit=most,
+            )
+        room = max(size, USUAL_BYTES)
+        limits = {"max-storage-buffer-binding-size": room, "max-buffer-size": 2 * room}
+        limits["max-buffer-size"] = min(2 * room, found.limits["max-buffer-size"])
+        self._device = found.request_device_sync(required_limits=limits)
+        usage = api.BufferUsage
+        self._memory = self._device.create_buffer(
+            size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
+        )
+        self._places, self._states = section.plans, facts["states"]
+        for address, data in zip(facts["tensors"], tensors_of(self.bundle), strict=True):
+            self._write(address, data)
+        compute = api.ShaderStage.COMPUTE
+        uniform = {"type": "uniform", "has_dynamic_offset": True}
+        layout = self._device.create_bind_group_layout(
+            entries=[
+                {"binding": 0, "visibility": compute, "buffer": {"type": "storage"}},
+                {"binding": 1, "visibility": compute, "buffer": uniform},
+            ]
+        )
+        texts = parse(self.bundle.read(build.code), list[str], "the kernels for WGSL")
+        whole = self._device.create_pipeline_layout(bind_group_layouts=[layout])
+        pipelines = [self._pipeline(whole, text) for text in texts]
+        calls = list[dict[str, Any]]
+        read = (parse(self.bundle.read(ref), calls, "a plan for WGSL") for ref in build.plans)
+        self._plans = [_Dispatches(self, layout, pipelines, facts["group"], p) for p in read]
+
+    def _pipeline(self, layout: Any, text: str) -> Any:
+        try:
+            module = self._device.create_shader_module(code=text)
+            stage = {"module": module, "entry_point": "main"}
+            return self._device.create_compute_pipeline(layout=layout, compute=stage)
+        except wgpu().GPUError as error:
+            raise BundleCorrupt(f"a kernel is not valid WGSL: {error}", hint=REBUILD) from error
+
+    def run(self, inputs: Mapping[str, Any]) -> Inference:
+        """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
+        manifest = self.bundle.manifest
+        number = pick_plan(manifest, inputs)
+        plan, places = manifest.plans[number], self._places[number]
+        for address, data in zip(places["inputs"], fit(manifest, plan, inputs), strict=True):
+            self._write(address, data)
+        self._plans[number].resize(extents_of(manifest, inputs))
+        self._submit(number)
+
+        def read(output: int, size: int) -> bytes:
+            dtype = DTYPES[manifest.outputs[output].dtype]
+            return self._read(places["outputs"][output], dtype.name, size // dtype.size).tobytes()
+
+        return collect(manifest, plan, inputs, read)
+
+    def time(self, runs: int, plan: int = -1) -> list[float]:
+        """Milliseconds of each of `runs` inferences, on the current contents of the inputs."""
+        times = []
+        extents = [self.bundle.manifest.dims[name][-1] for name in self.bundle.manifest.extents]
+        self._plans[plan].resize(extents)
+        for _ in range(runs):
+            start = time.perf_counter()
+            self._submit(plan)
+            times.append((time.perf_counter() - start) * 1e3)
+        return times
+
+    def _submit(self, number: int) -> None:
+        """Runs a plan to its end.  Raises KernelTrap."""
+        self._write(0, np.zeros(1, np.int32))
+        encoder = self._device.create_command_encoder()
+        self._plans[number].record(encoder)
+        self._device.queue.submit([encoder.finish()])
+        if self._read(0, "i32", 1)[0]:
+            raise KernelTrap(
+                "a kernel stopped: an index is out of range",
+                hint="Check the values of index inputs (token ids)",
+            )
+
+    def reset(self) -> None:
+        """Sets all states to zero."""
+        for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
+            self._write(address, np.zeros(state.shape, DTYPES[state.dtype].numpy))
+
+    def state(self, name: str) -> Array:
+        """A copy of a state's contents."""
+        number = state_number(self.bundle.manifest, name)
+        state = self.bundle.manifest.states[number]
+        data = self._read(self._states[number], state.dtype, prod(state.shape))
+        return data.reshape(state.shape)
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Sets a state's contents.  Raises InputError for another shape or dtype."""
+        number = state_number(self.bundle.manifest, name)
+        self._write(self._states[number], state_array(self.bundle.manifest, number, value))
+
+    def _write(self, address: int, data: Array) -> None:
+        """Elements of less than 32 bits take a word each."""
+        words = data if data.dtype.itemsize >= WORD else data.astype(np.int32)
+        if words.size:
+            self._device.queue.write_buffer(self._memory, address, words.tobytes())
+
+    def _read(self, address: int, dtype: str, elements: int) -> Array:
+        kind: Any = np.dtype(DTYPES[dtype].numpy)
+        words = kind if kind.itemsize >= WORD else np.dtype(np.int32)
+        if not elements:
+            return np.zeros(0, kind)
+        size = elements * words.itemsize
+        data = self._device.queue.read_buffer(self._memory, address, size)
+        return np.frombuffer(data, words).astype(kind)
+
+
+class _Dispatches:
+    """A plan's steps with their uniform blocks: the number of invocations, the first word of each
+    buffer, and run-time scalars."""
+
+    def __init__(
+        self,
+        host: WgpuHost,
+        layout: Any,
+        pipelines: Sequence[Any],
+        group: int,
+        calls: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self._device, self._calls, self._group = host._device, calls, group
+        self._pipelines = [pipelines[call["slot"]] for call in calls]
+        longest = max((1 + len(c["words"]) + len(c["scalars"]) for c in calls), default=1)
+        self._stride = -(-longest * WORD // ALIGNMENT) * ALIGNMENT
+        self._blocks = np.zeros((max(len(calls), 1), self._stride // WORD), np.uint32)
+        self._groups = [(0, 0)] * len(calls)
+        usage = wgpu().BufferUsage
+        size = self._blocks.nbytes
+        self._uniform = self._device.create_buffer(size=size, usage=usage.UNIFORM | usage.COPY_DST)
+        block = {"buffer": self._uniform, "offset": 0, "size": self._stride}
+        memory = {"buffer": host._memory, "offset": 0, "size": host._memory.size}
+        self._bindings = self._device.create_bind_group(
+            layout=layout,
+            entries=[{"binding": 0, "resource": memory}, {"binding": 1, "resource": block}],
+        )
+
+    def resize(self, extents: Sequence[int]) -> None:
+        for at, call in enumerate(self._calls):
+            count, *scalars = (_at(n, extents) for n in (call["tiles"], *call["scalars"]))
+            numbers = [count, *call["words"], *scalars]
+            self._blocks[at, : len(numbers)] = np.array(numbers, np.int64).astype(np.uint32)
+            wanted = -(-count // self._group)
+            rows = max(1, -(-wanted // MOST_GROUPS))
+            self._groups[at] = (-(-wanted // rows), rows)
+        self._device.queue.write_buffer(self._uniform, 0, self._blocks.tobytes())
+
+    def record(self, encoder: Any) -> None:
+        run = encoder.begin_compute_pass()
+        for at, (pipeline, groups) in enumerate(zip(self._pipelines, self._groups, strict=True)):
+            run.set_pipeline(pipeline)
+            run.set_bind_group(0, self._bindings, [at * self._stride])
+            run.dispatch_workgroups(*groups)
+        run.end()
+
+
+def _at(number: Any, extents: Sequence[int]) -> int:
+    """A number that is fixed, or min((extent * times + plus) // by, most) * each."""
+    if isinstance(number, int):
+        return number
+    extent, times, plus, by, most, each = number
+    return int(min((extents[extent] * times + plus) // by, most) * each)

@@ -1,0 +1,46 @@
+// What a page or worker has and Node lacks, for the threads of dawn.mjs.
+// Input: the page's address; the folder of the npm package `webgpu`.  Output: globals; a GPU object.
+
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+/** Dawn crashes if one of these is collected while another is in use. @type {unknown[]} */
+const kept = [];
+
+/**
+ * Makes this thread look like part of the page at `address`.
+ * @param {string} address
+ * @param {GPU} [gpu]
+ */
+export function become(address, gpu) {
+  const storage = { getDirectory: async () => { throw new Error('Node keeps no files for a page'); } };
+  const navigator = { userAgent: `Node ${process.version}`, hardwareConcurrency: availableParallelism(), storage, gpu };
+  Object.defineProperty(globalThis, 'navigator', { value: navigator, configurable: true });
+  Object.assign(globalThis, { location: new URL(address), isSecureContext: true });
+  Promise.withResolvers ??= () => {
+    /** @type {any} */
+    const made = {};
+    made.promise = new Promise((resolve, reject) => Object.assign(made, { resolve, reject }));
+    return made;
+  };
+}
+
+/**
+ * Dawn's GPU object, with WebGPU's constants as globals.
+ * @param {string} folder
+ * @param {string[]} options
+ * @returns {Promise<GPU>}
+ */
+export async function gpuOf(folder, options) {
+  const { create, globals } = await import(pathToFileURL(join(folder, 'index.js')).href);
+  Object.assign(globalThis, globals);
+  const gpu = create(options);
+  const ask = gpu.requestAdapter.bind(gpu);
+  gpu.requestAdapter = async (/** @type {GPURequestAdapterOptions} */ wanted) => {
+    const adapter = await ask({ powerPreference: 'high-performance', ...wanted });
+    kept.push(gpu, adapter);
+    return adapter;
+  };
+  return gpu;
+}
