@@ -63,6 +63,10 @@ class Dialect(ABC):
         or does not happen."""
 
     @abstractmethod
+    def all(self, conditions: list[str]) -> str:
+        """True if all of them are; evaluating one has no effect."""
+
+    @abstractmethod
     def scalar(self, number: int) -> str:
         """A run-time scalar of the argument block."""
 
@@ -129,7 +133,7 @@ def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str) -> Iterator[str]:
                 yield from _block(inside, d, pad + "  ")
                 yield pad + "}"
             case l.If(bounds, then, orelse):
-                yield f"{pad}if ({condition(bounds)}) {{"
+                yield f"{pad}if ({condition(bounds, d)}) {{"
                 yield from _block(then, d, pad + "  ")
                 if orelse:
                     yield pad + "} else {"
@@ -162,9 +166,14 @@ def _term(atom: object, c: int) -> str:
     return text if c == 1 else f"{text} * {c}"
 
 
-def condition(bounds: tuple[Bound, ...]) -> str:
-    parts = (f"{at(b.index)} >= 0 && {at(b.index)} < {b.extent}" for b in bounds)
-    return " && ".join(f"({part})" for part in parts)
+def condition(bounds: tuple[Bound, ...], d: Dialect) -> str:
+    """All bounds hold; what the ranges of variables make certain is not asked."""
+    parts = []
+    for b in bounds:
+        low, high = b.index.bounds
+        parts += [f"({at(b.index)} >= 0)"] if low < 0 else []
+        parts += [f"({at(b.index)} < {b.extent})"] if high >= b.extent else []
+    return d.all(parts)
 
 
 def value_of(e: Expr, d: Dialect) -> str:
@@ -185,7 +194,7 @@ def value_of(e: Expr, d: Dialect) -> str:
         case IndexValue(index, dtype, _):
             return d.number(at(index), dtype)
         case Guard(bounds, value, default):
-            return d.choose(condition(bounds), value_of(value, d), value_of(default, d))
+            return d.choose(condition(bounds, d), value_of(value, d), value_of(default, d))
         case Reg(name, _, _):
             return name
     raise CompilerBug(f"no text for the expression {type(e).__name__}")

@@ -128,6 +128,9 @@ class CDialect(Dialect):
     def choose(self, condition: str, value: str, default: str) -> str:
         return f"({condition} ? {value} : {default})"
 
+    def all(self, conditions: list[str]) -> str:
+        return " && ".join(conditions) or "1"
+
     def scalar(self, number: int) -> str:
         return f"scalars[{number}]"
 

@@ -163,6 +163,10 @@ class WgslDialect(Dialect):
         # both are evaluated; reads beyond the array give any element of it
         return f"select({default}, {value}, {condition})"
 
+    def all(self, conditions: list[str]) -> str:
+        # no branch for each of them, as && would make
+        return " & ".join(conditions) or "true"
+
     def scalar(self, number: int) -> str:
         return f"i32(word({1 + self.buffers + number}u))"
 
