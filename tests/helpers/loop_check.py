@@ -33,7 +33,8 @@ def check_loops(fn: TileFn) -> None:
     checker = _Checker(fn)
     known = set(fn.scalars)
     checker.block(fn.prologue, known)
-    checker.block(fn.body, known | {fn.tile})
+    thread = {fn.thread} if fn.thread else set()
+    checker.block(fn.body, known | {fn.tile} | thread)
 
 
 class _Checker:

@@ -137,7 +137,7 @@ class WgpuHost:
         pipelines = [self._pipeline(whole, text) for text in texts]
         calls = list[dict[str, Any]]
         read = (parse(self.bundle.read(ref), calls, "a plan for WGSL") for ref in build.plans)
-        self._plans = [_Dispatches(self, layout, pipelines, facts["group"], p) for p in read]
+        self._plans = [_Dispatches(self, layout, pipelines, p) for p in read]
 
     def _pipeline(self, layout: Any, text: str) -> Any:
         try:
@@ -228,10 +228,9 @@ class _Dispatches:
         host: WgpuHost,
         layout: Any,
         pipelines: Sequence[Any],
-        group: int,
         calls: Sequence[Mapping[str, Any]],
     ) -> None:
-        self._device, self._calls, self._group = host._device, calls, group
+        self._device, self._calls = host._device, calls
         self._pipelines = [pipelines[call["slot"]] for call in calls]
         longest = max((1 + len(c["words"]) + len(c["scalars"]) for c in calls), default=1)
         self._stride = -(-longest * WORD // ALIGNMENT) * ALIGNMENT
@@ -252,7 +251,7 @@ class _Dispatches:
             count, *scalars = (_at(n, extents) for n in (call["tiles"], *call["scalars"]))
             numbers = [count, *call["words"], *scalars]
             self._blocks[at, : len(numbers)] = np.array(numbers, np.int64).astype(np.uint32)
-            wanted = -(-count // self._group)
+            wanted = -(-count // call["group"])
             rows = max(1, -(-wanted // MOST_GROUPS))
             self._groups[at] = (-(-wanted // rows), rows)
         self._device.queue.write_buffer(self._uniform, 0, self._blocks.tobytes())

@@ -135,6 +135,10 @@ class Builder:
     def set(self, name: str, value: Expr) -> None:
         self.add(Set(name, self.resolve(value)))
 
+    def compute(self, name: str, value: Expr) -> None:
+        """Like `set`, with equal calls inside the expression computed once."""
+        self.add(Set(name, self._share(self.resolve(value))))
+
     def store(self, buffer: int, at: Index, value: Expr, valid: int = 0) -> None:
         resolved = self._share(self.resolve(value))
         self.add(Store(buffer, self.address(at), resolved, valid))

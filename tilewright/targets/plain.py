@@ -54,7 +54,7 @@ class PlainVariant:
 
 
 class PlainTarget(ABC):
-    """A target with one schedule and one variant; its code is text."""
+    """A target with one variant whose code is text; unless it adds others, with one schedule."""
 
     name: str
     variant: PlainVariant
@@ -69,10 +69,10 @@ class PlainTarget(ABC):
     def stages(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def default(self, kernel: Kernel, variant: str) -> Plain:
+    def default(self, kernel: Kernel, variant: str) -> Schedule:
         return Plain()
 
-    def schedule(self, data: Mapping[str, Any]) -> Plain:
+    def schedule(self, data: Mapping[str, Any]) -> Schedule:
         if data:
             raise InputError(
                 f"Schedules of the target {self.name} have no choices",
@@ -100,16 +100,18 @@ class PlainTarget(ABC):
     def codes(
         self,
         kernel: Kernel,
-        schedules: Mapping[str, Plain],
+        schedules: Mapping[str, Schedule],
         *,
         alone: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> dict[str, Code]:
-        fn = self.lower(kernel)
-        body = self.emit(kernel, fn)
-        return {v: Code(kernel, s, fn, 0, frozenset(), body) for v, s in schedules.items()}
+        return {v: self.code(kernel, s) for v, s in schedules.items()}
 
-    def lower(self, kernel: Kernel) -> TileFn:
+    def code(self, kernel: Kernel, schedule: Schedule) -> Code:
+        fn = self.lower(kernel, schedule)
+        return Code(kernel, schedule, fn, 0, frozenset(), self.emit(kernel, fn))
+
+    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
         """The loop nest of one tile."""
         return lower(kernel)
 

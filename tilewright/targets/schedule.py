@@ -20,6 +20,7 @@ _SETTINGS: dict[str, tuple[object, ...]] = {
     "order": ("nm", "mn"),
     "lanes": (1, 4),
     "stage": (False, True),
+    "ahead": (False, True),
     "cache": ("", "k", "v", "kv"),
     "dot": ("pair", "wide"),
 }

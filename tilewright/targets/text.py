@@ -1,7 +1,8 @@
 """Loop nests as text of a language with braces: what the text targets share.
 
 Input: a scalar `TileFn` and a `Dialect`.  Output: lines of statements; the dialect puts its own
-function around them.  Vectors have no text here.
+function around them.  Of vectors there are whole loads and stores, arithmetic, and what is made of
+scalars or taken apart; a language without them has no lowering that makes any.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from tilewright.kernel.expr import (
     Expr,
     Guard,
     IndexValue,
+    Lane,
+    Lanes,
     Load,
     Reg,
+    Splat,
     dtype_of,
     lanes_of,
 )
@@ -37,10 +41,17 @@ class Dialect(ABC):
     def call(self, e: Call, args: list[str]) -> str: ...
 
     @abstractmethod
-    def load(self, buffer: int, at: str, dtype: DType) -> str: ...
+    def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str: ...
 
     @abstractmethod
-    def store(self, buffer: int, at: str, value: str, dtype: DType) -> str: ...
+    def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str: ...
+
+    def vector(self, dtype: DType, parts: list[str]) -> str:
+        """A vector of these lanes; one part stands for all of them."""
+        raise CompilerBug(f"no text for vectors of {dtype}")
+
+    def lane(self, vector: str, lane: int) -> str:
+        raise CompilerBug(f"no text for lane {lane} of a vector")
 
     @abstractmethod
     def number(self, at: str, dtype: DType) -> str:
@@ -52,11 +63,15 @@ class Dialect(ABC):
         or does not happen."""
 
     @abstractmethod
+    def all(self, conditions: list[str]) -> str:
+        """True if all of them are; evaluating one has no effect."""
+
+    @abstractmethod
     def scalar(self, number: int) -> str:
         """A run-time scalar of the argument block."""
 
     @abstractmethod
-    def declare(self, name: str, dtype: DType) -> str: ...
+    def declare(self, name: str, dtype: DType, lanes: int) -> str: ...
 
     @abstractmethod
     def let(self, name: str, value: str) -> str:
@@ -78,21 +93,20 @@ class Dialect(ABC):
 def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
     """The lines that compute one tile, whose number the dialect has named as `fn.tile`."""
     stmts = (*fn.prologue, *fn.body)
-    for name, dtype in _registers(stmts).items():
-        yield pad + dialect.declare(name, dtype)
+    for name, (dtype, lanes) in _registers(stmts).items():
+        yield pad + dialect.declare(name, dtype, lanes)
     for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
         known = dialect.scalar(number) if fn.counts else str(value)
         yield pad + dialect.let(scalar.name, known)
     yield from _block(stmts, dialect, pad)
 
 
-def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, DType]:
-    found: dict[str, DType] = {}
+def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
+    found: dict[str, tuple[DType, int]] = {}
     for s in stmts:
         match s:
             case l.Set(name, value):
-                assert lanes_of(value) == 1, f"{name} is a vector"
-                found[name] = dtype_of(value)
+                found[name] = dtype_of(value), lanes_of(value)
             case l.For():
                 found |= _registers(s.body)
             case l.If():
@@ -112,16 +126,18 @@ def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str) -> Iterator[str]:
             case l.Set(name, value):
                 yield f"{pad}{name} = {value_of(value, d)};"
             case l.Store(buffer, index, value, _):
-                yield pad + d.store(buffer, at(index), value_of(value, d), dtype_of(value))
+                text, lanes = value_of(value, d), lanes_of(value)
+                yield pad + d.store(buffer, at(index), text, dtype_of(value), lanes)
             case l.For(var, begin, end, step, inside, _):
                 yield pad + d.loop(var.name, at(begin), at(end), step) + " {"
                 yield from _block(inside, d, pad + "  ")
                 yield pad + "}"
             case l.If(bounds, then, orelse):
-                yield f"{pad}if ({condition(bounds)}) {{"
+                yield f"{pad}if ({condition(bounds, d)}) {{"
                 yield from _block(then, d, pad + "  ")
-                yield pad + "} else {"
-                yield from _block(orelse, d, pad + "  ")
+                if orelse:
+                    yield pad + "} else {"
+                    yield from _block(orelse, d, pad + "  ")
                 yield pad + "}"
             case l.Barrier():
                 yield pad + d.barrier()
@@ -150,23 +166,35 @@ def _term(atom: object, c: int) -> str:
     return text if c == 1 else f"{text} * {c}"
 
 
-def condition(bounds: tuple[Bound, ...]) -> str:
-    parts = (f"{at(b.index)} >= 0 && {at(b.index)} < {b.extent}" for b in bounds)
-    return " && ".join(f"({part})" for part in parts)
+def condition(bounds: tuple[Bound, ...], d: Dialect) -> str:
+    """All bounds hold; what the ranges of variables make certain is not asked."""
+    parts = []
+    for b in bounds:
+        low, high = b.index.bounds
+        parts += [f"({at(b.index)} >= 0)"] if low < 0 else []
+        parts += [f"({at(b.index)} < {b.extent})"] if high >= b.extent else []
+    return d.all(parts)
 
 
 def value_of(e: Expr, d: Dialect) -> str:
     match e:
-        case Const(value, dtype, 1):
-            return d.literal(value, dtype)
-        case Load(buffer, index, dtype, 1, _):
-            return d.load(buffer, at(index), dtype)
-        case Call(_, operands, _, 1):
+        case Const(value, dtype, lanes):
+            text = d.literal(value, dtype)
+            return text if lanes == 1 else d.vector(dtype, [text])
+        case Load(buffer, index, dtype, lanes, _):
+            return d.load(buffer, at(index), dtype, lanes)
+        case Call(_, operands, _, _):
             return d.call(e, [value_of(x, d) for x in operands])
+        case Splat(value, _):
+            return d.vector(e.dtype, [value_of(value, d)])
+        case Lanes(values):
+            return d.vector(e.dtype, [value_of(x, d) for x in values])
+        case Lane(value, lane):
+            return d.lane(value_of(value, d), lane)
         case IndexValue(index, dtype, _):
             return d.number(at(index), dtype)
         case Guard(bounds, value, default):
-            return d.choose(condition(bounds), value_of(value, d), value_of(default, d))
-        case Reg(name, _, 1):
+            return d.choose(condition(bounds, d), value_of(value, d), value_of(default, d))
+        case Reg(name, _, _):
             return name
     raise CompilerBug(f"no text for the expression {type(e).__name__}")

@@ -116,10 +116,10 @@ class CDialect(Dialect):
             return f"{source.name}_to_{to.name}({text})"
         return f"({TYPES[to.name]}){text}"
 
-    def load(self, buffer: int, at: str, dtype: DType) -> str:
+    def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
         return f"b{buffer}[{at}]"
 
-    def store(self, buffer: int, at: str, value: str, dtype: DType) -> str:
+    def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
         return f"b{buffer}[{at}] = {value};"
 
     def number(self, at: str, dtype: DType) -> str:
@@ -128,10 +128,13 @@ class CDialect(Dialect):
     def choose(self, condition: str, value: str, default: str) -> str:
         return f"({condition} ? {value} : {default})"
 
+    def all(self, conditions: list[str]) -> str:
+        return " && ".join(conditions) or "1"
+
     def scalar(self, number: int) -> str:
         return f"scalars[{number}]"
 
-    def declare(self, name: str, dtype: DType) -> str:
+    def declare(self, name: str, dtype: DType, lanes: int) -> str:
         return f"{TYPES[dtype.name]} {name};"
 
     def let(self, name: str, value: str) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import NoSpace, UnsupportedDType
+from tilewright.base.errors import InputError, NoSpace, UnsupportedDType
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
@@ -20,13 +22,16 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
+from tilewright.targets.gpu import tiles
 from tilewright.targets.gpu.rows import lower_rows
+from tilewright.targets.gpu.tiles import LANES, GroupSchedule
 from tilewright.targets.lite import Tile, lite, product_of, traffic
-from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
+from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_of
 from tilewright.targets.protocol import Candidate, Code, Facts, slots_of
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.classes import CLASSES
-from tilewright.targets.wgsl.emit import GROUP, WORDS, module
+from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
 #: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
@@ -51,8 +56,32 @@ class Wgsl(PlainTarget):
         subnormals=False,
     )
 
-    def lower(self, kernel: Kernel) -> TileFn:
-        return lower_rows(kernel, GROUP) or super().lower(kernel)
+    def default(self, kernel: Kernel, variant: str) -> Schedule:
+        return tiles.default(kernel) if tiles.suits(kernel) else Plain()
+
+    def schedule(self, data: Mapping[str, Any]) -> Schedule:
+        if data.get("form") != GroupSchedule.form:
+            return super().schedule(data)
+        try:
+            return GroupSchedule(**{k: v for k, v in data.items() if k != "form"})
+        except TypeError as error:
+            raise InputError(
+                f"No schedule of the form {GroupSchedule.form!r}: {error}",
+                hint=f"Its fields are {', '.join(f.name for f in fields(GroupSchedule))}",
+                schedule=dict(data),
+            ) from None
+
+    def objection(self, kernel: Kernel, schedule: Any) -> str:
+        if not isinstance(schedule, GroupSchedule):
+            return super().objection(kernel, schedule)
+        if not tiles.suits(kernel):
+            return f"{kernel.name} is no matrix product of fixed size"
+        return schedule.objection(kernel)
+
+    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        if isinstance(schedule, GroupSchedule):
+            return tiles.lower(kernel, schedule)
+        return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
 
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
         _require_types(kernel)
@@ -72,7 +101,7 @@ class Wgsl(PlainTarget):
                 kind=kernel.anchor,
                 device=device.id,
             )
-        tiles = lite(matrix, device.core, relaxation) or (SMALLEST,)
+        found = lite(matrix, device.core, relaxation) or (SMALLEST,)
         return [
             Candidate(
                 t,
@@ -81,7 +110,7 @@ class Wgsl(PlainTarget):
                 scratch=t.l1_block,
                 words=traffic(t, matrix),
             )
-            for n, t in enumerate(tiles)
+            for n, t in enumerate(found)
         ]
 
     def encode(
@@ -94,7 +123,8 @@ class Wgsl(PlainTarget):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
         ((variant, listed),) = codes.items()
         numbers = slots_of(codes)
-        bodies = list(dict.fromkeys(code.body for code in listed))
+        slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
+        plain = cache(lambda number: self.code(listed[number].kernel, Plain()))
         tensors, at = row([_words(t) for t in program.tensors], HEAD)
         states, at = row([_words(s) for s in program.states], at)
         plans, files, most = [], [], 0
@@ -111,31 +141,32 @@ class Wgsl(PlainTarget):
                 "inputs": [words[i] * WORD for i in plan.inputs],
                 "outputs": [words[i] * WORD for i in plan.outputs],
             })  # fmt: skip
-            calls = [
-                {
-                    "slot": numbers[step.kernel],
-                    "tiles": numbers_of(listed[step.kernel].loops)[0],
-                    "words": [
-                        words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
-                        for a in step.accesses
-                    ],
-                    "scalars": numbers_of(listed[step.kernel].loops)[1:],
-                }
-                for step in plan.steps
-            ]
+            calls = []
+            for step in plan.steps:
+                begin = [
+                    words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
+                    for a in step.accesses
+                ]
+                code = listed[step.kernel]
+                if in_vectors(code.loops) and any(word % LANES for word in begin):
+                    code = plain(step.kernel)
+                count, *scalars = numbers_of(code.loops)
+                calls.append({
+                    "slot": slots.setdefault(code.body, len(slots)), "tiles": count,
+                    "group": group_of(code.loops), "words": begin, "scalars": scalars,
+                })  # fmt: skip
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
-        code = json.dumps(bodies).encode()
+        texts = json.dumps(list(slots)).encode()
         size = (at + most) * WORD
         return Section(
-            builds=(Build(variant, (), File(code, "json"), tuple(files), {}),),
-            slots=len(bodies),
+            builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
+            slots=len(slots),
             memory=size,
             programs={},
             plans=tuple(plans),
             kernels=numbers,
             facts={
                 "memory": {"bytes": size},
-                "group": GROUP,
                 "tensors": [words * WORD for words in tensors],
                 "states": [words * WORD for words in states],
             },

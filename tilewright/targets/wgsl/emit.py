@@ -13,8 +13,9 @@ import math
 import struct
 
 from tilewright.base.dtypes import BOOL, F32, I64, DType
-from tilewright.kernel.expr import Call, dtype_of
-from tilewright.kernel.loops import TileFn
+from tilewright.kernel.expr import Call, Load, dtype_of, lanes_of
+from tilewright.kernel.loops import For, If, Set, Stmt, Store, TileFn
+from tilewright.kernel.tree import walk
 from tilewright.targets.text import Dialect, body
 from tilewright.targets.wgsl.prelude import prelude
 
@@ -60,10 +61,17 @@ _CUT = {
 
 
 class WgslDialect(Dialect):
-    """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function."""
+    """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function.
 
-    def __init__(self, buffers: int) -> None:
-        self.buffers = buffers
+    An array that is read or written in vectors somewhere consists of vectors of 4.
+    """
+
+    def __init__(self, fn: TileFn) -> None:
+        self.buffers = len(fn.buffers)
+        #: Scratch areas in vectors.
+        self.wide = frozenset(n for n in _in_vectors(fn.body) if n >= self.buffers)
+        #: Whether the whole memory is.
+        self.vectors = any(n < self.buffers for n in _in_vectors(fn.body))
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         if dtype == BOOL:
@@ -112,23 +120,41 @@ class WgslDialect(Dialect):
             return f"{TYPES[to.name]}(clamped({text}, i32({low}), i32({high})))"
         return _CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text})")
 
-    def load(self, buffer: int, at: str, dtype: DType) -> str:
+    def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
+        place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
-            return f"b{buffer}[{at}]"
-        word = f"u32({at}) * {WORDS[dtype.name]}u + at({buffer}u)"
+            return place
+        if lanes > 1:
+            return f"bitcast<vec4<{TYPES[dtype.name]}>>({place})"
         if dtype == I64:
-            return f"vec2<u32>(memory[{word}], memory[{word} + 1u])"
-        return _UNPACK[TYPES[dtype.name]].format(f"memory[{word}]")
+            return f"vec2<u32>({place}, {self._place(buffer, at, dtype, 1, 1)})"
+        return _UNPACK[TYPES[dtype.name]].format(place)
 
-    def store(self, buffer: int, at: str, value: str, dtype: DType) -> str:
+    def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
+        place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
-            return f"b{buffer}[{at}] = {value};"
-        word = f"u32({at}) * {WORDS[dtype.name]}u + at({buffer}u)"
+            return f"{place} = {value};"
+        if lanes > 1:
+            return f"{place} = bitcast<vec4<u32>>({value});"
         if dtype == I64:
-            return (
-                f"{{ let long = {value}; memory[{word}] = long.x; memory[{word} + 1u] = long.y; }}"
-            )
-        return f"memory[{word}] = {_PACK[TYPES[dtype.name]].format(value)};"
+            high = self._place(buffer, at, dtype, 1, 1)
+            return f"{{ let long = {value}; {place} = long.x; {high} = long.y; }}"
+        return f"{place} = {_PACK[TYPES[dtype.name]].format(value)};"
+
+    def _place(self, buffer: int, at: str, dtype: DType, lanes: int, part: int = 0) -> str:
+        """An element, or a vector from there on, of an array of either."""
+        assert lanes in (1, 4), f"vectors have 4 lanes, not {lanes}"
+        if buffer >= self.buffers:
+            return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
+        times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
+        word = f"u32({at}){times} + at({buffer}u)" + (f" + {part}u" if part else "")
+        return _element("memory", word, self.vectors, lanes)
+
+    def vector(self, dtype: DType, parts: list[str]) -> str:
+        return f"vec4<{TYPES[dtype.name]}>({', '.join(parts)})"
+
+    def lane(self, vector: str, lane: int) -> str:
+        return f"{vector}.{'xyzw'[lane]}"
 
     def number(self, at: str, dtype: DType) -> str:
         return f"i64_of_i32({at})" if dtype == I64 else f"{TYPES[dtype.name]}({at})"
@@ -137,11 +163,16 @@ class WgslDialect(Dialect):
         # both are evaluated; reads beyond the array give any element of it
         return f"select({default}, {value}, {condition})"
 
+    def all(self, conditions: list[str]) -> str:
+        # no branch for each of them, as && would make
+        return " & ".join(conditions) or "true"
+
     def scalar(self, number: int) -> str:
         return f"i32(word({1 + self.buffers + number}u))"
 
-    def declare(self, name: str, dtype: DType) -> str:
-        return f"var {name}: {TYPES[dtype.name]};"
+    def declare(self, name: str, dtype: DType, lanes: int) -> str:
+        element = TYPES[dtype.name]
+        return f"var {name}: {element if lanes == 1 else f'vec{lanes}<{element}>'};"
 
     def let(self, name: str, value: str) -> str:
         return f"let {name}: i32 = {value};"
@@ -171,29 +202,65 @@ _PACK = {
 }  # fmt: skip
 
 
+def _element(array: str, at: str, wide: bool, lanes: int) -> str:
+    """An element of an array of elements or, if it is wide, of vectors of 4; or a whole vector."""
+    if not wide:
+        return f"{array}[{at}]"
+    return f"{array}[({at}) >> 2u]" + ("" if lanes > 1 else f"[({at}) & 3u]")
+
+
+def _in_vectors(stmts: tuple[Stmt, ...]) -> set[int]:
+    """The buffers that are read or written in vectors."""
+    found: set[int] = set()
+    for s in stmts:
+        match s:
+            case For():
+                found |= _in_vectors(s.body)
+            case If():
+                found |= _in_vectors(s.then) | _in_vectors(s.orelse)
+            case Set() | Store():
+                found |= {x.buffer for x in walk(s.value) if isinstance(x, Load) and x.lanes > 1}
+                if isinstance(s, Store) and lanes_of(s.value) > 1:
+                    found.add(s.buffer)
+    return found
+
+
+def in_vectors(fn: TileFn) -> bool:
+    """Whether the kernel needs its buffers to begin at whole vectors."""
+    return WgslDialect(fn).vectors
+
+
+def group_of(fn: TileFn) -> int:
+    """Threads of a workgroup: those of a tile, or one for each of several tiles."""
+    return fn.threads if fn.thread else GROUP
+
+
 def module(fn: TileFn) -> str:
     """The kernel: the first word of memory is set if a gathered index lies outside its table."""
-    assert fn.threads in (1, GROUP), f"{fn.threads} threads are no workgroup"
+    dialect, group = WgslDialect(fn), group_of(fn)
     scalars = len(fn.scalars) if fn.counts else 0
     blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
     areas = [
-        f"var{{}} b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;"
+        f"var{{}} b{n}: array<vec4<{TYPES[area.dtype.name]}>, {area.size // 4}>;"
+        if n in dialect.wide
+        else f"var{{}} b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;"
         for n, area in enumerate(fn.scratch, len(fn.buffers))
     ]
+    element = "vec4<u32>" if dialect.vectors else "u32"
     shared = [area.format("<workgroup>") for area in areas] if fn.thread else []
     lines = [
         *shared,
         f"struct Step {{ words: array<vec4<u32>, {blocks}> }}",
-        "@group(0) @binding(0) var<storage, read_write> memory: array<u32>;",
+        f"@group(0) @binding(0) var<storage, read_write> memory: array<{element}>;",
         "@group(0) @binding(1) var<uniform> step: Step;",
         "fn word(n: u32) -> u32 { return step.words[n >> 2u][n & 3u]; }",
         "fn at(buffer: u32) -> u32 { return word(buffer + 1u); }",
-        f"@compute @workgroup_size({GROUP})",
+        f"@compute @workgroup_size({group})",
         "fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) "
         "groups: vec3<u32>, @builtin(local_invocation_index) local: u32) {",
         "  let workgroup = group.y * groups.x + group.x;",
         # the whole workgroup returns or none of it: who is left would wait at a barrier
-        f"  if (workgroup * {GROUP}u >= word(0u)) {{ return; }}",
+        f"  if (workgroup * {group}u >= word(0u)) {{ return; }}",
     ]
     if fn.thread:
         lines += [
@@ -202,10 +269,10 @@ def module(fn: TileFn) -> str:
         ]
     else:
         lines += [
-            f"  let number = workgroup * {GROUP}u + local;",
+            f"  let number = workgroup * {group}u + local;",
             "  if (number >= word(0u)) { return; }",
             f"  let {fn.tile.name} = i32(number);",
             *("  " + area.format("") for area in areas),
         ]
-    lines += body(fn, WgslDialect(len(fn.buffers)))
+    lines += body(fn, dialect)
     return "\n".join([prelude(), *lines, "}", ""])

@@ -35,14 +35,16 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 
 /** An entry of the manifest's tensor file; `offset`: bytes from the start of all shards together. */
 export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scale: number | null; zero: number | null; layout: string; shard: number; offset: number; bytes: number; digest: string };
-/** A step as the plan's file has it: the first word of each buffer, the output first. */
-/** `tiles`, `scalars`: what follows an extent is given by the fields of kernel/extents.py's `Count`. */
-export type Dispatched = { slot: number; tiles: number | number[]; words: number[]; scalars: (number | number[])[] };
+/**
+ * A step as the plan's file has it.  `tiles`: invocations, in workgroups of `group`; `words`: the first word of each buffer, the
+ * output first.  In `tiles` and `scalars`, what follows an extent is given by the fields of kernel/extents.py's `Count`.
+ */
+export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
 export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
 export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: Adapter }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
-export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], group: number, calls: Dispatched[]) => { dispatches: Dispatch[]; resize: (sizes: number[]) => void };
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[]) => { dispatches: Dispatch[]; resize: (sizes: number[]) => void };
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
 export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };

@@ -18,7 +18,7 @@ const ALIGNMENT = 256;
 /** @type {T.LoadBackend} */
 export async function load({ manifest, files, meter, reached }, limits) {
   const section = sectionOf(manifest, TARGET);
-  const { builds: [build], facts: { memory: { bytes }, group, tensors, states } } = section;
+  const { builds: [build], facts: { memory: { bytes }, tensors, states } } = section;
   const program = { builds: [], slots: section.slots, memory: section.facts.memory, ...placed(manifest, section.plans, states) };
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
@@ -41,7 +41,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   meter.enter('weights');
   const memory = device.createBuffer({ size: bytes, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
   await upload(device, memory, manifest, tensors, files);
-  const plans = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => planOf(device, layout, memory, pipelines, group, await json(files, ref))));
+  const plans = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => planOf(device, layout, memory, pipelines, await json(files, ref))));
   reached('weights');
 
   /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
@@ -186,7 +186,7 @@ async function pipelineOf(device, layout, code) {
 }
 
 /** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
-function planOf(device, layout, memory, pipelines, group, calls) {
+function planOf(device, layout, memory, pipelines, calls) {
   const stride = Math.max(...calls.map(({ words, scalars }) => aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
   const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
   const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
@@ -201,7 +201,7 @@ function planOf(device, layout, memory, pipelines, group, calls) {
     dispatches,
     resize(sizes) {
       if (last === (last = `of ${sizes}`)) return;
-      calls.forEach(({ tiles, words, scalars }, at) => {
+      calls.forEach(({ tiles, group, words, scalars }, at) => {
         const [count, ...numbers] = [tiles, ...scalars].map((number) => numberAt(number, sizes));
         blocks.set([count, ...words, ...numbers], (at * stride) / WORD);
         const wanted = Math.ceil(count / group);
