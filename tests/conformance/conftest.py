@@ -52,10 +52,13 @@ VARIANTS = tuple(t.name for t in wasm.TARGETS.values() if t.registers == REGISTE
 OTHERS = tuple(t.name for t in wasm.TARGETS.values() if t.registers != REGISTERS)
 
 
-@pytest.fixture(
-    scope="session",
-    params=[pytest.param(n, marks=pytest.mark.browser if n in BROWSERS else ()) for n in TARGETS],
-)
+def _marks(host: str) -> list[pytest.MarkDecorator]:
+    """wgpu runs what Dawn does by day, under a second compiler of WGSL."""
+    browser = [pytest.mark.browser] if host in BROWSERS else []
+    return [*browser, *([pytest.mark.nightly] if host == "wgpu" else [])]
+
+
+@pytest.fixture(scope="session", params=[pytest.param(n, marks=_marks(n)) for n in TARGETS])
 def host_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -129,6 +130,23 @@ def test_damaged_file(tmp_path: Path, kind: str, damage: str) -> None:
         assert caught.value.facts["found"] == digest(path.read_bytes())
     with pytest.raises(BundleCorrupt, match=ref.file):
         bundle.verify()
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "long"])
+def test_a_file_that_has_no_end_is_not_read(tmp_path: Path, what: str) -> None:
+    ref = kinds(write(sample(BIG), tmp_path))["shard"]
+    path = tmp_path / ref.file
+    if what == "long":
+        with path.open("ab") as file:
+            file.truncate(1 << 40)
+    else:
+        path.unlink()
+        if what == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero")
+    with pytest.raises(BundleCorrupt, match=ref.file):
+        open_bundle(tmp_path).verify()
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b"{}", b'{"format": true}'])

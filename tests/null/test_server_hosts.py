@@ -35,6 +35,8 @@ def client() -> TestClient:
         ("localhost.evil.example", False), ("x.tuner.example", False), ("0.0.0.0", False),
         ("", False),
         ("[::1", False), ("[::2]", False), ("tuner.example@evil.example", False),
+        ("evil.example@localhost", False), ("localhost/evil", False), ("localhost?x", False),
+        ("localhost#x", False), ("localhost:abc", False), ("127.0.0.1%evil.example", False),
     ],
 )  # fmt: skip
 def test_known_hosts(client: TestClient, host: str, known: bool) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from stat import S_ISREG
 
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import BundleCorrupt
@@ -95,6 +96,16 @@ def read_blob(folder: Path, ref: FileRef) -> bytes:
     _check_name(folder, ref)
     path = folder / ref.file
     try:
+        kind = path.stat()
+        # A pipe would be waited for, and a device may have no end.
+        if not S_ISREG(kind.st_mode) or kind.st_size > ref.bytes:
+            raise BundleCorrupt(
+                f"The bundle file {ref.file} is damaged",
+                hint=REBUILD,
+                path=str(path),
+                expected_bytes=ref.bytes,
+                found_bytes=kind.st_size,
+            )
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise BundleCorrupt(

@@ -39,6 +39,7 @@ from tilewright.kernel.loops import (
     Store,
     TileFn,
 )
+from tilewright.kernel.repeats import calls_of, numbers_of
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 
@@ -170,10 +171,10 @@ class Builder:
 
         erf(x + b) * (x + b)   ->   u0 := x + b;  erf(u0) * u0
         """
-        calls = _calls(e)
+        calls = calls_of(e)
         if len({call.fn for call in calls}) == len(calls):
             return e
-        numbers = _numbers(e)
+        numbers = numbers_of(e)
         seen = Counter(numbers[id(call)] for call in calls)
         if len(seen) == len(calls):
             return e
@@ -368,33 +369,6 @@ def nest(b: Builder, axes: tuple[Var, ...], values: Values) -> Iterator[Values]:
             loop = b.loop(axis.name, Index(), b.end(axis), extent=axis.extent)
             inside[axis] = loops.enter_context(loop)
         yield inside
-
-
-def _calls(e: Expr) -> list[Call]:
-    """The calls of an expression that are certainly evaluated (none below a guard)."""
-    found = [e] if isinstance(e, Call) else []
-    for call in found:  # grows on the way
-        found += [arg for arg in call.operands if isinstance(arg, Call)]
-    return found
-
-
-def _numbers(e: Expr) -> dict[int, int]:
-    """A number for each part of an expression by its identity; equal parts have equal numbers.
-
-    A call is known by the numbers of its operands, so no part is compared as a whole tree.
-    """
-    numbers: dict[int, int] = {}
-    kinds: dict[object, int] = {}
-
-    def visit(node: Expr) -> int:
-        key: object = node
-        if isinstance(node, Call):
-            key = node.fn, tuple(map(visit, node.operands)), node.dtype, node.lanes
-        number = numbers[id(node)] = kinds.setdefault(key, len(kinds))
-        return number
-
-    visit(e)
-    return numbers
 
 
 def _is_plain(value: Index) -> bool:

@@ -7,15 +7,18 @@ server gives out, and tune, as if it came from here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.server.sources import address_of
+
+#: A name or an address, in brackets with colons or without; perhaps a port.
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::[0-9]{1,5})?")
 
 
 class UnknownHost(TilewrightError):
@@ -73,7 +76,5 @@ def _hosts(scope: Scope) -> list[bytes]:
 
 def _name(host: str) -> str:
     """Without port and brackets, in lower case; "" for what is none."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""

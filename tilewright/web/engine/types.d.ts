@@ -225,27 +225,23 @@ export interface Engine {
    * very first call, whether or not it counts as warm-up.
    */
   time(options?: { bucket?: Sizes; runs?: number; warmup?: number }): Promise<Times & { bucket: Sizes }>;
-  /**
-   * Times each step of a plan by itself, in milliseconds: the median over the runs, or the mean where the clock is
-   * coarse (page not cross-origin isolated).  `only`: numbers of the steps to run.
-   */
+  /** Milliseconds of each step by itself (of those in `only`): the median of runs, or their mean where the clock is coarse (page not isolated). */
   profile(options?: { bucket?: Sizes; runs?: number; only?: number[]; read?: [number, number] }): Promise<{ steps: StepTime[]; bucket: Sizes; read?: Bytes }>;
   /** Values that the model keeps between runs, such as a KV cache; reads and writes are queued like runs. */
   readonly states: States;
   /** A file that came with the bundle, verified and kept for the next visit. */
   asset(name: string): Promise<ArrayBuffer>;
-  /**
-   * Swaps kernels in all workers, queued like a run.  All or nothing: after an error (`input`, `host`) the engine is
-   * as before.  Workers that start later get the new kernels too.
-   */
+  /** Swaps kernels in all workers, those that start later too, queued like a run.  After an error (`input`, `host`) all is as before. */
   swap(changes: Change[]): Promise<void>;
   /**
    * A callback that a page may set.  Called when the number of open jobs changes; after a run also with its plan and
    * milliseconds; once with -1 at `dispose` or when the worker died.
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
-  /** For tuners.  `lent`: plans whose input memory the page may write to; `memory`: null if not shared; `file`: reads a verified file;
-   * `again`: loads the same bundle with the same options. */
+  /**
+   * For tuners.  `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
+   * `memory`: null if not shared; `file`: reads a verified file.
+   */
   readonly parts: { manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
