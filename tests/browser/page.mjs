@@ -107,6 +107,14 @@ const SCENARIOS = {
   },
 
   async click({ page }, { selector }) {
+    // A click at coordinates misses what moves meanwhile.
+    await page.waitForFunction((selector) => {
+      const { x, y } = document.querySelector(selector).getBoundingClientRect();
+      const place = `${selector} ${x} ${y}`;
+      const still = globalThis.clicking === place;
+      globalThis.clicking = place;
+      return still;
+    }, { timeout: PATIENCE, polling: 30 }, selector);
     await page.click(selector);
   },
 

@@ -58,6 +58,8 @@ def test_a_whole_session(visit: Visit, library: Library) -> None:
     # On a busy machine the comparison at the end may undo some.
     undone = {(e["spec"], e["candidate"]) for e in found["events"] if e["type"] == "rollback"}
     assert undone >= set(results[len(trials) :])
+    # On a very busy one a run may stand still for so long that the guard takes kernels out.
+    undone |= {(int(spec), one) for spec, bad in found["bad"].items() for one in bad}
     kinds = [e["type"] for e in found["events"]]
     assert kinds[:2] == ["start", "latency"]
     assert kinds[-1] == "end"

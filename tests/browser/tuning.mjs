@@ -100,6 +100,7 @@ export const TUNING = {
   tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {}, broken = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered, broken) => {
     const { tuning, spied } = globalThis;
     const { engine, tune, persist, load } = await tuning.open(url, limits);
+    const { recall } = await import(new URL('/tune/records/record.js', location.href).href);
     const inputs = spied.filled(given);
     const run = async (/** @type {any} */ from = engine) => tuning.plain((await from.run(inputs)).outputs);
     const events = [];
@@ -109,7 +110,8 @@ export const TUNING = {
     try {
       const summary = await tune(engine, { source, budget: 1, device: 'test', ...options, onEvent: (/** @type {any} */ event) => events.push(event) });
       const after = await run();
-      if (!again) return { summary, events, log: source.log, before, after };
+      const { bad } = await recall(engine);
+      if (!again) return { summary, events, log: source.log, before, after, bad };
       // The next visit: another engine, no source.
       engine.dispose();
       const next = await load(url, limits);

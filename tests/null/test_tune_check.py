@@ -53,13 +53,13 @@ def test_a_wrong_default_goes_and_that_is_reported() -> None:
 def test_a_build_is_checked_once() -> None:
     script = """
     await checked();
-    const again = await checked();
+    const second = await checked();
     engine.info.digest = 'another';
     await checked();
-    await out({ again });
+    await out({ second });
     """
     found = page(script, outcome={"verdict": "slower", "ratio": 0.5, "module": None})
-    assert (found["again"], len(found["hellos"])) == (None, 2)
+    assert (found["second"], len(found["hellos"])) == (None, 2)
     assert found["verdicts"] == ["slower"] * 2
     assert found["inUse"] == 0
 

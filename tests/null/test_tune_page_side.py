@@ -265,6 +265,47 @@ def test_a_refusal_is_tried_again_where_that_may_go_well(code: str, kind: str) -
     assert run(REFUSED, code=code) == kind
 
 
+FLOOD = """
+globalThis.location = { href: 'https://a.example/' };
+const { encode } = await import('TUNE/sources/frames.js');
+let closed = 0;
+globalThis.WebSocket = class {
+  static OPEN = 1;
+  readyState = 1;
+  constructor() {
+    setImmediate(() => this.onopen());
+  }
+  send() {
+    const say = (header, ...rest) => this.onmessage({ data: encode(header, ...rest).buffer });
+    if (this.welcomed) return;
+    this.welcomed = true;
+    say({ type: 'welcome', kernels: [{ spec: 0, checksum: 'c', count: 999, default: 0 }] });
+    for (let candidate = 0; candidate < <messages>; candidate++) {
+      say({ type: 'kernel', spec: 0, candidate }, new Uint8Array(<bytes>));
+    }
+  }
+  close() {
+    closed++;
+  }
+};
+const { socketSource } = await import('TUNE/sources/socket.js');
+const source = socketSource();
+await source.open({ specs: [0], shares: [1], tried: {} });
+let [taken, found] = [0, ''];
+while (!found) await source.next().then(() => taken++, ({ code }) => (found = code));
+console.log(JSON.stringify({ taken, found, closed }));
+"""
+
+
+@pytest.mark.parametrize(("messages", "length"), [(500, 10), (1, 1 << 23)])
+def test_a_server_that_floods_the_page_is_left(messages: int, length: int) -> None:
+    """More candidates than the page asked for, or a message of any length."""
+    found = run(FLOOD, messages=messages, bytes=length)
+    assert found["found"] == "input"
+    assert found["taken"] < 20
+    assert found["closed"] == 1
+
+
 LOG = """
 const { bestOf, TuningLog } = await import('TUNE/../page/tuning_log.js');
 const log = new TuningLog();

@@ -54,3 +54,18 @@ def test_a_class_is_remembered_for_a_month_of_one_version(kept: Any, known: bool
     assert found["found"] == ("wasm-x86" if known else "")
     assert found["asked"] != known
     assert found["later"] == "another"
+
+
+ODD = """
+Object.defineProperty(globalThis, 'navigator', { value: { userAgent: 'Browser 1' } });
+globalThis.localStorage = { getItem: () => null, setItem() {} };
+globalThis.fetch = async () => new Response(<body>, { status: 200 });
+const { addressFor } = await import('TUNE/device/visit.js');
+console.log(JSON.stringify(await addressFor('/bundles/m/')));
+"""
+
+
+@pytest.mark.parametrize("body", ["<!doctype html><title>404</title>", "", "null", "{}", "[]"])
+def test_a_server_without_classes_may_answer_with_anything(body: str) -> None:
+    """As one that gives its start page for every address it does not know."""
+    assert run(ODD, body=body) == "/bundles/m/"

@@ -104,6 +104,7 @@ SHAPES = (
     GroupSchedule(4, 8, 4, 64, 64, 16, 4),
     GroupSchedule(4, 4, 4, 32, 64, 32, 1),
     GroupSchedule(4, 4, 4, 32, 32, 32, 1),
+    GroupSchedule(4, 4, 2, 16, 16, 16, 1),
 )
 #: Tiles that keep every core of a large GPU at work.
 ENOUGH_TILES = 256

@@ -19,7 +19,7 @@ export { EngineError, probeHost };
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? globalThis.location.href).href;
 
-/** A bundle's manifest, verified by its digest.  Rejects with an EngineError. @type {T.Inspect} */
+/** A bundle's manifest with the digest by which it was verified.  Rejects with an EngineError. @type {T.Inspect} */
 export const inspect = (url, options) => readManifestOf(absolute(url), options);
 
 /**

@@ -29,8 +29,8 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   }
 
   /** @type {T.Get} */
-  async function get(file, cache) {
-    const response = await fetch(new URL(file, base), { cache, signal }).catch((error) => {
+  async function get(file, cache, ends = signal) {
+    const response = await fetch(new URL(file, base), { cache, signal: ends }).catch((error) => {
       signal.throwIfAborted();
       throw networkError(file, error);
     });
@@ -96,8 +96,9 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       return bytes;
     };
     const kept = await store.has(ref.digest);
+    const over = new AbortController();
     try {
-      const response = await get(ref.file, 'force-cache');
+      const response = await get(ref.file, 'force-cache', AbortSignal.any([signal, over.signal]));
       let problem = '';
       // Fails on a wrong MIME type; then the verified bytes are compiled below.
       const compiling = WebAssembly.compileStreaming(response.clone()).catch((error) => {
@@ -110,6 +111,8 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       vetted(region);
       return { module: await compiling ?? await WebAssembly.compile(region), problem };
     } catch (error) {
+      // The compiler would read on, even a body without an end.
+      over.abort();
       signal.throwIfAborted();
       // Offline, or stale in the HTTP cache: `bytes` uses the store, or downloads again.
       return { module: await WebAssembly.compile(vetted(await bytes(ref))), problem: String(error) };

@@ -80,8 +80,8 @@ export type InferShape = (info: TensorInfo, elements: number) => number[];
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
 export type InputError = (info: TensorInfo, problem: string, hint: string, facts: ErrorFacts) => Error;
 /** Reads bundle.json and the manifest. */
-export type Inspect = (url: string | URL, options?: Pick<Limits, 'key'>) => Promise<Manifest>;
-export type ReadManifestOf = (url: string, options?: Pick<Limits, 'key'>) => Promise<Manifest>;
+export type Inspect = (url: string | URL, options?: Pick<Limits, 'key'>) => Promise<Manifest & { digest: string }>;
+export type ReadManifestOf = (...parts: Parameters<Inspect>) => ReturnType<Inspect>;
 export type RequireSigned = (key: string, pointer: Pointer, EngineError: typeof import('./errors.js').EngineError) => Promise<void>;
 export type RequireSignature = (key: string, statement: string, signature: unknown, EngineError: typeof import('./errors.js').EngineError, what: string, hint: string, facts: ErrorFacts) => Promise<void>;
 export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, limits: Pick<Limits, 'verify' | 'key'>) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
@@ -100,7 +100,7 @@ export type PartOf = (number: number | null, shape: number[]) => Part;
 /** What files hold of a tensor, by place. */
 export type ReadAt = (place: number) => number;
 export type WidenIntegers = (array: any, read: ReadAt, shape: number[], zero: Part, scale: Part) => void;
-export type Get = (file: string, cache: RequestCache) => Promise<Response>;
+export type Get = (file: string, cache: RequestCache, ends?: AbortSignal) => Promise<Response>;
 /** Reads a response into `region` and verifies length and digest; `kept`: count the bytes as cached. */
 export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
 /** A reader of the body: BYOB (it fills the given chunk) if supported, else a default one, which ignores the chunk. */

@@ -63,5 +63,6 @@ async function openBundle(url, meter, signal, { verify, key }) {
 /** @type {T.ReadManifestOf} */
 export async function readManifestOf(url, options = {}) {
   requireHost(probeHost());
-  return (await openBundle(url, makeMeter(() => {}), new AbortController().signal, options)).manifest;
+  const { manifest, digest } = await openBundle(`${url}`, makeMeter(() => {}), new AbortController().signal, options);
+  return { ...manifest, digest };
 }

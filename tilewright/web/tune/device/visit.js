@@ -25,7 +25,12 @@ export async function addressFor(url) {
  * @param {T.LoadOptions & { report?: boolean }} [options]
  */
 export async function visit(url, { report = false, ...options } = {}) {
-  const engine = await load(await addressFor(url), options);
+  const address = await addressFor(url);
+  const engine = await load(address, options).catch((error) => {
+    if (address === url || options.signal?.aborted) throw error;
+    // This server may have classes, but no tuned version of the bundle.
+    return load(url, options);
+  });
   // A page without the check works too, and the next visit tries again.
   import('../check.js').then(({ check }) => check(engine, { report, signal: options.signal })).catch(() => {});
   return engine;
@@ -41,7 +46,9 @@ export async function knownClass() {
   const [registers, relaxed] = [host.registers, host.relaxed_simd];
   const name = (registers === 15 ? 'x86' : 'arm') + (relaxed ? '' : '-simd');
   const variant = { name, features: relaxed ? ['relaxed_simd'] : [], registers, why: '' };
-  const found = classify(await response.json(), factsOf({ features: host, variant }, l1Bytes()), name);
+  // A server that knows no such address may answer with a page.
+  const table = await response.json().catch(() => []);
+  const found = Array.isArray(table) ? classify(table, factsOf({ features: host, variant }, l1Bytes()), name) : '';
   rememberClass(found);
   return found;
 }

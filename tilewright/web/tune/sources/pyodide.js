@@ -17,7 +17,7 @@ const LIMIT = 60_000;
 const SOURCE = new URL('../../compiler/source.zip', import.meta.url);
 
 /** A source that compiles in the page.  Its methods reject with `bundle-version`, `bundle-corrupt`, `host` or `network`. @param {S.PyodideOptions} options @returns {Tune.Source} */
-export function pyodideSource({ bundle, compiler, pyodide = compiler ?? new URL('.', SOURCE), signal, onProgress = () => {} }) {
+export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new URL('.', SOURCE), signal, onProgress = () => {} }) {
   const stop = new AbortController();
   const ended = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
   /** @type {S.CandidateRef[]} */
@@ -47,7 +47,10 @@ export function pyodideSource({ bundle, compiler, pyodide = compiler ?? new URL(
     classes: async () => (await (await start()).ask('classes', {}, LIMIT)),
 
     async open(hello) {
-      const [manifest, compiling] = await Promise.all([inspect(bundle), start()]);
+      const [manifest, compiling] = await Promise.all([inspect(bundle, { key }), start()]);
+      if (manifest.digest !== hello.digest) {
+        throw new EngineError('bundle-version', 'The bundle was built anew since the page loaded it', 'Load the page again', { found: manifest.digest, expected: hello.digest });
+      }
       const { tool } = compiling.started;
       if (tool !== manifest.tool) {
         throw new EngineError('bundle-version', `The compiler in the page is ${tool}, the bundle is by ${manifest.tool}`,

@@ -8,6 +8,10 @@ import { toldOf, whole } from './told.js';
 
 /** Candidates to prefetch while one is tried. */
 const AHEAD = 2;
+/** Most bytes of a message: a module has at most 512 KiB, and a welcome lists the kernels of a model. */
+const MOST_BYTES = 1 << 22;
+/** Most candidates that may wait here: no more are asked for than AHEAD. */
+const MOST_WAITING = 16;
 /** Milliseconds to wait for the welcome. */
 const PATIENCE = 15_000;
 /** Milliseconds after which a postponed report is sent again. */
@@ -75,7 +79,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
   /** @param {any} header @param {Uint8Array<ArrayBuffer>} module */
   function arrived(header, module) {
     const { spec, candidate } = header;
-    if (--due < 0) return fail(new EngineError('input', 'The tuning server sends more candidates than it announced', 'Update the server', { spec, candidate }));
+    if (--due < 0 || inbox.length > MOST_WAITING) return fail(new EngineError('input', 'The tuning server sends more candidates than it announced, or than were asked for', 'Update the server', { spec, candidate }));
     came.set(spec, (came.get(spec) ?? new Set()).add(candidate));
     // Already tried: asks for another at once instead of queueing it, where it would wait for a gap between runs.
     if (known[spec]?.includes(candidate)) send({ type: 'want', count: 1 });
@@ -138,8 +142,9 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
       const gone = () => own === socket && fail(cut());
       own.onclose = gone;
       own.onmessage = ({ data }) => {
-        if (own !== socket) return;
+        if (own !== socket || lost) return;
         try {
+          if (data.byteLength > MOST_BYTES) throw new EngineError('input', `The tuning server sends a message of ${data.byteLength} bytes`, `The limit is ${MOST_BYTES}; update the server`);
           const { header, payload } = decode(data);
           take(header, payload);
         } catch (error) {

@@ -32,6 +32,8 @@ export type ListedKernel = Ordered & { candidates: (Listed | null)[] };
 export type PyodideOptions = {
   /** The bundle's URL. */
   bundle: string | URL;
+  /** The key that must have signed it, as for `load`. */
+  key?: string;
   /** Folder with the compiler's source and Pyodide's core; by default beside the engine. */
   compiler?: string | URL;
   /** Folder of Pyodide's core; default: `compiler`. */
