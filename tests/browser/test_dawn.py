@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def test_the_adapter_is_named(host: BrowserHost, dawn: Dawn, bundle: Path) -> No
 
 
 def test_several_models_and_disposal(host: BrowserHost, bundle: Path) -> None:
-    """Each has a thread and a device of its own."""
+    """Each has a process and a device of its own."""
     models = [host.load(bundle) for _ in range(3)]
     for seed, model in enumerate(models):
         given = inputs(seed)
@@ -72,6 +73,26 @@ def test_several_models_and_disposal(host: BrowserHost, bundle: Path) -> None:
     with pytest.raises(TilewrightError, match="disposed"):
         models[1].run(inputs())
     np.testing.assert_allclose(models[2].run(inputs()).outputs["y"], expected(inputs()), atol=1e-4)
+
+
+def processes(host: BrowserHost) -> int:
+    """Of engines: children of the session's process."""
+    assert host._process is not None
+    threads = Path(f"/proc/{host._process.process.pid}/task").iterdir()
+    return sum(len((thread / "children").read_text().split()) for thread in threads)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are listed by Linux")
+def test_what_a_disposed_engine_took_is_given_back(host: BrowserHost, bundle: Path) -> None:
+    """A driver keeps what a device took until its process ends."""
+    models = [host.load(bundle) for _ in range(2)]
+    assert processes(host) == 2
+    models[0].dispose()
+    patience = time.monotonic() + 10
+    while processes(host) > 1 and time.monotonic() < patience:
+        time.sleep(0.01)
+    assert processes(host) == 1
+    np.testing.assert_allclose(models[1].run(inputs()).outputs["y"], expected(inputs()), atol=1e-4)
 
 
 def test_a_bundle_without_its_section(host: BrowserHost, tmp_path: Path) -> None:

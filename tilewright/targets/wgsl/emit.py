@@ -36,10 +36,10 @@ _ANY = {
     "or": "({0} || {1})", "not": "(!{0})", "where": "select({2}, {1}, {0})",
 }  # fmt: skip
 _FLOAT = {
-    **_ARITHMETIC, "div": "({0} / {1})", "abs": "abs({0})", "fma": "fma({0}, {1}, {2})",
-    "sqrt": "sqrt({0})", "floor": "floor({0})", "ceil": "ceil({0})", "round": "round({0})",
-    **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow")},
-    **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos")},
+    **_ARITHMETIC, "abs": "abs({0})", "fma": "fma({0}, {1}, {2})", "floor": "floor({0})",
+    "ceil": "ceil({0})", "round": "round({0})",
+    **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow", "div", "lt", "le", "eq")},
+    **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos", "sqrt")},
 }  # fmt: skip
 _INTEGER = {
     **_ARITHMETIC, "div": "{t}_div({0}, {1})", "abs": "abs({0})", "max": "max({0}, {1})",

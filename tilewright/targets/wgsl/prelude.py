@@ -92,6 +92,10 @@ fn is_inf(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000
 fn with_sign(size: f32, signed: f32) -> f32 {
   return bitcast<f32>((bitcast<u32>(size) & 0x7fffffffu) | (bitcast<u32>(signed) & 0x80000000u));
 }
+// Drivers may take it that there are no NaN, so that x == x is true and !(a < b) is a >= b.
+fn f32_eq(a: f32, b: f32) -> bool { return (a == b) & !is_nan(a) & !is_nan(b); }
+fn f32_lt(a: f32, b: f32) -> bool { return (a < b) & !is_nan(a) & !is_nan(b); }
+fn f32_le(a: f32, b: f32) -> bool { return (a <= b) & !is_nan(a) & !is_nan(b); }
 fn f32_max(a: f32, b: f32) -> f32 {
   if (is_nan(a)) { return a; }
   if (is_nan(b)) { return b; }
@@ -101,6 +105,39 @@ fn f32_min(a: f32, b: f32) -> f32 {
   if (is_nan(a)) { return a; }
   if (is_nan(b)) { return b; }
   return min(a, b);
+}
+fn f32_exponent(x: f32) -> i32 { return i32((bitcast<u32>(x) >> 23u) & 255u); }
+// x with the exponent e: of 127, a number from 1 to 2
+fn f32_of(x: f32, e: i32) -> f32 {
+  return bitcast<f32>((bitcast<u32>(x) & 0x807fffffu) | (u32(e) << 23u));
+}
+// WGSL's own / and sqrt may be off by some ULP: residuals, which fma gives exactly, put them right.
+fn f32_div(a: f32, b: f32) -> f32 {
+  let ea = f32_exponent(a); let eb = f32_exponent(b);
+  if (ea == 0 || ea == 255 || eb == 0 || eb == 255) { return a / b; }
+  let n = f32_of(a, 127); let d = f32_of(b, 127);
+  var y = 1.0 / d;
+  y = fma(fma(-d, y, 1.0), y, y);
+  var q = n * y;
+  q = fma(fma(-d, q, n), y, q);
+  q = fma(fma(-d, q, n), y, q);
+  let half = (ea - eb) / 2;
+  return q * f32_exp2(f32(half)) * f32_exp2(f32(ea - eb - half));
+}
+fn f32_sqrt(x: f32) -> f32 {
+  let e = f32_exponent(x);
+  if (x < 0.0 || is_nan(x)) { return f32_nan(); }
+  if (e == 0 || e == 255) { return select(x, 0.0 * x, e == 0); }
+  // a number from 1 to 4
+  let half = (e - 127) >> 1u;
+  let n = f32_of(x, e - 2 * half);
+  var s = sqrt(n);
+  s = fma(fma(-s, s, n), 0.5 / s, s);
+  // s is off by an ULP at most: it is right if (s - ULP/2)^2 < n < (s + ULP/2)^2
+  let ulp = 1.1920929e-7;
+  let rest = fma(-s, s, n);
+  s += select(0.0, ulp, rest > s * ulp) - select(0.0, ulp, rest <= -s * ulp);
+  return s * f32_exp2(f32(half));
 }
 fn f32_exp2(n: f32) -> f32 { return bitcast<f32>(u32(i32(n) + 127) << 23u); }
 fn f32_reduced(x: f32, n: f32) -> f32 { return fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x)); }

@@ -3,26 +3,29 @@
 // Output: a session (session.js); for `probe`, one line of JSON about the adapter, null without one.
 // It gives Node what the engine expects of a page, and nothing else; dawn_worker.mjs does so for the engine's worker.
 
-import { Worker as Thread } from 'node:worker_threads';
-import { become, gpuOf } from './dawn_globals.mjs';
+import { fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { become, gpuOf, packed, unpacked } from './dawn_globals.mjs';
 
 const [folder, words, address] = process.argv.slice(2);
 const options = words.split(' ').filter(Boolean);
 
-/** A worker of the page, as a thread; one that ends by itself fires an error. */
+/**
+ * A worker of the page, as a process: when it ends, the driver gives back all that its device took, which it does not when a
+ * thread ends.  One that ends by itself fires an error.
+ */
 class PageWorker extends EventTarget {
   #ended = false;
-  #thread;
+  #process;
 
-  /** @param {URL} url @param {{name: string}} options */
+  /** @param {URL} url @param {{name: string}} worker */
   constructor(url, { name }) {
     super();
-    const workerData = { url: url.href, name, folder, options, address };
-    this.#thread = new Thread(new URL('./dawn_worker.mjs', import.meta.url), { workerData });
-    this.#thread.on('message', (data) => this.dispatchEvent(new MessageEvent('message', { data })));
-    this.#thread.on('messageerror', () => this.dispatchEvent(new Event('messageerror')));
-    this.#thread.on('error', ({ message }) => this.#fail(message));
-    this.#thread.on('exit', (code) => this.#fail(`it ended with code ${code}`));
+    const setup = JSON.stringify({ url: url.href, name, folder, options, address });
+    this.#process = fork(fileURLToPath(new URL('./dawn_worker.mjs', import.meta.url)), [setup], { serialization: 'advanced' });
+    this.#process.on('message', (bytes) => this.dispatchEvent(new MessageEvent('message', { data: unpacked(/** @type {any} */ (bytes)) })));
+    this.#process.on('error', ({ message }) => this.#fail(message));
+    this.#process.on('exit', (code, signal) => this.#fail(`it ended with ${signal ?? `code ${code}`}`));
   }
 
   /** @param {string} message */
@@ -32,14 +35,14 @@ class PageWorker extends EventTarget {
     this.dispatchEvent(Object.assign(new Event('error', { cancelable: true }), { message }));
   }
 
-  /** @param {unknown} message @param {any[]} [transfer] */
-  postMessage(message, transfer) {
-    this.#thread.postMessage(message, transfer);
+  /** What is to be transferred is copied. @param {any} message */
+  postMessage(message) {
+    if (!this.#ended) this.#process.send(packed(message));
   }
 
   terminate() {
     this.#ended = true;
-    this.#thread.terminate();
+    this.#process.kill('SIGKILL');
   }
 }
 

@@ -1,15 +1,16 @@
-// What a page or worker has and Node lacks, for the threads of dawn.mjs.
+// What a page or worker has and Node lacks, for the processes of dawn.mjs.
 // Input: the page's address; the folder of the npm package `webgpu`.  Output: globals; a GPU object.
 
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { Deserializer, Serializer } from 'node:v8';
 
 /** Dawn crashes if one of these is collected while another is in use. @type {unknown[]} */
 const kept = [];
 
 /**
- * Makes this thread look like part of the page at `address`.
+ * Makes this process look like part of the page at `address`.
  * @param {string} address
  * @param {GPU} [gpu]
  */
@@ -43,4 +44,19 @@ export async function gpuOf(folder, options) {
     return adapter;
   };
   return gpu;
+}
+
+/** A message between processes; read as `unpacked`, its arrays have buffers of their own, as between workers. @param {unknown} message */
+export function packed(message) {
+  const serializer = new Serializer();
+  serializer.writeHeader();
+  serializer.writeValue(message);
+  return serializer.releaseBuffer();
+}
+
+/** @param {Uint8Array} bytes @returns {any} */
+export function unpacked(bytes) {
+  const deserializer = new Deserializer(bytes);
+  deserializer.readHeader();
+  return deserializer.readValue();
 }

@@ -1,19 +1,22 @@
 // A worker of the host without a browser: dawn.mjs starts it where the engine starts a worker.
 // Input: the worker's module and name, and how to make Dawn.  Output: that module, running as in a page's worker.
 
-import { parentPort, workerData } from 'node:worker_threads';
-import { become, gpuOf } from './dawn_globals.mjs';
+import { become, gpuOf, packed, unpacked } from './dawn_globals.mjs';
 
-const { url, name, folder, options, address } = workerData;
-const port = /** @type {import('node:worker_threads').MessagePort} */ (parentPort);
+const { url, name, folder, options, address } = JSON.parse(process.argv[2]);
 const events = new EventTarget();
 
-become(address, await gpuOf(folder, options));
-Object.assign(globalThis, {
-  self: globalThis,
-  name,
-  addEventListener: events.addEventListener.bind(events),
-  postMessage: (/** @type {unknown} */ message, /** @type {{transfer?: any[]}} */ { transfer } = {}) => port.postMessage(message, transfer),
-});
-await import(url);
-port.on('message', (data) => events.dispatchEvent(new MessageEvent('message', { data })));
+async function start() {
+  become(address, await gpuOf(folder, options));
+  Object.assign(globalThis, {
+    self: globalThis,
+    name,
+    addEventListener: events.addEventListener.bind(events),
+    postMessage: (/** @type {unknown} */ message) => process.send?.(packed(message)),
+  });
+  await import(url);
+}
+
+process.on('disconnect', () => process.exit());
+const started = start();
+process.on('message', (bytes) => started.then(() => events.dispatchEvent(new MessageEvent('message', { data: unpacked(/** @type {any} */ (bytes)) }))));
