@@ -107,37 +107,42 @@ fn f32_min(a: f32, b: f32) -> f32 {
   return min(a, b);
 }
 fn f32_exponent(x: f32) -> i32 { return i32((bitcast<u32>(x) >> 23u) & 255u); }
-// x with the exponent e: of 127, a number from 1 to 2
-fn f32_of(x: f32, e: i32) -> f32 {
-  return bitcast<f32>((bitcast<u32>(x) & 0x807fffffu) | (u32(e) << 23u));
-}
-// WGSL's own / and sqrt may be off by some ULP: residuals, which fma gives exactly, put them right.
+fn f32_mantissa(x: f32) -> u32 { return (bitcast<u32>(x) & 0x7fffffu) | 0x800000u; }
+// WGSL's own / and sqrt may be off by some ULP, and its fma may round twice.  So the rest that they
+// leave is computed in integers, whose high bits may be lost: it is small.
 fn f32_div(a: f32, b: f32) -> f32 {
   let ea = f32_exponent(a); let eb = f32_exponent(b);
   if (ea == 0 || ea == 255 || eb == 0 || eb == 255) { return a / b; }
-  let n = f32_of(a, 127); let d = f32_of(b, 127);
-  var y = 1.0 / d;
-  y = fma(fma(-d, y, 1.0), y, y);
-  var q = n * y;
-  q = fma(fma(-d, q, n), y, q);
-  q = fma(fma(-d, q, n), y, q);
-  let half = (ea - eb) / 2;
-  return q * f32_exp2(f32(half)) * f32_exp2(f32(ea - eb - half));
+  let sign = (bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u;
+  let d = f32_mantissa(b);
+  let less = u32(f32_mantissa(a) < d);
+  let n = f32_mantissa(a) << less;
+  let e = ea - eb + 127 - i32(less);
+  // n / d is from 1 to 2
+  var q = i32(f32(n) / f32(d) * 8388608.0);
+  var rest = bitcast<i32>((n << 23u) - u32(q) * d);
+  let more = i32(round(f32(rest) / f32(d)));
+  q += more;
+  rest -= more * i32(d);
+  q += i32(2 * rest > i32(d)) - i32(2 * rest < -i32(d));
+  let bits = (min(e, 255) << 23u) + (q - 8388608);
+  if (e > 254 || bits >= 0x7f800000) { return with_sign(f32_inf(), bitcast<f32>(sign)); }
+  return bitcast<f32>(sign | select(0u, u32(bits), bits >= 0x800000));
 }
 fn f32_sqrt(x: f32) -> f32 {
   let e = f32_exponent(x);
-  if (x < 0.0 || is_nan(x)) { return f32_nan(); }
-  if (e == 0 || e == 255) { return select(x, 0.0 * x, e == 0); }
-  // a number from 1 to 4
+  if (e == 0) { return 0.0 * x; }
+  if (is_nan(x) || x < 0.0) { return f32_nan(); }
+  if (e == 255) { return x; }
   let half = (e - 127) >> 1u;
-  let n = f32_of(x, e - 2 * half);
-  var s = sqrt(n);
-  s = fma(fma(-s, s, n), 0.5 / s, s);
-  // s is off by an ULP at most: it is right if (s - ULP/2)^2 < n < (s + ULP/2)^2
-  let ulp = 1.1920929e-7;
-  let rest = fma(-s, s, n);
-  s += select(0.0, ulp, rest > s * ulp) - select(0.0, ulp, rest <= -s * ulp);
-  return s * f32_exp2(f32(half));
+  // a number from 1 to 4
+  let n = f32_mantissa(x) << u32(e - 127 - 2 * half);
+  var s = u32(sqrt(f32(n) * 1.1920929e-7) * 8388608.0);
+  var rest = bitcast<i32>((n << 23u) - s * s);
+  s += u32(i32(round(f32(rest) / f32(2u * s))));
+  rest = bitcast<i32>((n << 23u) - s * s);
+  s += u32(i32(rest > i32(s)) - i32(rest <= -i32(s)));
+  return bitcast<f32>((u32(half + 127) << 23u) + (s - 8388608u));
 }
 fn f32_exp2(n: f32) -> f32 { return bitcast<f32>(u32(i32(n) + 127) << 23u); }
 fn f32_reduced(x: f32, n: f32) -> f32 { return fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x)); }
