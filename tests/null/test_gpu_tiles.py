@@ -82,9 +82,11 @@ def made(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
 
 def random_schedule(rng: Random) -> GroupSchedule:
     x0, y0, r0 = rng.choice([4, 8]), rng.choice([4, 8]), rng.choice([1, 2, 4])
+    slices = rng.choice([1, 1, 2, 4])
     return GroupSchedule(
         x0, y0, r0, x0 * rng.choice([1, 2, 3]), y0 * rng.choice([1, 2, 3]),
-        4 * r0 * rng.choice([1, 2]), rng.choice([1, 2, 4]), rng.random() < 0.5,
+        max(4, r0 * slices) * rng.choice([1, 2]), rng.choice([1, 2, 4]), rng.random() < 0.5,
+        rng.random() < 0.5, slices,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ _SETTINGS: dict[str, tuple[object, ...]] = {
     "lanes": (1, 4),
     "stage": (False, True),
     "ahead": (False, True),
+    "apart": (False, True),
     "cache": ("", "k", "v", "kv"),
     "dot": ("pair", "wide"),
 }

@@ -1,0 +1,112 @@
+"""Where rows, columns and steps of a product lie, and how its sums are stored.
+
+Input: a product's operands, the tile's other axes.  Output: values of the kernel's variables at a
+row, column and step; statements that store four neighbouring sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Acc, Bound, Expr, Lane, Lanes, Reg
+from tilewright.kernel.form import Contraction, classify
+from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import indices_of, rewrite, walk
+from tilewright.targets.gpu.staging import LANES, inside, multiple, spread
+
+
+def fixed_product(kernel: Kernel) -> Operands | None:
+    """The operands of a product whose extents are fixed and which cannot trap; else None.
+
+    A trap ends one thread, and the others would wait for it.
+    """
+    form = classify(kernel)
+    if not isinstance(form, Contraction) or kernel.extents:
+        return None
+    gathered = any(isinstance(a, Gathered) for a in _atoms(kernel))
+    return None if gathered else form.operands
+
+
+def _atoms(kernel: Kernel) -> list[object]:
+    values = (kernel.value, *(stage.value for stage in kernel.stages))
+    indices = [i for v in values for e in walk(v) for i in indices_of(e)]
+    found: list[object] = []
+    while indices:
+        for atom, _ in indices.pop().terms:
+            found.append(atom)
+            if isinstance(atom, (Div, Mod)):
+                indices.append(atom.value)
+    return found
+
+
+@dataclass(frozen=True)
+class Places:
+    """at: values of the axes that are neither rows, columns nor steps"""
+
+    ops: Operands
+    at: Values
+
+    def row(self, row: Index, step: Index) -> Values:
+        """What the row operand depends on."""
+        return self.at | self._rows(row) | self._step(step)
+
+    def col(self, col: Index, step: Index) -> Values:
+        """What the column operand depends on."""
+        return self.at | {self.ops.n: col} | self._step(step)
+
+    def out(self, row: Index, col: Index) -> Values:
+        """What a sum depends on."""
+        return self.at | self._rows(row) | {self.ops.n: col}
+
+    def _rows(self, row: Index) -> Values:
+        shape = tuple(v.extent for v in self.ops.rows)
+        return dict(zip(self.ops.rows, spread(row, shape), strict=True))
+
+    def _step(self, step: Index) -> Values:
+        shape = tuple(v.extent for v in self.ops.depth)
+        return dict(zip(self.ops.depth, spread(step, shape), strict=True))
+
+
+class Output:
+    """Stores four sums that are side by side: as a vector where memory allows it."""
+
+    def __init__(self, b: Builder, kernel: Kernel, places: Places) -> None:
+        self.b, self.kernel, self.places = b, kernel, places
+        n = places.ops.n
+        self.whole = n.extent % LANES == 0
+        q = index(Var("q", -(-n.extent // LANES))) * LANES
+        self.vectors = self.whole and multiple(kernel.store.substitute({n: q}))
+
+    def put(self, row: Index, col: Index, total: Reg) -> None:
+        """Nothing is stored beyond the ends."""
+        ops = self.places.ops
+        ends = (Bound(row, ops.m.extent), Bound(col, ops.n.extent))
+        if self.vectors:
+            with inside(self.b, ends):
+                for lane in range(LANES):
+                    self.b.compute(f"o{lane}", self._value(total, lane, row, col))
+                lanes = Lanes(tuple(Reg(f"o{lane}", F32) for lane in range(LANES)))
+                self.b.store(0, self._at(row, col), lanes)
+        elif self.whole:
+            with inside(self.b, ends):
+                for lane in range(LANES):
+                    self._put_lane(row, col, total, lane)
+        else:
+            for lane in range(LANES):
+                with inside(self.b, (ends[0], Bound(col + lane, ops.n.extent))):
+                    self._put_lane(row, col, total, lane)
+
+    def _put_lane(self, row: Index, col: Index, total: Reg, lane: int) -> None:
+        self.b.store(0, self._at(row, col + lane), self._value(total, lane, row, col))
+
+    def _at(self, row: Index, col: Index) -> Index:
+        return self.kernel.store.substitute(self.places.out(row, col))
+
+    def _value(self, total: Reg, lane: int, row: Index, col: Index) -> Expr:
+        at = self.places.out(row, col + lane)
+        one = Lane(total, lane)
+        return rewrite(self.kernel.value, lambda e: one if isinstance(e, Acc) else e, at)
