@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
+from math import gcd, prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
@@ -20,12 +20,15 @@ from tilewright.kernel.index import Index, Mod, Var, index, unflatten
 
 #: Elements of a vector.
 LANES = 4
+#: Elements of a row that neighbouring threads read: a sector of a cache line.  With more of them,
+#: more threads would write to the same banks.
+SECTOR = 8
 
 
 class Side:
     """One operand: how its block comes to shared memory, `width` rows or columns for each step.
 
-    deep:   it does not lie along its rows or columns: neighbouring threads copy neighbouring steps
+    deep:   it does not lie along its rows or columns, but along the depth
     wide:   it is read in vectors; of a deep one, a unit then is 4 steps of 4 rows
     run:    units that lie side by side at one step: those of a panel, or all
     stride: elements from step to step in shared memory
@@ -100,20 +103,25 @@ class Side:
         return guarded(load, (Bound(place, self.extent), Bound(step, self.steps)))
 
     def _shape(self, depth: int) -> tuple[int, int, int]:
-        """Runs of units, units along the depth, units of a run."""
-        along = depth // (LANES if self.deep and self.wide else 1)
-        return self.width // LANES // self.run, along, self.run
+        """How threads are dealt the units, the last part to neighbours: of a deep operand parts of
+        the depth, places, units of such a part; else runs, steps, units of a run."""
+        places, size = self.width // LANES, LANES if self.deep and self.wide else 1
+        along = depth // size
+        if self.deep:
+            together = gcd(along, SECTOR // size)
+            return along // together, places, together
+        return places // self.run, along, self.run
 
     def _units(self, depth: int) -> Iterator[tuple[int, Index, Index, Index]]:
         """Number, number among all threads' units, first place and first step."""
-        runs, along, run = self._shape(depth)
-        for n in range(-(-runs * along * run // self.b.threads)):
+        shape = self._shape(depth)
+        for n in range(-(-prod(shape) // self.b.threads)):
             flat = self.b.thread + n * self.b.threads
+            major, middle, minor = spread(flat, shape)
             if self.deep:
-                place, step = spread(flat, (runs * run, along))
+                place, step = middle, major * shape[2] + minor
             else:
-                major, step, minor = spread(flat, (runs, along, run))
-                place = major * run + minor
+                place, step = major * self.run + minor, middle
             yield n, flat, place * LANES, step * (LANES if self.deep and self.wide else 1)
 
     def _reg(self, n: int, part: int = 0) -> Reg:

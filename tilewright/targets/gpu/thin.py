@@ -100,14 +100,14 @@ def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
     blocks = ceil(ops.steps / (s.slices * s.r0))
     with b.loop("block", Index(), index(blocks), 1, blocks) as block:
         for u in range(s.r0):
-            b.set(f"col{u}", side.unit(col, (block * s.r0 + u) * s.slices + part))
+            b.set(f"col{u}_", side.unit(col, (block * s.r0 + u) * s.slices + part))
         for u in range(s.r0):
             step = (block * s.r0 + u) * s.slices + part
             for i in rows:
                 at = ops.row.index.substitute(places.row(index(i), step))
                 row = guarded(Load(ops.row.buffer, at, F32), (Bound(step, ops.steps),))
                 b.set("row", row)
-                factors = (Splat(Reg("row", F32), LANES), Reg(f"col{u}", F32, LANES), _sum(i))
+                factors = (Splat(Reg("row", F32), LANES), Reg(f"col{u}_", F32, LANES), _sum(i))
                 b.set(_sum(i).name, Call("fma", factors, F32, LANES))
     area = len(kernel.buffers)
     _add_up(b, s, part, own, area, len(rows))

@@ -22,8 +22,9 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import tiles
+from tilewright.targets.gpu import thin, tiles
 from tilewright.targets.gpu.rows import lower_rows
+from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
 from tilewright.targets.lite import Tile, lite, product_of, traffic
 from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_of
@@ -42,6 +43,10 @@ WORD = 4
 SMALLEST = Tile(4, 4, 4, 32, 32, 32)
 
 
+#: How groups of threads compute products, by the type of the schedule.
+WAYS: Mapping[type[Schedule], Any] = {GroupSchedule: tiles, ThinSchedule: thin}
+
+
 class Wgsl(PlainTarget):
     """The target's only value is in targets/__init__.py."""
 
@@ -57,30 +62,35 @@ class Wgsl(PlainTarget):
     )
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
-        return tiles.default(kernel) if tiles.suits(kernel) else Plain()
+        return next((w.default(kernel) for w in WAYS.values() if w.suits(kernel)), Plain())
 
     def schedule(self, data: Mapping[str, Any]) -> Schedule:
-        if data.get("form") != GroupSchedule.form:
+        kind = next((kind for kind in WAYS if kind.form == data.get("form")), None)
+        if kind is None:
             return super().schedule(data)
         try:
-            return GroupSchedule(**{k: v for k, v in data.items() if k != "form"})
+            return kind(**{k: v for k, v in data.items() if k != "form"})
         except TypeError as error:
             raise InputError(
-                f"No schedule of the form {GroupSchedule.form!r}: {error}",
-                hint=f"Its fields are {', '.join(f.name for f in fields(GroupSchedule))}",
+                f"No schedule of the form {kind.form!r}: {error}",
+                hint=f"Its fields are {', '.join(f.name for f in fields(kind))}",
                 schedule=dict(data),
             ) from None
 
     def objection(self, kernel: Kernel, schedule: Any) -> str:
-        if not isinstance(schedule, GroupSchedule):
+        way = WAYS.get(type(schedule))
+        if way is None:
             return super().objection(kernel, schedule)
-        if not tiles.suits(kernel):
-            return f"{kernel.name} is no matrix product of fixed size"
-        return schedule.objection(kernel)
+        if not way.suits(kernel):
+            return f"{kernel.name} is no matrix product of fixed size, or of other rows"
+        objection: str = schedule.objection(kernel)
+        return objection
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
-        if isinstance(schedule, GroupSchedule):
-            return tiles.lower(kernel, schedule)
+        way = WAYS.get(type(schedule))
+        if way is not None:
+            fn: TileFn = way.lower(kernel, schedule)
+            return fn
         return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
 
     def emit(self, kernel: Kernel, fn: TileFn) -> str:
