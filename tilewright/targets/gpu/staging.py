@@ -20,9 +20,9 @@ from tilewright.kernel.index import Index, Mod, Var, index, unflatten
 
 #: Elements of a vector.
 LANES = 4
-#: Elements of a row that neighbouring threads read: a sector of a cache line.  With more of them,
-#: more threads would write to the same banks.
-SECTOR = 8
+#: Elements of a row that neighbouring threads read: a cache line.  With more of them, more threads
+#: would write to the same banks.
+LINE = 32
 
 
 class Side:
@@ -108,7 +108,7 @@ class Side:
         places, size = self.width // LANES, LANES if self.deep and self.wide else 1
         along = depth // size
         if self.deep:
-            together = gcd(along, SECTOR // size)
+            together = gcd(along, LINE // size)
             return along // together, places, together
         return places // self.run, along, self.run
 

@@ -25,12 +25,14 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.places import Output, Places, fixed_product
-from tilewright.targets.gpu.staging import LANES, Side, guarded, inside
-from tilewright.targets.gpu.tiles import MOST_SHARED, MOST_THREADS, WORD
+from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD
+from tilewright.targets.gpu.staging import LANES, LINE, Side, guarded, inside
 from tilewright.targets.schedule import Schedule
 
 #: Steps that a thread must have, so that adding up does not count.
 LEAST_STEPS = 2
+#: Products with steps for fewer slices are computed by a thread for each sum.
+LEAST_SLICES = 16
 #: Products of so many rows are tiles (tiles.py).
 ENOUGH_ROWS = 4
 
@@ -42,8 +44,8 @@ class ThinSchedule(Schedule):
 
     form = "thin"
     r0: int = 4
-    y1: int = 16
-    slices: int = 64
+    y1: int = 8
+    slices: int = 128
 
     @property
     def threads(self) -> int:
@@ -67,7 +69,7 @@ def suits(kernel: Kernel) -> bool:
     ops = fixed_product(kernel)
     if ops is None or ops.m.extent >= ENOUGH_ROWS or ops.n.extent < LANES:
         return False
-    return ops.steps >= LEAST_STEPS * default(kernel).slices and not _column(kernel, ops).deep
+    return ops.steps >= LEAST_STEPS * LEAST_SLICES and not _column(kernel, ops).deep
 
 
 def _column(kernel: Kernel, ops: Operands) -> Side:
@@ -145,6 +147,10 @@ def _sum(i: int) -> Reg:
 
 
 def default(kernel: Kernel) -> ThinSchedule:
-    """As many threads as a group has, on the columns of one line of a cache."""
-    del kernel
-    return ThinSchedule()
+    """Columns of a panel, or of a cache line, and a whole group of threads for them."""
+    ops = form_as(kernel, Contraction).operands
+    y1 = ops.panel if ops.panel % LANES == 0 else LINE
+    slices = MOST_THREADS * LANES // y1
+    while slices > 1 and slices * LEAST_STEPS > ops.steps:
+        slices //= 2
+    return ThinSchedule(y1=y1, slices=slices)

@@ -16,7 +16,6 @@ shared memory is read without conflicts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, gcd, prod
 
 from tilewright.base.dtypes import F32
@@ -28,81 +27,14 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.choice import default as default
 from tilewright.targets.gpu.places import Output, Places, fixed_product
+from tilewright.targets.gpu.schedule import MOST_GAP
+from tilewright.targets.gpu.schedule import MOST_SHARED as MOST_SHARED
+from tilewright.targets.gpu.schedule import MOST_THREADS as MOST_THREADS
+from tilewright.targets.gpu.schedule import GroupSchedule as GroupSchedule
 from tilewright.targets.gpu.staging import LANES as LANES
 from tilewright.targets.gpu.staging import Side, inside
-from tilewright.targets.schedule import Schedule
-
-WORD = 4
-
-#: WebGPU's default limits: threads of a group, and bytes that they share.
-MOST_THREADS = 256
-MOST_SHARED = 16384
-
-#: Elements that steps lie apart at most.
-MOST_GAP = 8
-
-
-@dataclass(frozen=True)
-class GroupSchedule(Schedule):
-    """Tiles of x1 by y1 in blocks of r1 steps, register tiles of x0 by y0, r0 steps unrolled.
-
-    band:   rows of tiles that are walked together, column by column, so that what they read is
-            still in the cache ("swizzle"); the largest part that divides their number
-    ahead:  a block is read into registers while the one before is computed ("prefetch")
-    apart:  steps lie apart in shared memory, so that threads write to different banks ("padding")
-    slices: parts of each block's steps, each computed by threads of its own, which add up their
-            sums in the end: work for more threads where tiles are few ("split-K")
-    """
-
-    form = "group"
-    x0: int = 8
-    y0: int = 8
-    r0: int = 4
-    x1: int = 64
-    y1: int = 64
-    r1: int = 16
-    band: int = 1
-    ahead: bool = False
-    apart: bool = False
-    slices: int = 1
-
-    @property
-    def threads(self) -> int:
-        return (self.x1 // self.x0) * (self.y1 // self.y0) * self.slices
-
-    @property
-    def shared(self) -> int:
-        """Bytes of shared memory, at most."""
-        gaps = MOST_GAP * 2 if self.apart else 0
-        sums = (self.slices - 1) * (self.x1 // self.x0) * self.y1
-        return WORD * (self.r1 * (self.x1 + self.y1 + gaps) + sums)
-
-    def objection(self, kernel: Kernel) -> str:
-        if found := super().objection(kernel):
-            return found
-        if self.x0 % LANES or self.y0 % LANES or self.r1 % LANES:
-            return f"x0, y0 and r1 are multiples of {LANES}"
-        if self.x1 % self.x0 or self.y1 % self.y0 or self.r1 % (self.r0 * self.slices):
-            return "x1, y1 and r1 are multiples of x0, y0 and r0 * slices"
-        if self.threads > MOST_THREADS:
-            return f"a group has at most {MOST_THREADS} threads, not {self.threads}"
-        if self.shared > MOST_SHARED:
-            return f"a group shares at most {MOST_SHARED} bytes, not {self.shared}"
-        return ""
-
-
-#: Schedules that products start with, the largest tiles first.
-SHAPES = (
-    GroupSchedule(8, 8, 4, 128, 128, 16, 8),
-    GroupSchedule(8, 8, 4, 64, 128, 16, 8),
-    GroupSchedule(4, 8, 4, 64, 64, 16, 4),
-    GroupSchedule(4, 4, 4, 32, 64, 32, 1),
-    GroupSchedule(4, 4, 4, 32, 32, 32, 1),
-    GroupSchedule(4, 4, 2, 16, 16, 16, 1),
-)
-#: Tiles that keep every core of a large GPU at work.
-ENOUGH_TILES = 256
 
 
 def suits(kernel: Kernel) -> bool:
@@ -244,14 +176,3 @@ def _sum(i: int, v: int) -> str:
 
 def _total(i: int, v: int) -> Reg:
     return Reg(_sum(i, v), F32, LANES)
-
-
-def default(kernel: Kernel) -> GroupSchedule:
-    """The largest tile of which there are enough for every core of a large GPU."""
-    ops = form_as(kernel, Contraction).operands
-    batch = prod(v.extent for v in ops.outer)
-    for schedule in SHAPES:
-        tiles = batch * -(-ops.m.extent // schedule.x1) * -(-ops.n.extent // schedule.y1)
-        if tiles >= ENOUGH_TILES:
-            return schedule
-    return SHAPES[-1]

@@ -1,0 +1,70 @@
+"""The choices of how a group of threads computes a tile of a product, and what a group may have.
+
+Input: nothing.  Output: `GroupSchedule`.  tiles.py makes loops of it, choice.py the first choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.staging import LANES
+from tilewright.targets.schedule import Schedule
+
+WORD = 4
+
+#: WebGPU's default limits: threads of a group, and bytes that they share.
+MOST_THREADS = 256
+MOST_SHARED = 16384
+
+#: Elements that steps lie apart at most.
+MOST_GAP = 8
+
+
+@dataclass(frozen=True)
+class GroupSchedule(Schedule):
+    """Tiles of x1 by y1 in blocks of r1 steps, register tiles of x0 by y0, r0 steps unrolled.
+
+    band:   rows of tiles that are walked together, column by column, so that what they read is
+            still in the cache ("swizzle"); the largest part that divides their number
+    ahead:  a block is read into registers while the one before is computed ("prefetch")
+    apart:  steps lie apart in shared memory, so that threads write to different banks ("padding")
+    slices: parts of each block's steps, each computed by threads of its own, which add up their
+            sums in the end: work for more threads where tiles are few ("split-K")
+    """
+
+    form = "group"
+    x0: int = 8
+    y0: int = 8
+    r0: int = 4
+    x1: int = 64
+    y1: int = 64
+    r1: int = 16
+    band: int = 1
+    ahead: bool = False
+    apart: bool = False
+    slices: int = 1
+
+    @property
+    def threads(self) -> int:
+        return (self.x1 // self.x0) * (self.y1 // self.y0) * self.slices
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, at most."""
+        gaps = MOST_GAP * 2 if self.apart else 0
+        sums = (self.slices - 1) * (self.x1 // self.x0) * self.y1
+        return WORD * (self.r1 * (self.x1 + self.y1 + gaps) + sums)
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if self.x0 % LANES or self.y0 % LANES or self.r1 % LANES:
+            return f"x0, y0 and r1 are multiples of {LANES}"
+        if self.x1 % self.x0 or self.y1 % self.y0 or self.r1 % (self.r0 * self.slices):
+            return "x1, y1 and r1 are multiples of x0, y0 and r0 * slices"
+        if self.threads > MOST_THREADS:
+            return f"a group has at most {MOST_THREADS} threads, not {self.threads}"
+        if self.shared > MOST_SHARED:
+            return f"a group shares at most {MOST_SHARED} bytes, not {self.shared}"
+        return ""
