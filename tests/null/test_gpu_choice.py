@@ -1,0 +1,58 @@
+"""Which schedules products on GPUs start with (targets/gpu/choice.py)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tilewright.benchkernel import product_kernel
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu import choice, thin, tiles
+from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS
+
+
+def matmul(m: int, k: int, n: int) -> Kernel:
+    return product_kernel("mk,kn->mn", (m, k), (k, n), weight=True)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_choice_can_be_made_on_any_device(seed: int) -> None:
+    rng = Random(seed)
+    kernel = matmul(rng.randint(4, 500), rng.randint(1, 900), rng.randint(4, 900))
+    schedule = tiles.default(kernel)
+    assert schedule.objection(kernel) == ""
+    assert schedule.threads <= MOST_THREADS
+    assert schedule.shared <= MOST_SHARED
+    assert tiles.lower(kernel, schedule).tiles > 0
+
+
+def test_large_products_have_large_tiles_and_small_ones_fill_the_device() -> None:
+    large, small = tiles.default(matmul(4096, 4096, 4096)), tiles.default(matmul(128, 768, 768))
+    assert large.x1 * large.y1 >= 128 * 64
+    assert large.slices == 1
+    assert 4 * small.x1 * small.y1 <= large.x1 * large.y1
+    assert (large.ahead, large.apart) == (True, True)
+
+
+def test_the_model_counts_whole_rounds_of_tiles() -> None:
+    schedule = tiles.default(matmul(4096, 4096, 4096))
+    cores = choice.CORES
+    one, full, more = (
+        choice.cycles(schedule, batch, schedule.x1, schedule.y1, 512)
+        for batch in (1, cores, cores + 1)
+    )
+    assert one == full < more < 2.01 * full
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "fits"), [(1, 4096, True), (3, 768, True), (4, 768, False), (1, 8, False)]
+)
+def test_few_rows(rows: int, steps: int, fits: bool) -> None:
+    kernel = matmul(rows, steps, 64)
+    assert thin.suits(kernel) == fits
+    assert not (fits and tiles.suits(kernel))
+    if fits:
+        schedule = thin.default(kernel)
+        assert schedule.objection(kernel) == ""
+        assert steps >= thin.LEAST_STEPS * schedule.slices
