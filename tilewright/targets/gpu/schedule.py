@@ -17,7 +17,7 @@ WORD = 4
 MOST_THREADS = 256
 MOST_SHARED = 16384
 
-#: Elements that steps lie apart at most.
+#: Elements that steps of columns lie apart at most; those of rows LANES.
 MOST_GAP = 8
 
 
@@ -52,7 +52,7 @@ class GroupSchedule(Schedule):
     @property
     def shared(self) -> int:
         """Bytes of shared memory, at most."""
-        gaps = MOST_GAP * 2 if self.apart else 0
+        gaps = MOST_GAP + LANES if self.apart else 0
         sums = (self.slices - 1) * (self.x1 // self.x0) * self.y1
         return WORD * (self.r1 * (self.x1 + self.y1 + gaps) + sums)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import gcd, prod
+from math import ceil, gcd, prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
@@ -31,7 +31,7 @@ class Side:
     deep:   it does not lie along its rows or columns, but along the depth
     wide:   it is read in vectors; of a deep one, a unit then is 4 steps of 4 rows
     run:    units that lie side by side at one step: those of a panel, or all
-    stride: elements from step to step in shared memory
+    stride: elements from step to step in shared memory, of which `gap` is more every LANES steps
     """
 
     def __init__(
@@ -62,15 +62,24 @@ class Side:
             self.wide = extent % LANES == 0 and multiple(self._index(q * LANES, k))
         in_panels = panel > 1 and panel % LANES == 0 and width % panel == 0 and not self.deep
         self.run = panel // LANES if in_panels else width // LANES
-        gap = panel if in_panels else LANES if self.deep else 0
-        self.stride = width + (gap if apart else 0)
+        between = panel if in_panels else LANES if self.deep and not self.wide else 0
+        self.stride = width + (between if apart else 0)
+        self.gap = LANES if apart and self.deep and self.wide else 0
+
+    def offset(self, step: Index) -> Index:
+        """Where a step of the block begins in shared memory."""
+        return step * self.stride + step // LANES * self.gap
+
+    def size(self, depth: int) -> int:
+        """Elements of shared memory for so many steps."""
+        return depth * self.stride + ceil(depth / LANES) * self.gap
 
     def _index(self, place: Index, step: Index) -> Index:
         return self.load.index.substitute(self.point(place, step))
 
     def read(self, block: Index, depth: int) -> None:
         """Registers := this thread's units of the block, 0 beyond the ends."""
-        for n, _, place, step in self._units(depth):
+        for n, place, step in self._units(depth):
             place, step = self.start + place, block + step
             if self.deep and self.wide:
                 for i in range(LANES):
@@ -80,17 +89,16 @@ class Side:
 
     def write(self, depth: int) -> None:
         """Shared memory := the registers, steps outermost."""
-        for n, flat, place, step in self._units(depth):
-            with inside(self.b, (Bound(flat, prod(self._shape(depth))),)):
-                self._put(n, place, step)
+        for n, place, step in self._units(depth):
+            self._put(n, place, step)
 
     def _put(self, n: int, place: Index, step: Index) -> None:
         if not (self.deep and self.wide):
-            self.b.store(self.area, step * self.stride + place, self._reg(n))
+            self.b.store(self.area, self.offset(step) + place, self._reg(n))
             return
         for lane in range(LANES):
             parts = tuple(Lane(self._reg(n, i), lane) for i in range(LANES))
-            self.b.store(self.area, (step + lane) * self.stride + place, Lanes(parts))
+            self.b.store(self.area, self.offset(step + lane) + place, Lanes(parts))
 
     def unit(self, place: Index, step: Index) -> Expr:
         """Four neighbouring rows or columns at one step."""
@@ -112,17 +120,17 @@ class Side:
             return along // together, places, together
         return places // self.run, along, self.run
 
-    def _units(self, depth: int) -> Iterator[tuple[int, Index, Index, Index]]:
-        """Number, number among all threads' units, first place and first step."""
+    def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, first place and first step of each; what follows is done by who has one."""
         shape = self._shape(depth)
         for n in range(-(-prod(shape) // self.b.threads)):
-            flat = self.b.thread + n * self.b.threads
-            major, middle, minor = spread(flat, shape)
-            if self.deep:
-                place, step = middle, major * shape[2] + minor
-            else:
-                place, step = major * self.run + minor, middle
-            yield n, flat, place * LANES, step * (LANES if self.deep and self.wide else 1)
+            with own(self.b, self.b.thread + n * self.b.threads, prod(shape)) as flat:
+                major, middle, minor = unflatten(flat, shape)
+                if self.deep:
+                    place, step = middle, major * shape[2] + minor
+                else:
+                    place, step = major * self.run + minor, middle
+                yield n, place * LANES, step * (LANES if self.deep and self.wide else 1)
 
     def _reg(self, n: int, part: int = 0) -> Reg:
         return Reg(f"{self.name}{n}_{part}", F32, LANES)
@@ -158,6 +166,18 @@ def multiple(at: Index) -> bool:
         c % LANES == 0 or (isinstance(atom, Mod) and atom.by % LANES == 0 and multiple(atom.value))
         for atom, c in at.terms
     )
+
+
+@contextmanager
+def own(b: Builder, number: Index, count: int) -> Iterator[Index]:
+    """What is added happens where the number is below the count; gives it as such a number."""
+    bound = Bound(number, count)
+    if bound.always:
+        yield number
+        return
+    with b.branch() as then:
+        yield b.within(number, count)
+    b.choose((bound,), then)
 
 
 def _side_by_side(run: Sequence[Index]) -> bool:

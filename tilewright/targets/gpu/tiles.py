@@ -54,8 +54,9 @@ def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:
     band = gcd(schedule.band, rows)
     strip, col, row = unflatten(flat, (rows // band, cols, band))
     at: Values = dict(zip(ops.outer, others, strict=True))
-    row0 = b.let((strip * band + row) * schedule.x1, "row")
-    col0 = b.let(col * schedule.y1, "col")
+    # products, so that panels and vectors are seen to begin at whole ones
+    row0 = b.let(strip * band + row, "row") * schedule.x1
+    col0 = b.let(col, "col") * schedule.y1
     return _Tile(b, kernel, schedule, ops, at, row0, col0).emit()
 
 
@@ -108,7 +109,7 @@ class _Tile:
                 self._read(b.let_min(block + 1, index(blocks - 1)) * s.r1)
             self._multiply()
             b.add(Barrier())
-        areas = [Scratch(F32, s.r1 * side.stride) for side in self.sides]
+        areas = [Scratch(F32, side.size(s.r1)) for side in self.sides]
         if s.slices > 1:
             areas.append(Scratch(F32, (s.slices - 1) * s.x1 // s.x0 * s.y1))
             self._add_up(self.sides[-1].area + 1)
@@ -127,10 +128,10 @@ class _Tile:
         with b.loop("step", Index(), index(own), s.r0, own) as first:
             for step in (self.slice * own + first + u for u in range(s.r0)):
                 for i in range(0, s.x0, LANES):
-                    at = step * rows.stride + self.down * s.x0 + i
+                    at = rows.offset(step) + self.down * s.x0 + i
                     b.set(f"left{i // LANES}", Load(rows.area, at, F32, LANES))
                 for v in range(s.y0 // LANES):
-                    at = step * cols.stride + self.along * LANES + v * across
+                    at = cols.offset(step) + self.along * LANES + v * across
                     b.set(f"right{v}", Load(cols.area, at, F32, LANES))
                 for i in range(s.x0):
                     a = Splat(Lane(Reg(f"left{i // LANES}", F32, LANES), i % LANES), LANES)
