@@ -1,4 +1,4 @@
-"""Times and pairs of times in a trial (web/tune/trial/timing.js), with a made-up clock and kernels."""
+"""Times and pairs of times of trials (web/tune/trial/timing.js): made-up clock and kernels."""
 
 from __future__ import annotations
 
