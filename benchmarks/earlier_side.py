@@ -1,6 +1,6 @@
-"""One side of earlier.py: builds, loads and times subjects with the Tilewright of its own interpreter.
+"""One side of earlier.py: builds, loads and times subjects with its own interpreter's Tilewright.
 
-Input: commands as JSON lines.  Output: an answer per line.  It uses only what old versions have, too.
+Input: commands as JSON lines.  Output: an answer per line.  It uses only what old versions have.
 """
 
 from __future__ import annotations
