@@ -1,0 +1,121 @@
+"""Spaces of WebGPU kernels: sizes, limits, order, code of candidates, bundles with winners."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.benchkernel import matmul, product_kernel
+from tilewright.bundle import open_bundle, write
+from tilewright.compiler import Options
+from tilewright.hosts.reference import run_kernel
+from tilewright.kernel import interp
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import target
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import space, tiles
+from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.plain import Plain
+from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.relink import relink
+
+GPUS = [device for device in CLASSES.values() if device.target == "wgsl"]
+SHAPES = {
+    "K0": ((384, 768), (768, 768)),
+    "K2": ((12, 384, 384), (12, 384, 64)),
+    "large": ((4096, 4096), (4096, 4096)),
+    "small": ((6, 40), (40, 24)),
+    "flat": ((4, 4096), (4096, 5)),
+}
+
+
+def kernel_of(name: str) -> Kernel:
+    left, right = SHAPES[name]
+    text = "mk,kn->mn" if len(left) == 2 else "bmk,bkn->bmn"
+    return product_kernel(text, left, right, weight=len(left) == 2)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_spaces_are_small_and_within_the_limits_of_every_class(name: str) -> None:
+    kernel = kernel_of(name)
+    for device in GPUS:
+        found = space_of(kernel, device)
+        assert found == space_of(kernel, device)
+        first, *others = found.schedules
+        assert first == target("wgsl").default(kernel, device.variant)
+        assert 1 <= len(others) < space.MOST
+        assert len(set(found.schedules)) == len(found.schedules)
+        for schedule in found.schedules:
+            assert isinstance(schedule, GroupSchedule)
+            assert not target("wgsl").objection(kernel, schedule)
+            assert schedule.threads <= device.machine.threads
+            assert schedule.shared <= device.machine.shared
+
+
+def test_classes_differ_in_order() -> None:
+    """What a core has decides what comes first: registers of large chips hold larger tiles."""
+    large, small = (
+        space_of(kernel_of("K0"), CLASSES[id])
+        for id in ("webgpu-nvidia-hopper", "webgpu-qualcomm-adreno-6xx")
+    )
+    first = [s.schedules[s.order[0]] for s in (large, small)]
+    areas = [s.x0 * s.y0 for s in first if isinstance(s, GroupSchedule)]
+    assert areas == sorted(areas, reverse=True)
+    assert areas[0] > areas[1]
+
+
+def test_a_walk_that_comes_out_the_same_is_one_candidate() -> None:
+    sizes = space.Sizes.of(kernel_of("K0"))
+    found = space_of(kernel_of("K0"), CLASSES["webgpu"]).schedules
+    assert all(-(-sizes.rows // s.x1) % s.band == 0 for s in found[1:] if hasattr(s, "x1"))
+
+
+def test_other_kernels_have_their_default_alone() -> None:
+    kernel = product_kernel("mk,kn->mn", (2, 64), (64, 64), weight=True)
+    assert not tiles.suits(kernel)
+    found = space_of(kernel, CLASSES["webgpu-amd"])
+    assert (found.schedules, found.order, found.marks) == ((Plain(),), (), ("default",))
+
+
+@pytest.mark.parametrize("name", ["small", "flat"])
+def test_every_candidate_computes_the_product(name: str) -> None:
+    kernel = kernel_of(name)
+    rng = np.random.default_rng(0)
+    given = [rng.integers(-4, 5, b.size).astype(np.float32) for b in kernel.buffers]
+    run_kernel(kernel, given)
+    want = given[0].copy()
+    for schedule in space_of(kernel, CLASSES["webgpu"]).schedules[::4]:
+        assert isinstance(schedule, GroupSchedule)
+        lists = [b.tolist() for b in given]
+        lists[0] = [float("nan")] * len(lists[0])
+        interp.run(tiles.lower(kernel, schedule), lists)
+        np.testing.assert_array_equal(lists[0], want)
+
+
+def test_a_candidate_is_text_with_invocations() -> None:
+    kernel = kernel_of("small")
+    schedule = GroupSchedule(4, 4, 4, 8, 32, 8)
+    made = build(kernel, schedule, "wgsl", "core")
+    assert made.extension == "wgsl"
+    assert f"@workgroup_size({schedule.threads})" in made.module.decode()
+    assert made.tiles == schedule.threads * 1 * 1
+    assert (made.scratch, made.features) == (0, ())
+
+
+def test_a_relinked_bundle_has_the_winner_where_the_tensors_were(tmp_path: Path) -> None:
+    device = CLASSES["webgpu-nvidia"]
+    write(matmul(40, 64, 48, Options(targets=("wgsl",))).contents, tmp_path / "old")
+    old = open_bundle(tmp_path / "old")
+    (kernel,) = kernels_of(old)
+    schedule = space_of(kernel, device).schedules[3]
+    write(relink(old, device, {0: schedule}), tmp_path / "new")
+    new = open_bundle(tmp_path / "new")
+    before, after = (b.manifest.section("wgsl") for b in (old, new))
+    assert (after.memory, after.facts, after.plans) == (before.memory, before.facts, before.plans)
+    (code,) = (b.code for b in after.builds)
+    module = build(kernel, schedule, "wgsl", "core").module.decode()
+    assert module in new.read(code).decode().encode().decode("unicode_escape")
+    same = relink(old, device, {0: space_of(kernel, device).schedules[0]})
+    assert same.manifest.section("wgsl").builds == before.builds

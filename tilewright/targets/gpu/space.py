@@ -1,0 +1,162 @@
+"""The tiles worth trying for a product on a class of GPUs: nnJIT's lite space, as groups share it.
+
+Input: a contraction, the figures of one core, the limits of a group.  Output: schedules with what a
+small model expects of each, the default first, the others from the likely best on.  Equal input
+gives equal schedules in every process.  It measures nothing and makes no code.
+
+Of the paper's heuristics (targets/lite.py) 2 and 5 hold as they are; 6 counts what a group shares
+here, blocks of both operands, since sums stay in registers; 7, that registers are what runs out
+first, is no rule but a part of the cost, because phone GPUs have no tile that meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product as every
+from math import gcd, prod
+
+from tilewright.kernel.form import Contraction, form_as
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.tiles import MOST_SHARED, MOST_THREADS, GroupSchedule, default
+from tilewright.targets.lite import Core
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a group of threads may have on every device of a class.
+
+    threads: in one group;  shared: bytes of their shared memory
+    """
+
+    threads: int = MOST_THREADS
+    shared: int = MOST_SHARED
+
+
+#: Candidates of a kernel, with the default: what a device tries in a few seconds.
+MOST = 45
+#: Best shapes that are also tried with other settings.
+VARIED = 6
+
+#: Rows and columns of a register tile; of a tile; steps of a block.
+REGISTERS = (4, 8)
+ROWS = (8, 16, 32, 64, 128)
+COLUMNS = (16, 32, 64, 128, 256)
+STEPS = (8, 16, 32)
+UNROLL = 4
+BANDS = (1, 8)
+
+#: Groups of fewer threads leave most of a core's lanes without work.
+LEAST_THREADS = 16
+#: Threads in flight below which a core waits for its memory.
+BUSY = 256
+#: Multiply-adds in the time of a word: from shared memory, and from the memory beyond.
+SHARED, BEYOND = 2.0, 16.0
+#: Words of registers that a thread needs for addresses and counts.
+OVERHEAD = 24
+#: How much worse an unusual setting is expected to be, so that other shapes come in between.
+UNUSUAL = 1.1
+#: Cores of a usual GPU: small ones have 6, large ones 130.
+CORES = 48
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A product as its tiles see it: batches of rows by columns, and steps of the reduction."""
+
+    batch: int
+    rows: int
+    cols: int
+    steps: int
+
+    @staticmethod
+    def of(kernel: Kernel) -> Sizes:
+        ops = form_as(kernel, Contraction).operands
+        batch = prod(v.extent for v in ops.outer)
+        return Sizes(batch, ops.m.extent, ops.n.extent, ops.steps)
+
+    def tiles(self, s: GroupSchedule) -> int:
+        return self.batch * -(-self.rows // s.x1) * -(-self.cols // s.y1)
+
+    def words(self, s: GroupSchedule) -> float:
+        """Words loaded and stored beyond shared memory."""
+        loads = self.tiles(s) * self.steps * (s.x1 + s.y1)
+        return float(loads + self.batch * self.rows * self.cols)
+
+
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[GroupSchedule, ...]:
+    """At most `MOST` schedules: the default, then the others, the likely best first."""
+    sizes = Sizes.of(kernel)
+    first = default(kernel)
+
+    def rank(schedule: GroupSchedule) -> tuple[float, str]:
+        return cost(schedule, sizes, core), str(schedule)
+
+    shapes = sorted(_shapes(sizes, group), key=rank)
+    varied = [v for s in (first, *shapes[:VARIED]) for v in _varied(s, sizes)]
+    fitting = dict.fromkeys(s for s in (*varied, *shapes) if _fits(s, group))
+    for same in (first, replace(first, band=_band(first.band, first, sizes))):
+        fitting.pop(same, None)
+    return (first, *sorted([*fitting][: MOST - 1], key=rank))
+
+
+def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
+    """Time in no unit: multiply-adds with their loads, over how much of the device is at work."""
+    s = schedule
+    work = sizes.tiles(s) * s.x1 * s.y1 * -(-sizes.steps // s.r1) * s.r1
+    each = 1 + SHARED * (1 / s.x0 + 1 / s.y0) + BEYOND * (1 / s.x1 + 1 / s.y1)
+    barriers = 1 + 2 / s.r1
+    tiles = sizes.tiles(s)
+    spread = tiles / (CORES * -(-tiles // CORES))
+    settings = UNUSUAL ** ((s.r0 != UNROLL) + s.ahead)
+    return work * each * barriers * settings / (spread * _flight(s, core))
+
+
+def registers(schedule: GroupSchedule) -> int:
+    """Words that a thread keeps: sums, one step of both operands, and what it copies ahead."""
+    s = schedule
+    copied = s.r1 * (s.x1 + s.y1) // s.threads
+    return s.x0 * s.y0 + s.x0 + s.y0 + copied + OVERHEAD
+
+
+def _flight(s: GroupSchedule, core: Core) -> float:
+    """The part of the threads that a core needs in flight for which it has room; warps that are
+    not full count as far as they are."""
+    warps = -(-s.threads // core.warp_width)
+    lanes = s.threads / (warps * core.warp_width)
+    groups = min(
+        core.registers / (registers(s) * s.threads), core.l1 / s.shared, core.warps / warps
+    )
+    return lanes * min(1.0, max(groups, 0.25) * s.threads / BUSY)
+
+
+def _shapes(sizes: Sizes, group: Group) -> Iterator[GroupSchedule]:
+    """Every tile of the ranges that is not twice as large as the product, with usual settings."""
+    for x0, y0, x1, y1, r1 in every(REGISTERS, REGISTERS, ROWS, COLUMNS, STEPS):
+        oversized = x1 >= 2 * max(sizes.rows, ROWS[0]) or y1 >= 2 * max(sizes.cols, COLUMNS[0])
+        if oversized or x0 > x1 or y0 > y1 or r1 >= 2 * max(sizes.steps, STEPS[0]):
+            continue
+        found = GroupSchedule(x0=x0, y0=y0, r0=UNROLL, x1=x1, y1=y1, r1=r1)
+        found = replace(found, band=_band(BANDS[-1], found, sizes))
+        if _fits(found, group):
+            yield found
+
+
+def _varied(s: GroupSchedule, sizes: Sizes) -> Iterator[GroupSchedule]:
+    """The same shape with one other setting."""
+    yield s
+    yield replace(s, ahead=not s.ahead)
+    for band in BANDS:
+        yield replace(s, band=_band(band, s, sizes))
+    for r0 in (2, 8):
+        if s.r1 % r0 == 0:
+            yield replace(s, r0=r0)
+
+
+def _band(most: int, s: GroupSchedule, sizes: Sizes) -> int:
+    """The band that comes of it (`GroupSchedule.band`), so that equal walks are one candidate."""
+    return gcd(most, -(-sizes.rows // s.x1))
+
+
+def _fits(s: GroupSchedule, group: Group) -> bool:
+    return LEAST_THREADS <= s.threads <= group.threads and s.shared <= group.shared
