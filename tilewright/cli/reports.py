@@ -23,7 +23,7 @@ from tilewright.base.errors import NotMeasured
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.options import Json, database_url
 from tilewright.cli.output import Answer, pairs, progress, table
-from tilewright.cli.tune import CANCELLED, TuningLog, check_browser
+from tilewright.cli.tune import CANCELLED, TuningLog, check_tuner
 from tilewright.tuning.fields import FIELDS, KEPT, NEVER, SHARED
 
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
@@ -44,7 +44,7 @@ def preview(
 
     Server and store are on this machine, and nothing leaves it.
     """
-    check_browser(host)
+    check_tuner(host)
     if bundle is not None:
         open_bundle(bundle)
     from tilewright.cli.workers import makers

@@ -101,7 +101,7 @@ export type LoadOptions = Limits & {
   signal?: AbortSignal;
 };
 /** A WebGPU adapter; `software`: it computes on the CPU. */
-export type Adapter = { name: string; description: string; software: boolean };
+export type Adapter = { name: string; vendor: string; architecture: string; description: string; software: boolean };
 export type Info = {
   name: string;
   tool: string;
@@ -153,15 +153,17 @@ export type RunResult = {
 export type Change = {
   /** Index in the manifest's list of kernels. */
   spec: number;
-  /** Exports `k0`; null brings the bundle's own kernel back. */
-  module: WebAssembly.Module | null;
+  /** A module that exports `k0`, or on WebGPU the kernel's text; null brings the bundle's own kernel back. */
+  module: WebAssembly.Module | string | null;
+  /** On WebGPU: its invocations. */
   tiles?: number;
   /** Tiles per ticket, by plan index; 0: all in one ticket. */
   grains?: Record<number, number>;
   /** Bytes of scratch memory that each worker needs. */
   scratch?: number;
 };
-export type TunedKernel = Required<Change> & { module: WebAssembly.Module };
+/** On WebGPU with the threads of a workgroup, and the elements that it reads at once. */
+export type TunedKernel = Required<Change> & { module: WebAssembly.Module | string; group?: number; lanes?: number };
 /** A bundle on a device: what the engine's worker asks of a backend. */
 export interface BackendLoaded {
   /** Plans and states with their addresses in this backend's memory. */
@@ -186,8 +188,8 @@ export type MaybePromise<Value> = Value | Promise<Value>;
 /** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards. */
 export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number] };
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
-/** Tuned kernels, and for each plan the beginning of an image that uses them. */
-export type TunedImages = { kernels: TunedKernel[]; images: Uint32Array[] };
+/** Tuned kernels; for WebAssembly also, for each plan, the beginning of an image that uses them. */
+export type TunedImages = { kernels: TunedKernel[]; images?: Uint32Array[] };
 export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
@@ -239,10 +241,10 @@ export interface Engine {
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
   /**
-   * For tuners.  `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
+   * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
    * `memory`: null if not shared; `file`: reads a verified file.
    */
-  readonly parts: { manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
+  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */

@@ -38,7 +38,7 @@ export function readClock() {
 
 /** Runs a kernel until its times stop falling; resolves with the best.  `other`: time of a kernel known to be warm, or NaN. @type {Tune.Warm} */
 export async function warm(runner, other) {
-  const { tiles, run } = runner;
+  const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
   let [at, step, spent, flat] = [0, 1, 0, 0];
   let best = Infinity;
   for (let looks = 0; spent < WARM_MOST || (looks <= FLAT && spent < WARM_LIMIT); looks++) {
@@ -72,7 +72,7 @@ export function pairsOf(first, second, times) {
   const repeats = times.map((time) => Math.max(1, Math.round(batch / (time / parts))));
   let cold = true;
   const side = (/** @type {number} */ which, /** @type {number} */ part) => {
-    const { tiles, run } = which ? second : first;
+    const { tiles, run } = /** @type {Tune.WasmRunner} */ (which ? second : first);
     const [from, to] = [Math.floor(tiles * part / parts), Math.floor(tiles * (part + 1) / parts)];
     const expected = times[which] / parts * repeats[which];
     const time = timed(() => {
@@ -100,7 +100,8 @@ export function pairsOf(first, second, times) {
 }
 
 /** A rough time of all tiles of a warm kernel, in milliseconds. @type {Tune.Quick} */
-export async function quick({ tiles, run }) {
+export async function quick(runner) {
+  const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
   const parts = [];
   let [at, step, total, count] = [0, 1, 0, 0];
   while ((total < LOOK || parts.length < QUICK_LEAST) && total < QUICK_MOST) {
