@@ -153,16 +153,15 @@ export type RunResult = {
 export type Change = {
   /** Index in the manifest's list of kernels. */
   spec: number;
-  /** A module that exports `k0`, or on WebGPU the kernel's text; null brings the bundle's own kernel back. */
+  /** A module that exports `k0`, or on WebGPU a text; null brings the bundle's own kernel back.  `tiles`: on WebGPU invocations. */
   module: WebAssembly.Module | string | null;
-  /** On WebGPU: its invocations. */
   tiles?: number;
   /** Tiles per ticket, by plan index; 0: all in one ticket. */
   grains?: Record<number, number>;
   /** Bytes of scratch memory that each worker needs. */
   scratch?: number;
 };
-/** On WebGPU with the threads of a workgroup, and the elements that it reads at once. */
+/** `group`, `lanes`: on WebGPU the threads of a workgroup, and the elements that it reads at once. */
 export type TunedKernel = Required<Change> & { module: WebAssembly.Module | string; group?: number; lanes?: number };
 /** A bundle on a device: what the engine's worker asks of a backend. */
 export interface BackendLoaded {
@@ -188,7 +187,7 @@ export type MaybePromise<Value> = Value | Promise<Value>;
 /** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards. */
 export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number] };
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
-/** Tuned kernels; for WebAssembly also, for each plan, the beginning of an image that uses them. */
+/** Tuned kernels; `images`: not on WebGPU: for each plan the beginning of an image that uses them. */
 export type TunedImages = { kernels: TunedKernel[]; images?: Uint32Array[] };
 export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
 /** What a backend gets: the bundle, opened, and what the host is. */
@@ -322,8 +321,7 @@ export interface Pool {
   mend(): Promise<void>;
 }
 
-/** What is asked of a machine; `tensors` are the inputs, if they are not in memory yet. */
-/** `sizes`: of named dimensions; extents that are not there are as long as can be. */
+/** What is asked of a machine.  `tensors`: inputs that are not in memory yet; `sizes`: of named dimensions; extents that are not there are as long as can be. */
 export type RunWork = { plan: number; sizes?: Sizes; tensors?: Tensor[] };
 export interface Machine {
   /** `wanted` asks for outputs in the answer. */
