@@ -79,6 +79,11 @@ def test_other_kernels_have_their_default_alone() -> None:
     assert (found.schedules, found.order, found.marks) == ((Plain(),), (), ("default",))
 
 
+def test_what_waits_for_nobody_is_no_group() -> None:
+    alone = GroupSchedule(x0=4, y0=4, r0=1, x1=4, y1=4, r1=4)
+    assert "two threads" in target("wgsl").objection(kernel_of("K0"), alone)
+
+
 @pytest.mark.parametrize("name", ["small", "flat"])
 def test_every_candidate_computes_the_product(name: str) -> None:
     kernel = kernel_of(name)

@@ -72,6 +72,8 @@ class Wgsl(PlainTarget):
             return super().objection(kernel, schedule)
         if not tiles.suits(kernel):
             return f"{kernel.name} is no matrix product of fixed size"
+        if schedule.threads == 1:
+            return "a group has at least two threads, which wait for each other"
         return schedule.objection(kernel)
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
