@@ -17,6 +17,18 @@ export const GPUS = {
     return found;
   }, url, inputs, changes),
 
+  /** Tunes with the candidates of a static build beside the bundle. */
+  gpuFolder: ({ page }, { base, inputs, rounds }) => page.evaluate(async (base, given, rounds) => {
+    const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/sources/folder.js'].map((file) => import(new URL(file, base).href)));
+    const engine = await load(base, { device: 'webgpu' });
+    const events = [];
+    await engine.run(globalThis.spied.filled(given));
+    const source = folderSource(new URL('tuning/', base));
+    const summary = await tune(engine, { source, budget: 1, rounds, onEvent: (/** @type {any} */ event) => events.push(event) });
+    engine.dispose();
+    return { summary, events };
+  }, base, inputs, rounds),
+
   /** What states are before and after the engine was timed; the results of runs around that. */
   gpuStates: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
     const { tuning, spied } = globalThis;

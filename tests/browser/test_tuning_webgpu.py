@@ -20,12 +20,17 @@ from tilewright.cli import main
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_programs import program
+from tilewright.server.static import write_pages
+from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.folder import write_candidates
 
 from .bundles import BERT, BERT_LENGTHS
 from .driver import Driver, Page
 from .gpu_kernels import MARK, GpuKernels, write_poor
+from .serving import plain as plain_server
 from .serving import serving
+from .test_modes import write_blank
 from .test_run import sentence
 from .test_swap import plain
 from .test_tuning import close, verdicts
@@ -147,6 +152,25 @@ def test_swaps_and_what_the_engine_refuses(visit: Visit, poor: Path) -> None:
         assert answer["error"]["code"] == "input"
         assert word in answer["error"]["message"]
         assert answer["outputs"] == marked["outputs"]
+
+
+def test_a_static_build(visit: Visit, tmp_path: Path) -> None:
+    """The class of the device is found by its adapter; its candidates are files."""
+    write_poor(tmp_path / "poor")
+    bundle = open_bundle(tmp_path / "poor")
+    written = write_candidates(bundle, [CLASSES["webgpu"]])
+    assert written.classes == ("webgpu",)
+    files = sorted((tmp_path / "poor" / "tuning" / "blobs").glob("*.wgsl"))
+    assert len(files) == written.candidates
+    write_pages(tmp_path / "poor")
+    write_blank(tmp_path / "poor")
+    with plain_server(tmp_path) as url:
+        page = visit(f"{url}/poor/blank.html")
+        found = page.do("gpuFolder", base=f"{url}/poor/", inputs=X, rounds=2)
+    assert found["summary"]["class"] == "webgpu"
+    # The bundle's own is not in the space, so the compiler's is tried first.
+    assert next(e["candidate"] for e in found["events"] if e["type"] == "trial") == 0
+    assert set(verdicts(found)) <= {"faster", "same", "slower"}
 
 
 def test_timing_leaves_states_alone(visit: Visit, tmp_path: Path) -> None:

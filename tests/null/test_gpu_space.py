@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from modes_factory import given
 
 from tilewright.benchkernel import matmul, product_kernel
 from tilewright.bundle import open_bundle, write
@@ -19,6 +20,7 @@ from tilewright.targets.gpu import space, tiles
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.plain import Plain
 from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.client import PageSession
 from tilewright.tuning.relink import relink
 
 GPUS = [device for device in CLASSES.values() if device.target == "wgsl"]
@@ -88,12 +90,12 @@ def test_what_waits_for_nobody_is_no_group() -> None:
 def test_every_candidate_computes_the_product(name: str) -> None:
     kernel = kernel_of(name)
     rng = np.random.default_rng(0)
-    given = [rng.integers(-4, 5, b.size).astype(np.float32) for b in kernel.buffers]
-    run_kernel(kernel, given)
-    want = given[0].copy()
+    buffers = [rng.integers(-4, 5, b.size).astype(np.float32) for b in kernel.buffers]
+    run_kernel(kernel, buffers)
+    want = buffers[0].copy()
     for schedule in space_of(kernel, CLASSES["webgpu"]).schedules[::4]:
         assert isinstance(schedule, GroupSchedule)
-        lists = [b.tolist() for b in given]
+        lists = [b.tolist() for b in buffers]
         lists[0] = [float("nan")] * len(lists[0])
         interp.run(tiles.lower(kernel, schedule), lists)
         np.testing.assert_array_equal(lists[0], want)
@@ -107,6 +109,21 @@ def test_a_candidate_is_text_with_invocations() -> None:
     assert f"@workgroup_size({schedule.threads})" in made.module.decode()
     assert made.tiles == schedule.threads * 1 * 1
     assert (made.scratch, made.features) == (0, ())
+
+
+def test_a_page_with_the_compiler_makes_the_same(tmp_path: Path) -> None:
+    write(matmul(40, 64, 48, Options(targets=("wgsl",))).contents, tmp_path)
+    bundle = open_bundle(tmp_path)
+    page = PageSession(given(bundle, device="webgpu-apple"))
+    (offer,) = page.offers([0])
+    (kernel,) = kernels_of(bundle)
+    space = space_of(kernel, CLASSES["webgpu-apple"])
+    assert (offer["default"], offer["order"], offer["checksum"]) == (
+        0, list(space.trial), space.checksum,
+    )  # fmt: skip
+    made = page.make(0, 3)
+    assert made is not None
+    assert made[1] == build(kernel, space.schedules[3], "wgsl", "core").module
 
 
 def test_a_relinked_bundle_has_the_winner_where_the_tensors_were(tmp_path: Path) -> None:

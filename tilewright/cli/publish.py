@@ -71,20 +71,11 @@ class Publication:
         from tilewright.server.workshop import MAKING
         from tilewright.tuning.folder import write_candidates
 
-        targets = bundle.manifest.targets
-        classes = [device for device in self.classes if device.target in targets]
-        if not classes:
-            raise UsageError(
-                "The bundle has no code for any of these classes",
-                hint="Name classes of a target of the bundle, or add that target: --target",
-                classes=[device.id for device in self.classes],
-                targets=sorted(targets),
-            )
         count = os.cpu_count() or 1
         workers = Workers(makers(count).pool, count, MAKING)
         try:
             return write_candidates(
-                bundle, classes, self.objective, report, workers.run, self.signer
+                bundle, self.classes, self.objective, report, workers.run, self.signer
             )
         finally:
             workers.close()
