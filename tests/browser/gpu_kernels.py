@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,15 @@ class GpuKernels:
             case "endless":
                 text = (
                     f"{head}  loop {{ if (word(0u) == 0u) {{ break; }} }}\n  let workgroup = {main}"
+                )
+            case "slow":
+                # many seconds on a processor, less than one on a GPU
+                times = 1_500_000 * (os.cpu_count() or 2)
+                text = text.replace(
+                    "  sum0_0 =",
+                    f"  for (var more: i32 = 0; more < {times}; more += 1) {{\n"
+                    "    b3[local & 3u] = b3[local & 3u] * 1.5 + vec4<f32>(1.0);\n  }\n  sum0_0 =",
+                    1,
                 )
             case "syntax":
                 text = text.replace("let tile = i32(workgroup);", "let tile = i32(workgroup;")

@@ -4,6 +4,7 @@ time but to find a kernel that is several times as fast."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from tilewright.cli import main
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_programs import program
+from tilewright.server.app import WEB
 from tilewright.server.static import write_pages
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
@@ -79,11 +81,18 @@ def poor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_whole_session(visit: Visit, bert: Path) -> None:
-    """Candidates of several kernels are tried, and change no result."""
+@pytest.mark.parametrize("stamps", [True, False])
+def test_a_whole_session(visit: Visit, bert: Path, stamps: bool, tmp_path: Path) -> None:
+    """Candidates of several kernels are tried, and change no result; timed by the device's clock,
+    or by waiting."""
+    web = shutil.copytree(WEB, tmp_path / "web")
+    bench = web / "tune" / "trial" / "gpu_memory.js"
+    assert bench.read_text().count("['timestamp-query']") == 1
+    if not stamps:
+        bench.write_text(bench.read_text().replace("['timestamp-query']", "[]"))
     known = GpuKernels(bert)
     sent = [k for s in known.specs()[:3] for k in known.others(s, 2)]
-    with serving({"bert": bert}) as site:
+    with serving({"bert": bert}, web=web) as site:
         found = visit(site.blank).do(
             "tune", url=site.bundle("bert"), kernels=sent, inputs=plain(sentence(9)), limits=GPU,
             options={"report": True},
@@ -152,6 +161,20 @@ def test_swaps_and_what_the_engine_refuses(visit: Visit, poor: Path) -> None:
         assert answer["error"]["code"] == "input"
         assert word in answer["error"]["message"]
         assert answer["outputs"] == marked["outputs"]
+
+
+def test_a_candidate_that_takes_too_long(visit: Visit, poor: Path) -> None:
+    """It is dropped and reported; the next one is tried as if nothing had been."""
+    known = GpuKernels(poor)
+    slow, (best,) = known.wrong("slow", 0), known.others(0, 1)
+    with serving({"poor": poor}) as site:
+        found = visit(site.blank).do(
+            "tune", url=site.bundle("poor"), inputs=X, limits=GPU, kernels=[slow, best],
+            options={"report": True},
+        )  # fmt: skip
+    assert verdicts(found) == ["hung", "faster"]
+    assert found["bad"] == {"0": [slow["candidate"]]}
+    assert close(found)
 
 
 def test_a_static_build(visit: Visit, tmp_path: Path) -> None:
