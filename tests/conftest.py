@@ -19,8 +19,8 @@ settings.load_profile("patient")
 #: Folders with tests that drive browsers, and those browsers, as parameters name them.
 PAGES = ("tests/browser", "tests/conformance")
 BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
-#: These take the same code.
-BY_TURNS = ("chromium", "firefox")
+#: Pairs that take the same code; the second pair drives the same implementation of WebGPU.
+BY_TURNS = (("chromium", "firefox"), ("chromium-webgpu", "dawn"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,25 +39,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases marked `by_turns` in a file, each browser gets every other one by day."""
-    cases: dict[str, dict[str, dict[str, pytest.Item]]] = {}
-    for item in items:
-        browser = _browser(item)
-        if browser and item.get_closest_marker("by_turns"):
-            file, _, case = item.nodeid.partition("::")
-            same = case.replace(f"-{browser}", "").replace(f"{browser}-", "").replace(browser, "")
-            cases.setdefault(file, {}).setdefault(same, {})[browser] = item
-    for of_file in cases.values():
-        both = (case for case in of_file.values() if len(case) == len(BY_TURNS))
-        for number, case in enumerate(both):
-            case[BY_TURNS[number % 2]].add_marker(pytest.mark.nightly)
+    """Of the cases marked `by_turns` in a file, each host of a pair gets every other one by day."""
+    for pair in BY_TURNS:
+        cases: dict[str, dict[str, dict[str, pytest.Item]]] = {}
+        for item in items:
+            host = _one_of(pair, item)
+            if host and item.get_closest_marker("by_turns"):
+                file, _, case = item.nodeid.partition("::")
+                same = case.replace(f"-{host}", "").replace(f"{host}-", "").replace(host, "")
+                cases.setdefault(file, {}).setdefault(same, {})[host] = item
+        for of_file in cases.values():
+            both = (case for case in of_file.values() if len(case) == len(pair))
+            for number, case in enumerate(both):
+                case[pair[number % 2]].add_marker(pytest.mark.nightly)
 
 
-def _browser(item: pytest.Item) -> str | None:
-    """Which of the browsers that take turns a case drives, unless its test wants each."""
+def _one_of(pair: tuple[str, str], item: pytest.Item) -> str | None:
+    """Which host of the pair a case drives, unless its test wants each."""
     if item.get_closest_marker("each_browser") or not hasattr(item, "callspec"):
         return None
-    return next((b for b in BY_TURNS if b in item.callspec.params.values()), None)
+    return next((host for host in pair if host in item.callspec.params.values()), None)
 
 
 class Shared(LoadFileScheduling):

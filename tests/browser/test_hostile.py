@@ -71,6 +71,7 @@ def told(found: dict[str, Any]) -> dict[str, str]:
     return {e["schedule"]: e["verdict"] for e in found["events"] if e["type"] == "trial"}
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("csp", [True, False], ids=["csp", "no-csp"])
 def test_forged_candidates_are_refused(
     visit: Visit, library: Library, tmp_path: Path, csp: bool
@@ -107,6 +108,7 @@ def test_kernels_that_misbehave_are_found_out(visit: Visit, library: Library) ->
      "brings data", "has a huge memory", "is cut off"],
 )  # fmt: skip
 @pytest.mark.parametrize("part", ["code", "driver"])
+@pytest.mark.by_turns
 def test_forged_code_of_a_bundle_is_not_instantiated(
     visit: Visit, library: Library, tmp_path: Path, name: str, part: str
 ) -> None:

@@ -18,6 +18,13 @@ const WARM_SLOW = 1.6;
 /** Looks without a new minimum that end the warm-up. */
 const FLAT = 4;
 
+/** Ticks of the clock from which on a single time is good enough. */
+const SURE_TICKS = 4;
+/** Milliseconds that a call counts which took no tick. */
+const TINY = 1e-3;
+/** Maximum runs in one timed batch. */
+const MOST_RUNS = 2 ** 16;
+
 /** Minimum calls of a rough measurement. */
 const QUICK_LEAST = 7;
 /** Maximum milliseconds of one. */
@@ -36,25 +43,43 @@ export function readClock() {
   batch = batchMilliseconds(finest);
 }
 
+/**
+ * A function that times some tiles per call, more with each call until that takes some ticks of the clock: a single tile or
+ * run may be far shorter than one tick.
+ * @type {Tune.GrowingBatches}
+ */
+function growingBatches(runner) {
+  const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
+  const enough = Math.max(LOOK / 8, SURE_TICKS * finest);
+  let [at, size] = [0, 1];
+  return () => {
+    const [from, to, times] = [at, Math.min(tiles, at + size), Math.max(1, Math.floor(size / tiles))];
+    const time = timed(() => {
+      for (let n = 0; n < times; n++) run(from, to);
+    }, WARM_MOST * ABSURD) || 0;
+    at = to % tiles;
+    if (time < enough) size = Math.min(2 * size, MOST_RUNS * tiles);
+    // A clock that does not advance must not hold the worker for ever.
+    return { time, spent: time || (size < MOST_RUNS * tiles ? TINY : LOOK), count: times * (to - from), sure: time >= enough };
+  };
+}
+
 /** Runs a kernel until its times stop falling; resolves with the best.  `other`: time of a kernel known to be warm, or NaN. @type {Tune.Warm} */
 export async function warm(runner, other) {
-  const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
-  let [at, step, spent, flat] = [0, 1, 0, 0];
+  const next = growingBatches(runner);
+  let [spent, flat] = [0, 0];
   let best = Infinity;
   for (let looks = 0; spent < WARM_MOST || (looks <= FLAT && spent < WARM_LIMIT); looks++) {
     let looked = 0;
     let count = 0;
     while (looked < LOOK) {
-      const end = Math.min(tiles, at + step);
-      const time = Math.max(timed(() => run(at, end), WARM_MOST * ABSURD) || 0, 1e-3);
-      count += end - at;
-      at = end % tiles;
-      looked += time;
-      if (time < LOOK / 8 && step < tiles) step = Math.min(tiles, step * 2);
+      const found = next();
+      count += found.count;
+      looked += found.spent;
       await breatheIfDue();
     }
     spent += looked;
-    const now = looked / count * tiles;
+    const now = looked / count * runner.tiles;
     flat = now < 0.97 * best ? 0 : flat + 1;
     best = Math.min(best, now);
     if (flat >= FLAT && spent > WARM_LEAST && (other ? best < WARM_SLOW * other : spent > 3 * WARM_LEAST)) break;
@@ -101,20 +126,18 @@ export function pairsOf(first, second, times) {
 
 /** A rough time of all tiles of a warm kernel, in milliseconds. @type {Tune.Quick} */
 export async function quick(runner) {
-  const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
+  const next = growingBatches(runner);
   const parts = [];
-  let [at, step, total, count] = [0, 1, 0, 0];
-  while ((total < LOOK || parts.length < QUICK_LEAST) && total < QUICK_MOST) {
-    const end = Math.min(tiles, at + step);
-    const spent = timed(() => run(at, end), Infinity);
-    if (spent > 0) {
-      total += spent;
-      count += end - at;
-      parts.push(spent / (end - at));
-    } else total += 0.05;
-    at = end % tiles;
-    if (!(spent > LOOK / 8)) step = Math.min(tiles, step * 2);
+  let [total, count, spent] = [0, 0, 0];
+  while ((total < LOOK || parts.length < QUICK_LEAST) && spent < QUICK_MOST) {
+    const found = next();
+    spent += found.spent;
+    if (found.sure) {
+      total += found.time;
+      count += found.count;
+      parts.push(found.time / found.count);
+    }
     await breatheIfDue();
   }
-  return (parts.length ? Math.min(median(parts), total / Math.max(count, 1)) : total) * tiles;
+  return parts.length ? Math.min(median(parts), total / count) * runner.tiles : QUICK_MOST;
 }

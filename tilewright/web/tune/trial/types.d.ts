@@ -154,6 +154,8 @@ export type LoadedKernel = {
 export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
 export type Prepare = (facts: SpecFacts, reference: Runner | null) => Promise<void>;
+/** Times the next batch: its milliseconds, those it counts for, tiles run, and whether the time is long enough to be believed. */
+export type GrowingBatches = (runner: Runner) => () => { time: number; spent: number; count: number; sure: boolean };
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
