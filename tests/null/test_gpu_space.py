@@ -68,6 +68,13 @@ def test_classes_differ_in_order() -> None:
     assert areas[0] > areas[1]
 
 
+def test_most_candidates_are_other_shapes_and_some_other_settings() -> None:
+    found = space_of(kernel_of("K0"), CLASSES["webgpu"]).schedules
+    shapes = {(s.x0, s.y0, s.x1, s.y1, s.r1) for s in found if isinstance(s, GroupSchedule)}
+    assert len(shapes) >= 20
+    assert {s.ahead for s in found if isinstance(s, GroupSchedule)} == {False, True}
+
+
 def test_a_walk_that_comes_out_the_same_is_one_candidate() -> None:
     sizes = space.Sizes.of(kernel_of("K0"))
     found = space_of(kernel_of("K0"), CLASSES["webgpu"]).schedules

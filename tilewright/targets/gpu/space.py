@@ -11,10 +11,11 @@ first, is no rule but a part of the cost, because phone GPUs have no tile that m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as every
 from math import gcd, prod
+from typing import Any
 
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel
@@ -35,16 +36,17 @@ class Group:
 
 #: Candidates of a kernel, with the default: what a device tries in a few seconds.
 MOST = 45
-#: Best shapes that are also tried with other settings.
-VARIED = 6
+#: Best shapes that are also tried with other settings, beside the default.
+VARIED = 2
 
 #: Rows and columns of a register tile; of a tile; steps of a block.
 REGISTERS = (4, 8)
 ROWS = (8, 16, 32, 64, 128)
 COLUMNS = (16, 32, 64, 128, 256)
 STEPS = (8, 16, 32)
-UNROLL = 4
+#: Rows of tiles that are walked together; other fields, of which one at a time is varied.
 BANDS = (1, 8)
+SETTINGS: Mapping[str, Sequence[Any]] = {"r0": (2, 4, 8), "ahead": (False, True)}
 
 #: Groups of fewer threads leave most of a core's lanes without work.
 LEAST_THREADS = 16
@@ -84,20 +86,31 @@ class Sizes:
         return float(loads + self.batch * self.rows * self.cols)
 
 
-def space(kernel: Kernel, core: Core, group: Group) -> tuple[GroupSchedule, ...]:
-    """At most `MOST` schedules: the default, then the others, the likely best first."""
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule, float], ...]:
+    """At most `MOST` schedules with their costs: the default, then the others, the likely best
+    first."""
     sizes = Sizes.of(kernel)
-    first = default(kernel)
+    usual = default(kernel)
 
-    def rank(schedule: GroupSchedule) -> tuple[float, str]:
-        return cost(schedule, sizes, core), str(schedule)
+    def fits(s: GroupSchedule) -> bool:
+        within = LEAST_THREADS <= s.threads <= group.threads and s.shared <= group.shared
+        return within and not s.objection(kernel)
 
-    shapes = sorted(_shapes(sizes, group), key=rank)
-    varied = [v for s in (first, *shapes[:VARIED]) for v in _varied(s, sizes)]
-    fitting = dict.fromkeys(s for s in (*varied, *shapes) if _fits(s, group))
-    for same in (first, replace(first, band=_band(first.band, first, sizes))):
-        fitting.pop(same, None)
-    return (first, *sorted([*fitting][: MOST - 1], key=rank))
+    def expected(s: GroupSchedule) -> float:
+        unusual = sum(getattr(s, name) != getattr(usual, name) for name in SETTINGS)
+        return cost(s, sizes, core) * float(UNUSUAL**unusual)
+
+    def rank(s: GroupSchedule) -> tuple[float, str]:
+        return expected(s), str(s)
+
+    shapes = sorted(filter(fits, _shapes(usual, sizes)), key=rank)
+    varied = [v for s in (usual, *shapes[:VARIED]) for v in _varied(s)]
+    walked = (replace(s, band=_band(s.band, s, sizes)) for s in (*varied, *shapes))
+    found = dict.fromkeys(filter(fits, walked))
+    for same in (usual, replace(usual, band=_band(usual.band, usual, sizes))):
+        found.pop(same, None)
+    chosen = (usual, *sorted([*found][: MOST - 1], key=rank))
+    return tuple((s, expected(s)) for s in chosen)
 
 
 def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
@@ -108,8 +121,7 @@ def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
     barriers = 1 + 2 / s.r1
     tiles = sizes.tiles(s)
     spread = tiles / (CORES * -(-tiles // CORES))
-    settings = UNUSUAL ** ((s.r0 != UNROLL) + s.ahead)
-    return work * each * barriers * settings / (spread * _flight(s, core))
+    return work * each * barriers / (spread * _flight(s, core))
 
 
 def registers(schedule: GroupSchedule) -> int:
@@ -130,33 +142,21 @@ def _flight(s: GroupSchedule, core: Core) -> float:
     return lanes * min(1.0, max(groups, 0.25) * s.threads / BUSY)
 
 
-def _shapes(sizes: Sizes, group: Group) -> Iterator[GroupSchedule]:
+def _shapes(usual: GroupSchedule, sizes: Sizes) -> Iterator[GroupSchedule]:
     """Every tile of the ranges that is not twice as large as the product, with usual settings."""
     for x0, y0, x1, y1, r1 in every(REGISTERS, REGISTERS, ROWS, COLUMNS, STEPS):
         oversized = x1 >= 2 * max(sizes.rows, ROWS[0]) or y1 >= 2 * max(sizes.cols, COLUMNS[0])
-        if oversized or x0 > x1 or y0 > y1 or r1 >= 2 * max(sizes.steps, STEPS[0]):
-            continue
-        found = GroupSchedule(x0=x0, y0=y0, r0=UNROLL, x1=x1, y1=y1, r1=r1)
-        found = replace(found, band=_band(BANDS[-1], found, sizes))
-        if _fits(found, group):
-            yield found
+        if not oversized and x0 <= x1 and y0 <= y1 and r1 < 2 * max(sizes.steps, STEPS[0]):
+            yield replace(usual, x0=x0, y0=y0, x1=x1, y1=y1, r1=r1, band=BANDS[-1])
 
 
-def _varied(s: GroupSchedule, sizes: Sizes) -> Iterator[GroupSchedule]:
-    """The same shape with one other setting."""
-    yield s
-    yield replace(s, ahead=not s.ahead)
-    for band in BANDS:
-        yield replace(s, band=_band(band, s, sizes))
-    for r0 in (2, 8):
-        if s.r1 % r0 == 0:
-            yield replace(s, r0=r0)
+def _varied(s: GroupSchedule) -> Iterator[GroupSchedule]:
+    """The same shape, and each with one other setting."""
+    yield from (replace(s, band=band) for band in BANDS)
+    for name, values in SETTINGS.items():
+        yield from (replace(s, **{name: value}) for value in values)
 
 
 def _band(most: int, s: GroupSchedule, sizes: Sizes) -> int:
     """The band that comes of it (`GroupSchedule.band`), so that equal walks are one candidate."""
     return gcd(most, -(-sizes.rows // s.x1))
-
-
-def _fits(s: GroupSchedule, group: Group) -> bool:
-    return LEAST_THREADS <= s.threads <= group.threads and s.shared <= group.shared

@@ -97,11 +97,11 @@ class Wgsl(PlainTarget):
             Candidate(
                 s,
                 "lite" if n else "default",
-                cost=space.cost(s, sizes, device.core),
+                cost=cost,
                 scratch=s.shared,
                 words=sizes.words(s),
             )
-            for n, s in enumerate(space.space(kernel, device.core, device.machine))
+            for n, (s, cost) in enumerate(space.space(kernel, device.core, device.machine))
         ]
 
     def encode(
