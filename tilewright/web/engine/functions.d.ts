@@ -41,7 +41,9 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
  */
 export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
-export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
+/** `from`: another buffer than the model's. */
+export type ReadPlaces = (places: Placed[], from?: GPUBuffer) => Promise<{ trapped: boolean; arrays: any[] }>;
+export type Submit = (plan: number, first?: number, last?: number, times?: number, timestampWrites?: GPUComputePassTimestampWrites) => void;
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
 /** `features`: wanted where the adapter has them. */

@@ -11,6 +11,9 @@ import { json, widener } from './weights.js';
 
 export const TARGET = 'wgsl';
 
+/** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */
+const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
+const NANO = 1e-6;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -21,7 +24,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const program = { builds: [], slots: section.slots, memory: { ...section.facts.memory, scratch_bytes: 0 }, ...placed(manifest, section.plans, states) };
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
-  const { device, adapter } = await deviceFor(bytes, limits.memoryLimit);
+  const { device, adapter } = await deviceFor(bytes, limits.memoryLimit, ['timestamp-query']);
   /** @type {string} */
   let lost = '';
   device.lost.then(({ message }) => (lost = message || 'the browser gave no reason'));
@@ -39,7 +42,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   reached('weights');
 
   /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
-  async function read(places) {
+  async function read(places, from = memory) {
     const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
     const total = WORD + sizes.reduce((sum, size) => sum + size, 0);
     const back = device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
@@ -47,7 +50,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     encoder.copyBufferToBuffer(memory, 0, back, 0, WORD);
     let end = WORD;
     places.forEach(({ address }, at) => {
-      if (sizes[at]) encoder.copyBufferToBuffer(memory, address, back, end, sizes[at]);
+      if (sizes[at]) encoder.copyBufferToBuffer(from, address, back, end, sizes[at]);
       end += sizes[at];
     });
     device.queue.submit([encoder.finish()]);
@@ -64,12 +67,15 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const stopped = (/** @type {number} */ plan) => new EngineError('kernel-trap', 'A kernel stopped: an index is out of range',
     'Check the inputs that are indices. The engine can be used again', { plan: program.plans[plan].dims });
 
-  /** Runs steps, `times` over. @type {(plan: number, first?: number, last?: number, times?: number) => void} */
-  function submit(plan, first = 0, last = plans[plan].dispatches.length, times = 1) {
+  /** Made when a step is timed, if the adapter has timestamps. @type {{set: GPUQuerySet, into: GPUBuffer} | null} */
+  let stamps = null;
+
+  /** Runs steps, `times` over; `timestampWrites`: by which the device notes when. @type {T.Submit} */
+  function submit(plan, first = 0, last = plans[plan].dispatches.length, times = 1, timestampWrites = undefined) {
     if (lost) throw gone();
     device.queue.writeBuffer(memory, 0, new Uint32Array(1));
     const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
+    const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
     for (let time = 0; time < times; time++) {
       for (const { pipeline, bindings, offset, groups } of plans[plan].dispatches.slice(first, last)) {
         pass.setPipeline(pipeline);
@@ -78,6 +84,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
       }
     }
     pass.end();
+    if (timestampWrites && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
     device.queue.submit([encoder.finish()]);
   }
 
@@ -91,7 +98,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     inputs.forEach(({ dtype, address }, at) => device.queue.writeBuffer(memory, address, widen(dtype, regionOf(buffer, places[at]))));
   }
 
-  /** Milliseconds of steps, `times` over. @type {(plan: number, first?: number, last?: number, times?: number) => Promise<number>} */
+  /** Milliseconds of a run from its submission to its end, or of a step `times` over. @type {(plan: number, first?: number, last?: number, times?: number) => Promise<number>} */
   async function timed(...what) {
     const start = performance.now();
     submit(...what);
@@ -100,6 +107,28 @@ export async function load({ manifest, files, meter, reached }, limits) {
     // After the clock: reading the trap word back is no part of the work.
     if ((await read([])).trapped) throw stopped(what[0]);
     return milliseconds;
+  }
+
+  /** The same by the device's clock. @type {(plan: number, step: number, times: number) => Promise<number>} */
+  async function stamped(plan, step, times) {
+    stamps ??= {
+      set: device.createQuerySet({ type: 'timestamp', count: 2 }),
+      into: device.createBuffer({ size: 16, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC }),
+    };
+    submit(plan, step, step + 1, times, { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 });
+    const { trapped, arrays: [[from, to]] } = await read([{ name: '', dtype: 'i64', shape: [2], address: 0, bytes: 16 }], stamps.into);
+    if (trapped) throw stopped(plan);
+    return Number(to - from) * NANO;
+  }
+
+  /** Milliseconds of a step: so often at a time that the clock can tell. @type {(plan: number, step: number, times: number) => Promise<number>} */
+  async function timeOf(plan, step, times) {
+    const byDevice = device.features.has('timestamp-query');
+    const enough = byDevice ? STAMPED : WAITED;
+    for (let often = times; ; often = Math.min(MOST_TIMES, 4 * often)) {
+      const milliseconds = byDevice ? await stamped(plan, step, often) : await timed(plan, step, step + 1, often);
+      if (milliseconds >= enough || often >= MOST_TIMES) return milliseconds / often;
+    }
   }
 
   /** Copies all states on the device; returns what puts them back. */
@@ -177,7 +206,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
           // What a kernel does not write must not look like the result of an earlier one.
           if (place) device.queue.writeBuffer(memory, place[0], new Uint8Array(place[1]).fill(255));
           const found = [];
-          for (const step of only === 'all' ? steps.keys() : only) found.push({ step, ...steps[step], milliseconds: await timed(work.plan, step, step + 1, runs) / runs });
+          for (const step of only === 'all' ? steps.keys() : only) found.push({ step, ...steps[step], milliseconds: await (place ? timed(work.plan, step, step + 1, runs) : timeOf(work.plan, step, runs)) });
           const words = place && (await read([{ name: '', dtype: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).arrays[0];
           return { steps: found, read: words && new Uint8Array(words.buffer) };
         }
