@@ -58,7 +58,9 @@ def _one_of(pair: tuple[str, str], item: pytest.Item) -> str | None:
     """Which host of the pair a case drives, unless its test wants each."""
     if item.get_closest_marker("each_browser") or not hasattr(item, "callspec"):
         return None
-    return next((host for host in pair if host in item.callspec.params.values()), None)
+    # Other parameters may be arrays, which have no single answer to ==.
+    named = {value for value in item.callspec.params.values() if isinstance(value, str)}
+    return next((host for host in pair if host in named), None)
 
 
 class Shared(LoadFileScheduling):

@@ -149,7 +149,9 @@ def test_a_file_that_has_no_end_is_not_read(tmp_path: Path, what: str) -> None:
         open_bundle(tmp_path).verify()
 
 
-@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b"{}", b'{"format": true}'])
+@pytest.mark.parametrize(
+    "damage", [b"", b"\xff\xfe", b"[]", b"{}", b'{"format": true}', b" " * (1 << 16) + b"{}"]
+)
 def test_damaged_pointer(tmp_path: Path, damage: bytes) -> None:
     write(sample(), tmp_path)
     (tmp_path / "bundle.json").write_bytes(damage)

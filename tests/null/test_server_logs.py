@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -31,6 +32,13 @@ def test_lines_that_were_left_out_are_counted() -> None:
         if sparing.filter(each):
             told.append(each.getMessage())
     assert told == ["bad 0", "bad 7 (6 lines like this were left out)"]
+
+
+def test_answers_that_the_end_of_the_server_cuts_off_are_no_errors() -> None:
+    cut, broken = record(1, 0), record(1, 1)
+    cut.exc_info = (asyncio.CancelledError, asyncio.CancelledError("the end"), None)
+    broken.exc_info = (ValueError, ValueError("a bug"), None)
+    assert [Sparing().filter(each) for each in (cut, broken)] == [False, True]
 
 
 def test_a_log_of_the_programs_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,9 @@ from tilewright.bundle.format import (
     parse,
 )
 
+#: Bytes of bundle.json, which only names the manifest.
+MOST_POINTER = 1 << 16
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -84,7 +87,7 @@ def open_bundle(path: Path) -> Bundle:
             hint=f"A bundle is a folder with a {POINTER}; `tilewright build` makes one",
             path=str(path),
         )
-    pointer = decode(place.read_bytes(), Pointer, str(place))
+    pointer = decode(_read(place, MOST_POINTER), Pointer, str(place))
     ref = pointer.manifest
     manifest = decode(read_blob(folder, ref), Manifest, str(folder / ref.file))
     _check_manifest(manifest)
@@ -95,28 +98,7 @@ def read_blob(folder: Path, ref: FileRef) -> bytes:
     """The bytes of a bundle's file, checked against size and digest.  Raises BundleCorrupt."""
     _check_name(folder, ref)
     path = folder / ref.file
-    try:
-        kind = path.stat()
-        # A pipe would be waited for, and a device may have no end.
-        if not S_ISREG(kind.st_mode) or kind.st_size > ref.bytes:
-            raise BundleCorrupt(
-                f"The bundle file {ref.file} is damaged",
-                hint=REBUILD,
-                path=str(path),
-                expected_bytes=ref.bytes,
-                found_bytes=kind.st_size,
-            )
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise BundleCorrupt(
-            f"The bundle lacks the file {ref.file}", hint=REBUILD, path=str(path)
-        ) from error
-    except OSError as error:
-        raise BundleCorrupt(
-            f"The bundle file {ref.file} cannot be read: {error.strerror}",
-            hint="Check the file's permissions",
-            path=str(path),
-        ) from error
+    data = _read(path, ref.bytes)
     found = digest(data)
     if found != ref.digest or len(data) != ref.bytes:
         raise BundleCorrupt(
@@ -129,6 +111,32 @@ def read_blob(folder: Path, ref: FileRef) -> bytes:
             found_bytes=len(data),
         )
     return data
+
+
+def _read(path: Path, most: int) -> bytes:
+    """At most so many bytes of a file.  Raises BundleCorrupt."""
+    try:
+        kind = path.stat()
+        # A pipe would be waited for, and a device may have no end.
+        if not S_ISREG(kind.st_mode) or kind.st_size > most:
+            raise BundleCorrupt(
+                f"The bundle file {path.name} is damaged",
+                hint=REBUILD,
+                path=str(path),
+                most_bytes=most,
+                found_bytes=kind.st_size,
+            )
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise BundleCorrupt(
+            f"The bundle lacks the file {path.name}", hint=REBUILD, path=str(path)
+        ) from error
+    except OSError as error:
+        raise BundleCorrupt(
+            f"The bundle file {path.name} cannot be read: {error.strerror}",
+            hint="Check the file's permissions",
+            path=str(path),
+        ) from error
 
 
 def _check_manifest(manifest: Manifest) -> None:

@@ -65,6 +65,8 @@ class Signer:
 
         try:
             raw = urlsafe_b64decode(f"{pointer.signature or ''}==")
+            if _text(raw) != pointer.signature or len(raw) != 2 * _WIDTH:
+                return False
             r, s = (int.from_bytes(part, "big") for part in (raw[:_WIDTH], raw[_WIDTH:]))
             statement = bundle_statement(pointer.manifest.digest).encode()
             self.key.public_key().verify(encode_dss_signature(r, s), statement, ECDSA(SHA256()))

@@ -98,7 +98,6 @@ class _Evaluator:
             case Mod(value, by):
                 return self.index(value, domain) % by
             case Gathered(value, extent):
-                assert isinstance(value, Expr)
                 found = self.value(value, domain).astype(np.int64)
                 if found.size and (found.min() < 0 or found.max() >= extent):
                     raise KernelTrap("gathered index out of range", limit=extent)

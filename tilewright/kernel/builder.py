@@ -333,7 +333,6 @@ class Builder:
             return inner // atom.by if isinstance(atom, Div) else inner % atom.by
         if not isinstance(atom, Gathered):
             return Index(((atom, 1),))
-        assert isinstance(atom.value, Expr)
         depth = max(self._depth(atom.value.variables), self._last_condition())
         frame = self._frames[depth]
         if atom not in frame.named:

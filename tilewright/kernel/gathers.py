@@ -53,7 +53,6 @@ def _change_reads(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
             inner = of_index(atom.value)
             return inner // atom.by if isinstance(atom, Div) else inner % atom.by
         if isinstance(atom, Gathered):
-            assert isinstance(atom.value, Expr)
             atom = Gathered(change(atom.value), atom.extent)
         return Index(((atom, 1),))
 

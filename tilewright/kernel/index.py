@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base.record import computed, record
+
+if TYPE_CHECKING:
+    from tilewright.kernel.expr import Expr
 
 
 class Var(NamedTuple):
@@ -64,7 +67,7 @@ class Gathered:
     A kernel that meets a value outside traps; it never reads past the table.
     """
 
-    value: object
+    value: Expr
     extent: int
 
     def __str__(self) -> str:

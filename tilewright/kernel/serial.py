@@ -79,7 +79,6 @@ def _atom(a: Atom) -> Data:
         case Mod(value, by):
             return ["mod", _index(value), by]
         case Gathered(value, extent):
-            assert isinstance(value, Expr)
             return ["gather", _expr(value), extent]
 
 

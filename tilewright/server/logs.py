@@ -1,10 +1,12 @@
 """A log of bounded size: repeated lines are left out and counted.
 
-Input: records of all loggers.  Output: the same, except for those of a kind that came too often.
+Input: records of all loggers.  Output: the same, without those of a kind that came too
+often, and without answers that the server's end cut off.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +30,9 @@ class Sparing(logging.Filter):
         self._left_out: Counter[tuple[str, int]] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        # The server ended while a client still took its answer: nobody's fault.
+        if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+            return False
         kind = record.pathname, record.lineno
         bucket = self._buckets.setdefault(kind, Bucket(self._rate, self._burst))
         if not bucket.take():
