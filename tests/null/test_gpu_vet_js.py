@@ -104,6 +104,21 @@ def test_functions_that_call_each_other_many_times_count(good: Text) -> None:
     assert "statements" in found["objection"]
 
 
+def test_many_functions_and_loops_are_refused_before_they_are_followed(good: Text) -> None:
+    text, tiles = good
+    chain = "".join(f"fn c{n}() {{ c{n + 1}(); }}\n" for n in range(9000))
+    loops = "".join(FOR.replace("block5", f"more{n}") + "  }\n" for n in range(2000))
+    found = run(
+        SCRIPT,
+        texts=[
+            (text.replace("struct Step", f"{chain}struct Step"), tiles),
+            (text.replace(FOR, f"{loops}{FOR}"), tiles),
+        ],
+    )
+    assert "functions" in found[0]["objection"]
+    assert "variables of loops" in found[1]["objection"]
+
+
 def test_many_invocations_count(good: Text) -> None:
     text, _ = good
     (few, many) = run(SCRIPT, texts=[(text, 2**20), (text, 2**34)])

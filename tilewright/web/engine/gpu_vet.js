@@ -8,6 +8,8 @@
 
 /** Maximum bytes of a text, threads of a workgroup, and statements: of one invocation, and of all together. */
 const [MOST_BYTES, MOST_THREADS, MOST_STATEMENTS, MOST_WORK] = [1 << 18, 256, 2 ** 26, 2 ** 40];
+/** Maximum functions, and variables of loops: reading must end, too. */
+const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
 /** Nothing but these lines may have attributes. */
 const DECLARED = [
   /^@group\(0\) @binding\(0\) var<storage, read_write> memory: array<(?:u32|(vec4)<u32>)>;$/gm,
@@ -82,6 +84,7 @@ function statementsOf(text) {
       if (!times.length) return 'its blocks do not close';
     } else current.own += now;
   }
+  if (functions.size > MOST_FUNCTIONS || counters.size > MOST_COUNTERS) return `it has ${functions.size} functions and ${counters.size} variables of loops`;
   for (const [counter, own] of counters) {
     const assigned = new RegExp(`\\b${counter}\\b[\\s)]*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\\+\\+|--)`, 'g');
     if ((text.match(assigned) ?? []).length !== own) return `it assigns ${counter}, which counts a loop`;
