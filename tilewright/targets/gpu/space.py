@@ -121,7 +121,7 @@ def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
     barriers = 1 + 2 / s.r1
     tiles = sizes.tiles(s)
     spread = tiles / (CORES * -(-tiles // CORES))
-    return work * each * barriers / (spread * _flight(s, core))
+    return work * each * barriers / (spread * _flight(s, core, max(1.0, tiles / CORES)))
 
 
 def registers(schedule: GroupSchedule) -> int:
@@ -131,15 +131,13 @@ def registers(schedule: GroupSchedule) -> int:
     return s.x0 * s.y0 + s.x0 + s.y0 + copied + OVERHEAD
 
 
-def _flight(s: GroupSchedule, core: Core) -> float:
-    """The part of the threads that a core needs in flight for which it has room; warps that are
-    not full count as far as they are."""
+def _flight(s: GroupSchedule, core: Core, most: float) -> float:
+    """The part of the threads that a core needs in flight for which it has room and work: groups,
+    at most so many; warps that are not full count as far as they are."""
     warps = -(-s.threads // core.warp_width)
     lanes = s.threads / (warps * core.warp_width)
-    groups = min(
-        core.registers / (registers(s) * s.threads), core.l1 / s.shared, core.warps / warps
-    )
-    return lanes * min(1.0, max(groups, 0.25) * s.threads / BUSY)
+    room = core.registers / (registers(s) * s.threads), core.l1 / s.shared, core.warps / warps
+    return lanes * min(1.0, max(min(*room, most), 0.25) * s.threads / BUSY)
 
 
 def _shapes(usual: GroupSchedule, sizes: Sizes) -> Iterator[GroupSchedule]:
@@ -147,7 +145,8 @@ def _shapes(usual: GroupSchedule, sizes: Sizes) -> Iterator[GroupSchedule]:
     for x0, y0, x1, y1, r1 in every(REGISTERS, REGISTERS, ROWS, COLUMNS, STEPS):
         oversized = x1 >= 2 * max(sizes.rows, ROWS[0]) or y1 >= 2 * max(sizes.cols, COLUMNS[0])
         if not oversized and x0 <= x1 and y0 <= y1 and r1 < 2 * max(sizes.steps, STEPS[0]):
-            yield replace(usual, x0=x0, y0=y0, x1=x1, y1=y1, r1=r1, band=BANDS[-1])
+            r0 = gcd(usual.r0, r1)
+            yield replace(usual, x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1, band=BANDS[-1])
 
 
 def _varied(s: GroupSchedule) -> Iterator[GroupSchedule]:
