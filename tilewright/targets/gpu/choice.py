@@ -22,38 +22,33 @@ CORES, LANES_OF_CORE = 132, 128
 #: Threads of a warp, and the parts of a core among which its warps are dealt.
 WARP, PARTS = 32, 4
 #: The part of its multiply-adds that a core does, by the elements of a register tile: the others
-#: wait for shared memory.  Every block costs a slice some steps more.
-PACE = {64: 0.76, 32: 0.60, 16: 0.45}
-LOST_STEPS = 1.2
-#: Words that a core copies in a cycle.
-WORDS = 24
+#: wait for shared memory.
+PACE = {64: 0.70, 32: 0.61, 16: 0.44}
+#: Words that a core copies in a cycle: more of rows, which fewer threads copy in larger units.
+ROW_WORDS, COLUMN_WORDS = 44, 22
 #: Cycles that nothing hides: of a block; of adding up slices, for each element of a register tile.
-WAIT, ADD_UP = 290, 29
+WAIT, ADD_UP = 230, 38
 #: How much longer tiles take that reach beyond an end, where every read asks for it.
 EDGES = 1.4
-#: Elements of a large tile.
-TALL = 8192
 #: Multiply-adds of a thread that are unrolled at most: more need registers that there are not.
 MOST_UNROLLED = 1024
 
 
 @cache
 def _tiles() -> tuple[GroupSchedule, ...]:
-    """What may be chosen."""
-    sizes = every((128, 96, 64, 48, 32, 16), (128, 96, 64, 48, 32, 16), (8, 4), (8, 4))
+    """What may be chosen; of equals the largest and tallest is taken.  None of 128 rows was better
+    than the same of 64."""
+    sizes = every((64, 48, 32, 16), (128, 96, 64, 48, 32, 16), (8, 4), (8, 4))
     found = []
     for (x1, y1, x0, y0), r1, slices in every(sizes, (16, 32), (1, 2, 4)):
         r0 = min(r1 // slices, MOST_UNROLLED // (x0 * y0))
         s = GroupSchedule(x0, y0, r0, x1, y1, r1, 8, ahead=True, apart=True, slices=slices)
-        if s.threads % (2 * WARP) == 0 and s.threads <= MOST_THREADS and s.shared <= MOST_SHARED:
+        # no warp has threads of two slices, which would read from the same banks
+        warps, rest = divmod(s.threads // slices, WARP)
+        full = warps and not rest and warps * slices % 2 == 0
+        if full and s.threads <= MOST_THREADS and s.shared <= MOST_SHARED:
             found.append(s)
-    return tuple(sorted(found, key=_order))
-
-
-def _order(s: GroupSchedule) -> tuple[int, ...]:
-    """Of equals the largest tile is taken; large ones rather tall, small ones rather wide."""
-    area = s.x1 * s.y1
-    return -area, -s.x1 if area >= TALL else s.x1, s.y0, s.threads
+    return tuple(sorted(found, key=lambda s: (-s.x1 * s.y1, -s.x1, s.y0, s.threads)))
 
 
 def cycles(s: GroupSchedule, batch: int, rows: int, cols: int, steps: int) -> float:
@@ -62,9 +57,8 @@ def cycles(s: GroupSchedule, batch: int, rows: int, cols: int, steps: int) -> fl
     warps = tiles * ceil(s.threads / WARP)
     busy = tiles * s.threads / (WARP * PARTS * ceil(warps / PARTS))
     edges = EDGES if rows % s.x1 or cols % s.y1 or steps % s.r1 else 1.0
-    lost = 1 + LOST_STEPS * s.slices / s.r1
-    work = s.x1 * s.y1 * s.r1 * lost * edges / (LANES_OF_CORE * PACE[s.x0 * s.y0] * busy)
-    copies = (s.x1 + s.y1) * s.r1 / WORDS
+    work = s.x1 * s.y1 * s.r1 * edges / (LANES_OF_CORE * PACE[s.x0 * s.y0] * busy)
+    copies = s.r1 * (s.x1 / ROW_WORDS + s.y1 / COLUMN_WORDS)
     added = ADD_UP * s.x0 * s.y0 * tiles if s.slices > 1 else 0
     return ceil(steps / s.r1) * (tiles * (work + copies) + WAIT) + added
 

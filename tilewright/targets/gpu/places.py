@@ -71,7 +71,7 @@ class Places:
         return dict(zip(self.ops.depth, spread(step, shape), strict=True))
 
 
-class Output:
+class Sums:
     """Stores four sums that are side by side: as a vector where memory allows it."""
 
     def __init__(self, b: Builder, kernel: Kernel, places: Places) -> None:

@@ -24,7 +24,7 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.places import Output, Places, fixed_product
+from tilewright.targets.gpu.places import Places, Sums, fixed_product
 from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD
 from tilewright.targets.gpu.staging import LANES, LINE, Side, guarded, inside
 from tilewright.targets.schedule import Schedule
@@ -113,7 +113,7 @@ def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
                 b.set(_sum(i).name, Call("fma", factors, F32, LANES))
     area = len(kernel.buffers)
     _add_up(b, s, part, own, area, len(rows))
-    output = Output(b, kernel, places)
+    output = Sums(b, kernel, places)
     with inside(b, (Bound(part, 1),)):
         for i in rows:
             output.put(index(i), col, _sum(i))

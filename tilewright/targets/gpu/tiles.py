@@ -28,7 +28,7 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.choice import default as default
-from tilewright.targets.gpu.places import Output, Places, fixed_product
+from tilewright.targets.gpu.places import Places, Sums, fixed_product
 from tilewright.targets.gpu.schedule import MOST_GAP
 from tilewright.targets.gpu.schedule import MOST_SHARED as MOST_SHARED
 from tilewright.targets.gpu.schedule import MOST_THREADS as MOST_THREADS
@@ -162,7 +162,7 @@ class _Tile:
                 b.add(Barrier())
 
     def _store(self) -> None:
-        b, s, output = self.b, self.s, Output(self.b, self.kernel, self.places)
+        b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
         across = s.y1 // s.y0 * LANES
         for i in range(s.x0):
             row = b.let(self.row0 + self.down * s.x0 + i, "row")
