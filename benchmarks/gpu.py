@@ -1,9 +1,9 @@
 """Kernels of the WGSL target on a real GPU, through Dawn in Node: TFLOP/s, beside cuBLAS.
 
 Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu.json.  The engine's own backend
-runs a plan that repeats one kernel; a run is one submission, and its time ends when the queue is
-done.  Beside it: a WGSL kernel that copies memory and, where PyTorch sees the GPU, cuBLAS in f32
-without TF32, by turns with ours.  Random data; outputs are compared before anything is timed.
+repeats a plan of one kernel in one submission, and its time is that of the GPU's own clock.  Beside
+it: a WGSL kernel that copies memory and, where PyTorch sees the GPU, cuBLAS in f32 without TF32, by
+turns with ours.  Random data; outputs are compared before anything is timed.
 
     python benchmarks/gpu.py [--only K0] [--rounds 5] [--smoke]
 """
@@ -39,7 +39,7 @@ WGSL = Options(targets=("wgsl",))
 WARM_MS = 400.0
 #: Milliseconds that one submission should take: then its overhead does not count.
 SUBMISSION_MS = 10.0
-MOST_REPEATS = 512
+MOST_REPEATS = 2048
 RUNS = 5
 TOLERANCE = 1e-5
 COPY_BYTES = 1 << 30
@@ -101,35 +101,30 @@ Sampler = Callable[[int], list[float]]
 
 
 class Ours:
-    """A case on Dawn: a bundle whose plan takes about `SUBMISSION_MS`."""
+    """A case on Dawn: its plan repeated in one submission of about `SUBMISSION_MS`."""
 
     def __init__(self, host: BrowserHost, case: Case, folder: Path) -> None:
-        self.model, self.times = self._loaded(host, case, folder / "once", 1), case.layers or 1
+        write(case.subject(1).contents, folder)
+        self.model = host.load(folder)
+        self.layers, self.times = case.layers or 1, 1
         self.error = check(self.model, case)
-        if not case.layers:
-            common.warm_up(self.model, WARM_MS)
-            once = statistics.median(self.model.time(RUNS, 0).milliseconds)
+        for _ in range(3):  # of a few, and of a card that is not yet warm, little is learned
+            once = statistics.median(self._many(RUNS))
             self.times = min(MOST_REPEATS, ceil(SUBMISSION_MS / once))
-            self.model.dispose()
-            self.model = self._loaded(host, case, folder / "many", self.times)
-            check(self.model, case)
-            # Short runs are mostly overhead: of many together the time of one is known better.
-            once = statistics.median(self.model.time(RUNS, 0).milliseconds) / self.times
-            more = min(MOST_REPEATS, ceil(SUBMISSION_MS / once))
-            if more > 2 * self.times:
-                self.model.dispose()
-                self.times = more
-                self.model = self._loaded(host, case, folder / "more", self.times)
-                check(self.model, case)
-
-    @staticmethod
-    def _loaded(host: BrowserHost, case: Case, folder: Path, times: int) -> BrowserModel:
-        write(case.subject(times).contents, folder)
-        return host.load(folder)
 
     def sample(self, runs: int) -> list[float]:
-        common.warm_up(self.model, WARM_MS)
-        return [ms / self.times for ms in self.model.time(runs, 0).milliseconds]
+        """Milliseconds of one product by the GPU's clock."""
+        spent = 0.0
+        while spent < WARM_MS:
+            spent += self.times * sum(self._many(1))
+        return [ms / self.layers for ms in self._many(runs)]
+
+    def _many(self, runs: int) -> list[float]:
+        return self.model.time(runs, 0, repeat=self.times).milliseconds
+
+    def waited(self, runs: int) -> float:
+        """Milliseconds from the page's submission of one plan until it knows the end."""
+        return statistics.median(self.model.time(runs, 1).milliseconds)
 
 
 def check(model: BrowserModel, case: Case) -> float:
@@ -205,14 +200,18 @@ def cuda() -> Any:
 
 def measure(host: BrowserHost, torch: Any, case: Case, rounds: int, folder: Path) -> dict[str, Any]:
     ours = Ours(host, case, folder)
-    theirs = Cublas(torch, case, ours.times) if torch else None
+    theirs = Cublas(torch, case, ours.times * ours.layers) if torch else None
     found: dict[str, list[float]] = {"": [], "cublas_": []}
     for _ in range(rounds):
         found[""] += ours.sample(RUNS)
         if theirs:
             found["cublas_"] += theirs.sample(RUNS)
+    waited = ours.waited(RUNS)
     ours.model.dispose()
-    row: dict[str, Any] = {"case": case.name, "shape": [*case.a, *case.b], "repeats": ours.times}
+    row: dict[str, Any] = {
+        "case": case.name, "shape": [*case.a, *case.b], "repeats": ours.times,
+        "waited_ms": round(waited, 4),
+    }  # fmt: skip
     for prefix, times in found.items():
         if times:
             row |= {prefix + key: value for key, value in figures(case, times).items()}

@@ -95,6 +95,18 @@ def test_what_a_disposed_engine_took_is_given_back(host: BrowserHost, bundle: Pa
     np.testing.assert_allclose(models[1].run(inputs()).outputs["y"], expected(inputs()), atol=1e-4)
 
 
+def test_times_by_the_clock_of_the_adapter(host: BrowserHost, dawn: Dawn, bundle: Path) -> None:
+    model = host.load(bundle)
+    if "timestamp-query" not in dawn.adapter["features"]:
+        pytest.skip("the adapter has no clock")
+    times = model.time(3, 1, repeat=40).milliseconds
+    assert len(times) == 3
+    assert all(ms >= 0 for ms in times)
+    assert sum(model.time(1, 0, repeat=4000).milliseconds) > 0
+    with pytest.raises(TilewrightError, match="repeat"):
+        model.time(3, 1, repeat=0)
+
+
 def test_a_bundle_without_its_section(host: BrowserHost, tmp_path: Path) -> None:
     write(matmul(6, 40, 24).contents, tmp_path)
     with pytest.raises(TilewrightError, match="wgsl"):

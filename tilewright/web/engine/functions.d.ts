@@ -132,7 +132,7 @@ export type Enqueue = (job: () => Promise<any>) => Promise<any>;
 export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
 /** Sends a request to the worker, or runs it on the machine `here`.  Inputs go into shared memory if there is any, else with the message. */
 export type Ask = (kind: string, work: any, tensors: Tensor[] | null, here?: Machine | null) => any;
-export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all' }) => Promise<any>;
+export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all'; repeat?: number }) => Promise<any>;
 /** Copies outputs that came with a message into the caller's arrays, where it gave some. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
 /** Throws `input` unless `value` is an integer from `least` to `most`. */

@@ -14,6 +14,8 @@ export const TARGET = 'wgsl';
 /** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */
 const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
 const NANO = 1e-6;
+/** Steps that are submitted first; then as many again, and so on. */
+const FIRST_STEPS = 16;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -70,22 +72,32 @@ export async function load({ manifest, files, meter, reached }, limits) {
   /** Made when a step is timed, if the adapter has timestamps. @type {{set: GPUQuerySet, into: GPUBuffer} | null} */
   let stamps = null;
 
-  /** Runs steps, `times` over; `timestampWrites`: by which the device notes when. @type {T.Submit} */
+  /**
+   * Runs steps, `times` over; `timestampWrites`: by which the device notes when.  It begins with the first steps while the next ones
+   * are still being recorded, but for those whose time it notes.
+   * @type {T.Submit}
+   */
   function submit(plan, first = 0, last = plans[plan].dispatches.length, times = 1, timestampWrites = undefined) {
     if (lost) throw gone();
     device.queue.writeBuffer(memory, 0, new Uint32Array(1));
-    const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
-    for (let time = 0; time < times; time++) {
-      for (const { pipeline, bindings, offset, groups } of plans[plan].dispatches.slice(first, last)) {
-        pass.setPipeline(pipeline);
+    const steps = plans[plan].dispatches.slice(first, last);
+    const count = times * steps.length;
+    for (let begin = 0, end = 0; begin < count; begin = end) {
+      end = timestampWrites ? count : Math.min(count, Math.max(2 * begin, FIRST_STEPS));
+      const encoder = device.createCommandEncoder();
+      const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
+      /** @type {GPUComputePipeline | null} */
+      let set = null;
+      for (let at = begin; at < end; at++) {
+        const { pipeline, bindings, offset, groups } = steps[at % steps.length];
+        if (set !== pipeline) pass.setPipeline(set = pipeline);
         pass.setBindGroup(0, bindings, [offset]);
         pass.dispatchWorkgroups(groups[0], groups[1]);
       }
+      pass.end();
+      if (timestampWrites && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
+      device.queue.submit([encoder.finish()]);
     }
-    pass.end();
-    if (timestampWrites && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
-    device.queue.submit([encoder.finish()]);
   }
 
   /** @type {(work: T.RunWork) => void} */
@@ -109,13 +121,13 @@ export async function load({ manifest, files, meter, reached }, limits) {
     return milliseconds;
   }
 
-  /** The same by the device's clock. @type {(plan: number, step: number, times: number) => Promise<number>} */
-  async function stamped(plan, step, times) {
+  /** The same by the device's clock. @type {(plan: number, first: number, last: number, times: number) => Promise<number>} */
+  async function stamped(plan, first, last, times) {
     stamps ??= {
       set: device.createQuerySet({ type: 'timestamp', count: 2 }),
       into: device.createBuffer({ size: 16, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC }),
     };
-    submit(plan, step, step + 1, times, { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 });
+    submit(plan, first, last, times, { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 });
     const { trapped, arrays: [[from, to]] } = await read([{ name: '', dtype: 'i64', shape: [2], address: 0, bytes: 16 }], stamps.into);
     if (trapped) throw stopped(plan);
     return Number(to - from) * NANO;
@@ -126,7 +138,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     const byDevice = device.features.has('timestamp-query');
     const enough = byDevice ? STAMPED : WAITED;
     for (let often = times; ; often = Math.min(MOST_TIMES, 4 * often)) {
-      const milliseconds = byDevice ? await stamped(plan, step, often) : await timed(plan, step, step + 1, often);
+      const milliseconds = byDevice ? await stamped(plan, step, step + 1, often) : await timed(plan, step, step + 1, often);
       if (milliseconds >= enough || often >= MOST_TIMES) return milliseconds / often;
     }
   }
@@ -194,9 +206,13 @@ export async function load({ manifest, files, meter, reached }, limits) {
       return { milliseconds, outputs: readOutputs(buffer, local, outputs) };
     },
 
-    async measure({ runs, warmup = 0, only, read: place, ...work }) {
+    async measure({ runs, warmup = 0, only, read: place, repeat, ...work }) {
       requireCount('runs', runs, 1);
       requireCount('warmup', warmup, 0);
+      if (repeat !== undefined) requireCount('repeat', repeat, 1);
+      if (repeat && !device.features.has('timestamp-query')) {
+        throw new EngineError('unsupported-host', `The adapter ${adapter.name} has no clock of its own`, "Leave out 'repeat'");
+      }
       take(work);
       const { steps } = program.plans[work.plan];
       // Runs that nobody asked for must not move what the page's next run goes on with.
@@ -211,7 +227,8 @@ export async function load({ manifest, files, meter, reached }, limits) {
           return { steps: found, read: words && new Uint8Array(words.buffer) };
         }
         const milliseconds = [];
-        for (let run = 0; run < warmup + runs; run++) milliseconds.push(await timed(work.plan));
+        const whole = () => (repeat ? stamped(work.plan, 0, steps.length, repeat).then((total) => total / repeat) : timed(work.plan));
+        for (let run = 0; run < warmup + runs; run++) milliseconds.push(await whole());
         return { first: milliseconds[0], milliseconds: milliseconds.slice(warmup) };
       } finally {
         back();
