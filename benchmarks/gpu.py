@@ -38,8 +38,10 @@ WGSL = Options(targets=("wgsl",))
 #: An idle card runs at a fraction of its clock.
 WARM_MS = 400.0
 #: Milliseconds that one submission should take: then its overhead does not count.
-SUBMISSION_MS = 10.0
-MOST_REPEATS = 2048
+SUBMISSION_MS = 20.0
+MOST_REPEATS = 4096
+#: How many times as much is tried where the clock shows nothing.
+STEP = 16
 RUNS = 5
 TOLERANCE = 1e-5
 COPY_BYTES = 1 << 30
@@ -108,9 +110,11 @@ class Ours:
         self.model = host.load(folder)
         self.layers, self.times = case.layers or 1, 1
         self.error = check(self.model, case)
-        for _ in range(3):  # of a few, and of a card that is not yet warm, little is learned
+        # the clock is rounded, and a card that is not yet warm is slow: each time more is known
+        for _ in range(4):
             once = statistics.median(self._many(RUNS))
-            self.times = min(MOST_REPEATS, ceil(SUBMISSION_MS / once))
+            wanted = ceil(SUBMISSION_MS / once) if once else STEP * self.times
+            self.times = min(MOST_REPEATS, wanted)
 
     def sample(self, runs: int) -> list[float]:
         """Milliseconds of one product by the GPU's clock."""
