@@ -57,14 +57,13 @@ def test_spaces_are_small_and_within_the_limits_of_every_class(name: str) -> Non
 
 
 def test_classes_differ_in_order() -> None:
-    """What a core has decides what comes first: where little memory is shared, blocks are small."""
+    """What a core has decides what comes first."""
     large, small = (
         space_of(kernel_of("K0"), CLASSES[id])
-        for id in ("webgpu-nvidia-hopper", "webgpu-arm-valhall")
+        for id in ("webgpu-nvidia-hopper", "webgpu-arm-bifrost")
     )
-    first = [s.schedules[s.order[0]] for s in (large, small)]
-    shared = [s.shared for s in first if isinstance(s, GroupSchedule)]
-    assert shared[0] > shared[1]
+    assert large.schedules[0] == small.schedules[0]
+    assert [large.schedules[n] for n in large.order] != [small.schedules[n] for n in small.order]
 
 
 def test_most_candidates_are_other_shapes_and_some_other_settings() -> None:
@@ -81,7 +80,7 @@ def test_a_walk_that_comes_out_the_same_is_one_candidate() -> None:
 
 
 def test_other_kernels_have_their_default_alone() -> None:
-    kernel = product_kernel("mk,kn->mn", (2, 64), (64, 64), weight=True)
+    kernel = product_kernel("mk,kn->mn", (2, 64), (64, 3), weight=True)
     assert not tiles.suits(kernel)
     found = space_of(kernel, CLASSES["webgpu-amd"])
     assert (found.schedules, found.order, found.marks) == ((Plain(),), (), ("default",))

@@ -3,11 +3,14 @@ not, and none that might not end."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from node import run
 
 from tilewright.benchkernel import product_kernel
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.tuning.candidates import build, space_of
 
 SCRIPT = """
@@ -31,7 +34,12 @@ def texts(m: int, k: int, n: int, every: int = 1) -> list[Text]:
 
 @pytest.fixture(scope="module")
 def good() -> Text:
-    return texts(40, 64, 48)[1]
+    """A kernel of 64 threads whose loop over blocks is `FOR`."""
+    kernel = product_kernel("mk,kn->mn", (40, 64), (64, 48), weight=True)
+    made = build(kernel, GroupSchedule(4, 4, 4, 32, 32, 16), "wgsl", "core")
+    text = made.module.decode()
+    (name,) = re.findall(r"for \(var (block\d+)", text)
+    return text.replace(name, "block5"), made.tiles
 
 
 @pytest.mark.parametrize("sizes", [(40, 64, 48), (37, 61, 53), (4096, 8192, 4096)])
