@@ -34,12 +34,12 @@ def texts(m: int, k: int, n: int, every: int = 1) -> list[Text]:
 
 @pytest.fixture(scope="module")
 def good() -> Text:
-    """A kernel of 64 threads whose loop over blocks is `FOR`."""
+    """A kernel of 64 threads, whose loop over blocks is made `FOR`."""
     kernel = product_kernel("mk,kn->mn", (40, 64), (64, 48), weight=True)
     made = build(kernel, GroupSchedule(4, 4, 4, 32, 32, 16), "wgsl", "core")
     text = made.module.decode()
-    (name,) = re.findall(r"for \(var (block\d+)", text)
-    return text.replace(name, "block5"), made.tiles
+    ((line, name),) = re.findall(r"(  for \(var (block\d+): i32 = 0;.*\n)", text)
+    return text.replace(line, FOR).replace(name, "block5"), made.tiles
 
 
 @pytest.mark.parametrize("sizes", [(40, 64, 48), (37, 61, 53), (4096, 8192, 4096)])
