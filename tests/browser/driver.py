@@ -27,7 +27,7 @@ class Driver:
     def __init__(self, browser: Browser) -> None:
         self._numbers = itertools.count(1)
         self._node = subprocess.Popen(
-            ["node", str(SCRIPT), browser.name, str(browser.path)],
+            ["node", str(SCRIPT), browser.name, str(browser.path), *browser.flags],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -7,6 +7,7 @@ import puppeteer from 'puppeteer-core';
 import { makeProfiles, PROFILES } from './profiles.mjs';
 import { DISTURBED } from './disturbed.mjs';
 import { ENGINES } from './engines.mjs';
+import { GPUS } from './gpus.mjs';
 import { PATIENCE } from './scenario.mjs';
 import { RUNS } from './runs.mjs';
 import { SWAPPING } from './swapping.mjs';
@@ -14,11 +15,11 @@ import { TUNING, tuningSpy } from './tuning.mjs';
 
 const HEIGHT = 900;
 
-const [name, executablePath] = process.argv.slice(2);
+const [name, executablePath, ...flags] = process.argv.slice(2);
 const browser = await puppeteer.launch(name === 'firefox'
   ? { browser: 'firefox', executablePath, protocol: 'webDriverBiDi' }
-  : { browser: 'chrome', executablePath, args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-dev-shm-usage'] });
-const profiles = makeProfiles(browser, name === 'chromium');
+  : { browser: 'chrome', executablePath, args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-dev-shm-usage', ...flags] });
+const profiles = makeProfiles(browser, name !== 'firefox');
 
 /** @typedef {import('./scenario.mjs').Tab} Tab */
 /** @type {Map<number, Tab>} */
@@ -218,6 +219,7 @@ const SCENARIOS = {
 
   ...PROFILES,
   ...ENGINES,
+  ...GPUS,
   ...RUNS,
   ...SWAPPING,
   ...TUNING,

@@ -72,6 +72,7 @@ def hello_of(bundle: Bundle, **other: Any) -> dict[str, Any]:
     return {
         "digest": digest,
         "device": DEVICE,
+        "variant": find(other.get("device", DEVICE)).variant,
         "objective": "latency",
         "shares": [],
         "specs": specs,

@@ -31,7 +31,7 @@ def given(bundle: Bundle, **more: Any) -> dict[str, Any]:
     manifest = bundle.manifest
     return {
         "kernels": bundle.read(manifest.kernels).decode(),
-        "slots": bundle.read(manifest.section("wasm").kernels).decode(),
+        "slots": bundle.read(next(iter(manifest.targets.values())).kernels).decode(),
         "plans": [[s.spec for s in p.steps] for p in manifest.plans],
         "device": NARROW,
     } | more

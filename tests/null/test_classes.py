@@ -67,8 +67,6 @@ def test_every_class_falls_back_to_wider_ones() -> None:
 def test_wasm_classes_agree_with_their_target() -> None:
     for device in CLASSES.values():
         if device.kind == "webgpu":
-            assert device.machine is None
-            assert device.variant == ""
             continue
         target = TARGETS[device.variant]
         assert device.machine is not None

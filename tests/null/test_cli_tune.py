@@ -218,7 +218,7 @@ def test_a_preview_in_no_browser(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--host", "wasmtime"), 2, "wasmtime is no browser"),
+        (("--host", "wasmtime"), 2, "Nothing can be tuned on wasmtime"),
         (("--budget", "0"), 2, "--budget"),
         (("--objective", "beauty"), 2, "latency, traffic, scratch"),
         (("--report", "missing/report.json"), 2, "There is no folder missing"),

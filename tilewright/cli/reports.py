@@ -21,9 +21,10 @@ from rich.text import Text
 
 from tilewright.base.errors import NotMeasured
 from tilewright.bundle import open_bundle, write
+from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import Json, database_url
 from tilewright.cli.output import Answer, pairs, progress, table
-from tilewright.cli.tune import CANCELLED, TuningLog, check_browser
+from tilewright.cli.tune import CANCELLED, TUNERS, TuningLog, check_tuner
 from tilewright.tuning.fields import FIELDS, KEPT, NEVER, SHARED
 
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
@@ -36,7 +37,7 @@ def preview(
         Path | None,
         typer.Option(metavar="FOLDER", help="The bundle; without it, one product as an example."),
     ] = None,
-    host: Annotated[str, typer.Option(help="chromium or firefox.")] = "chromium",
+    host: Annotated[str, typer.Option(help=f"Where: {', '.join(TUNERS)}.")] = "chromium",
     budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 5,
     as_json: Json = False,
 ) -> Answer:
@@ -44,7 +45,7 @@ def preview(
 
     Server and store are on this machine, and nothing leaves it.
     """
-    check_browser(host)
+    check_tuner(host)
     if bundle is not None:
         open_bundle(bundle)
     from tilewright.cli.workers import makers
@@ -58,7 +59,7 @@ def preview(
         tuning = Tuning(makers(1), opens)
         with progress(as_json) as show, BrowserHost(host, tuning=tuning) as browser:
             session = TuningLog(budget, show)
-            model = browser.load(bundle or _example(Path(place, "example")))
+            model = browser.load(bundle or _example(Path(place, "example"), host))
             summary = model.tune(options, session.take)
         with opens() as store:
             stored = store.rows()
@@ -84,11 +85,12 @@ def preview(
     return Answer(data, _view(session.sent, stored), CANCELLED if summary["cancelled"] else 0)
 
 
-def _example(folder: Path) -> Path:
-    """A bundle with one product."""
+def _example(folder: Path, host: str) -> Path:
+    """A bundle with one product, for this host."""
     from tilewright.benchkernel import matmul
+    from tilewright.compiler import Options
 
-    write(matmul(64, 64, 64).contents, folder)
+    write(matmul(64, 64, 64, Options(targets=targets_of(host))).contents, folder)
     return folder
 
 

@@ -243,8 +243,9 @@ def _listed(
 
 
 def _row(space: Space, kernel: Kernel, number: int) -> dict[str, object]:
-    """One candidate: its tile by the paper's formulas, in words and bytes."""
-    schedule, matrix = space.schedules[number], product_of(kernel)
+    """One candidate: its tile by the paper's formulas, in words and bytes, if it has one."""
+    schedule = space.schedules[number]
+    matrix = product_of(kernel) if "x0" in schedule.to_json() else None
     row: dict[str, object] = {
         "number": number,
         "mark": space.marks[number],
@@ -264,7 +265,8 @@ def _summary(space: Space, kernel: Kernel, relaxation: float = RELAXATION) -> di
         "shape": space.shape,
         "device": space.device.id,
         "checksum": space.checksum,
-        "lite": len(tiles),
+        # a group of threads has tiles of its own (targets/gpu/space.py)
+        "lite": space.marks.count("lite") if space.device.core.kind == "gpu" else len(tiles),
         "extended": space.marks.count("extended"),
         "all": len(space.schedules),
         "fixed": space.fixed,

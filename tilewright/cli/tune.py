@@ -1,6 +1,6 @@
-"""`tune`: tunes a bundle's kernels in a headless browser, and says what came of it.
+"""`tune`: tunes a bundle's kernels in a browser or on a GPU, and says what came of it.
 
-Input: a bundle, a browser, a number of seconds.  Output: a table of kernels, a JSON report, and the
+Input: a bundle, a host, a number of seconds.  Output: a table of kernels, a JSON report, and the
 winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/); what
 the model gained is the one figure that it takes by turns at the end.
 """
@@ -20,16 +20,15 @@ from rich.table import Table
 from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.files import Output, is_json_of_ours
-from tilewright.cli.hosts import HOSTS, targets_of
 from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
+from tilewright.hosts.browser_programs import PROGRAMS
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import DEFAULT
 from tilewright.targets.classes import find
 from tilewright.targets.protocol import FIXED
 from tilewright.tuning.candidates import kernels_of, space_of
 
-BROWSERS = ("chromium", "firefox")
+TUNERS = tuple(PROGRAMS)
 CANCELLED = 130
 #: Events that a report keeps: all that is needed to draw latency against rounds.
 KEPT = ("trial", "swap", "rollback", "fault", "latency", "lost")
@@ -38,7 +37,7 @@ Plain = dict[str, Any]
 
 def tune(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
-    host: Annotated[str, typer.Option(help="chromium or firefox.")] = "chromium",
+    host: Annotated[str, typer.Option(help=f"Where: {', '.join(TUNERS)}.")] = "chromium",
     budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 30,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
@@ -64,8 +63,8 @@ def tune(
     force: Force = False,
     as_json: Json = False,
 ) -> Answer:
-    """Tune a bundle on this machine, in a browser."""
-    check_browser(host)
+    """Tune a bundle on this machine, in a browser or on its GPU."""
+    check_tuner(host)
     serves = check_objective(objective)
     open_bundle(bundle)
     files = {path: Output(path, is_json_of_ours, force) for path in (report, save) if path}
@@ -100,14 +99,12 @@ def tune(
     return Answer(data, Group(*view), CANCELLED if data["cancelled"] else 0)
 
 
-def check_browser(host: str) -> None:
-    if host in HOSTS and targets_of(host) != DEFAULT:
+def check_tuner(host: str) -> None:
+    if host not in TUNERS:
         raise UsageError(
-            f"Kernels cannot be exchanged on {host} yet, so nothing can be tuned there",
-            hint=f"Choose one of {', '.join(BROWSERS)}",
+            f"Nothing can be tuned on {host}: it does not run the page's tuner",
+            hint=f"Choose one of {', '.join(TUNERS)}",
         )
-    if host not in BROWSERS:
-        raise UsageError(f"{host} is no browser", hint=f"Choose one of {', '.join(BROWSERS)}")
 
 
 def hottest(steps: list[Plain], count: int) -> list[int]:

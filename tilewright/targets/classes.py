@@ -73,6 +73,7 @@ def table() -> list[dict[str, Any]]:
             "core": asdict(c.core),
             "variant": c.variant,
             "fallback": c.fallback,
+            "target": c.target,
         }
         for c in CLASSES.values()
     ]

@@ -141,6 +141,9 @@ class PlainTarget(ABC):
     def module(self, code: Code, variant: str) -> File:
         return File(str(code.body).encode(), self.name)
 
+    def tiles(self, code: Code) -> int:
+        return code.loops.tiles * code.loops.threads
+
     def grain(self, kernel: Kernel, tiles: int) -> int:
         """Tiles are not shared out: a step is one call."""
         return max(1, tiles)

@@ -117,8 +117,8 @@ class Target(Protocol):
     Schedules, spaces:   default, schedule, objection, candidates, slow
     Code and its text:   codes, text
     Bundles:             encode, exchange
-    How hosts time it:   module and grain (a candidate), primitives and setup (a setting of one of
-                         them), probe (the host itself)
+    How hosts time it:   module, tiles and grain (a candidate), primitives and setup (a setting of
+                         one of them), probe (the host itself)
     """
 
     @property
@@ -176,6 +176,9 @@ class Target(Protocol):
 
     def module(self, code: Code, variant: str) -> File:
         """One kernel that was made alone, as engines exchange it."""
+
+    def tiles(self, code: Code) -> int:
+        """How many there are of what hosts count in a step of it; it has no run-time extents."""
 
     def grain(self, kernel: Kernel, tiles: int) -> int:
         """Tiles per ticket of a kernel's steps that have `tiles`; all where one worker runs them.

@@ -97,7 +97,7 @@ class Built:
 
     module:    as engines of the target exchange it, a file of this extension
     digest:    SHA-256 of module
-    tiles:     of the kernel under this schedule
+    tiles:     of the kernel under this schedule, as its hosts count them (`Target.tiles`)
     grain:     tiles per ticket of its steps
     scratch:   bytes of a worker's scratch area that it needs
     features:  what a host must have to run it
@@ -177,7 +177,7 @@ def build(kernel: Kernel, schedule: Schedule, target: str, variant: str) -> Buil
     with making(chosen, kernel, schedule, variant):
         code = chosen.codes(kernel, {variant: schedule}, alone=True)[variant]
         file = chosen.module(code, variant)
-    tiles = code.loops.tiles
+    tiles = chosen.tiles(code)
     return Built(
         module=file.data,
         extension=file.extension,

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from tilewright import TOOL
-from tilewright.base.errors import NoSpace, TilewrightError
+from tilewright.base.errors import NoSpace, TilewrightError, UsageError
 from tilewright.base.sections import File
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import encode
@@ -92,10 +92,21 @@ def write_candidates(
 ) -> Written:
     """Makes and writes them all, into the bundle's own folder; the bytes are the same wherever
     they are made.  A candidate that cannot be made is left out; without a space there is an error.
+
+    Classes of targets that the bundle lacks have none; `UsageError` if that leaves no class.
     """
+    targets = bundle.manifest.targets
+    served = [device for device in classes if device.target in targets]
+    if not served:
+        raise UsageError(
+            "The bundle has no code for any of these classes",
+            hint="Name classes of a target of the bundle, or add their target: --target",
+            classes=[device.id for device in classes],
+            targets=sorted(targets),
+        )
     check(bundle.folder, (f"{FOLDER}/{INDEX}",))
     with FolderPart(bundle.folder, FOLDER) as section:
-        return _written(section, bundle, classes, objective, progress, call, signer)
+        return _written(section, bundle, served, objective, progress, call, signer)
 
 
 def _written(

@@ -114,6 +114,9 @@ class Wasm:
     def module(self, code: Code, variant: str) -> File:
         return File(link([_body(code)], TARGETS[variant], 1), "wasm")
 
+    def tiles(self, code: Code) -> int:
+        return code.loops.tiles
+
     def grain(self, kernel: Kernel, tiles: int) -> int:
         work = Work(kernel.flops, kernel.bytes, tiles, (), ())
         return tiles_per_ticket(work) or max(1, tiles)

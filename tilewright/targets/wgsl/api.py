@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError, NoSpace, UnsupportedDType
+from tilewright.base.errors import InputError, UnsupportedDType
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
@@ -22,15 +22,14 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import tiles
+from tilewright.targets.gpu import space, tiles
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
-from tilewright.targets.lite import Tile, lite, product_of, traffic
 from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_of
 from tilewright.targets.protocol import Candidate, Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
-from tilewright.targets.wgsl.classes import CLASSES
+from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
@@ -38,15 +37,12 @@ from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, mod
 HEAD = 64
 WORD = 4
 
-#: What a class starts with whose lite space is empty: the smallest tile of the ranges.
-SMALLEST = Tile(4, 4, 4, 32, 32, 32)
-
 
 class Wgsl(PlainTarget):
     """The target's only value is in targets/__init__.py."""
 
     name = "wgsl"
-    variant = PlainVariant("core")
+    variant = PlainVariant(VARIANT)
     classes = CLASSES
     facts = Facts(
         address_bits=32,
@@ -76,6 +72,8 @@ class Wgsl(PlainTarget):
             return super().objection(kernel, schedule)
         if not tiles.suits(kernel):
             return f"{kernel.name} is no matrix product of fixed size"
+        if schedule.threads == 1:
+            return "a group has at least two threads, which wait for each other"
         return schedule.objection(kernel)
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
@@ -90,27 +88,20 @@ class Wgsl(PlainTarget):
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float
     ) -> Sequence[Candidate]:
-        """The paper's tiles of matrix products: kernels have no schedules yet, so that these are
-        for reading, and the default is the first in the order of trial."""
-        matrix = product_of(kernel)
-        if matrix is None:
-            raise NoSpace(
-                "Only the space of matrix products is known for WebGPU",
-                hint="Choose a class that has a variant in `tilewright space --classes`",
-                kernel=kernel.name,
-                kind=kernel.anchor,
-                device=device.id,
-            )
-        found = lite(matrix, device.core, relaxation) or (SMALLEST,)
+        """Tiles of products (targets/gpu/space.py); other kernels have the default alone."""
+        del relaxation  # the paper's; these tiles keep sums in registers, which is another count
+        if not tiles.suits(kernel):
+            return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
+        sizes = space.Sizes.of(kernel)
         return [
             Candidate(
-                t,
+                s,
                 "lite" if n else "default",
-                cost=float(n),
-                scratch=t.l1_block,
-                words=traffic(t, matrix),
+                cost=cost,
+                scratch=s.shared,
+                words=sizes.words(s),
             )
-            for n, t in enumerate(found)
+            for n, (s, cost) in enumerate(space.space(kernel, device.core, device.machine))
         ]
 
     def encode(
@@ -121,12 +112,37 @@ class Wgsl(PlainTarget):
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
+        tensors, at = row([_words(t) for t in program.tensors], HEAD)
+        states, at = row([_words(s) for s in program.states], at)
+        return self._section(program, codes, tensors, states, at)
+
+    def exchange(
+        self,
+        program: Program,
+        old: Section,
+        variant: str,
+        codes: Sequence[Code],
+        changed: frozenset[int],
+        settings: Mapping[str, Any],
+    ) -> Section:
+        """Where tensors lie is read from the old section: nobody asks for their table again."""
+        tensors, states = ([at // WORD for at in old.facts[n]] for n in ("tensors", "states"))
+        most = max((arena_of(plan, _words)[1] for plan in program.plans), default=0)
+        return self._section(program, {variant: codes}, tensors, states, old.memory // WORD - most)
+
+    def _section(
+        self,
+        program: Program,
+        codes: Mapping[str, Sequence[Code]],
+        tensors: Sequence[int],
+        states: Sequence[int],
+        at: int,
+    ) -> Section:
+        """The section, given the first words of all tensors, of all states, and of the arena."""
         ((variant, listed),) = codes.items()
         numbers = slots_of(codes)
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
         plain = cache(lambda number: self.code(listed[number].kernel, Plain()))
-        tensors, at = row([_words(t) for t in program.tensors], HEAD)
-        states, at = row([_words(s) for s in program.states], at)
         plans, files, most = [], [], 0
         for plan in program.plans:
             offsets, total = arena_of(plan, _words)

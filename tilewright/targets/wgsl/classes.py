@@ -3,7 +3,8 @@
 Input: nothing.  Output: `CLASSES`, the most exact first.
 
 A class falls back to a wider one: `webgpu-nvidia-ampere` to `webgpu-nvidia` to `webgpu`.  A wider
-class has the smallest of each figure, and the widest warp.
+class has the smallest of each figure, and the widest warp.  What a group of threads may have is
+what WebGPU grants on every adapter: engines ask for no more.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from tilewright.targets.device import DeviceClass
+from tilewright.targets.gpu.space import Group
 from tilewright.targets.lite import Core
 
 KIND = "webgpu"
+#: The only variant of the code.
+VARIANT = "core"
 
 #: Per vendor and architecture, as `GPUAdapterInfo` spells them, what one core has ("core": SM, CU,
 #: WGP half, subslice, Xe core, shader core, SP): words of registers, bytes of L1 or shared memory,
@@ -82,10 +86,10 @@ def _class(
     figures: Iterable[tuple[int, int, int, int]],
     fallback: str = "",
 ) -> DeviceClass:
-    """No variant: kernels of this target have no schedules yet."""
     return DeviceClass(
-        id, "wgsl", KIND, vendor, architecture, frozenset(), _core(figures), None, "", fallback
-    )
+        id, "wgsl", KIND, vendor, architecture, frozenset(), _core(figures), Group(), VARIANT,
+        fallback,
+    )  # fmt: skip
 
 
 def _core(figures: Iterable[tuple[int, int, int, int]]) -> Core:

@@ -3,6 +3,7 @@
 
 import { BEFORE, GRAIN, HEADER, RECORD, SLOT, TICKETS, TILES, WIDEST } from './abi.js';
 import { EngineError } from './errors.js';
+import { isCount, merged } from './merge.js';
 
 const MOST_TILES = 2 ** 31 - 1;
 /** What a kernel's module may import, and what it exports, as reflection tells it. */
@@ -20,7 +21,7 @@ const imagesOf = (link, { plans, builds }, variant) => Promise.all(plans.map(asy
 
 /** @type {T.Swapped} */
 export async function swapped(link, program, variant, kernels, changes) {
-  const next = merged(program, kernels, changes);
+  const next = merged(program.plans, kernels, changes, kernelFor(program.memory.scratch_bytes));
   const originals = known.get(link) ?? imagesOf(link, program, variant);
   known.set(link, originals);
   originals.catch(() => known.delete(link));
@@ -65,30 +66,17 @@ export function drawn(original, { steps }, plan, slots, kernels) {
   return words;
 }
 
-/** @type {T.Merged} */
-function merged({ plans, memory }, kernels, changes) {
-  const next = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
-  for (const { spec, module, tiles = 0, grains = {}, scratch = 0 } of changes) {
-    const refuse = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => {
-      throw new EngineError('input', `The kernel for specification ${spec} ${problem}`, hint, { spec, ...facts });
-    };
-    if (!plans.some(({ steps }) => steps.some((step) => step.spec === spec))) refuse('belongs to no step of the bundle', 'Use the spec number of a step in a plan');
-    if (module === null) {
-      next.delete(spec);
-      continue;
-    }
-    const exported = WebAssembly.Module.exports(module).map(({ name, kind }) => `${name} ${kind}`).join();
-    const known = WebAssembly.Module.imports(module).every(({ module: from, name, kind }) => IMPORTS.includes(`${from}.${name} ${kind}`));
-    if (exported !== EXPORTS || !known) refuse('is not a tile kernel', 'Its module must export k0 alone and import only memory, table and scratch from env');
-    if (!isCount(tiles, 1)) refuse(`has ${tiles} tiles`, 'Give its number of tiles, an integer from 1 on', { tiles });
-    if (!isCount(scratch) || scratch > memory.scratch_bytes) {
-      refuse(`needs ${scratch} bytes of scratch memory`, 'Use a kernel that needs at most what the bundle reserves', { scratch, limit: memory.scratch_bytes });
-    }
-    if (!Object.values(grains).every((grain) => isCount(grain))) refuse('has a wrong number of tiles per ticket', 'Give an integer per plan; 0 for one ticket', { grains });
-    next.set(spec, { spec, module, tiles, grains, scratch });
+/** What is asked of a module. @type {(scratchBytes: number) => T.KernelOf} */
+const kernelFor = (most) => (kernel, refuse) => {
+  const { module, tiles, grains, scratch } = kernel;
+  if (!(module instanceof WebAssembly.Module)) return refuse('is no module', 'Compile it first');
+  const exported = WebAssembly.Module.exports(module).map(({ name, kind }) => `${name} ${kind}`).join();
+  const known = WebAssembly.Module.imports(module).every(({ module: from, name, kind }) => IMPORTS.includes(`${from}.${name} ${kind}`));
+  if (exported !== EXPORTS || !known) refuse('is not a tile kernel', 'Its module must export k0 alone and import only memory, table and scratch from env');
+  if (!isCount(tiles, 1, MOST_TILES)) refuse(`has ${tiles} tiles`, 'Give its number of tiles, an integer from 1 on', { tiles });
+  if (!isCount(scratch, 0, most)) {
+    refuse(`needs ${scratch} bytes of scratch memory`, 'Use a kernel that needs at most what the bundle reserves', { scratch, limit: most });
   }
-  return [...next.values()];
-}
-
-/** @type {T.IsCount} */
-const isCount = (value, least = 0) => Number.isInteger(value) && value >= least && value <= MOST_TILES;
+  if (!Object.values(grains).every((grain) => isCount(grain, 0, MOST_TILES))) refuse('has a wrong number of tiles per ticket', 'Give an integer per plan; 0 for one ticket', { grains });
+  return kernel;
+};

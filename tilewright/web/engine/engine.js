@@ -37,7 +37,7 @@ export async function load(url, { onProgress = () => {}, signal, device = 'wasm'
     const { memory } = link;
     const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
     const again = () => load(info.url, { ...limits, device, threads, variant: info.variant.name });
-    return makeEngine(link, info, { manifest, program, limits, again }, near);
+    return makeEngine(link, info, { device, manifest, program, limits, again }, near);
   };
   return orAborted(loading(), signal).catch((error) => {
     link.close(error);
@@ -46,7 +46,8 @@ export async function load(url, { onProgress = () => {}, signal, device = 'wasm'
 }
 
 /** @type {T.MakeEngine} */
-function makeEngine(link, info, { manifest, program, limits, again }, near) {
+function makeEngine(link, info, parts, near) {
+  const { device, manifest, program } = parts;
   const { plans } = program;
   let runs = 0;
   let held = false;
@@ -104,7 +105,7 @@ function makeEngine(link, info, { manifest, program, limits, again }, near) {
     },
 
     get parts() {
-      return { manifest, program, limits, again, lent, memory: link.memory, file: link.request.bind(null, 'file') };
+      return { ...parts, lent, memory: link.memory, file: link.request.bind(null, 'file') };
     },
 
     async run(inputs, { signal, into = {} } = {}) {
@@ -162,7 +163,7 @@ function makeEngine(link, info, { manifest, program, limits, again }, near) {
 
     async swap(changes) {
       requireLive();
-      const { swapped } = await import('./changes.js');
+      const { swapped } = await (device === 'wasm' ? import('./changes.js') : import('./gpu_changes.js'));
       return enqueue(async () => {
         kernels = await swapped(link, program, info.variant.name, kernels, changes);
       });

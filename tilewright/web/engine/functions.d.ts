@@ -41,10 +41,20 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
  */
 export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
-export type ReadPlaces = (places: Placed[]) => Promise<{ trapped: boolean; arrays: any[] }>;
-export type DeviceFor = (bytes: number, limit?: number) => Promise<{ device: GPUDevice; adapter: Adapter }>;
+/** `from`: another buffer than the model's. */
+export type ReadPlaces = (places: Placed[], from?: GPUBuffer) => Promise<{ trapped: boolean; arrays: any[] }>;
+export type Submit = (plan: number, first?: number, last?: number, times?: number, timestampWrites?: GPUComputePassTimestampWrites) => void;
+/** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
+export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
+/** `features`: wanted where the adapter has them. */
+export type DeviceFor = (bytes: number, limit?: number, features?: GPUFeatureName[]) => Promise<{ device: GPUDevice; adapter: Adapter }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
-export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[]) => { dispatches: Dispatch[]; resize: (sizes: number[]) => void };
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[]) => {
+  dispatches: Dispatch[];
+  /** Exchanges kernels, by number; `resize` must follow. */
+  use: (kernels: Map<number, GpuTuned>) => void;
+  resize: (sizes: number[]) => void;
+};
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
 export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
@@ -52,6 +62,9 @@ export type WordsOf = (dtype: DType, elements: number) => number;
 export type Widen = (dtype: DType, array: any) => any;
 export type Narrow = (dtype: DType, words: Uint32Array) => any;
 export type Json = (files: Files, ref: FileRef) => Promise<any>;
+
+/** The objection to a kernel's text, or ''; `tiles`: its invocations. */
+export type GpuObjectionTo = (bytes: Bytes, tiles: number) => string;
 
 // Functions of the other files.
 
@@ -165,7 +178,7 @@ export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 /** `near`: a machine in the page for short plans, null if memory is not shared; with the bundle's own kernels. */
-export type MakeEngine = (link: Link, info: Info, parts: { manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine> }, near: Machine | null) => Engine;
+export type MakeEngine = (link: Link, info: Info, parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine> }, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
@@ -176,9 +189,11 @@ export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Times whole runs of a plan, or single steps if `only` names some. */
 export type Measured = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[]; read?: Bytes };
 export type MeasureLoaded = (...parts: [...Parameters<Measured>, requireCount: RequireCount]) => ReturnType<Measured>;
-export type IsCount = (value: any, least?: number) => boolean;
+export type IsCount = (value: any, least: number, most: number) => boolean;
 /** The tuned kernels in use after these changes; throws `input` if a change is invalid. */
-export type Merged = (program: Program, kernels: TunedKernel[], changes: Change[]) => TunedKernel[];
+export type Merged = (plans: PlacedPlan[], kernels: TunedKernel[], changes: Change[], kernelOf: KernelOf) => TunedKernel[];
+/** What a device makes of a kernel that is swapped in; `refuse` throws. */
+export type KernelOf = (kernel: TunedKernel, refuse: (problem: string, hint: string, facts?: ErrorFacts) => never) => TunedKernel;
 /** `original`: the compiler's image of the plan `number`; `slots`: table entries of the bundle's own kernels. */
 export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: TunedKernel[]) => Uint32Array;
 /** Applies changes in all workers; resolves with the tuned kernels now in use, and the machine for runs in the page. */
@@ -193,6 +208,6 @@ export type ExchangeTools = {
   EngineError: new (...parts: [ErrorCode, string, string?, ErrorFacts?]) => Error;
   instantiate: Instantiate; makeMachine: MakeMachine; within: Within; wordsOf: (memory: WebAssembly.Memory) => Int32Array;
 };
-export type Exchange = (tools: ExchangeTools, bundle: WasmLoaded, pool: Pool, next: TunedImages) => Promise<void>;
+export type Exchange = (tools: ExchangeTools, bundle: WasmLoaded, pool: Pool, next: Required<TunedImages>) => Promise<void>;
 /** Buffers of a result that are transferred to the page instead of copied. */
 export type LargeParts = (value: any) => Transferable[];

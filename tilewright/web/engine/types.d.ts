@@ -101,7 +101,7 @@ export type LoadOptions = Limits & {
   signal?: AbortSignal;
 };
 /** A WebGPU adapter; `software`: it computes on the CPU. */
-export type Adapter = { name: string; description: string; software: boolean };
+export type Adapter = { name: string; vendor: string; architecture: string; description: string; software: boolean };
 export type Info = {
   name: string;
   tool: string;
@@ -153,15 +153,16 @@ export type RunResult = {
 export type Change = {
   /** Index in the manifest's list of kernels. */
   spec: number;
-  /** Exports `k0`; null brings the bundle's own kernel back. */
-  module: WebAssembly.Module | null;
+  /** A module that exports `k0`, or on WebGPU a text; null brings the bundle's own kernel back.  `tiles`: on WebGPU invocations. */
+  module: WebAssembly.Module | string | null;
   tiles?: number;
   /** Tiles per ticket, by plan index; 0: all in one ticket. */
   grains?: Record<number, number>;
   /** Bytes of scratch memory that each worker needs. */
   scratch?: number;
 };
-export type TunedKernel = Required<Change> & { module: WebAssembly.Module };
+/** `group`, `lanes`: on WebGPU the threads of a workgroup, and the elements that it reads at once. */
+export type TunedKernel = Required<Change> & { module: WebAssembly.Module | string; group?: number; lanes?: number };
 /** A bundle on a device: what the engine's worker asks of a backend. */
 export interface BackendLoaded {
   /** Plans and states with their addresses in this backend's memory. */
@@ -186,8 +187,8 @@ export type MaybePromise<Value> = Value | Promise<Value>;
 /** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards. */
 export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number] };
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
-/** Tuned kernels, and for each plan the beginning of an image that uses them. */
-export type TunedImages = { kernels: TunedKernel[]; images: Uint32Array[] };
+/** Tuned kernels; `images`: not on WebGPU: for each plan the beginning of an image that uses them. */
+export type TunedImages = { kernels: TunedKernel[]; images?: Uint32Array[] };
 export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
@@ -239,10 +240,10 @@ export interface Engine {
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
   /**
-   * For tuners.  `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
+   * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
    * `memory`: null if not shared; `file`: reads a verified file.
    */
-  readonly parts: { manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
+  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */
@@ -320,8 +321,7 @@ export interface Pool {
   mend(): Promise<void>;
 }
 
-/** What is asked of a machine; `tensors` are the inputs, if they are not in memory yet. */
-/** `sizes`: of named dimensions; extents that are not there are as long as can be. */
+/** What is asked of a machine.  `tensors`: inputs that are not in memory yet; `sizes`: of named dimensions; extents that are not there are as long as can be. */
 export type RunWork = { plan: number; sizes?: Sizes; tensors?: Tensor[] };
 export interface Machine {
   /** `wanted` asks for outputs in the answer. */

@@ -60,7 +60,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     run: (work) => loaded.machine.run(work),
     measure: async (work) => (await import('./measure.js')).measure(loaded, work, requireCount),
     state: ({ place, data }) => exchanged(memory.buffer, place, data),
-    swap: async (next) => (await import('./exchange.js')).exchange(TOOLS, loaded, pool, next),
+    swap: async (next) => (await import('./exchange.js')).exchange(TOOLS, loaded, pool, /** @type {Required<T.TunedImages>} */ (next)),
   };
   return loaded;
 }

@@ -4,36 +4,33 @@
 
 import { placed, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
+import { deviceFor, layoutOf, narrow, pipelineOf, widen, WORD, wordsOf } from './gpu_device.js';
+import { planOf } from './gpu_plan.js';
 import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
 import { json, widener } from './weights.js';
 
 export const TARGET = 'wgsl';
 
-const WORD = 4;
-/** WebGPU's default limit maxComputeWorkgroupsPerDimension. */
-const MOST_GROUPS = 65535;
-/** Bytes; WebGPU's default limit minUniformBufferOffsetAlignment. */
-const ALIGNMENT = 256;
+/** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */
+const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
+const NANO = 1e-6;
+/** Pipelines of exchanged kernels that are kept for the next exchange. */
+const MOST_KEPT = 64;
 
 /** @type {T.LoadBackend} */
 export async function load({ manifest, files, meter, reached }, limits) {
   const section = sectionOf(manifest, TARGET);
   const { builds: [build], facts: { memory: { bytes }, tensors, states } } = section;
-  const program = { builds: [], slots: section.slots, memory: section.facts.memory, ...placed(manifest, section.plans, states) };
+  const program = { builds: [], slots: section.slots, memory: { ...section.facts.memory, scratch_bytes: 0 }, ...placed(manifest, section.plans, states) };
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
-  const { device, adapter } = await deviceFor(bytes, limits.memoryLimit);
+  const { device, adapter } = await deviceFor(bytes, limits.memoryLimit, ['timestamp-query']);
   /** @type {string} */
   let lost = '';
   device.lost.then(({ message }) => (lost = message || 'the browser gave no reason'));
 
   meter.enter('code');
-  const layout = device.createBindGroupLayout({
-    entries: [
-      { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'storage' } },
-      { binding: 1, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform', hasDynamicOffset: true } },
-    ],
-  });
+  const layout = layoutOf(device);
   const texts = /** @type {string[]} */ (await json(files, build.code));
   const pipelines = await Promise.all(texts.map((code) => pipelineOf(device, layout, code)));
   reached('code');
@@ -41,11 +38,11 @@ export async function load({ manifest, files, meter, reached }, limits) {
   meter.enter('weights');
   const memory = device.createBuffer({ size: bytes, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
   await upload(device, memory, manifest, tensors, files);
-  const plans = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => planOf(device, layout, memory, pipelines, await json(files, ref))));
+  const plans = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref, /** @type {number} */ plan) => planOf(device, layout, memory, pipelines, await json(files, ref), manifest.plans[plan].steps)));
   reached('weights');
 
   /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
-  async function read(places) {
+  async function read(places, from = memory) {
     const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
     const total = WORD + sizes.reduce((sum, size) => sum + size, 0);
     const back = device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
@@ -53,7 +50,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     encoder.copyBufferToBuffer(memory, 0, back, 0, WORD);
     let end = WORD;
     places.forEach(({ address }, at) => {
-      if (sizes[at]) encoder.copyBufferToBuffer(memory, address, back, end, sizes[at]);
+      if (sizes[at]) encoder.copyBufferToBuffer(from, address, back, end, sizes[at]);
       end += sizes[at];
     });
     device.queue.submit([encoder.finish()]);
@@ -65,23 +62,29 @@ export async function load({ manifest, files, meter, reached }, limits) {
     return { trapped: words[0] > 0, arrays };
   }
 
-  const gone = () => new EngineError('host', `The GPU device was lost: ${lost || 'it did not answer'}`, 'Load the bundle again');
+  const gone = () => new EngineError('host', `The GPU device was lost: ${lost || 'it did not answer'}`, 'Load the bundle again', { lost: true });
 
   const stopped = (/** @type {number} */ plan) => new EngineError('kernel-trap', 'A kernel stopped: an index is out of range',
     'Check the inputs that are indices. The engine can be used again', { plan: program.plans[plan].dims });
 
-  /** @type {(plan: number, first?: number, last?: number) => void} */
-  function submit(plan, first = 0, last = plans[plan].dispatches.length) {
+  /** Made when a step is timed, if the adapter has timestamps. @type {{set: GPUQuerySet, into: GPUBuffer} | null} */
+  let stamps = null;
+
+  /** Runs steps, `times` over; `timestampWrites`: by which the device notes when. @type {T.Submit} */
+  function submit(plan, first = 0, last = plans[plan].dispatches.length, times = 1, timestampWrites = undefined) {
     if (lost) throw gone();
     device.queue.writeBuffer(memory, 0, new Uint32Array(1));
     const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    for (const { pipeline, bindings, offset, groups } of plans[plan].dispatches.slice(first, last)) {
-      pass.setPipeline(pipeline);
-      pass.setBindGroup(0, bindings, [offset]);
-      pass.dispatchWorkgroups(groups[0], groups[1]);
+    const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
+    for (let time = 0; time < times; time++) {
+      for (const { pipeline, bindings, offset, groups } of plans[plan].dispatches.slice(first, last)) {
+        pass.setPipeline(pipeline);
+        pass.setBindGroup(0, bindings, [offset]);
+        pass.dispatchWorkgroups(groups[0], groups[1]);
+      }
     }
     pass.end();
+    if (timestampWrites && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
     device.queue.submit([encoder.finish()]);
   }
 
@@ -93,6 +96,82 @@ export async function load({ manifest, files, meter, reached }, limits) {
     const { buffer, places } = staged(inputs);
     writeInputs(buffer, places, given);
     inputs.forEach(({ dtype, address }, at) => device.queue.writeBuffer(memory, address, widen(dtype, regionOf(buffer, places[at]))));
+  }
+
+  /** Milliseconds of a run from its submission to its end, or of a step `times` over. @type {(plan: number, first?: number, last?: number, times?: number) => Promise<number>} */
+  async function timed(...what) {
+    const start = performance.now();
+    submit(...what);
+    await device.queue.onSubmittedWorkDone().catch(() => { throw gone(); });
+    const milliseconds = performance.now() - start;
+    // After the clock: reading the trap word back is no part of the work.
+    if ((await read([])).trapped) throw stopped(what[0]);
+    return milliseconds;
+  }
+
+  /** The same by the device's clock. @type {(plan: number, step: number, times: number) => Promise<number>} */
+  async function stamped(plan, step, times) {
+    stamps ??= {
+      set: device.createQuerySet({ type: 'timestamp', count: 2 }),
+      into: device.createBuffer({ size: 16, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC }),
+    };
+    submit(plan, step, step + 1, times, { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 });
+    const { trapped, arrays: [[from, to]] } = await read([{ name: '', dtype: 'i64', shape: [2], address: 0, bytes: 16 }], stamps.into);
+    if (trapped) throw stopped(plan);
+    return Number(to - from) * NANO;
+  }
+
+  /** Milliseconds of a step: so often at a time that the clock can tell. @type {(plan: number, step: number, times: number) => Promise<number>} */
+  async function timeOf(plan, step, times) {
+    const byDevice = device.features.has('timestamp-query');
+    const enough = byDevice ? STAMPED : WAITED;
+    for (let often = times; ; often = Math.min(MOST_TIMES, 4 * often)) {
+      const milliseconds = byDevice ? await stamped(plan, step, often) : await timed(plan, step, step + 1, often);
+      if (milliseconds >= enough || often >= MOST_TIMES) return milliseconds / often;
+    }
+  }
+
+  /** Copies all states on the device; returns what puts them back. */
+  function kept() {
+    const { states: places } = program;
+    if (!places.length) return () => {};
+    const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
+    const copy = device.createBuffer({ size: sizes.reduce((sum, size) => sum + size, 0), usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+    const move = (/** @type {boolean} */ back) => {
+      const encoder = device.createCommandEncoder();
+      let at = 0;
+      places.forEach(({ address }, number) => {
+        if (back) encoder.copyBufferToBuffer(copy, at, memory, address, sizes[number]);
+        else encoder.copyBufferToBuffer(memory, address, copy, at, sizes[number]);
+        at += sizes[number];
+      });
+      device.queue.submit([encoder.finish()]);
+    };
+    move(false);
+    return () => {
+      move(true);
+      copy.destroy();
+    };
+  }
+
+  /** Pipelines of exchanged kernels, by their text. @type {Map<string, Promise<GPUComputePipeline>>} */
+  const known = new Map();
+
+  /** @type {(kernel: T.TunedKernel) => Promise<T.GpuTuned>} */
+  async function tunedOf({ spec, module, tiles, group = 0, lanes = 1 }) {
+    if (lost) throw gone();
+    const code = /** @type {string} */ (module);
+    const making = known.get(code) ?? pipelineOf(device, layout, code);
+    known.delete(code);
+    known.set(code, making);
+    for (const [old] of known) if (known.size > MOST_KEPT) known.delete(old);
+    try {
+      return { pipeline: await making, tiles, group, lanes };
+    } catch (error) {
+      known.delete(code);
+      if (lost) throw gone();
+      throw new EngineError('input', `The kernel for specification ${spec} makes no pipeline on this device: ${error}`, 'Its compiler must be this one', { spec });
+    }
   }
 
   return {
@@ -115,34 +194,28 @@ export async function load({ manifest, files, meter, reached }, limits) {
       return { milliseconds, outputs: readOutputs(buffer, local, outputs) };
     },
 
-    async measure({ runs, warmup = 0, only, ...work }) {
+    async measure({ runs, warmup = 0, only, read: place, ...work }) {
       requireCount('runs', runs, 1);
       requireCount('warmup', warmup, 0);
       take(work);
-      const timed = async (first = 0, last = plans[work.plan].dispatches.length) => {
-        const start = performance.now();
-        submit(work.plan, first, last);
-        await device.queue.onSubmittedWorkDone();
-        const milliseconds = performance.now() - start;
-        // After the clock: reading the trap word back is no part of the work.
-        if ((await read([])).trapped) throw stopped(work.plan);
-        return milliseconds;
-      };
-      const first = await timed();
-      for (let run = 0; run < warmup; run++) await timed();
-      if (!only) {
-        const milliseconds = [];
-        for (let run = 0; run < runs; run++) milliseconds.push(await timed());
-        return { first, milliseconds };
-      }
       const { steps } = program.plans[work.plan];
-      const found = [];
-      for (const step of only === 'all' ? steps.keys() : only) {
-        const times = [];
-        for (let run = 0; run < runs; run++) times.push(await timed(step, step + 1));
-        found.push({ step, ...steps[step], milliseconds: times.sort((a, b) => a - b)[times.length >> 1] });
+      // Runs that nobody asked for must not move what the page's next run goes on with.
+      const back = kept();
+      try {
+        if (only) {
+          // What a kernel does not write must not look like the result of an earlier one.
+          if (place) device.queue.writeBuffer(memory, place[0], new Uint8Array(place[1]).fill(255));
+          const found = [];
+          for (const step of only === 'all' ? steps.keys() : only) found.push({ step, ...steps[step], milliseconds: await (place ? timed(work.plan, step, step + 1, runs) : timeOf(work.plan, step, runs)) });
+          const words = place && (await read([{ name: '', dtype: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).arrays[0];
+          return { steps: found, read: words && new Uint8Array(words.buffer) };
+        }
+        const milliseconds = [];
+        for (let run = 0; run < warmup + runs; run++) milliseconds.push(await timed(work.plan));
+        return { first: milliseconds[0], milliseconds: milliseconds.slice(warmup) };
+      } finally {
+        back();
       }
-      return { steps: found };
     },
 
     async state({ place, data }) {
@@ -151,77 +224,13 @@ export async function load({ manifest, files, meter, reached }, limits) {
       return null;
     },
 
-    async swap() {
-      throw new EngineError('input', 'WebGPU kernels cannot be swapped yet', "Tune with device 'wasm'");
+    async swap({ kernels }) {
+      const made = await Promise.all(kernels.map(async (kernel) => /** @type {const} */ ([kernel.spec, await tunedOf(kernel)])));
+      const tuned = new Map(made);
+      plans.forEach((plan) => plan.use(tuned));
     },
   };
 }
-
-/** A device with room for the model; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
-async function deviceFor(bytes, limit) {
-  const adapter = await globalThis.navigator?.gpu?.requestAdapter();
-  if (!adapter) {
-    throw new EngineError('unsupported-host', 'This browser gives no WebGPU adapter', "Load the bundle with device 'wasm', or use a browser with WebGPU");
-  }
-  const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, limit ?? Infinity);
-  if (bytes > most) {
-    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit is ${most}`,
-      'Build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
-  }
-  const device = await adapter.requestDevice({ requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28) } });
-  const { vendor, architecture, description, isFallbackAdapter: software = false } = adapter.info;
-  return { device, adapter: { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', description, software } };
-}
-
-/** @type {T.PipelineOf} */
-async function pipelineOf(device, layout, code) {
-  const module = device.createShaderModule({ code });
-  const { messages } = await module.getCompilationInfo();
-  const wrong = messages.find(({ type }) => type === 'error');
-  if (wrong) throw new EngineError('bundle-corrupt', `A kernel is not valid WGSL: ${wrong.message} (line ${wrong.lineNum})`, 'Build the bundle again');
-  return device.createComputePipelineAsync({
-    layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-    compute: { module, entryPoint: 'main' },
-  });
-}
-
-/** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
-function planOf(device, layout, memory, pipelines, calls) {
-  const stride = Math.max(...calls.map(({ words, scalars }) => aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
-  const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
-  const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
-  const bindings = device.createBindGroup({
-    layout,
-    entries: [{ binding: 0, resource: { buffer: memory } }, { binding: 1, resource: { buffer: uniform, size: stride } }],
-  });
-  /** @type {T.Dispatch[]} */
-  const dispatches = calls.map(({ slot }, at) => ({ pipeline: pipelines[slot], bindings, offset: at * stride, groups: [0, 0] }));
-  let last = '';
-  return {
-    dispatches,
-    resize(sizes) {
-      if (last === (last = `of ${sizes}`)) return;
-      calls.forEach(({ tiles, group, words, scalars }, at) => {
-        const [count, ...numbers] = [tiles, ...scalars].map((number) => numberAt(number, sizes));
-        blocks.set([count, ...words, ...numbers], (at * stride) / WORD);
-        const wanted = Math.ceil(count / group);
-        const rows = Math.ceil(wanted / MOST_GROUPS);
-        dispatches[at].groups = [Math.ceil(wanted / rows), rows];
-      });
-      device.queue.writeBuffer(uniform, 0, blocks);
-    },
-  };
-}
-
-/** A number that is fixed, or follows an extent: min((n * times + plus) // by, most) * each. @type {T.NumberAt} */
-function numberAt(number, sizes) {
-  if (typeof number === 'number') return number;
-  const [extent, times, plus, by, most, each] = number;
-  return Math.min(Math.floor((sizes[extent] * times + plus) / by), most) * each;
-}
-
-/** @param {number} bytes */
-const aligned = (bytes) => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
 
 /** Uploads all weights to their addresses. @type {T.Upload} */
 async function upload(device, memory, manifest, addresses, files) {
@@ -251,17 +260,3 @@ function staged(places) {
   return { buffer: new ArrayBuffer(end), places: own };
 }
 
-/** @type {T.WordsOf} */
-const wordsOf = (dtype, elements) => elements * (dtype === 'i64' ? 2 : 1);
-
-/** Elements as the device's 32-bit words; i64 takes two. @type {T.Widen} */
-function widen(dtype, array) {
-  if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return array;
-  return dtype === 'u8' || dtype === 'bool' ? Uint32Array.from(array) : Int32Array.from(array);
-}
-
-/** The device's words as elements; copied, as `words` may be misaligned for i64. @type {T.Narrow} */
-function narrow(dtype, words) {
-  if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return new (arrayOf(dtype))(words.slice().buffer);
-  return arrayOf(dtype).from(dtype === 'u8' || dtype === 'bool' ? words : new Int32Array(words.slice().buffer));
-}

@@ -7,7 +7,8 @@ import { EngineError } from '../engine/errors.js';
 import { alone } from './loop/alone.js';
 import { handle } from './loop/candidate.js';
 import { confirm } from './exchange/confirm.js';
-import { browserFamily, classify, factsOf, MONTH } from './device/device.js';
+import { backendOf } from './backend/backend.js';
+import { browserFamily, classify, MONTH } from './device/device.js';
 import { sessionGain } from './exchange/gain.js';
 import { openLatency } from './loop/latency.js';
 import { COMPILERS, openLedger } from './records/ledger.js';
@@ -17,7 +18,7 @@ import { hear, makePace, shown } from './loop/pace.js';
 import { restore } from './records/persist.js';
 import { aboutKernels, bundleName, keep, recall } from './records/record.js';
 import { openReports } from './records/reports.js';
-import { MOST_BYTES, openSpecs } from './trial/specs.js';
+import { MOST_BYTES } from './trial/specs.js';
 import { startOf, summaryOf } from './loop/summary.js';
 import { findTargets } from './loop/targets.js';
 import { openTrials } from './trial/trials.js';
@@ -30,8 +31,6 @@ const MOST_HELD = 8;
 const MOST_FAULTS = 3;
 /** Candidates that passed their trial and failed in the model, after which this device takes no more for the bundle. */
 const MOST_CAUGHT = 3;
-/** Probes of the L1 size; the largest result counts, since other work on the core can only make it look smaller. */
-const PROBES = 3;
 /** Estimated runs of the whole-model comparison at the end. */
 const LAST_RUNS = 60;
 /** Maximum share of `seconds` that is reserved for that comparison. */
@@ -85,6 +84,7 @@ async function session(engine, { onEvent, leave, signal, story, budget, absence,
 /** @type {Tune.WorkOn} */
 async function work(engine, pace, { source, objective, onEvent, signal, story, anew, ...options }) {
   const { program } = engine.parts;
+  const { openSpecs, start } = await backendOf(engine);
   const specs = await openSpecs(engine);
   // The page may not have restored its winners; and another tab may have found more while this one waited.
   await pace.job(() => restore(engine, anew), true);
@@ -97,7 +97,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   const ledger = openLedger(record, engine.info.digest, objective, isBelieved(engine, source));
   const sizes = program.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
   const trials = openTrials({
-    code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience,
+    code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience, start,
     bytes: Math.max(...sizes.filter((bytes) => bytes <= MOST_BYTES), 0),
   });
   signal.addEventListener('abort', () => trials.close(), { once: true });
@@ -227,10 +227,11 @@ async function takeOffers({ engine, pace, ledger, changed }, reports, { kernels 
 }
 
 /** The class of this device; probed at most once a month. @type {Tune.FindClass} */
-async function deviceClass({ engine: { info }, pace, trials, ledger: { record } }, line) {
+async function deviceClass({ engine, pace, trials, ledger: { record } }, line) {
+  const { info } = engine;
   const age = Date.now() - record.deviceAt;
   if (record.device && age >= 0 && age < MONTH) return record.device;
-  const table = await line.classes();
+  const [table, { factsOf, PROBES }] = await Promise.all([line.classes(), backendOf(engine)]);
   let largest = 0;
   for (let probe = 0; probe < PROBES; probe++) {
     await pace.turn();

@@ -8,6 +8,7 @@ import type { Sent } from './loop/types.js';
 
 export as namespace Tune;
 
+export type * from './backend/types.js';
 export type * from './device/types.js';
 export type * from './loop/types.js';
 export type * from './records/types.js';

@@ -41,7 +41,7 @@ async function slower(tools, specs) {
 
 /** @type {Tune.Undo} */
 async function undo({ engine, pace, ledger, changed, source, onEvent }, specs) {
-  const backs = await backsOf(changed, specs);
+  const backs = await backsOf(engine, changed, specs);
   await pace.job(() => engine.swap(backs), true);
   for (const spec of specs) {
     const { candidate, ratio } = /** @type {Tune.Winner} */ (ledger.winner(spec));
@@ -55,7 +55,7 @@ async function undo({ engine, pace, ledger, changed, source, onEvent }, specs) {
 }
 
 /** Changes that restore the kernels in use before the session. @type {Tune.BacksOf} */
-const backsOf = (changed, specs) => Promise.all(specs.map(async (spec) => {
+const backsOf = (engine, changed, specs) => Promise.all(specs.map(async (spec) => {
   const before = changed.get(spec)?.before;
-  return before ? changeOf(before) : { spec, module: null };
+  return before ? changeOf(engine, before) : { spec, module: null };
 }));

@@ -35,6 +35,11 @@ export async function undisturbed(engine, specs, work) {
 /** Identifies the engine's latest start in new workers: it changes when a kernel did not end. @param {T.Engine} engine */
 export const startOf = (engine) => starts.get(engine);
 
+/** By engine, how often its GPU device was lost. @type {WeakMap<T.Engine, number>} */
+const losses = new WeakMap();
+/** So many are recovered from; the second one without any tuned kernel, since one may have been the reason. */
+const MOST_LOSSES = 3;
+
 /** @param {T.Engine} engine */
 export function guard(engine) {
   if (guarded.has(engine)) return;
@@ -52,12 +57,12 @@ export function guard(engine) {
     ended.add(engine);
     dispose();
   };
-  engine.time = (options) => watched(time(options), options?.runs);
-  engine.profile = (options) => watched(profile(options), options?.runs);
+  engine.time = (options) => recovered(engine, start, watched(time(options), options?.runs));
+  engine.profile = (options) => recovered(engine, start, watched(profile(options), options?.runs));
   engine.run = async (...given) => {
     if (startOf(engine) !== start) return repeated(engine, given);
     try {
-      return await watched(run(...given));
+      return await recovered(engine, start, watched(run(...given)));
     } catch (error) {
       if (startOf(engine) !== start) return repeated(engine, given, error);
       // The page gets the run's own error in any case.
@@ -90,6 +95,21 @@ async function revived(engine, again) {
   if (guilty.length || exchanged.has(engine)) await startAgain(engine, guilty, false);
 }
 
+/** Starts an engine again whose GPU device was lost: by a kernel that took too long, or by anything else.  The job still rejects. @type {Tune.Recovered} */
+async function recovered(engine, start, job) {
+  try {
+    return await job;
+  } catch (error) {
+    // Of several open jobs, the first one that fails.
+    if (error instanceof EngineError && error.facts.lost && !ended.has(engine) && startOf(engine) === start) {
+      const count = (losses.get(engine) ?? 0) + 1;
+      losses.set(engine, count);
+      if (count <= MOST_LOSSES) await startAgain(engine, count > 1 ? (await recall(engine)).winners : [], false);
+    }
+    throw error;
+  }
+}
+
 /** Starts an engine in new workers, from verified files, after a kernel was caught: what else it wrote is unknown. @type {Tune.Renewed} */
 export const renewed = async (engine, guilty = []) => void (ended.has(engine) || await startAgain(engine, guilty, true));
 
@@ -120,7 +140,7 @@ async function restarted(engine, guilty, whole) {
   Object.defineProperties(engine, methods);
   guarded.delete(engine);
   guard(engine);
-  if (winners.length) await engine.swap(await Promise.all(winners.map(changeOf)));
+  if (winners.length) await engine.swap(await Promise.all(winners.map((winner) => changeOf(engine, winner))));
   return whole;
 }
 
@@ -147,7 +167,7 @@ async function examine(engine, error, again) {
   const named = record.winners.filter(({ spec }) => spec === error.facts.spec);
   for (const suspects of named.length && named.length < record.winners.length ? [named, record.winners] : [record.winners]) {
     const out = free(suspects);
-    const backs = new Map(await Promise.all(out.map(async (winner) => /** @type {const} */ ([winner, await changeOf(winner)]))));
+    const backs = new Map(await Promise.all(out.map(async (winner) => /** @type {const} */ ([winner, await changeOf(engine, winner)]))));
     if (!out.length || free(out).length < out.length) break;
     await engine.swap(out.map(({ spec }) => ({ spec, module: null })));
     const guilty = await again().then(() => true, () => false);

@@ -32,8 +32,8 @@ export async function byTurns({ compared, ...parts }, which, kernels) {
 
 /** The order alternates from pair to pair (A B, B A), which halves the number of swaps. @type {Gains.Taken} */
 async function taken({ engine, pace, onEvent }, which, kernels) {
-  const changes = await Promise.all(kernels.map(({ winner }) => changeOf(winner)));
-  const backs = await Promise.all(kernels.map(({ winner: { spec }, back }) => (back ? changeOf(back) : { spec, module: null })));
+  const changes = await Promise.all(kernels.map(({ winner }) => changeOf(engine, winner)));
+  const backs = await Promise.all(kernels.map(({ winner: { spec }, back }) => (back ? changeOf(engine, back) : { spec, module: null })));
   const sides = [backs, changes];
   let inUse = 1;
   const put = async (/** @type {number} */ side) => {

@@ -8,11 +8,10 @@ import { adopt } from '../exchange/adopt.js';
 import { disagreement } from '../exchange/agree.js';
 import { renewed, startOf, undisturbed } from '../exchange/guard.js';
 import { BAD, COMPILERS, RIGHT } from '../records/ledger.js';
+import { backendOf } from '../backend/backend.js';
 import { barOf } from './objective.js';
 import { changeOf } from '../records/record.js';
 
-/** Maximum tiles of a candidate: a trial lists them. */
-const MOST_TILES = 1 << 20;
 /** Verdict on a candidate with which the engine fails, by the error's code. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
 
@@ -82,6 +81,7 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   // Damage in transit is a host fault, not the candidate's.
   if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate arrived damaged: its digest is not the announced one', 'Check proxies between page and source; a later visit asks for it again', { spec, digest });
   if (!(scratch <= most)) return refused(`it needs ${scratch} bytes of scratch memory, and ${most} are reserved`);
+  const { MOST_TILES } = await backendOf(engine);
   if (!(Number.isInteger(tiles) && tiles > 0 && tiles <= MOST_TILES)) return refused(`it has ${tiles} tiles`);
   const best = ledger.winner(spec);
   const incumbent = best ? { digest: best.digest, module: best.module, tiles: best.tiles } : null;
@@ -102,8 +102,8 @@ const gone = (verdict, why) => ({ verdict, stays: false, better: false, before: 
 async function takeIn(tools, { header }, { verdict, module, refuted, why }, old) {
   const { engine, pace, signal, targets } = tools;
   const { spec, tiles, grains, scratch } = header;
-  const change = { spec, module: /** @type {WebAssembly.Module} */ (module), tiles, grains, scratch };
-  const back = old ? await changeOf(old) : { spec, module: null };
+  const change = { spec, module: /** @type {Tune.Code} */ (module), tiles, grains, scratch };
+  const back = old ? await changeOf(engine, old) : { spec, module: null };
   const start = startOf(engine);
   try {
     return await undisturbed(engine, [spec], async (trapped) => {

@@ -118,10 +118,11 @@ export type Disagreement = (tools: Pick<Tools, 'engine' | 'pace' | 'specs' | 'tr
 export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
-export type BacksOf = (changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
+export type BacksOf = (engine: Engine.Engine, changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
 export type Watch = (engine: Engine.Engine, held: () => boolean, act: (again: boolean) => void) => <Found extends object>(job: Promise<Found>, runs?: number) => Promise<Found>;
 export type Repeated = (engine: Engine.Engine, given: Parameters<Engine.Engine['run']>, error?: unknown) => ReturnType<Engine.Engine['run']>;
 export type Revived = (engine: Engine.Engine, again: boolean) => Promise<void>;
+export type Recovered = <Value>(engine: Engine.Engine, start: Promise<boolean> | undefined, job: Promise<Value>) => Promise<Value>;
 export type Renewed = (engine: Engine.Engine, guilty?: Winner[]) => Promise<void>;
 /** Resolves with `whole`: whether the states were kept. */
 export type StartAgain = (engine: Engine.Engine, guilty: Winner[], whole: boolean) => Promise<boolean>;

@@ -20,7 +20,7 @@ export async function restore(engine, anew = false) {
   if (before && !anew) return record.winners.length;
   const gone = before?.winners.filter(({ spec }) => !record.winners.some((winner) => winner.spec === spec)) ?? [];
   try {
-    const changes = [...await Promise.all(record.winners.map(changeOf)), ...gone.map(({ spec }) => ({ spec, module: null }))];
+    const changes = [...await Promise.all(record.winners.map((winner) => changeOf(engine, winner))), ...gone.map(({ spec }) => ({ spec, module: null }))];
     if (changes.length) await engine.swap(changes);
   } catch (thrown) {
     const error = asEngineError(thrown);

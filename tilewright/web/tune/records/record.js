@@ -3,9 +3,8 @@
 // name, for the plain and relinked versions together.  Another compiler or code variant drops it; after another build,
 // kernels are kept that compute the same in the same plans.  It changes no engine.
 
-import { EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
-import { kernelsOf, objectionTo } from '../../engine/vet.js';
+import { backendOf } from '../backend/backend.js';
 import { decode, encode } from '../sources/frames.js';
 import { LATENCY } from '../loop/objective.js';
 
@@ -142,14 +141,9 @@ export async function erase(engine) {
   await storage().then((cache) => cache.delete(keyOf(engine)), () => {});
 }
 
-/** Compiled modules by their bytes: a module compiled again would start unoptimised. @type {WeakMap<Tune.Bytes, Promise<WebAssembly.Module>>} */
-const compiled = new WeakMap();
-
-/** The engine change that swaps a winner in; rejects with `input` if its module holds anything but a kernel. @type {Tune.ChangeOf} */
-export async function changeOf({ spec, module: bytes, tiles, grains, scratch }) {
-  const objection = objectionTo(bytes, kernelsOf(1));
-  if (objection) throw new EngineError('input', `The kernel kept for specification ${spec} is none of Tilewright's: ${objection}`, 'It is dropped', { spec });
-  const module = compiled.get(bytes) ?? WebAssembly.compile(bytes);
-  compiled.set(bytes, module);
-  return { spec, module: await module, tiles, grains, scratch };
+/** The engine change that swaps a winner in; rejects with `input` if its code holds anything but a kernel. @type {Tune.ChangeOf} */
+export async function changeOf(engine, winner) {
+  const { spec, tiles, grains, scratch } = winner;
+  const { codeOf } = await backendOf(engine);
+  return { spec, module: await codeOf(winner), tiles, grains, scratch };
 }

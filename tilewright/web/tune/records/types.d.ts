@@ -46,7 +46,7 @@ export type Forbid = (record: TuningRecord, spec: number, candidates: number[]) 
 /** `next` gets null if nothing that fits is stored. */
 export type ChangeRecord = (engine: Engine.Engine, next: (stored: TuningRecord | null) => TuningRecord) => Promise<void>;
 export type Restore = (engine: Engine.Engine, anew?: boolean) => Promise<number>;
-export type ChangeOf = (winner: Winner) => Promise<Engine.Change>;
+export type ChangeOf = (engine: Engine.Engine, winner: Winner) => Promise<Engine.Change>;
 
 /** `believed`: whether the source may say that the bundle's own kernel is not the compiler's. */
 export type OpenLedger = (record: TuningRecord, digest: string, objective: string, believed?: boolean) => Ledger;

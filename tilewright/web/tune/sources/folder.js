@@ -43,6 +43,8 @@ export function folderSource(url, { signal } = {}) {
   let listed = new Map();
   /** @type {S.CandidateRef[]} */
   let left = [];
+  /** Of the files of candidates: that of the class's target. */
+  let extension = '';
 
   /** The index, read once; read again after a failure. */
   const index = () => (reading ??= files.pointer(INDEX, readIndex).catch((error) => {
@@ -73,7 +75,9 @@ export function folderSource(url, { signal } = {}) {
           `Tune with the option objective: '${objective}', or build the bundle again with --static and without --objective`,
           { path: base.href, found: objective, expected: hello.objective });
       }
-      const ref = spaces[nearest(hello.device, classes, spaces)];
+      const device = nearest(hello.device, classes, spaces);
+      const ref = spaces[device];
+      extension = classes.find(({ id }) => id === device)?.target ?? 'wasm';
       const { kernels } = readJson(await files.bytes(checked(ref)), ref.file);
       listed = new Map(kernels.map((/** @type {S.ListedKernel} */ kernel) => [kernel.spec, kernel]));
       left = inOrder([...listed.values()].map((kernel) => ({ ...kernel, order: serving(kernel, hello.objective) })), hello);
@@ -87,7 +91,7 @@ export function folderSource(url, { signal } = {}) {
       if (!kernel) return null;
       const { spec, candidate } = trial;
       const found = /** @type {S.Listed} */ (kernel.candidates[candidate]);
-      const module = await files.bytes(checked(blob(found)));
+      const module = await files.bytes(checked(blob(found, extension)));
       return { header: { spec, candidate, checksum: kernel.checksum, ...found }, module };
     },
 
@@ -101,7 +105,7 @@ export function folderSource(url, { signal } = {}) {
 }
 
 /** @type {S.FileOf} */
-const blob = ({ digest, bytes }) => ({ file: `blobs/${digest}.wasm`, digest, bytes });
+const blob = ({ digest, bytes }, extension) => ({ file: `blobs/${digest}.${extension}`, digest, bytes });
 
 /** The device's class, or the nearest wider one with candidates; throws `unsupported-host` if there is none. @type {S.Nearest} */
 function nearest(device, classes, spaces) {
@@ -145,7 +149,7 @@ function readIndex(bytes, place) {
 
 /** No digest covers the index, so its references are checked before memory of that length is allocated. @param {T.FileRef} ref */
 function checked(ref) {
-  const sound = /^blobs\/[0-9a-f]{64}\.(wasm|json)$/.test(ref?.file) && Number.isInteger(ref.bytes) && ref.bytes >= 0 && ref.bytes < 1 << 28;
+  const sound = /^blobs\/[0-9a-f]{64}\.(wasm|wgsl|json)$/.test(ref?.file) && Number.isInteger(ref.bytes) && ref.bytes >= 0 && ref.bytes < 1 << 28;
   if (!sound) throw corrupt('The list of candidates has an invalid file reference', { file: ref?.file, bytes: ref?.bytes });
   return ref;
 }

@@ -4,7 +4,6 @@
 
 import { inspect } from '../../engine/engine.js';
 import { abortError, EngineError } from '../../engine/errors.js';
-import { TARGET } from '../../engine/wasm.js';
 import { filesOf } from './folder.js';
 import { inOrder, unheard } from '../loop/order.js';
 
@@ -57,7 +56,7 @@ export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new
           'Build the bundle again with --client, so that both are of one version', { found: tool, expected: manifest.tool });
       }
       const files = filesOf(folder(bundle), ended);
-      const [kernels, slots] = await Promise.all([manifest.kernels, manifest.targets[TARGET].kernels].map(async (ref) => new TextDecoder().decode(await files.bytes(ref))));
+      const [kernels, slots] = await Promise.all([manifest.kernels, sectionWith(manifest, hello.variant).kernels].map(async (ref) => new TextDecoder().decode(await files.bytes(ref))));
       const plans = manifest.plans.map(({ steps }) => steps.map(({ spec }) => spec));
       /** @type {S.Ordered[]} */
       const offered = await compiling.ask('open', { ...hello, kernels, slots, plans }, START_LIMIT);
@@ -87,6 +86,13 @@ export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new
 
 /** The folder of a URL that names a folder or the bundle.json in it. @param {string | URL} url */
 const folder = (url) => new URL('.', new URL(String(url).replace(/(\/bundle\.json)?\/?$/, '/'), globalThis.document?.baseURI)).href;
+
+/** The section with the code that the page runs. @type {S.SectionWith} */
+function sectionWith({ targets }, variant) {
+  const found = Object.values(targets).find(({ builds }) => builds.some((build) => build.variant === variant));
+  if (found) return found;
+  throw new EngineError('bundle-corrupt', `The bundle has no code of the variant ${variant}`, 'Build the bundle again', { variant });
+}
 
 /** A worker that answers requests, each within a time limit. @param {AbortSignal} signal */
 function startWorker(signal) {

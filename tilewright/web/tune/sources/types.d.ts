@@ -9,8 +9,8 @@ export as namespace S;
 
 /** An offer with all candidates in their order of trial. */
 export type Ordered = Tuner.Offer & { order: number[] };
-/** A row of the table of classes; `fallback`: id of the next wider class, or ''. */
-export type Row = Tuner.DeviceClass & { fallback: string };
+/** A row of the table of classes; `fallback`: id of the next wider class, or ''; `target`: whose code it runs. */
+export type Row = Tuner.DeviceClass & { fallback: string; target?: string };
 export type CandidateRef = { spec: number; candidate: number };
 
 /** `tuning/index.json` of a static build (docs/modes.md). */
@@ -50,5 +50,6 @@ export type Serving = (kernel: ListedKernel, objective?: string) => number[];
 export type FilesOf = (url: string | URL, signal: AbortSignal) => Engine.Files;
 export type StatementOf = (bundle: string, header: Tuner.Header, digest: string) => string;
 export type ReadJson = (bytes: Uint8Array, place: string) => any;
-export type FileOf = (listed: Listed) => Engine.FileRef;
+export type FileOf = (listed: Listed, extension: string) => Engine.FileRef;
+export type SectionWith = (manifest: Engine.Manifest, variant: string) => Engine.Section;
 export type Nearest = (device: string, classes: Row[], spaces: object) => string;

@@ -4,7 +4,8 @@
 // Layout: argument block, scratch, then the kernel's buffers.  Canaries before and after each region detect writes out
 // of bounds.  The memory grows as kernels need.
 
-import { allowed, arrayOf, difference, filled, isFloat, shake, spread } from './inputs.js';
+import { arrayOf, isFloat, shake } from './inputs.js';
+import { checksOf, Refused, Trapped } from './checks.js';
 import { instanceOf } from '../../engine/driver.js';
 import { kernelsOf, objectionTo } from '../../engine/vet.js';
 import { BREATH, breathe, inPieces } from './breath.js';
@@ -17,23 +18,20 @@ const MARK = 0xa5;
 const UNWRITTEN = { float: 0xff, integer: 0xa6 };
 /** Fills the argument block after the scalars; invalid both as a row count and as an address. */
 const BEYOND = 0x7ffffff0;
-/** Added tolerance, as a multiple of the change that perturbed inputs cause in the result. */
-const DOUBTS = 4;
-/** Maximum of it, as a multiple of the basic tolerance (1 % of the largest element): one element at a step of `round` must not excuse others. */
-export const MOST_DOUBT = 500;
 /** Bytes per piece when copying or comparing. */
 const PIECE = 1 << 19;
 
-/** The browser does not accept the kernel's module. */
-export class Refused extends Error {}
-/** The kernel threw. */
-export class Trapped extends Error {}
+export { inputsOf } from './checks.js';
+export { beating } from './breath.js';
 
 /** @type {WebAssembly.Memory} */
 let memory;
 let scratch = { address: 0, bytes: 0 };
 /** Address of the first buffer. */
 let base = 0;
+/** The bundle's own kernels, and how many there are. @type {WebAssembly.Module} */
+let bundled;
+let slots = 0;
 /** The kernel whose buffers are laid out now. @type {Tune.LoadedKernel | null} */
 export let loaded = null;
 
@@ -44,6 +42,19 @@ export function openMemory(bytes, scratchBytes) {
   base = Math.ceil((from + scratchBytes + CANARY) / 64) * 64;
   memory = new WebAssembly.Memory({ initial: Math.ceil(base / PAGE) + 1, maximum: Math.ceil((base + bytes) / PAGE) + 1, shared: true });
 }
+
+/** Creates the memory, and compiles the bundle's own kernels. @type {Tune.OpenBench} */
+export async function open({ code, entries, bytes, scratchBytes }) {
+  openMemory(bytes, scratchBytes);
+  bundled = await compiled(new Uint8Array(code), entries);
+  slots = entries;
+}
+
+/** The bundle's own kernel. @type {Tune.OwnRunner} */
+export const own = ({ slot, tiles }) => makeRunner(bundled, `k${slot}`, slots, tiles);
+
+/** A candidate. @type {Tune.RunnerFor} */
+export const runnerFor = (module, tiles) => makeRunner(module, 'k0', 1, tiles);
 
 /** Sets the kernel whose buffers are laid out. @param {Tune.LoadedKernel | null} next */
 export const use = (next) => (loaded = next);
@@ -64,7 +75,7 @@ export async function compiled(bytes, count = 1) {
 }
 
 /** @type {Tune.MakeRunner} */
-export async function makeRunner(module, name, entries, tiles) {
+async function makeRunner(module, name, entries, tiles) {
   const table = new WebAssembly.Table({ element: 'anyfunc', initial: entries, maximum: entries });
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, scratch.address | 0);
   const made = await instanceOf(module, { memory, table, scratch: own }).catch((error) => {
@@ -112,13 +123,6 @@ function untouched() {
   return block.every((word, at) => word === (at < words.length ? words[at] >>> 0 : BEYOND)) && canaries.every((bytes) => bytes.every((byte) => byte === MARK));
 }
 
-/** Contents of all inputs; null for the output, which is buffer 0. @type {Tune.InputsOf} */
-export async function inputsOf({ buffers, spec }, set) {
-  const inputs = [];
-  for (const [number, buffer] of buffers.entries()) inputs.push(number ? await filled(buffer, set, 1 + number + 31 * spec) : null);
-  return inputs;
-}
-
 /** Writes the inputs of a set, and fills output and scratch as unwritten. @param {string} set */
 export async function begin(set) {
   const { addresses, facts, sets } = /** @type {Tune.LoadedKernel} */ (loaded);
@@ -139,25 +143,9 @@ export function output() {
   return new (arrayOf(dtype))(memory.buffer, addresses[0], size);
 }
 
-/** Takes the output as this set's expected result. @type {Tune.Accept} */
-export async function accept(set) {
-  const { facts: { rounds, buffers: [{ dtype }] } } = /** @type {Tune.LoadedKernel} */ (loaded);
-  const wanted = output().slice();
-  return Object.assign(set, { wanted, allowed: await allowed(wanted, dtype, rounds) });
-}
-
-/** Raises the set's tolerance by how much a correct kernel's result changes when inputs are perturbed. @type {Tune.Doubt} */
-export async function doubt(set, runner) {
-  const { addresses, facts: { buffers } } = /** @type {Tune.LoadedKernel} */ (loaded);
-  if (!isFloat(buffers[0].dtype)) return;
-  for (const [number, buffer] of buffers.entries()) if (number) await shake(bytesAt(addresses[number], buffer.bytes), buffer, number);
-  await runAll(runner, false);
-  set.allowed += Math.min(DOUBTS * await spread(output(), set.wanted), MOST_DOUBT * set.allowed);
-}
-
 /** Runs all tiles in pieces of about BREATH, with pauses in between; in random order if `shuffled`. @type {Tune.RunAll} */
 export async function runAll(runner, shuffled) {
-  const { tiles, run } = runner;
+  const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
   let step = 1;
   const starts = Uint32Array.from({ length: tiles }, (_, at) => at);
   if (shuffled) for (let at = tiles - 1; at > 0; at--) {
@@ -182,8 +170,9 @@ export async function runAll(runner, shuffled) {
   }
 }
 
-/** Number of the first input that the kernel changed, or 0. @param {(Uint8Array | null)[]} inputs */
-async function changedInput(inputs) {
+/** Number of the first input that the kernel changed; -1: it wrote elsewhere; 0: all is as before. @param {Tune.TrialSet} set */
+async function changedInput({ inputs }) {
+  if (!untouched()) return -1;
   const { addresses } = /** @type {Tune.LoadedKernel} */ (loaded);
   let changed = 0;
   for (const [number, input] of inputs.entries()) {
@@ -205,27 +194,8 @@ function same(a, b) {
   return true;
 }
 
-/** What is wrong with a kernel, by all input sets, or ''; throws Trapped. @type {Tune.Check} */
-export async function check(runner) {
-  const { sets } = /** @type {Tune.LoadedKernel} */ (loaded);
-  for (const [name, { inputs, wanted, allowed: most }] of Object.entries(sets)) {
-    await begin(name);
-    await runAll(runner, name === 'random');
-    const wrong = await difference(output(), wanted, most);
-    if (wrong) return `on ${name} inputs ${wrong}`;
-    if (!untouched()) return `on ${name} inputs it wrote outside of its output`;
-    const changed = await changedInput(inputs);
-    if (changed) return `on ${name} inputs it changed input ${changed}`;
-  }
-  return '';
-}
-
-/** Like `check`, but a trap is an answer, too. @type {Tune.Check} */
-export async function refutation(runner) {
-  try {
-    return await check(runner);
-  } catch (error) {
-    if (!(error instanceof Trapped)) throw error;
-    return error.message;
-  }
-}
+export const { accept, doubt, check, refutation } = checksOf({
+  current: () => /** @type {Tune.LoadedKernel} */ (loaded),
+  begin, output, runAll, changedInput,
+  perturb: (_, buffer, number) => shake(bytesAt(/** @type {Tune.LoadedKernel} */ (loaded).addresses[number], buffer.bytes), buffer, number),
+});

@@ -31,21 +31,17 @@ export async function openSpecs(engine) {
     const record = (/** @type {number} */ step) => words[plan].subarray(HEADER + RECORD * step);
     const at = (/** @type {number} */ step) => (step < steps.length ? (record(step)[ARGS] - address) / 4 : words[plan].length);
     const block = [...words[plan].subarray(at(number), at(number + 1))];
-    const extents = gathered(data);
+    const { buffers: given, ...rest } = described(data);
     const weights = [program.memory.weights, program.memory.weights + (manifest.weights.memory || manifest.weights.bytes)];
-    const buffers = data.buffers.map((/** @type {[string, number, number]} */ [dtype, size, limit], /** @type {number} */ place) => {
-      const bytes = size * BYTES[dtype];
+    const buffers = given.map((buffer, place) => {
+      const { bytes } = buffer;
       const constant = place > 0 && block[place] >= weights[0] && block[place] + bytes <= weights[1];
-      return { dtype, size, bytes, limit, extent: extents.get(place) ?? 0, real: memory && constant ? new Uint8Array(memory.buffer, block[place], bytes) : null };
+      return { ...buffer, real: memory && constant ? new Uint8Array(memory.buffer, block[place], bytes) : null };
     });
-    const floats = hasFloats(data);
-    const regrouped = data.buffers.some((/** @type {[string, number, number, any[]]} */ [, , , [layout]]) => layout === REGROUPED);
-    const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols && !regrouped;
     return {
       spec, buffers, scalars: block.slice(buffers.length),
       slot: record(number)[SLOT], tiles: record(number)[TILES],
-      rounds: floats, special: floats && clear && !extents.size,
-      flops: steps[number].flops,
+      ...rest, flops: steps[number].flops,
     };
   }
 
@@ -67,11 +63,22 @@ export async function openSpecs(engine) {
   };
 }
 
+/** What a specification says of its buffers and results. @type {Tune.Described} */
+export function described(data) {
+  const extents = gathered(data);
+  const floats = hasFloats(data);
+  const buffers = data.buffers.map((/** @type {[string, number, number]} */ [dtype, size, limit], /** @type {number} */ place) => (
+    { dtype, size, bytes: size * BYTES[dtype], limit, extent: extents.get(place) ?? 0, real: null }));
+  const regrouped = data.buffers.some((/** @type {[string, number, number, any[]]} */ [, , , [layout]]) => layout === REGROUPED);
+  const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols && !regrouped;
+  return { buffers, rounds: floats, special: floats && clear && !extents.size };
+}
+
 /** @param {{buffers: [string][]}} data */
-const hasFloats = ({ buffers }) => buffers.some(([dtype]) => dtype === 'f32' || dtype === 'f64');
+export const hasFloats = ({ buffers }) => buffers.some(([dtype]) => dtype === 'f32' || dtype === 'f64');
 
 /** By number of an index buffer, the bound of its elements: the extent of the smallest table they index. @type {Tune.Gathered} */
-function gathered(data, extent = 0, found = new Map()) {
+export function gathered(data, extent = 0, found = new Map()) {
   if (Array.isArray(data)) {
     // Terms of an index are [coefficient, 'gather', value, extent]; loads are ['load', dtype, buffer, index].
     if (data[1] === 'gather') return gathered(data[2], data[3], found);

@@ -48,7 +48,8 @@ export function readClock() {
  * run may be far shorter than one tick.
  * @type {Tune.GrowingBatches}
  */
-function growingBatches({ tiles, run }) {
+function growingBatches(runner) {
+  const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
   const enough = Math.max(LOOK / 8, SURE_TICKS * finest);
   let [at, size] = [0, 1];
   return () => {
@@ -96,7 +97,7 @@ export function pairsOf(first, second, times) {
   const repeats = times.map((time) => Math.max(1, Math.round(batch / (time / parts))));
   let cold = true;
   const side = (/** @type {number} */ which, /** @type {number} */ part) => {
-    const { tiles, run } = which ? second : first;
+    const { tiles, run } = /** @type {Tune.WasmRunner} */ (which ? second : first);
     const [from, to] = [Math.floor(tiles * part / parts), Math.floor(tiles * (part + 1) / parts)];
     const expected = times[which] / parts * repeats[which];
     const time = timed(() => {

@@ -31,8 +31,10 @@ class Hung extends Error {
   }
 }
 
+const startWorker = () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
+
 /** @type {Tune.OpenTrials} */
-export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE }) {
+export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker }) {
   /** @type {Worker | null} */
   let worker = null;
   /** @type {Promise<any>} */
@@ -112,7 +114,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     if (closed) throw gone();
     if (!worker) {
       try {
-        worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
+        worker = start();
       } catch (error) {
         throw failed(String(error), 'Let the page start workers of its own origin');
       }

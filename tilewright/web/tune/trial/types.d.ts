@@ -16,11 +16,14 @@ export type Buffer = {
 /** What a trial knows about a kernel specification; buffer 0 is the output. */
 export type SpecFacts = {
   spec: number; buffers: Buffer[]; scalars: number[]; slot: number; tiles: number; flops: number;
+  /** On WebGPU: threads of a workgroup; `tiles` are invocations. */
+  group?: number;
   /** Results are rounded, so schedules may differ in the last bits. */
   rounds: boolean;
   /** NaN and infinities propagate the same way in every schedule. */
   special: boolean;
 };
+export type Described = (data: any) => Pick<SpecFacts, 'buffers' | 'rounds' | 'special'>;
 export type OpenedSpecs = {
   facts: (spec: number) => SpecFacts;
   /** Bytes of a kernel's buffers in a trial. */
@@ -29,7 +32,7 @@ export type OpenedSpecs = {
   resultOf: (plan: number, step: number) => { place: [number, number]; dtype: string; rounds: boolean };
   /** Whether the kernel reads indices from a buffer. */
   gathers: (spec: number) => boolean;
-  /** The bundle's kernel module. */
+  /** The bundle's own kernels: their module, or their texts. */
   code: () => Promise<ArrayBuffer>;
 };
 export type OpenSpecs = (engine: Engine.Engine) => Promise<OpenedSpecs>;
@@ -69,7 +72,7 @@ export type Outcome = {
   /** The reason for the verdict, in words. */
   why?: string;
   /** Only if the candidate is to be adopted. */
-  module?: WebAssembly.Module;
+  module?: Code;
   /** What is wrong with the kernel in use, compared with the compiler's own. */
   refuted?: string;
 };
@@ -85,16 +88,59 @@ export interface Trials {
 }
 /** Two results of one step as bytes; `rounds`: as in `SpecFacts`. */
 export type Results = { dtype: string; rounds: boolean; found: Bytes; wanted: Bytes };
-export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number }) => Trials;
+/** `start`: the worker of another device than WebAssembly. */
+export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker }) => Trials;
 
 export type Request = (kind: string, params: object) => Promise<any>;
 
 // Inside the trial worker.
 
-/** An instantiated kernel; `run` executes tiles [first, last). */
-export type Runner = { tiles: number; run: (first: number, last: number) => void };
-export type Compiled = (bytes: Bytes, count?: number) => Promise<WebAssembly.Module>;
-export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<Runner>;
+/** A kernel's code as its device compiles it: a module, or the text of WebGPU. */
+export type Code = WebAssembly.Module | string;
+/** An instantiated kernel, as its device runs it. */
+export type Runner = { tiles: number };
+/** `run` executes tiles [first, last). */
+export type WasmRunner = Runner & { run: (first: number, last: number) => void };
+/** `tiles` are invocations, in workgroups of `group`. */
+export type GpuRunner = Runner & { group: number; pipeline: GPUComputePipeline };
+export type Compiled = (bytes: Bytes, count?: number) => Promise<any>;
+export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<WasmRunner>;
+/** `code`: the bundle's own kernels; `bytes`: maximum of all buffers of a kernel. */
+export type OpenBench = (given: { code: ArrayBuffer; entries: number; bytes: number; scratchBytes: number }) => Promise<void>;
+export type OwnRunner = (facts: SpecFacts) => Promise<Runner>;
+export type RunnerFor = (module: any, tiles: number) => Promise<Runner>;
+/** The memory in which a device's kernels are tried; what it compiles is `Refused` or runs, and may be `Trapped`. */
+export interface Bench {
+  open: OpenBench;
+  readonly loaded: LoadedKernel | null;
+  use: (next: LoadedKernel | null) => unknown;
+  lay: Lay;
+  compiled: Compiled;
+  own: OwnRunner;
+  runnerFor: RunnerFor;
+  begin: (set: string) => Promise<void>;
+  runAll: RunAll;
+  accept: Accept;
+  doubt: Doubt;
+  check: Check;
+  refutation: Check;
+  /** Signs of life while a request is open, if a device that hangs stops them; returns what ends them. */
+  beating: () => () => void;
+}
+/** How its kernels are timed. */
+export interface Clock {
+  readonly finest: number;
+  readClock: () => void;
+  warm: Warm;
+  quick: Quick;
+  pairsOf: PairsOf;
+}
+export type Judge = (bench: Bench, clock: Clock, more?: Record<string, (params: any) => unknown>) => void;
+/** Steps of a bench: `changedInput` gives -1 for a write elsewhere and 0 for none; `perturb` changes the last bits of an input. */
+export type ChecksOf = (steps: {
+  current: () => LoadedKernel; begin: Bench['begin']; output: () => any; runAll: RunAll;
+  changedInput: (set: TrialSet) => Promise<number>; perturb: (set: TrialSet, buffer: Buffer, number: number) => Promise<void>;
+}) => Pick<Bench, 'accept' | 'doubt' | 'check' | 'refutation'>;
 /** An input set: its inputs, the expected result, and the maximum absolute difference from it. */
 export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };
 /** A kernel specification laid out in the trial memory. */

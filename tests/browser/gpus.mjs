@@ -1,0 +1,72 @@
+// Scenarios of engines on WebGPU, for page.mjs.
+
+/** @type {import('./scenario.mjs').Scenarios} */
+export const GPUS = {
+  /** Exchanges kernels by their text, each alone; gives results before, with each and after, and what was refused. */
+  gpuSwaps: ({ page }, { url, inputs, changes }) => page.evaluate(async (url, given, changes) => {
+    const { tuning, spied } = globalThis;
+    const engine = await spied.load(url, { device: 'webgpu' });
+    const run = async () => tuning.plain((await engine.run(spied.filled(given))).outputs);
+    const found = [{ outputs: await run(), error: null }];
+    for (const { spec, module, tiles } of [...changes, { spec: changes[0].spec, module: null }]) {
+      const code = module && atob(module);
+      const error = await engine.swap([{ spec, module: code, tiles }]).then(() => null, (thrown) => JSON.parse(JSON.stringify(thrown)));
+      found.push({ outputs: await run(), error });
+    }
+    engine.dispose();
+    return found;
+  }, url, inputs, changes),
+
+  /** Tunes with the candidates of a static build beside the bundle. */
+  gpuFolder: ({ page }, { base, inputs, rounds }) => page.evaluate(async (base, given, rounds) => {
+    const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/sources/folder.js'].map((file) => import(new URL(file, base).href)));
+    const engine = await load(base, { device: 'webgpu' });
+    const events = [];
+    await engine.run(globalThis.spied.filled(given));
+    const source = folderSource(new URL('tuning/', base));
+    const summary = await tune(engine, { source, budget: 1, rounds, onEvent: (/** @type {any} */ event) => events.push(event) });
+    engine.dispose();
+    return { summary, events };
+  }, base, inputs, rounds),
+
+  /** What states are before and after the engine was timed; the results of runs around that. */
+  gpuStates: ({ page }, { url, inputs }) => page.evaluate(async (url, given) => {
+    const { tuning, spied } = globalThis;
+    const engine = await spied.load(url, { device: 'webgpu' });
+    const run = async () => tuning.plain((await engine.run(spied.filled(given))).outputs);
+    const states = async () => Promise.all(engine.states.names.map(async (/** @type {string} */ name) => Array.from(await engine.states.read(name))));
+    await run();
+    const before = await states();
+    await engine.time({ runs: 3 });
+    const { steps } = await engine.profile({ runs: 2 });
+    const after = await states();
+    const next = await run();
+    await engine.states.reset();
+    await run();
+    const wanted = await run();
+    engine.dispose();
+    return { before, after, steps: steps.length, next, wanted };
+  }, url, inputs),
+
+  /** Runs a model, ends the browser's GPU process, runs it again; `guarded`: with the tuner's guard. */
+  async gpuLost({ page }, { url, inputs, guarded }) {
+    const run = () => page.evaluate(async (given) => {
+      const { tuning, spied, engine } = globalThis;
+      return engine.run(spied.filled(given)).then(
+        (/** @type {any} */ { outputs }) => ({ outputs: tuning.plain(outputs) }),
+        (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) }),
+      );
+    }, inputs);
+    await page.evaluate(async (url, guarded) => {
+      const { engine, persist } = await globalThis.tuning.open(url, { device: 'webgpu' });
+      if (guarded) await persist.restore(engine);
+      globalThis.engine = engine;
+    }, url, guarded);
+    const before = await run();
+    const session = await page.browser().target().createCDPSession();
+    await session.send('Browser.crashGpuProcess').catch(() => {});
+    const after = await run();
+    const later = await run();
+    return { before, after, later };
+  },
+};

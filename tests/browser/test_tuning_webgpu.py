@@ -1,0 +1,276 @@
+"""Tuning on WebGPU, in Chromium with its software adapter and in Node with Dawn; no test looks at a
+time but to find a kernel that is several times as fast."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tilewright.base.errors import HostError
+from tilewright.bundle import open_bundle, write
+from tilewright.cli import main
+from tilewright.compiler import Options, compile_model
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser_programs import program
+from tilewright.server.app import WEB
+from tilewright.server.static import write_pages
+from tilewright.targets.classes import CLASSES
+from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.folder import write_candidates
+
+from .bundles import BERT, BERT_LENGTHS
+from .driver import Driver, Page
+from .gpu_kernels import MARK, GpuKernels, write_poor
+from .serving import plain as plain_server
+from .serving import serving
+from .test_modes import write_blank
+from .test_run import sentence
+from .test_swap import plain
+from .test_tuning import close, verdicts
+
+pytestmark = pytest.mark.browser
+
+Visit = Callable[[str], Page]
+GPU = {"device": "webgpu"}
+X = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
+
+
+@pytest.fixture(scope="module")
+def gpu_driver() -> Iterator[Driver]:
+    try:
+        found = program("chromium-webgpu")
+    except HostError as error:
+        pytest.skip(str(error))
+    with Driver(found) as driver:  # type: ignore[arg-type]
+        yield driver
+
+
+@pytest.fixture
+def visit(gpu_driver: Driver) -> Iterator[Visit]:
+    with ExitStack() as stack:
+
+        def opened(url: str) -> Page:
+            page = gpu_driver.open(url)
+            stack.callback(page.do, "close")
+            return page
+
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpu") / "bert"
+    options = Options(buckets={"n": BERT_LENGTHS}, targets=("wgsl",))
+    write(compile_model(BERT, options).contents, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def poor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpu") / "poor"
+    write_poor(folder)
+    return folder
+
+
+@pytest.mark.parametrize("stamps", [True, False])
+def test_a_whole_session(visit: Visit, bert: Path, stamps: bool, tmp_path: Path) -> None:
+    """Candidates of several kernels are tried, and change no result; timed by the device's clock,
+    or by waiting."""
+    web = shutil.copytree(WEB, tmp_path / "web")
+    bench = web / "tune" / "trial" / "gpu_memory.js"
+    assert bench.read_text().count("['timestamp-query']") == 1
+    if not stamps:
+        bench.write_text(bench.read_text().replace("['timestamp-query']", "[]"))
+    known = GpuKernels(bert)
+    sent = [k for s in known.specs()[:3] for k in known.others(s, 2)]
+    with serving({"bert": bert}, web=web) as site:
+        found = visit(site.blank).do(
+            "tune", url=site.bundle("bert"), kernels=sent, inputs=plain(sentence(9)), limits=GPU,
+            options={"report": True},
+        )  # fmt: skip
+    assert close(found)
+    assert len(verdicts(found)) == len(sent)
+    assert set(verdicts(found)) <= {"faster", "same", "slower"}
+    tried = {(r["spec"], r["candidate"]) for r in found["log"]["results"]}
+    assert tried == {(k["spec"], k["candidate"]) for k in sent}
+    assert found["log"]["hello"]["variant"] == "core"
+    assert found["bad"] == {}
+
+
+WRONG = {
+    "value": ("wrong", "on random inputs"),
+    "outside": ("wrong", "on random inputs"),
+    "input": ("wrong", "it changed input 1"),
+    "nothing": ("wrong", "on random inputs"),
+    "endless": ("refused", "'loop'"),
+    "syntax": ("refused", "WGSL"),
+    "types": ("refused", "WGSL"),
+    "shared": ("refused", ""),
+    "binding": ("refused", "bindings"),
+    "scratch": ("refused", "scratch"),
+}
+
+
+def test_wrong_candidates_and_a_winner(visit: Visit, poor: Path) -> None:
+    """What is wrong is dropped and reported; what is much faster is adopted, and is there at the
+    next visit."""
+    known = GpuKernels(poor)
+    sent = [known.wrong(how, 0, 900 + n) for n, how in enumerate(WRONG)]
+    best = known.others(0, 1)
+    with serving({"poor": poor}) as site:
+        page = visit(site.blank)
+        ask = {"url": site.bundle("poor"), "inputs": X, "limits": GPU, "again": True}
+        found = page.do("tune", **ask, kernels=[*sent, *best], options={"report": True})
+        assert verdicts(found) == [*(verdict for verdict, _ in WRONG.values()), "faster"]
+        trials = [e for e in found["events"] if e["type"] == "trial"]
+        for (_, word), trial in zip(WRONG.values(), trials, strict=False):
+            assert word in trial["why"]
+        told = [(r["candidate"], r["verdict"]) for r in found["log"]["results"]]
+        assert told[: len(sent)] == [(900 + n, w[0]) for n, w in enumerate(WRONG.values())]
+        assert close(found)
+        (swap,) = (e for e in found["events"] if e["type"] == "swap")
+        assert swap["ratio"] > 1
+        (kernel,) = found["summary"]["kernels"]
+        assert kernel["current"]["schedule"] == best[0]["schedule"]
+        assert found["restored"] == 1
+        assert found["later"] == found["after"]
+
+
+def test_swaps_and_what_the_engine_refuses(visit: Visit, poor: Path) -> None:
+    known = GpuKernels(poor)
+    (other,) = known.others(0, 1)
+    refused = {"endless": "'loop'", "syntax": "no pipeline", "binding": "bindings"}
+    changes = [other, known.wrong("value", 0), *(known.wrong(how, 0) for how in refused)]
+    with serving({"poor": poor}) as site:
+        found = visit(site.blank).do("gpuSwaps", url=site.bundle("poor"), inputs=X, changes=changes)
+    own, swapped, marked, *others, back = found
+    assert [f["error"] for f in (own, swapped, marked, back)] == [None] * 4
+    np.testing.assert_allclose(swapped["outputs"], own["outputs"], rtol=1e-4, atol=1e-4)
+    assert set(marked["outputs"][0]) == {MARK}
+    assert back["outputs"] == own["outputs"]
+    for answer, word in zip(others, refused.values(), strict=True):
+        assert answer["error"]["code"] == "input"
+        assert word in answer["error"]["message"]
+        assert answer["outputs"] == marked["outputs"]
+
+
+def test_a_candidate_that_takes_too_long(visit: Visit, poor: Path) -> None:
+    """It is dropped and reported; the next one is tried as if nothing had been."""
+    known = GpuKernels(poor)
+    slow, (best,) = known.wrong("slow", 0), known.others(0, 1)
+    with serving({"poor": poor}) as site:
+        found = visit(site.blank).do(
+            "tune", url=site.bundle("poor"), inputs=X, limits=GPU, kernels=[slow, best],
+            options={"report": True},
+        )  # fmt: skip
+    assert verdicts(found) == ["hung", "faster"]
+    assert found["bad"] == {"0": [slow["candidate"]]}
+    assert close(found)
+
+
+def test_a_static_build(visit: Visit, tmp_path: Path) -> None:
+    """The class of the device is found by its adapter; its candidates are files."""
+    write_poor(tmp_path / "poor")
+    bundle = open_bundle(tmp_path / "poor")
+    written = write_candidates(bundle, [CLASSES["webgpu"]])
+    assert written.classes == ("webgpu",)
+    files = sorted((tmp_path / "poor" / "tuning" / "blobs").glob("*.wgsl"))
+    assert len(files) == written.candidates
+    write_pages(tmp_path / "poor")
+    write_blank(tmp_path / "poor")
+    with plain_server(tmp_path) as url:
+        page = visit(f"{url}/poor/blank.html")
+        found = page.do("gpuFolder", base=f"{url}/poor/", inputs=X, rounds=2)
+    assert found["summary"]["class"] == "webgpu"
+    # The bundle's own is not in the space, so the compiler's is tried first.
+    assert next(e["candidate"] for e in found["events"] if e["type"] == "trial") == 0
+    assert set(verdicts(found)) <= {"faster", "same", "slower"}
+
+
+def test_timing_leaves_states_alone(visit: Visit, tmp_path: Path) -> None:
+    info = helper.make_tensor_value_info
+    w = numpy_helper.from_array(np.linspace(-1, 1, 16, dtype="f4").reshape(4, 4), "w")
+    nodes = [
+        helper.make_node("MatMul", ["h", "w"], ["m"]),
+        helper.make_node("Add", ["m", "x"], ["hn"]),
+        helper.make_node("Tanh", ["hn"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [info(n, TensorProto.FLOAT, (2, 4)) for n in ("x", "h")],
+        [info(n, TensorProto.FLOAT, (2, 4)) for n in ("hn", "y")], [w],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    made = compile_model(tmp_path / "model.onnx", Options(targets=("wgsl",), states={"h": "hn"}))
+    write(made.contents, tmp_path / "bundle")
+    with serving({"state": tmp_path / "bundle"}) as site:
+        found = visit(site.blank).do(
+            "gpuStates", url=site.bundle("state"), inputs={"x": [0.1 * n for n in range(8)]}
+        )
+    assert found["steps"] > 0
+    assert any(found["before"][0])
+    assert found["after"] == found["before"]
+    assert found["next"] == found["wanted"]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_lost_device(visit: Visit, poor: Path, guarded: bool) -> None:
+    """A typed error; with the tuner's guard a new engine that goes on."""
+    with serving({"poor": poor}) as site:
+        found = visit(site.blank).do("gpuLost", url=site.bundle("poor"), inputs=X, guarded=guarded)
+    if guarded:
+        assert found["after"] == found["later"] == found["before"]
+        return
+    for answer in (found["after"], found["later"]):
+        assert answer["error"]["code"] == "host"
+        assert "GPU device was lost" in answer["error"]["message"]
+        assert answer["error"]["facts"]["lost"]
+
+
+@pytest.mark.parametrize("host", ["chromium-webgpu", "dawn"])
+def test_from_the_command_line(
+    host: str, poor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Against a server with a store; the winner is linked, and computes the same."""
+    try:
+        program(host)
+    except HostError as error:
+        pytest.skip(str(error))
+
+    def said(*arguments: object) -> Any:
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, arguments), "--json"])
+        (line,) = capsys.readouterr().out.splitlines()
+        assert ended.value.code == 0, line
+        return json.loads(line)
+
+    report, winners = tmp_path / "report.json", tmp_path / "winners.json"
+    found = said(
+        "tune", poor, "--host", host, "--budget", 6, "--store", tmp_path / "votes.db",
+        "--report", report, "--save", winners,
+    )  # fmt: skip
+    assert found["class"] == "webgpu"
+    (kernel,) = found["kernels"]
+    assert kernel["current"]["candidate"] is not None
+    assert kernel["current"]["candidate"] != kernel["default"]["candidate"]
+    messages = json.loads(report.read_text())["sent"]
+    assert {"hello", "want", "report"} <= {m["type"] for m in messages}
+    said("relink", poor, "--winners", winners, "-o", tmp_path / "new")
+    (spec,) = kernels_of(open_bundle(poor))
+    schedule = space_of(spec, GpuKernels(poor).device).schedules[kernel["current"]["candidate"]]
+    assert json.loads(winners.read_text())["schedules"]["0"] == schedule.to_json()
+    x = np.array(X["x"], np.float32).reshape(96, 256)
+    with BrowserHost(host) as browser:
+        old, new = (
+            browser.load(folder).run({"x": x}).outputs["y"] for folder in (poor, tmp_path / "new")
+        )
+    np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,134 @@
+"""Texts of WebGPU kernels are vetted before they run (web/engine/gpu_vet.js): ours pass, others do
+not, and none that might not end."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from node import run
+
+from tilewright.benchkernel import product_kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.tuning.candidates import build, space_of
+
+SCRIPT = """
+const { factsOf, objectionTo } = await import('TUNE/../engine/gpu_vet.js');
+const found = <texts>.map(([text, tiles]) => {
+  const objection = objectionTo(new TextEncoder().encode(text), tiles);
+  return { objection, ...(objection ? {} : factsOf(text)) };
+});
+console.log(JSON.stringify(found));
+"""
+
+Text = tuple[str, int]
+
+
+def texts(m: int, k: int, n: int, every: int = 1) -> list[Text]:
+    kernel = product_kernel("mk,kn->mn", (m, k), (k, n), weight=True)
+    schedules = space_of(kernel, CLASSES["webgpu"]).schedules[::every]
+    made = (build(kernel, schedule, "wgsl", "core") for schedule in schedules)
+    return [(one.module.decode(), one.tiles) for one in made]
+
+
+@pytest.fixture(scope="module")
+def good() -> Text:
+    """A kernel of 64 threads whose loop over blocks is `FOR`."""
+    kernel = product_kernel("mk,kn->mn", (40, 64), (64, 48), weight=True)
+    made = build(kernel, GroupSchedule(4, 4, 4, 32, 32, 16), "wgsl", "core")
+    text = made.module.decode()
+    (name,) = re.findall(r"for \(var (block\d+)", text)
+    return text.replace(name, "block5"), made.tiles
+
+
+@pytest.mark.parametrize("sizes", [(40, 64, 48), (37, 61, 53), (4096, 8192, 4096)])
+def test_candidates_pass(sizes: tuple[int, int, int]) -> None:
+    given = texts(*sizes, every=4)
+    for (text, _), found in zip(given, run(SCRIPT, texts=given), strict=True):
+        assert found["objection"] == ""
+        assert f"@workgroup_size({found['group']})" in text
+        assert found["lanes"] == (4 if "memory: array<vec4<u32>>" in text else 1)
+
+
+FOR = "  for (var block5: i32 = 0; block5 < 64; block5 += 16) {\n"
+#: What is replaced, by what, and a word of the objection.
+CHANGES = {
+    "endless": (FOR, FOR + "    loop { }\n", "'loop'"),
+    "while": (FOR, FOR + "    while (true) { }\n", "'while'"),
+    "no end": (FOR, "  for (;;) {\n", "constant ends"),
+    "no step": (FOR, FOR.replace("+= 16", "+= 0"), "constant ends"),
+    "backwards": (FOR, FOR.replace("+= 16", "-= 16"), "constant ends"),
+    "an end from memory": (FOR, FOR.replace("< 64", "< i32(word(0u))"), "constant ends"),
+    "set back": (FOR, FOR + "    block5 = 0;\n", "assigns block5"),
+    "set back in parentheses": (FOR, FOR + "    (block5) = 0;\n", "assigns block5"),
+    "moved": (FOR, FOR + "    block5 -= 16;\n", "assigns block5"),
+    "decremented": (FOR, FOR + "    block5--;\n", "assigns block5"),
+    "by a pointer": (FOR, FOR + "    let p = &block5; *p = 0;\n", "'= &'"),
+    "by a function": (FOR, FOR + "    back(&block5);\n", "'(&'"),
+    "for long": (FOR, FOR.replace("64", "99999999").replace("+= 16", "+= 1"), "statements"),
+    "in a comment": (FOR, "  /* */\n" + FOR, "'/*'"),
+    "behind a comment": ("struct Step", "// */\n/* struct Step", "'/*'"),
+    "another binding": (
+        "struct Step", "@group(0) @binding(2) var<storage> other: array<u32>;\nstruct Step",
+        "bindings",
+    ),
+    "another entry": ("struct Step", "@compute @workgroup_size(1)\nfn other() { }\nstruct Step",
+                      "bindings"),
+    "a constant of the pipeline": ("struct Step", "override many: u32;\nstruct Step", "'override'"),
+    "an extension": ("var<workgroup> b3", "enable f16;\nvar<workgroup> b3", "'enable'"),
+    "a large group": ("@workgroup_size(64)", "@workgroup_size(512)", "512 threads"),
+    "no group": ("@workgroup_size(64)", "@workgroup_size(0)", "0 threads"),
+    "two dimensions": ("@workgroup_size(64)", "@workgroup_size(8, 8)", "bindings"),
+    "a size by name": ("@workgroup_size(64)", "@workgroup_size(MANY)", "bindings"),
+    "memory that is read alone": ("storage, read_write", "storage, read", "bindings"),
+    "another letter": ("struct Step", "// \u2028\nstruct Step", "ASCII"),
+    "a block too many": ("struct Step", "}\nstruct Step", "do not close"),
+    "length": ("struct Step", " " * (1 << 18) + "struct Step", "bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_others_do_not(good: Text, change: str) -> None:
+    old, new, word = CHANGES[change]
+    text, tiles = good
+    assert text.count(old) == 1, text[-4000:]
+    (found,) = run(SCRIPT, texts=[(text.replace(old, new), tiles)])
+    assert word in found["objection"]
+
+
+def test_functions_that_call_each_other_many_times_count(good: Text) -> None:
+    """Without any loop: each calls the next one twice."""
+    text, tiles = good
+    lines = [f"fn call{n}() {{ call{n + 1}(); call{n + 1}(); }}" for n in range(60)]
+    many = "\n".join([*lines, "fn call60() { }"])
+    changed = text.replace("struct Step", f"{many}\nstruct Step")
+    (unused,) = run(SCRIPT, texts=[(changed, tiles)])
+    assert unused["objection"] == ""
+    (found,) = run(SCRIPT, texts=[(changed.replace(FOR, f"  call0();\n{FOR}"), tiles)])
+    assert "statements" in found["objection"]
+    itself = text.replace("struct Step", "fn f() { f(); }\nstruct Step")
+    (found,) = run(SCRIPT, texts=[(itself.replace(FOR, f"  f();\n{FOR}"), tiles)])
+    assert "statements" in found["objection"]
+
+
+def test_many_functions_and_loops_are_refused_before_they_are_followed(good: Text) -> None:
+    text, tiles = good
+    chain = "".join(f"fn c{n}() {{ c{n + 1}(); }}\n" for n in range(9000))
+    loops = "".join(FOR.replace("block5", f"more{n}") + "  }\n" for n in range(2000))
+    found = run(
+        SCRIPT,
+        texts=[
+            (text.replace("struct Step", f"{chain}struct Step"), tiles),
+            (text.replace(FOR, f"{loops}{FOR}"), tiles),
+        ],
+    )
+    assert "functions" in found[0]["objection"]
+    assert "variables of loops" in found[1]["objection"]
+
+
+def test_many_invocations_count(good: Text) -> None:
+    text, _ = good
+    (few, many) = run(SCRIPT, texts=[(text, 2**20), (text, 2**34)])
+    assert few["objection"] == ""
+    assert "statements" in many["objection"]

@@ -1,0 +1,161 @@
+"""The tiles worth trying for a product on a class of GPUs: nnJIT's lite space, as groups share it.
+
+Input: a contraction, the figures of one core, the limits of a group.  Output: schedules with what a
+small model expects of each, the default first, the others from the likely best on.  Equal input
+gives equal schedules in every process.  It measures nothing and makes no code.
+
+Of the paper's heuristics (targets/lite.py) 2 and 5 hold as they are; 6 counts what a group shares
+here, blocks of both operands, since sums stay in registers; 7, that registers are what runs out
+first, is no rule but a part of the cost, because phone GPUs have no tile that meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product as every
+from math import gcd, prod
+from typing import Any
+
+from tilewright.kernel.form import Contraction, form_as
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.tiles import MOST_SHARED, MOST_THREADS, GroupSchedule, default
+from tilewright.targets.lite import Core
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a group of threads may have on every device of a class.
+
+    threads: in one group;  shared: bytes of their shared memory
+    """
+
+    threads: int = MOST_THREADS
+    shared: int = MOST_SHARED
+
+
+#: Candidates of a kernel, with the default: what a device tries in a few seconds.
+MOST = 45
+#: Best shapes that are also tried with other settings, beside the default.
+VARIED = 2
+
+#: Rows and columns of a register tile; of a tile; steps of a block.
+REGISTERS = (4, 8)
+ROWS = (8, 16, 32, 64, 128)
+COLUMNS = (16, 32, 64, 128, 256)
+STEPS = (8, 16, 32)
+#: Rows of tiles that are walked together; other fields, of which one at a time is varied.
+BANDS = (1, 8)
+SETTINGS: Mapping[str, Sequence[Any]] = {"r0": (2, 4, 8), "ahead": (False, True)}
+
+#: Groups of fewer threads leave most of a core's lanes without work.
+LEAST_THREADS = 16
+#: Threads in flight below which a core waits for its memory.
+BUSY = 256
+#: Multiply-adds in the time of a word: from shared memory, and from the memory beyond.
+SHARED, BEYOND = 2.0, 16.0
+#: Words of registers that a thread needs for addresses and counts.
+OVERHEAD = 24
+#: How much worse an unusual setting is expected to be, so that other shapes come in between.
+UNUSUAL = 1.1
+#: Cores of a usual GPU: small ones have 6, large ones 130.
+CORES = 48
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A product as its tiles see it: batches of rows by columns, and steps of the reduction."""
+
+    batch: int
+    rows: int
+    cols: int
+    steps: int
+
+    @staticmethod
+    def of(kernel: Kernel) -> Sizes:
+        ops = form_as(kernel, Contraction).operands
+        batch = prod(v.extent for v in ops.outer)
+        return Sizes(batch, ops.m.extent, ops.n.extent, ops.steps)
+
+    def tiles(self, s: GroupSchedule) -> int:
+        return self.batch * -(-self.rows // s.x1) * -(-self.cols // s.y1)
+
+    def words(self, s: GroupSchedule) -> float:
+        """Words loaded and stored beyond shared memory."""
+        loads = self.tiles(s) * self.steps * (s.x1 + s.y1)
+        return float(loads + self.batch * self.rows * self.cols)
+
+
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule, float], ...]:
+    """At most `MOST` schedules with their costs: the default, then the others, the likely best
+    first."""
+    sizes = Sizes.of(kernel)
+    usual = default(kernel)
+
+    def fits(s: GroupSchedule) -> bool:
+        within = LEAST_THREADS <= s.threads <= group.threads and s.shared <= group.shared
+        return within and not s.objection(kernel)
+
+    def expected(s: GroupSchedule) -> float:
+        unusual = sum(getattr(s, name) != getattr(usual, name) for name in SETTINGS)
+        return cost(s, sizes, core) * float(UNUSUAL**unusual)
+
+    def rank(s: GroupSchedule) -> tuple[float, str]:
+        return expected(s), str(s)
+
+    shapes = sorted(filter(fits, _shapes(usual, sizes)), key=rank)
+    varied = [v for s in (usual, *shapes[:VARIED]) for v in _varied(s)]
+    walked = (replace(s, band=_band(s.band, s, sizes)) for s in (*varied, *shapes))
+    found = dict.fromkeys(filter(fits, walked))
+    for same in (usual, replace(usual, band=_band(usual.band, usual, sizes))):
+        found.pop(same, None)
+    chosen = (usual, *sorted([*found][: MOST - 1], key=rank))
+    return tuple((s, expected(s)) for s in chosen)
+
+
+def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
+    """Time in no unit: multiply-adds with their loads, over how much of the device is at work."""
+    s = schedule
+    work = sizes.tiles(s) * s.x1 * s.y1 * -(-sizes.steps // s.r1) * s.r1
+    each = 1 + SHARED * (1 / s.x0 + 1 / s.y0) + BEYOND * (1 / s.x1 + 1 / s.y1)
+    barriers = 1 + 2 / s.r1
+    tiles = sizes.tiles(s)
+    spread = tiles / (CORES * -(-tiles // CORES))
+    return work * each * barriers / (spread * _flight(s, core, max(1.0, tiles / CORES)))
+
+
+def registers(schedule: GroupSchedule) -> int:
+    """Words that a thread keeps: sums, one step of both operands, and what it copies ahead."""
+    s = schedule
+    copied = s.r1 * (s.x1 + s.y1) // s.threads
+    return s.x0 * s.y0 + s.x0 + s.y0 + copied + OVERHEAD
+
+
+def _flight(s: GroupSchedule, core: Core, most: float) -> float:
+    """The part of the threads that a core needs in flight for which it has room and work: groups,
+    at most so many; warps that are not full count as far as they are."""
+    warps = -(-s.threads // core.warp_width)
+    lanes = s.threads / (warps * core.warp_width)
+    room = core.registers / (registers(s) * s.threads), core.l1 / s.shared, core.warps / warps
+    return lanes * min(1.0, max(min(*room, most), 0.25) * s.threads / BUSY)
+
+
+def _shapes(usual: GroupSchedule, sizes: Sizes) -> Iterator[GroupSchedule]:
+    """Every tile of the ranges that is not twice as large as the product, with usual settings."""
+    for x0, y0, x1, y1, r1 in every(REGISTERS, REGISTERS, ROWS, COLUMNS, STEPS):
+        oversized = x1 >= 2 * max(sizes.rows, ROWS[0]) or y1 >= 2 * max(sizes.cols, COLUMNS[0])
+        if not oversized and x0 <= x1 and y0 <= y1 and r1 < 2 * max(sizes.steps, STEPS[0]):
+            r0 = gcd(usual.r0, r1)
+            yield replace(usual, x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1, band=BANDS[-1])
+
+
+def _varied(s: GroupSchedule) -> Iterator[GroupSchedule]:
+    """The same shape, and each with one other setting."""
+    yield from (replace(s, band=band) for band in BANDS)
+    for name, values in SETTINGS.items():
+        yield from (replace(s, **{name: value}) for value in values)
+
+
+def _band(most: int, s: GroupSchedule, sizes: Sizes) -> int:
+    """The band that comes of it (`GroupSchedule.band`), so that equal walks are one candidate."""
+    return gcd(most, -(-sizes.rows // s.x1))

@@ -1,0 +1,59 @@
+// A WebGPU device and what the engine asks of it: room, pipelines, elements as words of 32 bits.
+// Input: the browser's GPU, sizes, WGSL.  Output: a device, pipelines, words; or a typed error.  It knows no bundle.
+
+import { EngineError } from './errors.js';
+import { arrayOf } from './tensors.js';
+
+export const WORD = 4;
+
+/** A device with room for the model; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
+export async function deviceFor(bytes, limit, features = []) {
+  const adapter = await globalThis.navigator?.gpu?.requestAdapter();
+  if (!adapter) {
+    throw new EngineError('unsupported-host', 'This browser gives no WebGPU adapter', "Load the bundle with device 'wasm', or use a browser with WebGPU");
+  }
+  const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, limit ?? Infinity);
+  if (bytes > most) {
+    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit is ${most}`,
+      'Build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
+  }
+  const requiredFeatures = features.filter((feature) => adapter.features.has(feature));
+  const device = await adapter.requestDevice({ requiredFeatures, requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28) } });
+  const { vendor, architecture, description, isFallbackAdapter: software = false } = adapter.info;
+  return { device, adapter: { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software } };
+}
+
+/** The bindings of every kernel: the memory, and the step's block. @param {GPUDevice} device */
+export const layoutOf = (device) => device.createBindGroupLayout({
+  entries: [
+    { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'storage' } },
+    { binding: 1, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform', hasDynamicOffset: true } },
+  ],
+});
+
+/** @type {T.PipelineOf} */
+export async function pipelineOf(device, layout, code) {
+  const module = device.createShaderModule({ code });
+  const { messages } = await module.getCompilationInfo();
+  const wrong = messages.find(({ type }) => type === 'error');
+  if (wrong) throw new EngineError('bundle-corrupt', `A kernel is not valid WGSL: ${wrong.message} (line ${wrong.lineNum})`, 'Build the bundle again');
+  return device.createComputePipelineAsync({
+    layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+    compute: { module, entryPoint: 'main' },
+  });
+}
+
+/** @type {T.WordsOf} */
+export const wordsOf = (dtype, elements) => elements * (dtype === 'i64' ? 2 : 1);
+
+/** Elements as the device's 32-bit words; i64 takes two. @type {T.Widen} */
+export function widen(dtype, array) {
+  if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return array;
+  return dtype === 'u8' || dtype === 'bool' ? Uint32Array.from(array) : Int32Array.from(array);
+}
+
+/** The device's words as elements; copied, as `words` may be misaligned for i64. @type {T.Narrow} */
+export function narrow(dtype, words) {
+  if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return new (arrayOf(dtype))(words.slice().buffer);
+  return arrayOf(dtype).from(dtype === 'u8' || dtype === 'bool' ? words : new Int32Array(words.slice().buffer));
+}

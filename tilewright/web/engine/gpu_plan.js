@@ -1,0 +1,67 @@
+// The dispatches of a plan, made once: pipelines, bindings, and per step a block of numbers.
+// Input: the plan's steps as docs/bundle.md has them, kernels in use instead of the bundle's.  Output: dispatches.  It runs nothing.
+
+import { WORD } from './gpu_device.js';
+
+/** WebGPU's default limit maxComputeWorkgroupsPerDimension. */
+const MOST_GROUPS = 65535;
+/** Bytes; WebGPU's default limit minUniformBufferOffsetAlignment. */
+const ALIGNMENT = 256;
+
+/** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
+export function planOf(device, layout, memory, pipelines, calls, steps) {
+  const stride = Math.max(...calls.map(({ words, scalars }) => aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
+  const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
+  const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
+  const bindings = device.createBindGroup({
+    layout,
+    entries: [{ binding: 0, resource: { buffer: memory } }, { binding: 1, resource: { buffer: uniform, size: stride } }],
+  });
+  /** @type {T.Dispatch[]} */
+  const dispatches = calls.map(({ slot }, at) => ({ pipeline: pipelines[slot], bindings, offset: at * stride, groups: [0, 0] }));
+  let last = '';
+  /** By kernel, what is in use instead of the bundle's own. @type {Map<number, T.GpuTuned>} */
+  let tuned = new Map();
+  /** A kernel that reads vectors needs buffers that begin at whole ones; other steps keep the bundle's. @type {(at: number) => T.GpuTuned | undefined} */
+  const tunedAt = (at) => {
+    const found = tuned.get(steps[at].spec);
+    return found && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
+  };
+  return {
+    dispatches,
+
+    use(kernels) {
+      tuned = kernels;
+      last = '';
+      calls.forEach(({ slot }, at) => (dispatches[at].pipeline = tunedAt(at)?.pipeline ?? pipelines[slot]));
+    },
+
+    resize(sizes) {
+      if (last === (last = `of ${sizes}`)) return;
+      calls.forEach(({ tiles, group, words, scalars }, at) => {
+        const own = tunedAt(at);
+        const [count, ...numbers] = [own?.tiles ?? tiles, ...scalars].map((number) => numberAt(number, sizes));
+        blocks.set([count, ...words, ...numbers], (at * stride) / WORD);
+        dispatches[at].groups = groupsOf(count, own?.group ?? group);
+      });
+      device.queue.writeBuffer(uniform, 0, blocks);
+    },
+  };
+}
+
+/** Workgroups in two dimensions, which together are enough. @type {(count: number, group: number) => [number, number]} */
+export function groupsOf(count, group) {
+  const wanted = Math.ceil(count / group);
+  const rows = Math.ceil(wanted / MOST_GROUPS);
+  return [Math.ceil(wanted / rows), rows];
+}
+
+/** A number that is fixed, or follows an extent: min((n * times + plus) // by, most) * each. @type {T.NumberAt} */
+export function numberAt(number, sizes) {
+  if (typeof number === 'number') return number;
+  const [extent, times, plus, by, most, each] = number;
+  return Math.min(Math.floor((sizes[extent] * times + plus) / by), most) * each;
+}
+
+/** @param {number} bytes */
+const aligned = (bytes) => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;

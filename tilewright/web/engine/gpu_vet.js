@@ -1,0 +1,104 @@
+// Vets the text of a WebGPU kernel before a pipeline is made of it: it may hold only what Tilewright's compiler writes
+// (targets/wgsl/emit.py), and it must end.
+// Input: the text's bytes, its invocations.  Output: the objection to it, or ''; what an engine has to know of it.
+// WGSL itself keeps a kernel inside its bindings; the browser's own validation comes on top.
+//
+// A GPU cannot be taken from a kernel that never ends.  So every loop counts from one number to another, nothing else assigns its
+// variable, and no pointers exist; functions of WGSL cannot call themselves.  What a kernel executes at most is then a sum.
+
+/** Maximum bytes of a text, threads of a workgroup, and statements: of one invocation, and of all together. */
+const [MOST_BYTES, MOST_THREADS, MOST_STATEMENTS, MOST_WORK] = [1 << 18, 256, 2 ** 26, 2 ** 40];
+/** Maximum functions, and variables of loops: reading must end, too. */
+const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
+/** Nothing but these lines may have attributes. */
+const DECLARED = [
+  /^@group\(0\) @binding\(0\) var<storage, read_write> memory: array<(?:u32|(vec4)<u32>)>;$/gm,
+  /^@group\(0\) @binding\(1\) var<uniform> step: Step;$/gm,
+  /^@compute @workgroup_size\((\d{1,3})\)$/gm,
+  /^fn main\(@builtin\(workgroup_id\) group: vec3<u32>, @builtin\(num_workgroups\) groups: vec3<u32>, @builtin\(local_invocation_index\) local: u32\) \{$/gm,
+];
+/** Other loops, pointers, extensions, constants of pipelines, blocks of comments. */
+const FORBIDDEN = /\b(?:loop|while|continuing|ptr|enable|requires|diagnostic|override|alias|const_assert)\b|\/\*|[=(,]\s*&|\breturn\s*&/;
+const PLAIN = /^[\n -~]*$/;
+/** A loop from one number to another: up, or down to zero. */
+const UP = /for \(var (\w+): i32 = (\d{1,9}); \1 < (\d{1,9}); \1 \+= ([1-9]\d{0,8})\) \{/y;
+const DOWN = /for \(var (\w+) = (\d{1,9}); \1 >= 0; \1 -= 1\) \{/y;
+/** What the sum is made of. */
+const PARTS = /\bfor\b|\bfn (\w+)|\b([A-Za-z_]\w*)\s*\(|[{};]/g;
+
+/** @type {T.GpuObjectionTo} */
+export function objectionTo(bytes, tiles) {
+  if (bytes.length > MOST_BYTES) return `it has ${bytes.length} bytes, more than ${MOST_BYTES}`;
+  const whole = new TextDecoder().decode(bytes);
+  if (!PLAIN.test(whole)) return 'it has other characters than ASCII';
+  const text = whole.replaceAll(/\/\/[^\n]*/g, '');
+  const found = FORBIDDEN.exec(text);
+  if (found) return `it has '${found[0]}'`;
+  const declared = DECLARED.map((line) => [...text.matchAll(line)]);
+  const rest = DECLARED.reduce((left, line) => left.replaceAll(line, ''), text);
+  if (declared.some(({ length }) => length !== 1) || /@|var<(?:storage|uniform)/.test(rest)) return 'its bindings or its entry point are others';
+  const { group } = factsOf(text);
+  if (!(group >= 1 && group <= MOST_THREADS)) return `its workgroups have ${group} threads`;
+  const statements = statementsOf(text);
+  if (typeof statements === 'string') return statements;
+  if (statements > MOST_STATEMENTS || statements * tiles > MOST_WORK) return `it executes ${statements * tiles} statements`;
+  return '';
+}
+
+/** Of a text that was vetted: threads of a workgroup, and elements of a vector of memory (1 or 4). @param {string} text */
+export function factsOf(text) {
+  const [memory, , workgroup] = DECLARED.map((line) => [...text.matchAll(line)][0]);
+  return { group: Number(workgroup?.[1] ?? 0), lanes: memory?.[1] ? 4 : 1 };
+}
+
+/** The most statements that one invocation executes; or why that is not known. @param {string} text */
+function statementsOf(text) {
+  /** By function: its own statements, and how often it calls others. @type {Map<string, {own: number, calls: [string, number][]}>} */
+  const functions = new Map();
+  let current = { own: 0, calls: /** @type {[string, number][]} */ ([]) };
+  /** How often the open blocks are executed, the innermost last. */
+  const times = [1];
+  /** By variable of a loop, the assignments that its loops have themselves. @type {Map<string, number>} */
+  const counters = new Map();
+  let next = 1;
+  for (const { 0: part, 1: name, 2: called, index } of text.matchAll(PARTS)) {
+    const now = times[times.length - 1];
+    if (part === 'for') {
+      UP.lastIndex = DOWN.lastIndex = index;
+      const [up, down] = [UP.exec(text), DOWN.exec(text)];
+      if (!up && !down) return 'it has a loop without constant ends';
+      next = up ? Math.max(0, Math.ceil((Number(up[3]) - Number(up[2])) / Number(up[4]))) : Number(down?.[2]) + 1;
+      const [, counter] = up ?? down ?? [];
+      counters.set(counter, (counters.get(counter) ?? 0) + (up ? 1 : 2));
+    } else if (name) {
+      if (functions.has(name)) return `it has two functions ${name}`;
+      functions.set(name, current = { own: 0, calls: [] });
+    } else if (called) {
+      // That of `for (` itself is none.
+      if (called !== 'for') current.calls.push([called, now]);
+    } else if (part === '{') {
+      times.push(now * next);
+      next = 1;
+    } else if (part === '}') {
+      times.pop();
+      if (!times.length) return 'its blocks do not close';
+    } else current.own += now;
+  }
+  if (functions.size > MOST_FUNCTIONS || counters.size > MOST_COUNTERS) return `it has ${functions.size} functions and ${counters.size} variables of loops`;
+  for (const [counter, own] of counters) {
+    const assigned = new RegExp(`\\b${counter}\\b[\\s)]*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\\+\\+|--)`, 'g');
+    if ((text.match(assigned) ?? []).length !== own) return `it assigns ${counter}, which counts a loop`;
+  }
+  /** @type {Map<string, number>} */
+  const sums = new Map();
+  const sum = (/** @type {string} */ name) => {
+    const { own, calls } = functions.get(name) ?? { own: 1, calls: [] };
+    if (!sums.has(name)) {
+      // Of a function that calls itself, which the browser refuses.
+      sums.set(name, Infinity);
+      sums.set(name, calls.reduce((all, [other, often]) => all + often * sum(other), own));
+    }
+    return /** @type {number} */ (sums.get(name));
+  };
+  return sum('main');
+}

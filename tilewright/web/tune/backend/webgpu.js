@@ -1,0 +1,19 @@
+// Tuning of WebGPU kernels: what is particular to them (`Tune.Backend`).
+
+export { openSpecs } from '../trial/gpu_specs.js';
+
+/** Maximum invocations of a candidate. */
+export const MOST_TILES = 2 ** 28;
+/** A GPU's class is that of its adapter: nothing is probed. */
+export const PROBES = 0;
+
+export const start = () => new Worker(new URL('../trial/gpu_worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
+
+/** What the adapter tells of itself. @type {Tune.FactsOf} */
+export function factsOf({ adapter }) {
+  const { vendor = '', architecture = '' } = adapter ?? {};
+  return { kind: 'webgpu', vendor: vendor.toLowerCase(), architecture: architecture.toLowerCase(), features: [], l1: 0 };
+}
+
+/** The text; the engine vets it (engine/gpu_changes.js). @type {Tune.Backend['codeOf']} */
+export const codeOf = async ({ module }) => new TextDecoder().decode(module);

@@ -1,0 +1,276 @@
+// A trial's own device and memory on WebGPU: runs kernels there and tells what they did.
+// Input: facts of a specification, kernels.  Output: results; what was overwritten.  The model's device and memory are others.
+//
+// Layout, in words: the word of a trap, then the kernel's buffers.  Canaries lie before and after each region.  What memory must hold
+// before a kernel runs is an image on the device, one for each input set: it is copied before each check, and compared afterwards
+// without the output.
+
+import { deviceFor, layoutOf, narrow, pipelineOf, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
+import { groupsOf } from '../../engine/gpu_plan.js';
+import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
+import { beat, beating as steadily, breathe } from './breath.js';
+import { checksOf, Refused, Trapped } from './checks.js';
+import { arrayOf, isFloat, shake } from './inputs.js';
+
+/** Words before everything else, and between two regions; every buffer begins at a multiple of them. */
+const CANARY = 64;
+const MARK = 0xa5a5a5a5;
+/** Fill words that reveal elements nobody wrote: floats are NaN, integers an unusual number. */
+const UNWRITTEN = { float: 0xffffffff, integer: 0xa6a6a6a6 };
+/** Maximum bytes of images on the device. */
+const MOST_IMAGES = 2 ** 28;
+/** Bytes of the block of numbers of a kernel. */
+const BLOCK = 1024;
+const NANO = 1e-6;
+/** The first word that differs, outside of a range; range: words, begin and end of what is left out, invocations. */
+const COMPARE = `
+@group(0) @binding(0) var<storage, read> found: array<u32>;
+@group(0) @binding(1) var<storage, read> wanted: array<u32>;
+@group(0) @binding(2) var<storage, read_write> first: atomic<u32>;
+@group(0) @binding(3) var<uniform> range: vec4<u32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  for (var at = id.x; at < range.x; at += range.w) {
+    if ((at < range.y || at >= range.z) && found[at] != wanted[at]) { atomicMin(&first, at); }
+  }
+}`;
+const [INVOCATIONS, NONE] = [1 << 16, 0xffffffff];
+
+/** @type {GPUDevice} */
+let device;
+/** @type {GPUBindGroupLayout} */
+let layout;
+/** The bundle's own kernels. @type {string[]} */
+let texts = [];
+/** The memory, its bindings, and the words that are in use. @type {{buffer: GPUBuffer, bindings: GPUBindGroup} | null} */
+let memory = null;
+let words = 0;
+/** @type {GPUBuffer} */
+let block;
+/** @type {GPUComputePipeline} */
+let comparing;
+/** Two timestamps, if the adapter has them. @type {{set: GPUQuerySet, into: GPUBuffer} | null} */
+let stamps = null;
+/** The latest last. @type {Map<Tune.TrialSet, GPUBuffer>} */
+const images = new Map();
+/** The kernel whose buffers are laid out now. @type {Tune.LoadedKernel | null} */
+export let loaded = null;
+
+/** Compilation may take long, and the worker lives. @type {<Value>(work: Promise<Value>) => Promise<Value>} */
+async function patiently(work) {
+  const end = steadily();
+  return work.finally(end);
+}
+
+/** A GPU that does not answer is no sign of life: the page ends this worker. */
+export const beating = () => () => {};
+
+/** @type {Tune.OpenBench} */
+export async function open({ code, bytes }) {
+  texts = JSON.parse(new TextDecoder().decode(code));
+  ({ device } = await patiently(deviceFor(bytes, undefined, ['timestamp-query'])));
+  layout = layoutOf(device);
+  block = device.createBuffer({ size: BLOCK, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
+  comparing = await patiently(device.createComputePipelineAsync({ layout: 'auto', compute: { module: device.createShaderModule({ code: COMPARE }) } }));
+  if (device.features.has('timestamp-query')) {
+    stamps = {
+      set: device.createQuerySet({ type: 'timestamp', count: 2 }),
+      into: device.createBuffer({ size: 16, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC }),
+    };
+  }
+}
+
+/** Whether kernels are timed by the device's clock. */
+export const hasStamps = () => Boolean(stamps);
+
+/** Sets the kernel whose buffers are laid out. @param {Tune.LoadedKernel | null} next */
+export const use = (next) => (loaded = next);
+
+/** @type {Tune.Compiled} */
+export const compiled = async (bytes) => new TextDecoder().decode(bytes);
+
+/** The bundle's own kernel. @type {Tune.OwnRunner} */
+export const own = async ({ slot, tiles, group = 1 }) => runnerOf({ tiles, group, pipeline: await patiently(pipelineOf(device, layout, texts[slot])) });
+
+/** @param {Tune.GpuRunner} runner @returns {Tune.Runner} */
+const runnerOf = (runner) => runner;
+
+/** A candidate; rejects with Refused if its text holds anything but a kernel, or makes no pipeline. @type {Tune.RunnerFor} */
+export async function runnerFor(module, tiles) {
+  const text = String(module);
+  const objection = objectionTo(new TextEncoder().encode(text), tiles);
+  if (objection) throw new Refused(`its text is none of Tilewright's: ${objection}`);
+  const pipeline = await patiently(pipelineOf(device, layout, text)).catch((error) => {
+    throw new Refused(String(error));
+  });
+  return runnerOf({ tiles, group: factsOf(text).group, pipeline });
+}
+
+/** Lays out a specification's buffers, and returns their first words. @type {Tune.Lay} */
+export function lay(facts) {
+  let at = CANARY;
+  const addresses = facts.buffers.map(({ dtype, size }) => {
+    const address = at + CANARY;
+    at = Math.ceil((address + wordsOf(/** @type {T.DType} */ (dtype), size)) / CANARY) * CANARY;
+    return address;
+  });
+  words = at + CANARY;
+  if (!memory || memory.buffer.size < WORD * words) {
+    memory?.buffer.destroy();
+    const buffer = device.createBuffer({ size: WORD * words, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+    memory = { buffer, bindings: device.createBindGroup({ layout, entries: [{ binding: 0, resource: { buffer } }, { binding: 1, resource: { buffer: block } }] }) };
+  }
+  return { addresses, words: [...addresses, ...facts.scalars], block: new Uint32Array(), canaries: [] };
+}
+
+const current = () => /** @type {Tune.LoadedKernel} */ (loaded);
+const place = () => /** @type {NonNullable<typeof memory>} */ (memory);
+
+/** The words of a buffer: where they begin, and how many. @param {number} number */
+function regionOf(number) {
+  const { addresses, facts: { buffers } } = current();
+  const { dtype, size } = buffers[number];
+  return { from: addresses[number], length: wordsOf(/** @type {T.DType} */ (dtype), size) };
+}
+
+/** What memory holds before a kernel runs on this set. @param {Tune.TrialSet} set */
+function imageOf(set) {
+  const size = WORD * words;
+  const made = images.get(set) ?? device.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC, mappedAtCreation: true });
+  if (!images.has(set)) {
+    const whole = new Uint32Array(made.getMappedRange()).fill(MARK);
+    whole.fill(0, 0, CANARY);
+    current().facts.buffers.forEach(({ dtype }, number) => {
+      const { from, length } = regionOf(number);
+      const given = set.inputs[number];
+      if (!given) whole.fill(isFloat(dtype) ? UNWRITTEN.float : UNWRITTEN.integer, from, from + length);
+      else whole.set(wordsFrom(dtype, given), from);
+    });
+    made.unmap();
+  }
+  images.delete(set);
+  images.set(set, made);
+  let sum = [...images.values()].reduce((all, { size: of }) => all + of, 0);
+  for (const [old, image] of images) {
+    if (sum <= MOST_IMAGES || old === set) break;
+    sum -= image.size;
+    image.destroy();
+    images.delete(old);
+  }
+  return made;
+}
+
+/** Bytes of elements as the device's words. @param {string} dtype @param {Uint8Array} bytes */
+function wordsFrom(dtype, bytes) {
+  const elements = new (arrayOf(dtype))(bytes.buffer, bytes.byteOffset, bytes.length / arrayOf(dtype).BYTES_PER_ELEMENT);
+  const { buffer, byteOffset, byteLength } = widen(/** @type {T.DType} */ (dtype), elements);
+  return new Uint32Array(buffer, byteOffset, byteLength / WORD);
+}
+
+/** Writes the inputs of a set, and fills output and canaries. @param {string} name */
+export async function begin(name) {
+  const encoder = device.createCommandEncoder();
+  encoder.copyBufferToBuffer(imageOf(current().sets[name]), 0, place().buffer, 0, WORD * words);
+  device.queue.submit([encoder.finish()]);
+}
+
+/** Bytes of a buffer of the device; what was submitted before is done then. @param {GPUBuffer} from @param {number} at @param {number} size */
+async function bytesOf(from, at, size) {
+  const back = device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+  const encoder = device.createCommandEncoder();
+  encoder.copyBufferToBuffer(from, at, back, 0, size);
+  device.queue.submit([encoder.finish()]);
+  try {
+    await back.mapAsync(GPUMapMode.READ);
+    beat();
+    return back.getMappedRange().slice(0);
+  } catch {
+    throw new Trapped('the GPU device was lost');
+  } finally {
+    back.destroy();
+  }
+}
+
+async function output() {
+  const { from, length } = regionOf(0);
+  const found = await bytesOf(place().buffer, WORD * from, WORD * length);
+  return narrow(/** @type {T.DType} */ (current().facts.buffers[0].dtype), new Uint32Array(found));
+}
+
+/** Submits a kernel, `times` over. @param {Tune.GpuRunner} runner @param {number} times @param {boolean} stamped */
+function submit({ tiles, group, pipeline }, times, stamped) {
+  device.queue.writeBuffer(block, 0, Uint32Array.from([tiles, ...current().words]));
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass(stamped && stamps ? { timestampWrites: { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 } } : {});
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(0, place().bindings, [0]);
+  const [columns, rows] = groupsOf(tiles, group);
+  for (let time = 0; time < times; time++) pass.dispatchWorkgroups(columns, rows);
+  pass.end();
+  if (stamped && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
+  device.queue.submit([encoder.finish()]);
+}
+
+/** Runs all of a kernel once; its workgroups have no order. @type {Tune.RunAll} */
+export async function runAll(runner) {
+  submit(/** @type {Tune.GpuRunner} */ (runner), 1, false);
+  const [trapped] = new Uint32Array(await bytesOf(place().buffer, 0, WORD));
+  if (trapped) throw new Trapped('an index is out of range');
+  await breathe();
+}
+
+/** Milliseconds of a kernel, `times` over; NaN if the clock did not advance. @param {Tune.GpuRunner} runner @param {number} times */
+export async function timed(runner, times) {
+  const start = performance.now();
+  submit(runner, times, true);
+  if (stamps) {
+    const [from, to] = new BigInt64Array(await bytesOf(stamps.into, 0, 16));
+    return to > from ? Number(to - from) * NANO : NaN;
+  }
+  await device.queue.onSubmittedWorkDone();
+  const spent = performance.now() - start;
+  beat();
+  return spent > 0 ? spent : NaN;
+}
+
+/** The first word outside of the output that is not as in the set's image; -1: none. @param {Tune.TrialSet} set */
+async function firstChange(set) {
+  const { from, length } = regionOf(0);
+  const first = device.createBuffer({ size: WORD, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+  const range = device.createBuffer({ size: 16, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
+  device.queue.writeBuffer(first, 0, Uint32Array.of(NONE));
+  device.queue.writeBuffer(range, 0, Uint32Array.of(words, from, from + length, INVOCATIONS));
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(comparing);
+  const entries = [place().buffer, imageOf(set), first, range].map((buffer, binding) => ({ binding, resource: { buffer } }));
+  pass.setBindGroup(0, device.createBindGroup({ layout: comparing.getBindGroupLayout(0), entries }));
+  pass.dispatchWorkgroups(INVOCATIONS / 64);
+  pass.end();
+  device.queue.submit([encoder.finish()]);
+  const [found] = new Uint32Array(await bytesOf(first, 0, WORD));
+  first.destroy();
+  range.destroy();
+  return found === NONE ? -1 : found;
+}
+
+/** Number of the input in which a word lies; 0: in none. @param {number} word */
+const inputAt = (word) => current().facts.buffers.findIndex((_, number) => {
+  const { from, length } = regionOf(number);
+  return number > 0 && word >= from && word < from + length;
+});
+
+/** Number of the first input that the kernel changed; -1: it wrote elsewhere; 0: all is as before. @param {Tune.TrialSet} set */
+async function changedInput(set) {
+  const word = await firstChange(set);
+  return word < 0 ? 0 : inputAt(word);
+}
+
+export const { accept, doubt, check, refutation } = checksOf({
+  current, begin, output, runAll, changedInput,
+  async perturb(set, buffer, number) {
+    const bytes = /** @type {Uint8Array<ArrayBuffer>} */ (set.inputs[number]).slice();
+    await shake(bytes, buffer, number);
+    device.queue.writeBuffer(place().buffer, WORD * regionOf(number).from, wordsFrom(buffer.dtype, bytes));
+  },
+});

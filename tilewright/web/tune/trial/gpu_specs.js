@@ -1,0 +1,49 @@
+// Reads from the bundle's files what a trial on WebGPU needs to know about a kernel specification, as specs.js does for WebAssembly.
+// Input: the list of kernels, the steps of the section `wgsl`.  Output: `SpecFacts`.  It knows nothing about schedules.
+
+import { sectionOf } from '../../engine/bundle.js';
+import { WORD, wordsOf } from '../../engine/gpu_device.js';
+import { numberAt } from '../../engine/gpu_plan.js';
+import { elementsOf, sizesOf } from '../../engine/tensors.js';
+import { described, gathered, hasFloats } from './specs.js';
+
+const TARGET = 'wgsl';
+/** Words of a canary and of a buffer's alignment, in bytes. */
+const ROOM = 512;
+/** Elements that a vector of memory has: kernels that read vectors need buffers that begin at whole ones. */
+const LANES = 4;
+
+/** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
+export async function openSpecs(engine) {
+  const { manifest, program: { plans }, file } = engine.parts;
+  const { builds: [build] } = sectionOf(manifest, TARGET);
+  const [listed, ...calls] = await Promise.all([manifest.kernels, ...build.plans].map(async (ref) => JSON.parse(new TextDecoder().decode(await file(ref)))));
+
+  /** A step of the specification, if possible one that runs its usual kernel. @param {number} spec */
+  function stepOf(spec) {
+    const all = plans.flatMap(({ steps }, plan) => steps.flatMap((step, number) => (step.spec === spec ? [{ plan, step, call: calls[plan][number] }] : [])));
+    return all.find(({ call }) => call.words.every((/** @type {number} */ word) => word % LANES === 0)) ?? all[0];
+  }
+
+  return {
+    facts(spec) {
+      const { plan, step, call } = stepOf(spec);
+      const [tiles, ...scalars] = [call.tiles, ...call.scalars].map((number) => numberAt(number, sizesOf(plans[plan])));
+      // WGSL promises nothing about NaN and infinities.
+      return { ...described(listed[spec].spec), special: false, spec, scalars, slot: call.slot, tiles, group: call.group, flops: step.flops };
+    },
+
+    resultOf(plan, step) {
+      const { spec: data } = listed[plans[plan].steps[step].spec];
+      const [dtype, size] = data.buffers[0];
+      // As the device has them: whole words.
+      const told = dtype === 'f32' || dtype === 'i64' ? dtype : 'i32';
+      return { place: [WORD * calls[plan][step].words[0], WORD * wordsOf(dtype, size)], dtype: told, rounds: hasFloats(data) };
+    },
+
+    bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[T.DType, number]} */ [dtype, size]) => (
+      sum + WORD * wordsOf(dtype, elementsOf([size])) + ROOM), ROOM),
+    gathers: (spec) => gathered(listed[spec].spec).size > 0,
+    code: () => file(build.code),
+  };
+}

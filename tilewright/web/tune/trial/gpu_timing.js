@@ -1,0 +1,81 @@
+// Timing in the trial worker on WebGPU: warm-up, rough times, and pairs of times of two kernels.
+// Input: kernels; for pairs they must be warm.  Output: milliseconds of a kernel; pairs of times.  A kernel runs whole, many times
+// in one submission: by timestamps where the device has them, else by waiting for it.
+
+import { breathe } from './breath.js';
+import { resolution } from './clock.js';
+import { hasStamps, timed } from './gpu_memory.js';
+import { median } from './statistics.js';
+
+/** Milliseconds to which browsers round timestamps. */
+const ROUNDED = 0.1;
+/** Milliseconds of a batch: by timestamps; and by waiting, which itself takes up to a millisecond. */
+const [STAMPED, WAITED] = [3, 12];
+/** Minimum and maximum milliseconds of warm-up, and looks without a new minimum that end it. */
+const [WARM_LEAST, WARM_MOST, FLAT] = [20, 240, 3];
+/** Looks of a rough measurement, and milliseconds that end it. */
+const [QUICK_LOOKS, QUICK_MOST] = [5, 80];
+/** Maximum times that a kernel runs in one submission. */
+const MOST_TIMES = 2048;
+/** Kernels that take longer are compared in fewer rounds. */
+const LONG = 40;
+
+/** Resolution of the clock in milliseconds. */
+export let finest = 1;
+let batch = WAITED;
+
+/** Measures the clock's resolution; called before anything is timed. */
+export function readClock() {
+  finest = hasStamps() ? ROUNDED : resolution();
+  batch = hasStamps() ? STAMPED : Math.max(WAITED, 20 * finest);
+}
+
+/** How often a kernel runs in a batch. @param {number} time of one run */
+const timesIn = (time) => Math.max(1, Math.min(MOST_TIMES, Math.round(batch / Math.max(time, 1e-4))));
+
+/** Milliseconds of one run, in batches that grow to their length; resolves with each time. @param {Tune.GpuRunner} runner @param {(times: number[], spent: number) => boolean} enough */
+async function looks(runner, enough) {
+  /** @type {number[]} */
+  const found = [];
+  let [times, spent] = [1, 0];
+  while (!enough(found, spent)) {
+    const time = await timed(runner, times) || batch / MOST_TIMES;
+    spent += time;
+    if (time >= batch / 2 || times >= MOST_TIMES) found.push(time / times);
+    else times = Math.min(2 * times, timesIn(time / times));
+    await breathe();
+  }
+  return found;
+}
+
+/** Runs a kernel until its times stop falling; resolves with the best. @type {Tune.Warm} */
+export async function warm(runner) {
+  const found = await looks(/** @type {Tune.GpuRunner} */ (runner), (times, spent) => {
+    const best = Math.min(...times);
+    const flat = times.length > FLAT && times.slice(-FLAT).every((time) => time > 0.97 * best);
+    return times.length > 0 && (spent > WARM_MOST || (spent > WARM_LEAST && flat));
+  });
+  return Math.min(...found);
+}
+
+/** A rough time of a warm kernel, in milliseconds. @type {Tune.Quick} */
+export const quick = async (runner) => median(await looks(/** @type {Tune.GpuRunner} */ (runner),
+  (times, spent) => times.length >= QUICK_LOOKS || (times.length > 0 && spent > QUICK_MOST)));
+
+/** Measures pairs: one kernel, then the other.  Resolves with null after a pause, and for a time that is none. @type {Tune.PairsOf} */
+export function pairsOf(first, second, times) {
+  const runners = /** @type {Tune.GpuRunner[]} */ ([first, second]);
+  const repeats = times.map(timesIn);
+  const side = async (/** @type {number} */ which) => await timed(runners[which], repeats[which]) / repeats[which];
+  return {
+    parts: 1,
+    long: times[0] + times[1] > LONG,
+    async measure(_, order) {
+      const early = await side(order);
+      if (await breathe()) return null;
+      const late = await side(1 - order);
+      if (await breathe() || !(early > 0 && late > 0)) return null;
+      return order ? { first: late, second: early } : { first: early, second: late };
+    },
+  };
+}

@@ -1,0 +1,205 @@
+// Judges candidates in a worker with a memory of its own, never the model's.
+// Input: requests of trials.js; the memory and the clock of a device (`Tune.Bench`, `Tune.Clock`).  Output: a verdict on each
+// candidate; an error if something fails before it runs.  If a kernel hangs, the page terminates the worker.
+
+import { contest } from './pairs.js';
+import { allowed, arrayOf, difference, isFloat } from './inputs.js';
+import { beginWork, breathe, rest, workedUntilNow } from './breath.js';
+import { inputsOf, MOST_DOUBT, Refused, Trapped } from './checks.js';
+import { freezeBuiltIns } from './pristine.js';
+
+/** Milliseconds after which no further pair is measured, for the first comparison and for both together. */
+const LIMITS = [400, 650];
+/** If the sets `random` and `edge` take more milliseconds, the set `special` is skipped. */
+const LONG = 250;
+/** A candidate slower by this factor is not compared further. */
+const FAR = 1.5;
+
+/** Answers the page's requests for the worker's lifetime; `more`: requests of the device alone. @type {Tune.Judge} */
+export function judge(bench, clock, more = {}) {
+  freezeBuiltIns();
+  /** The cache: by specification, prepared kernels. @type {Map<number, Tune.LoadedKernel>} */
+  const states = new Map();
+  /** @type {Map<number, Tune.SpecFacts>} */
+  const told = new Map();
+  /** Whether a failure now is the candidate's fault. */
+  let trying = false;
+
+  /** Tells the page, so that it knows whose fault a hang is. @param {boolean} on */
+  function blame(on) {
+    if (on !== trying) self.postMessage({ trying: on });
+    trying = on;
+  }
+
+  /** Makes the input sets and expected results of a kernel, with the bundle's own kernel or the given reference. @type {Tune.Prepare} */
+  async function prepare(facts, reference) {
+    /** @type {Tune.LoadedKernel} */
+    const next = { facts, ...bench.lay(facts), sets: {}, known: new Map() };
+    states.delete(facts.spec);
+    bench.use(next);
+    const start = workedUntilNow();
+    const blamed = trying;
+    blame(false);
+    const standard = await bench.own(facts);
+    blame(blamed);
+    next.known.set('', standard);
+    for (const set of ['random', 'edge', 'special']) {
+      // Skipped for slow kernels.
+      if (set === 'special' && (!facts.special || workedUntilNow() - start > LONG)) continue;
+      next.sets[set] = { inputs: await inputsOf(facts, set), wanted: null, allowed: 0 };
+      await bench.begin(set);
+      try {
+        await bench.runAll(reference ?? standard, false);
+        await bench.accept(next.sets[set]);
+        // NaN would spoil the estimate; the tolerance is that of ordinary numbers.
+        if (set === 'special') next.sets[set].allowed = next.sets.random.allowed;
+        else await bench.doubt(next.sets[set], reference ?? standard);
+      } catch (error) {
+        // A correct kernel may trap on unusual values; then the set is dropped.
+        if (set === 'random' || !(error instanceof Trapped)) throw error;
+        delete next.sets[set];
+      }
+    }
+    if (!reference) {
+      await bench.begin('random');
+      await clock.warm(standard, NaN);
+    }
+    states.set(facts.spec, next);
+  }
+
+  /** The kernel that candidates must beat, warm: the bundle's own (null) or an earlier winner. @type {Tune.RunnerOf} */
+  async function runnerOf(known) {
+    const { known: runners } = /** @type {Tune.LoadedKernel} */ (bench.loaded);
+    const key = known?.digest ?? '';
+    const found = runners.get(key);
+    if (found || !known) return /** @type {Tune.Runner} */ (found);
+    const made = await bench.runnerFor(await bench.compiled(known.module), known.tiles);
+    await bench.begin('random');
+    await clock.warm(made, NaN);
+    runners.set(key, made);
+    return made;
+  }
+
+  /**
+   * Checks the kernels in use against the compiler's own (`runner`).  Both the bundle's kernel, to which later candidates are
+   * compared, and an earlier winner must agree with it.
+   * @type {Tune.Question}
+   */
+  async function question(facts, runner, incumbent) {
+    await prepare(facts, runner);
+    // The reference itself must work with tiles in any order, and stay within its bounds.
+    const wrong = await bench.refutation(runner);
+    if (wrong) {
+      states.delete(facts.spec);
+      return { wrong };
+    }
+    blame(false);
+    const { known } = /** @type {Tune.LoadedKernel} */ (bench.loaded);
+    const refuted = await bench.refutation(/** @type {Tune.Runner} */ (known.get(''))) || (incumbent && await bench.refutation(await runnerOf(incumbent))) || '';
+    bench.lay(facts);
+    await bench.begin('random');
+    await clock.warm(await runnerOf(incumbent), NaN);
+    return { refuted };
+  }
+
+  /** Tries a candidate that has not run yet against the kernel in use. @type {Tune.Against} */
+  async function against(runner, other, bar, overs) {
+    await bench.begin('random');
+    const least = await clock.quick(other);
+    const time = await clock.warm(runner, least);
+    // Far slower: no precise ratio is needed.
+    if (time > FAR * least) {
+      const times = [await clock.quick(other), await clock.quick(runner)];
+      const ratio = times[0] / times[1];
+      if (ratio < 1 / FAR) return { verdict: 'slower', ratio, times };
+    }
+    const wrong = await bench.check(runner);
+    if (wrong) return { verdict: 'wrong', why: wrong };
+    await bench.begin('random');
+    const pairs = clock.pairsOf(other, runner, [least, time]);
+    const { first, second, undecided, ...found } = await contest(pairs, bar, overs);
+    const why = undecided ? 'undecided: it was interrupted too often' : '';
+    return { ...found, times: [first, second], parts: pairs.parts, ...(why && { why }) };
+  }
+
+  /** @type {Tune.Attempt} */
+  async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, judge, confirm }) {
+    const start = beginWork();
+    const spent = () => workedUntilNow() - start;
+    let prepared = 0;
+    const outcome = (/** @type {Tune.Found} */ found) => ({ milliseconds: spent(), prepared, resolution: clock.finest, ...found });
+    // The page may have paused this worker already.
+    await breathe();
+    for (const old of forget) [states, told].forEach((map) => map.delete(old));
+    if (given) told.set(spec, given);
+    const facts = /** @type {Tune.SpecFacts} */ (told.get(spec));
+    const build = async () => bench.runnerFor(module, candidate.tiles);
+    /** @type {Tune.Code} */
+    let module;
+    try {
+      blame(true);
+      module = await bench.compiled(candidate.module);
+      let runner;
+      if (judge) {
+        runner = await build();
+        const { wrong, refuted } = await question(facts, runner, incumbent);
+        if (wrong) return outcome({ verdict: 'wrong', why: wrong });
+        if (refuted) {
+          bench.loaded?.known.set(candidate.digest, runner);
+          return outcome({ verdict: 'faster', module, refuted });
+        }
+      }
+      blame(false);
+      const known = states.get(spec);
+      if (known) bench.use(known);
+      else await prepare(facts, null);
+      // Restores what the previous candidate may have overwritten.
+      bench.lay(facts);
+      const other = await runnerOf(incumbent);
+      prepared = spent();
+      blame(true);
+      runner ??= await build();
+      if (confirm) {
+        const wrong = await bench.check(runner);
+        return outcome(wrong ? { verdict: 'wrong', why: wrong } : { verdict: 'faster', module });
+      }
+      const { wins, ...found } = await against(runner, other, bar, LIMITS.map((limit) => (times) => spent() - prepared > times * limit));
+      if (!wins) return outcome(found);
+      bench.loaded?.known.set(candidate.digest, runner);
+      return outcome({ ...found, module });
+    } catch (error) {
+      if (trying && error instanceof Refused) return outcome({ verdict: 'refused', why: error.message });
+      if (trying && error instanceof Trapped) return outcome({ verdict: 'trapped', why: error.message });
+      throw error;
+    } finally {
+      blame(false);
+    }
+  }
+
+  /** @type {Record<string, (params: any) => unknown>} */
+  const handlers = {
+    async open(given) {
+      await bench.open(given);
+      clock.readClock();
+      return { resolution: clock.finest };
+    },
+    attempt,
+    async compare({ dtype, rounds, found, wanted }) {
+      const [got, want] = [found, wanted].map(({ buffer }) => new (arrayOf(dtype))(buffer));
+      return difference(got, want, await allowed(want, dtype, rounds) * (isFloat(dtype) ? MOST_DOUBT : 1));
+    },
+    ...more,
+  };
+
+  self.addEventListener('message', async ({ data: { id, kind, params, pause } }) => {
+    if (pause !== undefined) return rest(pause);
+    const end = bench.beating();
+    try {
+      self.postMessage({ id, value: await handlers[kind](params) });
+    } catch (error) {
+      self.postMessage({ id, error: String(error) });
+    } finally {
+      end();
+    }
+  });
+}
