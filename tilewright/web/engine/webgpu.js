@@ -14,6 +14,8 @@ export const TARGET = 'wgsl';
 /** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */
 const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
 const NANO = 1e-6;
+/** Dispatches in the first submission of a run, twice as many in each further one, and at most. */
+const [FIRST_PIECE, MOST_PIECE] = [8, 128];
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -74,18 +76,23 @@ export async function load({ manifest, files, meter, reached }, limits) {
   function submit(plan, first = 0, last = plans[plan].dispatches.length, times = 1, timestampWrites = undefined) {
     if (lost) throw gone();
     device.queue.writeBuffer(memory, 0, new Uint32Array(1));
-    const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
-    for (let time = 0; time < times; time++) {
-      for (const { pipeline, bindings, offset, groups } of plans[plan].dispatches.slice(first, last)) {
-        pass.setPipeline(pipeline);
+    const own = plans[plan].dispatches.slice(first, last);
+    const count = own.length * times;
+    // The device begins while the rest is recorded.  What is timed by its clock is one piece.
+    for (let done = 0, size = timestampWrites ? count : FIRST_PIECE; done < count; size = Math.min(2 * size, MOST_PIECE)) {
+      const encoder = device.createCommandEncoder();
+      const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
+      let set;
+      for (const end = Math.min(done + size, count); done < end; done++) {
+        const { pipeline, bindings, offset, groups } = own[done % own.length];
+        if (pipeline !== set) pass.setPipeline(set = pipeline);
         pass.setBindGroup(0, bindings, [offset]);
         pass.dispatchWorkgroups(groups[0], groups[1]);
       }
+      pass.end();
+      if (timestampWrites && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
+      device.queue.submit([encoder.finish()]);
     }
-    pass.end();
-    if (timestampWrites && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
-    device.queue.submit([encoder.finish()]);
   }
 
   /** @type {(work: T.RunWork) => void} */
