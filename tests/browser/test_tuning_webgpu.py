@@ -41,7 +41,7 @@ pytestmark = pytest.mark.browser
 
 Visit = Callable[[str], Page]
 GPU = {"device": "webgpu"}
-X = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
+X = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(16 * 512)]}
 
 
 @pytest.fixture(scope="module")
@@ -164,15 +164,17 @@ def test_swaps_and_what_the_engine_refuses(visit: Visit, poor: Path) -> None:
 
 
 def test_a_candidate_that_takes_too_long(visit: Visit, poor: Path) -> None:
-    """It is dropped and reported; the next one is tried as if nothing had been."""
+    """It is dropped and reported; others are tried as soon as the device is free again."""
     known = GpuKernels(poor)
-    slow, (best,) = known.wrong("slow", 0), known.others(0, 1)
+    slow = known.wrong("slow", 0)
     with serving({"poor": poor}) as site:
         found = visit(site.blank).do(
-            "tune", url=site.bundle("poor"), inputs=X, limits=GPU, kernels=[slow, best],
-            options={"report": True},
+            "tune", url=site.bundle("poor"), inputs=X, limits=GPU,
+            kernels=[slow, *known.others(0, 3)], options={"report": True, "patience": 1500},
         )  # fmt: skip
-    assert verdicts(found) == ["hung", "faster"]
+    first, *others = verdicts(found)
+    assert first == "hung"
+    assert "faster" in others
     assert found["bad"] == {"0": [slow["candidate"]]}
     assert close(found)
 
@@ -268,7 +270,7 @@ def test_from_the_command_line(
     (spec,) = kernels_of(open_bundle(poor))
     schedule = space_of(spec, GpuKernels(poor).device).schedules[kernel["current"]["candidate"]]
     assert json.loads(winners.read_text())["schedules"]["0"] == schedule.to_json()
-    x = np.array(X["x"], np.float32).reshape(96, 256)
+    x = np.array(X["x"], np.float32).reshape(16, 512)
     with BrowserHost(host) as browser:
         old, new = (
             browser.load(folder).run({"x": x}).outputs["y"] for folder in (poor, tmp_path / "new")

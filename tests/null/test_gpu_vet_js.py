@@ -3,12 +3,14 @@ not, and none that might not end."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from node import run
 
 from tilewright.benchkernel import product_kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.schedule import GroupSchedule
+from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.tuning.candidates import build, space_of
 
 SCRIPT = """
@@ -32,9 +34,12 @@ def texts(m: int, k: int, n: int, every: int = 1) -> list[Text]:
 
 @pytest.fixture(scope="module")
 def good() -> Text:
+    """A kernel of 64 threads, whose loop over blocks is made `FOR`."""
     kernel = product_kernel("mk,kn->mn", (40, 64), (64, 48), weight=True)
-    made = build(kernel, GroupSchedule(4, 4, 4, 16, 64, 16), "wgsl", "core")
-    return made.module.decode(), made.tiles
+    made = build(kernel, GroupSchedule(4, 4, 4, 32, 32, 16), "wgsl", "core")
+    text = made.module.decode()
+    ((line, name),) = re.findall(r"(  for \(var (block\d+): i32 = 0;.*\n)", text)
+    return text.replace(line, FOR).replace(name, "block5"), made.tiles
 
 
 @pytest.mark.parametrize("sizes", [(40, 64, 48), (37, 61, 53), (4096, 8192, 4096)])
@@ -46,22 +51,22 @@ def test_candidates_pass(sizes: tuple[int, int, int]) -> None:
         assert found["lanes"] == (4 if "memory: array<vec4<u32>>" in text else 1)
 
 
-FOR = "  for (var block3: i32 = 0; block3 < 4; block3 += 1) {\n"
+FOR = "  for (var block5: i32 = 0; block5 < 64; block5 += 16) {\n"
 #: What is replaced, by what, and a word of the objection.
 CHANGES = {
     "endless": (FOR, FOR + "    loop { }\n", "'loop'"),
     "while": (FOR, FOR + "    while (true) { }\n", "'while'"),
     "no end": (FOR, "  for (;;) {\n", "constant ends"),
-    "no step": (FOR, FOR.replace("+= 1", "+= 0"), "constant ends"),
-    "backwards": (FOR, FOR.replace("+= 1", "-= 1"), "constant ends"),
-    "an end from memory": (FOR, FOR.replace("< 4", "< i32(word(0u))"), "constant ends"),
-    "set back": (FOR, FOR + "    block3 = 0;\n", "assigns block3"),
-    "set back in parentheses": (FOR, FOR + "    (block3) = 0;\n", "assigns block3"),
-    "moved": (FOR, FOR + "    block3 -= 1;\n", "assigns block3"),
-    "decremented": (FOR, FOR + "    block3--;\n", "assigns block3"),
-    "by a pointer": (FOR, FOR + "    let p = &block3; *p = 0;\n", "'= &'"),
-    "by a function": (FOR, FOR + "    back(&block3);\n", "'(&'"),
-    "for long": (FOR, FOR.replace("4", "99999999"), "statements"),
+    "no step": (FOR, FOR.replace("+= 16", "+= 0"), "constant ends"),
+    "backwards": (FOR, FOR.replace("+= 16", "-= 16"), "constant ends"),
+    "an end from memory": (FOR, FOR.replace("< 64", "< i32(word(0u))"), "constant ends"),
+    "set back": (FOR, FOR + "    block5 = 0;\n", "assigns block5"),
+    "set back in parentheses": (FOR, FOR + "    (block5) = 0;\n", "assigns block5"),
+    "moved": (FOR, FOR + "    block5 -= 16;\n", "assigns block5"),
+    "decremented": (FOR, FOR + "    block5--;\n", "assigns block5"),
+    "by a pointer": (FOR, FOR + "    let p = &block5; *p = 0;\n", "'= &'"),
+    "by a function": (FOR, FOR + "    back(&block5);\n", "'(&'"),
+    "for long": (FOR, FOR.replace("64", "99999999").replace("+= 16", "+= 1"), "statements"),
     "in a comment": (FOR, "  /* */\n" + FOR, "'/*'"),
     "behind a comment": ("struct Step", "// */\n/* struct Step", "'/*'"),
     "another binding": (
@@ -110,7 +115,7 @@ def test_functions_that_call_each_other_many_times_count(good: Text) -> None:
 def test_many_functions_and_loops_are_refused_before_they_are_followed(good: Text) -> None:
     text, tiles = good
     chain = "".join(f"fn c{n}() {{ c{n + 1}(); }}\n" for n in range(9000))
-    loops = "".join(FOR.replace("block3", f"more{n}") + "  }\n" for n in range(2000))
+    loops = "".join(FOR.replace("block5", f"more{n}") + "  }\n" for n in range(2000))
     found = run(
         SCRIPT,
         texts=[

@@ -97,7 +97,7 @@ def write_candidates(
     """
     targets = bundle.manifest.targets
     served = [device for device in classes if device.target in targets]
-    if not served:
+    if classes and not served:
         raise UsageError(
             "The bundle has no code for any of these classes",
             hint="Name classes of a target of the bundle, or add their target: --target",

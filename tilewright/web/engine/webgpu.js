@@ -14,8 +14,8 @@ export const TARGET = 'wgsl';
 /** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */
 const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
 const NANO = 1e-6;
-/** Steps that are submitted first; then as many again, and so on. */
-const FIRST_STEPS = 16;
+/** Dispatches in the first submission of a run, twice as many in each further one, and at most. */
+const [FIRST_PIECE, MOST_PIECE] = [8, 128];
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -72,25 +72,20 @@ export async function load({ manifest, files, meter, reached }, limits) {
   /** Made when a step is timed, if the adapter has timestamps. @type {{set: GPUQuerySet, into: GPUBuffer} | null} */
   let stamps = null;
 
-  /**
-   * Runs steps, `times` over; `timestampWrites`: by which the device notes when.  It begins with the first steps while the next ones
-   * are still being recorded, but for those whose time it notes.
-   * @type {T.Submit}
-   */
+  /** Runs steps, `times` over; `timestampWrites`: by which the device notes when. @type {T.Submit} */
   function submit(plan, first = 0, last = plans[plan].dispatches.length, times = 1, timestampWrites = undefined) {
     if (lost) throw gone();
     device.queue.writeBuffer(memory, 0, new Uint32Array(1));
-    const steps = plans[plan].dispatches.slice(first, last);
-    const count = times * steps.length;
-    for (let begin = 0, end = 0; begin < count; begin = end) {
-      end = timestampWrites ? count : Math.min(count, Math.max(2 * begin, FIRST_STEPS));
+    const own = plans[plan].dispatches.slice(first, last);
+    const count = own.length * times;
+    // The device begins while the rest is recorded.  What is timed by its clock is one piece.
+    for (let done = 0, size = timestampWrites ? count : FIRST_PIECE; done < count; size = Math.min(2 * size, MOST_PIECE)) {
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
-      /** @type {GPUComputePipeline | null} */
-      let set = null;
-      for (let at = begin; at < end; at++) {
-        const { pipeline, bindings, offset, groups } = steps[at % steps.length];
-        if (set !== pipeline) pass.setPipeline(set = pipeline);
+      let set;
+      for (const end = Math.min(done + size, count); done < end; done++) {
+        const { pipeline, bindings, offset, groups } = own[done % own.length];
+        if (pipeline !== set) pass.setPipeline(set = pipeline);
         pass.setBindGroup(0, bindings, [offset]);
         pass.dispatchWorkgroups(groups[0], groups[1]);
       }
