@@ -121,9 +121,9 @@ fn f32_div(a: f32, b: f32) -> f32 {
   // n / d is from 1 to 2
   var q = i32(f32(n) / f32(d) * 8388608.0);
   var rest = bitcast<i32>((n << 23u) - u32(q) * d);
-  let more = i32(round(f32(rest) / f32(d)));
-  q += more;
-  rest -= more * i32(d);
+  let whole = i32(round(f32(rest) / f32(d)));
+  q += whole;
+  rest -= whole * i32(d);
   q += i32(2 * rest > i32(d)) - i32(2 * rest < -i32(d));
   let bits = (min(e, 255) << 23u) + (q - 8388608);
   if (e > 254 || bits >= 0x7f800000) { return with_sign(f32_inf(), bitcast<f32>(sign)); }
