@@ -184,10 +184,7 @@ export interface BackendLoaded {
   swap(next: TunedImages): Promise<void>;
 }
 export type MaybePromise<Value> = Value | Promise<Value>;
-/**
- * `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards.
- * `repeat`: of whole runs, so many at a time, by the device's own clock.
- */
+/** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards; `repeat`: see `Engine.time`. */
 export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number]; repeat?: number };
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
 /** Tuned kernels; `images`: not on WebGPU: for each plan the beginning of an image that uses them. */
@@ -226,8 +223,7 @@ export interface Engine {
   /**
    * Times driver calls in the worker, back to back, in milliseconds.  Inputs are the memory of `input` if the page
    * asked for that in this bucket, else the arrays of the last run if it used this bucket, else zeros.  `first` is the
-   * very first call, whether or not it counts as warm-up.  `repeat`: on WebGPU, the time of one of so many inferences in a row by
-   * the GPU's own clock, without what the page and the browser add.
+   * very first call, whether or not it counts as warm-up.  `repeat`: on WebGPU, of one of so many in a row by the GPU's own clock.
    */
   time(options?: { bucket?: Sizes; runs?: number; warmup?: number; repeat?: number }): Promise<Times & { bucket: Sizes }>;
   /** Milliseconds of each step by itself (of those in `only`): the median of runs, or their mean where the clock is coarse (page not isolated). */
