@@ -34,6 +34,15 @@ for (const name of ['ArrayBuffer', 'Uint8Array', 'Int8Array', 'Uint16Array', 'In
   });
 }
 
+const Memory = WebAssembly.Memory;
+/** The driver gives up on a damaged plan sooner than by default (docs/bundle.md, "patience"). */
+WebAssembly.Memory = class extends Memory {
+  constructor(parts) {
+    super(parts);
+    new Int32Array(this.buffer)[5] = 1;
+  }
+};
+
 Promise.withResolvers ??= function withResolvers() {
   let settle;
   const promise = new this((...both) => (settle = both));

@@ -6,9 +6,6 @@ const FOLDER = 'tilewright-v2';
 const PART = 'part';
 /** Milliseconds to wait for other tabs' writes. */
 const PATIENCE = 30_000;
-/** Milliseconds that a bundle is kept after its last load. */
-const KEPT_FOR = 30 * 86_400_000;
-
 /** @returns {Promise<T.Store>} */
 export async function openStore() {
   /** @type {FileSystemDirectoryHandle | null} */
@@ -104,25 +101,8 @@ export async function openStore() {
 
     reach,
 
-    async tidy(old) {
-      /** @type {any} */
-      const all = folder;
-      const now = Date.now();
-      const live = new Set();
-      /** @type {string[]} */
-      const gone = [];
-      try {
-        for await (const [name, file] of all?.entries() ?? []) {
-          if (name === PART) continue;
-          const stale = now - (await file.getFile()).lastModified > KEPT_FOR;
-          if (name.startsWith('pointer') && !stale) await reach(name, live);
-          else if (stale || old.has(name)) gone.push(name);
-        }
-      } catch {
-        return; // another tab is tidying too
-      }
-      for (const name of gone) if (!live.has(name)) await drop(name);
-    },
+    // Needed only after an update of a bundle. What fails is left to the next one: another tab may tidy too.
+    tidy: (old) => import('./tidy.js').then(({ tidy }) => tidy(folder, PART, reach, drop, old)).catch(() => {}),
   };
 }
 

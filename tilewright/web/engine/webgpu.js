@@ -2,13 +2,18 @@
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 // In the device's memory, elements of less than 32 bits take one word each (docs/bundle.md).
 
-import { placed, sectionOf } from './bundle.js';
+import { count, placed, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
 import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
 import { json, widener } from './weights.js';
 
 export const TARGET = 'wgsl';
 
+const SECTION = {
+  builds: [{ features: [Object], code: {}, plans: [{}] }],
+  plans: [{ inputs: [count], outputs: [count] }],
+  facts: { memory: { bytes: count }, tensors: [count], states: [count] },
+};
 const WORD = 4;
 /** WebGPU's default limit maxComputeWorkgroupsPerDimension. */
 const MOST_GROUPS = 65535;
@@ -17,9 +22,10 @@ const ALIGNMENT = 256;
 
 /** @type {T.LoadBackend} */
 export async function load({ manifest, files, meter, reached }, limits) {
-  const section = sectionOf(manifest, TARGET);
-  const { builds: [build], facts: { memory: { bytes }, tensors, states } } = section;
-  const program = { builds: [], slots: section.slots, memory: section.facts.memory, ...placed(manifest, section.plans, states) };
+  const section = sectionOf(manifest, TARGET, SECTION);
+  const { builds: [build], slots, facts: { memory: map, tensors } } = section;
+  const { bytes } = map;
+  const program = { builds: [], slots, memory: map, ...placed(manifest, section) };
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
   const { device, adapter } = await deviceFor(bytes, limits.memoryLimit);
