@@ -56,7 +56,11 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   requireCounts('weights', first, bytes - end, widening.start, program.memory.bytes - first - widening.memory);
   const region = new Uint8Array(memory.buffer, first, widening.memory);
   const compiling = Promise.all([files.module(build.code, kernelsOf(program.slots)), files.module(program.driver, driverOf(manifest.extents.length))]);
-  const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => reached('weights'));
+  const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => {
+    // Steps beyond the image's would be read from what follows.
+    for (const { address, steps } of plans) requireCounts('image', new Uint32Array(memory.buffer)[address / 4] - steps.length);
+    reached('weights');
+  });
   const starting = compiling.then(async ([kernels, driving]) => {
     meter.enter('weights');
     const setup = { modules: [kernels.module, driving.module], tuned: [], memory, slots: program.slots, scratch, scratchBytes };

@@ -6,6 +6,7 @@
 import { EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
 import { kernelsOf, objectionTo } from '../../engine/vet.js';
+import { readKernels } from './kernels.js';
 import { decode, encode } from '../sources/frames.js';
 import { LATENCY } from '../loop/objective.js';
 
@@ -75,7 +76,7 @@ async function moved(engine, record) {
 
 /** By index of the kernel specification, a digest of what it computes and in which steps, independent of its schedule. @type {Tune.AboutKernels} */
 export async function aboutKernels({ parts: { manifest, file } }) {
-  const listed = JSON.parse(new TextDecoder().decode(await file(manifest.kernels)));
+  const listed = readKernels(await file(manifest.kernels));
   return Promise.all(listed.map(async (/** @type {any} */ { spec }, /** @type {number} */ number) => {
     const steps = manifest.plans.map(({ dims, steps }) => [dims, steps.flatMap((step, at) => (step.spec === number ? [at] : []))]);
     return sha256(new TextEncoder().encode(JSON.stringify([spec, steps])));
