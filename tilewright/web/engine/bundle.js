@@ -19,7 +19,7 @@ const POINTER = { manifest: {} };
 // Of a file's reference little needs a check: no other file has its digest, and its length is checked where memory is reserved.
 const MANIFEST = {
   dims: {}, extents: [text], inputs: TENSORS, outputs: TENSORS, states: TENSORS,
-  weights: { shards: [{}] },
+  weights: { shards: [{}], tensors: {} },
   plans: [{ dims: {}, steps: [{}] }], kernels: {}, targets: {}, assets: [{ name: text }],
 };
 
@@ -40,7 +40,7 @@ export const corrupt = (...parts) => new EngineError('bundle-corrupt', ...parts)
 export function requireForm(value, form, path, key = '') {
   const many = Array.isArray(form);
   if (form instanceof Function ? !form(value) : Object(value) !== value || many !== Array.isArray(value)) {
-    throw corrupt(`${path} does not follow the format: '${key}'`, REBUILD, { path, key });
+    throw corrupt(`${path} is malformed: ${key}`, REBUILD, { path, key });
   }
   // A predicate has no keys.
   for (const name in many ? value : form) requireForm(value[name], form[many ? 0 : name], path, name);
@@ -82,7 +82,7 @@ export function readJson(bytes, path) {
     // What is nested too deeply to be sent to the page is refused here.
     return structuredClone(JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)));
   } catch (error) {
-    throw corrupt(`${path} is not valid JSON: ${error}`, 'Check that the URL names a bundle, not an HTML page', { path });
+    throw corrupt(`${path} is not valid JSON: ${error}`, 'Check that the URL names a bundle, not a page', { path });
   }
 }
 

@@ -136,7 +136,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       const found = new Uint8Array(await (await get(href, 'no-cache', signal, '')).arrayBuffer());
       settle = async () => {
         copy = new Uint8Array();
-        const old = String(await store.find(key)) !== String(found) && await store.reach(key, new Set());
+        const old = String(await store.find(key)) !== String(found) && await store.reach(key);
         await store.keep(key, found);
         if (old) await store.tidy(old);
       };

@@ -28,7 +28,7 @@ export async function openStore() {
   const find = async (name) => (await handle(name))?.getFile().then(bytesOf).catch(() => null) ?? null;
 
   /** Follows digests in the text of files: a pointer names its manifest, and the manifest all other files. @type {T.Store['reach']} */
-  async function reach(name, found, depth = 2) {
+  async function reach(name, found = new Set(), depth = 2) {
     found.add(name);
     const text = new TextDecoder().decode(depth && await find(name) || undefined);
     for (const [digest] of text.matchAll(/\b[0-9a-f]{64}\b/g)) if (!found.has(digest)) await reach(digest, found, depth - 1);

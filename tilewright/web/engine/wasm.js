@@ -53,7 +53,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     return { ref, address };
   });
   const shards = refs.map((ref) => ({ ref, address: first + widening.start + end, end: (end += ref.bytes) }));
-  requireCounts('weights', first, bytes - end, widening.start, program.memory.bytes - first - widening.memory);
+  requireCounts('memory', first, bytes - end, widening.start, program.memory.bytes - first - widening.memory);
   const region = new Uint8Array(memory.buffer, first, widening.memory);
   const compiling = Promise.all([files.module(build.code, kernelsOf(program.slots)), files.module(program.driver, driverOf(manifest.extents.length))]);
   const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => {
@@ -88,7 +88,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
 export function programOf(manifest) {
   const section = sectionOf(manifest, TARGET, SECTION);
   const { builds, slots, programs: { driver }, facts: { memory } } = section;
-  requireCounts('memory', slots, MOST_SLOTS - slots, memory.scratch_bytes);
+  requireCounts('memory', slots, MOST_SLOTS - slots, memory.scratch, memory.scratch_bytes, memory.bytes - 1);
   return { builds, driver, slots, memory, ...placed(manifest, section) };
 }
 
@@ -98,7 +98,7 @@ async function allocate(memory, threads, limit, claim) {
   const pages = Math.ceil(bytes / PAGE);
   const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
     'Close other tabs, or build the bundle with smaller buckets', { estimate: bytes, limit: most });
-  if (!(pages <= PAGE)) throw refuse("more than WebAssembly's 4 GiB", PAGE * PAGE);
+  if (pages > PAGE) throw refuse("more than WebAssembly's 4 GiB", PAGE * PAGE);
   if (limit !== undefined && bytes > limit) throw refuse(`above the page's limit of ${mebibytes(limit)}`, limit);
   const made = await claim(pages);
   if (!made) throw refuse('more than this browser gives to the page');

@@ -18,7 +18,7 @@ const FILES = [
     .map((name) => `/tune/trial/${name}.js`),
   ...['adopt', 'agree', 'confirm', 'gain', 'guard', 'runs', 'turns', 'watch']
     .map((name) => `/tune/exchange/${name}.js`),
-  ...['frames', 'line', 'signed', 'socket', 'told']
+  ...['forms', 'frames', 'line', 'signed', 'socket', 'told']
     .map((name) => `/tune/sources/${name}.js`),
   ...['ledger', 'persist', 'record', 'reports']
     .map((name) => `/tune/records/${name}.js`),

@@ -11,6 +11,8 @@ import { decode, encode } from '../sources/frames.js';
 import { LATENCY } from '../loop/objective.js';
 
 const CACHE = 'tilewright-tuned-1';
+/** Letters of the frame's digest, with which an entry begins. */
+const SUM = 64;
 
 /** By engine, the one record that all code in this page shares. @type {WeakMap<T.Engine, Tune.TuningRecord>} */
 const known = new WeakMap();
@@ -44,15 +46,18 @@ async function read(engine) {
   const cache = await storage();
   const found = await cache.match(keyOf(engine));
   if (!found) return empty(engine);
-  const { header, payload } = decode(await found.arrayBuffer());
+  // What storage damaged is dropped as a whole.
+  const bytes = new Uint8Array(await found.arrayBuffer());
+  const frame = bytes.slice(SUM);
+  if (new TextDecoder().decode(bytes.subarray(0, SUM)) !== await sha256(frame)) return null;
+  const { header, payload } = decode(frame.buffer);
   const { digest, variant, tool } = empty(engine);
   const winners = [];
   let at = 0;
   for (const { bytes, ...winner } of header.winners) {
     winners.push({ ...winner, module: payload.slice(at, at += bytes) });
   }
-  const whole = await Promise.all(winners.map(async ({ module, digest: wanted }) => await sha256(module) === wanted));
-  if (header.variant !== variant || header.tool !== tool || !whole.every(Boolean)) return null;
+  if (header.variant !== variant || header.tool !== tool) return null;
   const record = { ...empty(engine), ...header, winners };
   return header.digest === digest ? record : moved(engine, record);
 }
@@ -123,7 +128,7 @@ async function changed(engine, next) {
     const record = next(await read(engine).catch(() => null));
     const winners = record.winners.map(({ module, ...winner }) => ({ ...winner, bytes: module.length }));
     const frame = encode({ ...record, winners }, ...record.winners.map(({ module }) => module));
-    await (await storage()).put(keyOf(engine), new Response(frame));
+    await (await storage()).put(keyOf(engine), new Response(new Blob([await sha256(frame), frame])));
   };
   try {
     await (globalThis.navigator?.locks?.request(`tilewright-record-${bundleName(engine.info.url)}`, work) ?? work());

@@ -50,5 +50,6 @@ export type Serving = (kernel: ListedKernel, objective?: string) => number[];
 export type FilesOf = (url: string | URL, signal: AbortSignal) => Engine.Files;
 export type StatementOf = (bundle: string, header: Tuner.Header, digest: string) => string;
 export type ReadJson = (bytes: Uint8Array, place: string) => any;
+export type Heard = (value: any, form: any, what: string) => any;
 export type FileOf = (listed: Listed) => Engine.FileRef;
 export type Nearest = (device: string, classes: Row[], spaces: object) => string;
