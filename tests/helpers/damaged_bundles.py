@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import getitem
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -68,12 +69,29 @@ class Whole:
         kinds |= {ref["file"]: "bytes" for ref in manifest["weights"]["shards"]}
         return kinds
 
+    def edited(self, where: Sequence[str], edit: Callable[[Any], object]) -> Damaged:
+        """With other JSON in the manifest, or in the file of the reference at `where` in it."""
+        files = dict(self.files)
+        manifest = json.loads(self.manifest[1])
+        if where:
+            ref = reduce(getitem, where, manifest)
+            data = json.loads(files[ref["file"]])
+            edit(data)
+            text = json.dumps(data).encode()
+            file = f"blobs/{digest(text)}.json"
+            files[file] = text
+            _refer(manifest, ref["file"], file, text)
+        else:
+            edit(manifest)
+        files["bundle.json"] = json.dumps(_sealed(files, json.dumps(manifest))).encode()
+        return Damaged(files, "json" if where else "manifest")
+
     def damaged(self, rng: Random) -> Damaged:
         text = self.manifest[1]
         files = dict(self.files)
         what = "manifest"
         if rng.random() < 0.35:
-            text = _json(damaged_json(json.loads(text), rng), rng)
+            text = json_text(damaged_json(json.loads(text), rng), rng)
         else:
             old = rng.choice(sorted(self.kinds))
             what = self.kinds[old]
@@ -88,18 +106,25 @@ class Whole:
                 text = json.dumps(manifest)
             else:
                 files[old] = data
-        sealed = text.encode("utf-8", "surrogatepass")
-        new = f"blobs/{digest(sealed)}.json"
-        files[new] = sealed
-        pointer = json.loads(files["bundle.json"])
-        pointer["manifest"] = {"file": new, "digest": digest(sealed), "bytes": len(sealed)}
+        pointer = _sealed(files, text)
         if rng.random() < 0.02:
             pointer = damaged_json(pointer, rng)
         files["bundle.json"] = json.dumps(pointer).encode()
         return Damaged(files, what)
 
 
-def _json(data: Any, rng: Random) -> str:
+def _sealed(files: dict[str, bytes], text: str) -> Any:
+    """Adds the manifest; returns the pointer to it."""
+    data = text.encode("utf-8", "surrogatepass")
+    pointer = json.loads(files["bundle.json"])
+    pointer["manifest"] = {"file": f"blobs/{digest(data)}.json", "digest": digest(data)}
+    pointer["manifest"]["bytes"] = len(data)
+    files[pointer["manifest"]["file"]] = data
+    return pointer
+
+
+def json_text(data: Any, rng: Random) -> str:
+    """The text, sometimes cut, or with what is nested or long beyond measure."""
     text = json.dumps(data)
     if rng.random() < 0.03:
         text = text[: rng.randrange(len(text))]
@@ -111,7 +136,7 @@ def _json(data: Any, rng: Random) -> str:
 
 
 def _damaged_text(data: bytes, rng: Random) -> bytes:
-    return _json(damaged_json(json.loads(data), rng), rng).encode()
+    return json_text(damaged_json(json.loads(data), rng), rng).encode()
 
 
 def _image(data: bytes, rng: Random) -> bytes:

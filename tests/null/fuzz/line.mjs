@@ -15,9 +15,9 @@ import { barOf } from '../../../tilewright/web/tune/loop/objective.js';
 const MOST = 200;
 const later = globalThis.setTimeout;
 // Pauses between attempts are no part of what is tried.
-globalThis.setTimeout = (work, wait = 0, ...rest) => later(work, Math.min(wait, 20), ...rest);
+globalThis.setTimeout = (work, wait = 0, ...rest) => later(work, Math.min(wait, 2), ...rest);
 
-/** Frames that the server sends: at first, then for each frame of the page. @type {Uint8Array[][]} */
+/** Frames that the server sends for each frame of the page. @type {(Uint8Array | {text: string})[][]} */
 let frames = [];
 
 globalThis.WebSocket = class {
@@ -30,7 +30,7 @@ globalThis.WebSocket = class {
   }
 
   send() {
-    for (const frame of this.#left.shift() ?? []) setImmediate(() => this.onmessage({ data: frame.slice().buffer }));
+    for (const frame of this.#left.shift() ?? []) setImmediate(() => this.onmessage({ data: frame.text ?? frame.slice().buffer }));
     if (!this.#left.length) setImmediate(() => this.onclose());
   }
 
@@ -42,7 +42,7 @@ const record = () => ({ objective: 'latency', device: '', winners: [], checksums
 export async function attempt({ frames: given, files, hello, device, key }, { judge, enter }) {
   enter('session');
   serve(files);
-  frames = given.map((some) => some.map((frame) => Uint8Array.from(Buffer.from(frame, 'base64'))));
+  frames = given.map((some) => some.map((frame) => (frame.text ? frame : Uint8Array.from(Buffer.from(frame, 'base64')))));
   const { said } = await judge(async () => {
     const plain = given.length ? socketSource(`${ORIGIN}/api/tune`) : folderSource(`${ORIGIN}${PATH}tuning/`);
     const source = key ? signedSource(plain, key) : plain;
@@ -66,7 +66,7 @@ export async function attempt({ frames: given, files, hello, device, key }, { ju
         }
         const { spec, candidate, needs, tiles, scratch, grains, schedule, mark } = sent.header;
         barOf(hello.objective, needs, ledger.offers.get(spec)?.needs);
-        Object.entries(grains);
+        Object.entries(grains ?? {});
         if (`${[tiles, scratch, schedule, mark, sent.module.length]}`.includes('undefined')) throw new TypeError('a header without its fields');
         ledger.note(spec, candidate, 'same', 1);
         source.result({ spec, candidate, verdict: 'same' });

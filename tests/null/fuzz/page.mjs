@@ -53,7 +53,7 @@ Object.assign(globalThis, { isSecureContext: true, location: { href: `${ORIGIN}/
 
 globalThis.fetch = async (url) => {
   const { origin, pathname } = new URL(url);
-  const found = origin === ORIGIN && pathname.startsWith(PATH) && files.get(pathname.slice(PATH.length));
+  const found = origin === ORIGIN && files.get(pathname.startsWith(PATH) ? pathname.slice(PATH.length) : pathname.slice(1));
   const type = pathname.endsWith('.wasm') ? 'application/wasm' : 'application/json';
   return new Response(found || 'none', { status: found ? 200 : 404, headers: { 'content-type': type } });
 };

@@ -20,7 +20,7 @@ const FILES = [
     .map((name) => `/tune/exchange/${name}.js`),
   ...['forms', 'frames', 'line', 'signed', 'socket', 'told']
     .map((name) => `/tune/sources/${name}.js`),
-  ...['ledger', 'persist', 'record', 'reports']
+  ...['kernels', 'ledger', 'persist', 'record', 'reports']
     .map((name) => `/tune/records/${name}.js`),
   ...['device', 'visit']
     .map((name) => `/tune/device/${name}.js`),
