@@ -60,7 +60,7 @@ export async function attempt({ files, isolated, inputs }, { judge, enter }) {
   };
   const engine = await work('load', () => load(`${ORIGIN}${PATH}`, { threads: 1, memoryLimit: 2 ** 26 }));
   if (!engine) return found;
-  for (const [name, use] of Object.entries(USES)) found.result = await work(name, () => use(engine, { inputs })) && name === 'run' ? 1 : found.result;
+  for (const [name, use] of Object.entries(USES)) await work(name, () => use(engine, { inputs }));
   engine.dispose();
   return found;
 }
