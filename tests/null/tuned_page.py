@@ -43,7 +43,7 @@ const plans = [{ dims: {}, address: 0, steps: [{ spec: 0, kernel: 'k', node: 'n'
 const words = new TextEncoder().encode(JSON.stringify([{ spec: { buffers: [['f32', 1, 0, ['rows']]], stages: [] } }]));
 const manifest = { plans, kernels: 'kernels', weights: { bytes: 0 } };
 const program = {
-  plans, slots: 1, builds: [{ variant: 'arm', code: 'code', plans: ['image'] }], memory: { weights: 0, scratch_bytes: 1000 },
+  plans, slots: 1, builds: [{ variant: 'arm', code: 'code', plans: ['image'] }], memory: { bytes: 65536, weights: 0, scratch_bytes: 1000 },
 };
 const time = (spec) => given.times?.[inUse.get(spec)] ?? 1;
 /** The engine; another one after a new start. */

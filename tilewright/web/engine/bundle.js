@@ -2,82 +2,99 @@
 // Input: bytes of bundle.json or of a manifest.  Output: the parsed object, or a typed error.
 
 import { EngineError } from './errors.js';
-import { arrayOf, elementsOf } from './tensors.js';
+import { arrayOf, elementsOf, isDtype } from './tensors.js';
 
 export const FORMAT = 3;
 
+/** @param {unknown} value */
+const text = (value) => typeof value === 'string';
+
+/** @param {any} value */
+export const count = (value) => Number.isSafeInteger(value) && value >= 0;
+
 const REBUILD = 'Build the bundle again';
-const FILE_REF = { file: 'string', digest: 'string', bytes: 'number' };
+/** `Object` takes anything: sizes are checked in `placed`. */
+const TENSORS = [{ name: text, dtype: isDtype, shape: [Object] }];
+const POINTER = { manifest: {} };
+// Of a file's reference little needs a check: no other file has its digest, and its length is checked where memory is reserved.
 const MANIFEST = {
-  name: 'string', dims: 'object', extents: 'object', inputs: 'object', outputs: 'object', states: 'object', weights: 'object',
-  kernels: 'object', plans: 'object', targets: 'object', assets: 'object',
+  dims: {}, extents: [text], inputs: TENSORS, outputs: TENSORS, states: TENSORS,
+  weights: { shards: [{}], tensors: {} },
+  plans: [{ dims: {}, steps: [{}] }], kernels: {}, targets: {}, assets: [{ name: text }],
 };
 
 /** @type {T.ReadPointer} */
-export function readPointer(bytes, place) {
-  const value = parse(bytes, place, { tool: 'string', manifest: 'object' });
-  requireKeys(value.manifest, FILE_REF, place);
-  return value;
-}
+export const readPointer = (bytes, place) => parse(bytes, place, POINTER);
 
 /** @type {T.ReadManifest} */
 export const readManifest = (bytes, place) => parse(bytes, place, MANIFEST);
 
+/** @type {T.Corrupt} */
+export const corrupt = (...parts) => new EngineError('bundle-corrupt', ...parts);
+
+/**
+ * Returns the value; throws `bundle-corrupt` unless it has the form: a predicate, a list of one form for all elements, or an object
+ * with forms by key.  Other keys may be there.
+ * @type {T.RequireForm}
+ */
+export function requireForm(value, form, path, key = '') {
+  const many = Array.isArray(form);
+  if (form instanceof Function ? !form(value) : Object(value) !== value || many !== Array.isArray(value)) {
+    throw corrupt(`${path} is malformed: ${key}`, REBUILD, { path, key });
+  }
+  // A predicate has no keys.
+  for (const name in many ? value : form) requireForm(value[name], form[many ? 0 : name], path, name);
+  return value;
+}
+
+/** Numbers that a sound bundle has as integers from 0 on: addresses by alignment, what is left of memory. @type {T.RequireCounts} */
+export const requireCounts = (place, ...numbers) => requireForm(numbers, [count], place);
+
 /** A target's section of the manifest. @type {T.SectionOf} */
-export function sectionOf(manifest, target) {
+export function sectionOf(manifest, target, form) {
   const section = manifest.targets[target];
-  if (section) return section;
+  if (section) return requireForm(section, form, target);
   throw new EngineError('unsupported-host', `The bundle has no code for the target ${target}`, `Build it with --target ${target}`,
     { target, known: Object.keys(manifest.targets) });
 }
 
 /** Plans and states with their addresses in a target's memory. @type {T.PlaceAll} */
-export function placed(manifest, places, states) {
-  const plans = manifest.plans.map(({ dims, steps, inputs, outputs }, at) => ({
-    dims, steps, extents: manifest.extents, address: places[at].address,
-    inputs: listed(manifest.inputs, inputs, places[at].inputs),
-    outputs: listed(manifest.outputs, outputs, places[at].outputs),
-  }));
-  return { plans, states: listed(manifest.states, manifest.states.map(({ shape }) => shape), states) };
+export function placed(manifest, { plans: places, facts: { memory, states } }) {
+  requireCounts('plans', manifest.plans.length - 1, places.length - manifest.plans.length);
+  /** @type {T.PlaceEach} */
+  const listed = (infos, addresses, dims = {}) => infos.map(({ name, dtype, shape: open }, at) => {
+    const shape = /** @type {number[]} */ (open.map((size) => (count(size) ? size : dims[size])));
+    const { BYTES_PER_ELEMENT: each } = arrayOf(dtype);
+    const [address, bytes] = [addresses[at], elementsOf(shape) * each];
+    requireCounts(name, ...shape, address / each, memory.bytes - address - bytes);
+    return { name, dtype, shape, address, bytes };
+  });
+  const plans = manifest.plans.map(({ dims, steps }, at) => {
+    const { address, inputs, outputs } = places[at];
+    return { dims, steps, extents: manifest.extents, address, inputs: listed(manifest.inputs, inputs, dims), outputs: listed(manifest.outputs, outputs, dims) };
+  });
+  return { plans, states: listed(manifest.states, states) };
 }
 
-/** @type {T.PlaceEach} */
-const listed = (infos, shapes, addresses) => infos.map(({ name, dtype }, at) => (
-  { name, dtype, shape: shapes[at], address: addresses[at], bytes: elementsOf(shapes[at]) * arrayOf(dtype).BYTES_PER_ELEMENT }
-));
-
-/** @type {T.NeededFiles} */
-export function neededFiles({ driver }, { code, plans }, shards) {
-  const files = [driver, code, ...plans, ...shards];
-  return [...new Map(files.map((ref) => [ref.file, ref])).values()];
+/** @type {T.ReadJson} */
+export function readJson(bytes, path) {
+  try {
+    // What is nested too deeply to be sent to the page is refused here.
+    return structuredClone(JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)));
+  } catch (error) {
+    throw corrupt(`${path} is not valid JSON: ${error}`, 'Check that the URL names a bundle, not a page', { path });
+  }
 }
 
 /** @type {T.Parse} */
-function parse(bytes, place, kinds) {
-  let value;
-  try {
-    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
-  } catch (error) {
-    throw new EngineError('bundle-corrupt', `${place} is not valid JSON: ${error}`,
-      'Check that the URL names a bundle, not an HTML page', { path: place });
-  }
+function parse(bytes, path, form) {
+  const value = readJson(bytes, path);
   // Checked first: another format version may change every other key.
-  const found = value?.format;
-  if (!Number.isInteger(found)) throw new EngineError('bundle-corrupt', `${place} has no format version`, REBUILD, { path: place });
+  const { format: found } = requireForm(value, { format: count }, path);
   if (found !== FORMAT) {
     throw new EngineError('bundle-version', `The bundle has format ${found}, this engine reads ${FORMAT}`,
       found < FORMAT ? `${REBUILD} with this version of Tilewright` : 'Update the engine, or clear the cache',
-      { path: place, found, expected: FORMAT, tool: value.tool });
+      { path, found, expected: FORMAT, tool: value.tool });
   }
-  requireKeys(value, kinds, place);
-  return value;
-}
-
-/** @type {T.RequireKeys} */
-function requireKeys(value, kinds, place) {
-  for (const [key, kind] of Object.entries(kinds)) {
-    const found = value[key] === null ? 'null' : typeof value[key];
-    if (found === kind) continue;
-    throw new EngineError('bundle-corrupt', `${place} does not follow the bundle format: '${key}' must be a ${kind}, found ${found}`, REBUILD, { path: place, key });
-  }
+  return requireForm(value, form, path);
 }

@@ -7,12 +7,8 @@ import { EngineError, requireCount } from './errors.js';
 /** Code bytes: i32.const x, i8x16.splat. @param {number} x */
 const splat = (x) => [0x41, x, 0xfd, 0x0f];
 const ZERO = splat(0);
-const I16X8_RELAXED_DOT = [0xfd, 0x92, 0x02];
-const I16X8_EXTRACT_0 = [0xfd, 0x18, 0];
 const V128 = 0x7b;
 const I32 = 0x7f;
-/** Features beyond SIMD that code variants may need. */
-const OPTIONAL = /** @type {const} */ (['relaxed_simd', 'dot_u8']);
 
 /** @type {T.ModuleOf} */
 function moduleOf(result, expression) {
@@ -37,7 +33,7 @@ const nanIsNegative = () => result(moduleOf(I32, [0x20, 0, 0x20, 0, 0x93, 0xbc])
 
 /** Is the relaxed dot product's second operand unsigned?  Only then 1 * 0xff + 1 * 0xff is 510; 0x7f encodes i32.const -1. */
 function dotIsUnsigned() {
-  const bytes = moduleOf(I32, [...splat(1), ...splat(0x7f), ...I16X8_RELAXED_DOT, ...I16X8_EXTRACT_0]);
+  const bytes = moduleOf(I32, [...splat(1), ...splat(0x7f), 0xfd, 0x92, 0x02, 0xfd, 0x18, 0]); // i16x8.relaxed_dot, i16x8.extract_lane_s 0
   return WebAssembly.validate(bytes) && result(bytes) === 510;
 }
 
@@ -77,8 +73,8 @@ export function requireHost(host) {
 
 /** @type {T.PickVariant} */
 export function pickVariant(builds, host, { features, variant }) {
-  /** @type {string[]} */
-  const usable = ['simd', ...OPTIONAL.filter((feature) => host[feature] && (features?.includes(feature) ?? true))];
+  /** SIMD, and what code variants may need beyond it. @type {string[]} */
+  const usable = ['simd', .../** @type {const} */ (['relaxed_simd', 'dot_u8']).filter((feature) => host[feature] && (features?.includes(feature) ?? true))];
   const able = builds.filter((entry) => entry.features.every((feature) => usable.includes(feature)) && (variant ?? entry.variant) === entry.variant);
   if (!able.length) {
     throw new EngineError('unsupported-host',

@@ -1,6 +1,7 @@
 // Fetches the files of one bundle, from the store or the network, and verifies their digests.
 // Input: file references.  Output: bytes or compiled modules; progress reports.
 
+import { corrupt, requireCounts } from './bundle.js';
 import { EngineError } from './errors.js';
 import { objectionTo } from './vet.js';
 
@@ -8,6 +9,8 @@ import { objectionTo } from './vet.js';
 const ALWAYS_CHECKED = 1 << 20;
 /** Bytes per read. */
 const CHUNK = 1 << 16;
+/** Most bytes of a file that is read in one piece; weights are in shards. */
+const MOST_BYTES = 1 << 28;
 /** Milliseconds between progress reports. */
 const INTERVAL = 80;
 
@@ -29,8 +32,8 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   }
 
   /** @type {T.Get} */
-  async function get(file, cache, ends = signal) {
-    const response = await fetch(new URL(file, base), { cache, signal: ends }).catch((error) => {
+  async function get(file, cache, ends = signal, from = base.href) {
+    const response = await fetch(from + file, { cache, signal: ends }).catch((error) => {
       signal.throwIfAborted();
       throw networkError(file, error);
     });
@@ -80,9 +83,15 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     await store.keep(ref.digest, region);
   }
 
+  /** @param {T.FileRef} ref */
+  function roomFor({ file, bytes }) {
+    requireCounts(file, bytes, MOST_BYTES - bytes);
+    return new Uint8Array(bytes);
+  }
+
   /** @type {T.Files['bytes']} */
   async function bytes(ref) {
-    const region = new Uint8Array(ref.bytes);
+    const region = roomFor(ref);
     await into(ref, region);
     return region;
   }
@@ -105,7 +114,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
         problem = String(error);
         return null;
       });
-      const region = new Uint8Array(ref.bytes);
+      const region = roomFor(ref);
       await receive(ref, response, region, kept);
       if (!kept) await store.keep(ref.digest, region);
       vetted(region);
@@ -121,13 +130,13 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
 
   /** @type {T.Files['pointer']} */
   async function pointer(name, read) {
-    const { href } = new URL(name, base);
+    const href = base.href + name;
     const key = `pointer-${await sha256(new TextEncoder().encode(href))}`;
     try {
-      const found = new Uint8Array(await (await get(href, 'no-cache')).arrayBuffer());
+      const found = new Uint8Array(await (await get(href, 'no-cache', signal, '')).arrayBuffer());
       settle = async () => {
         copy = new Uint8Array();
-        const old = String(await store.find(key)) !== String(found) && await store.reach(key, new Set());
+        const old = String(await store.find(key)) !== String(found) && await store.reach(key);
         await store.keep(key, found);
         if (old) await store.tidy(old);
       };
@@ -141,9 +150,6 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
 
   return { pointer, bytes, into, module, settle: () => settle() };
 }
-
-/** @type {T.Corrupt} */
-const corrupt = (...parts) => new EngineError('bundle-corrupt', ...parts);
 
 /** @type {T.NetworkError} */
 const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause}`,

@@ -113,7 +113,7 @@ export type PartOf = (number: number | null, shape: number[]) => Part;
 /** What files hold of a tensor, by place. */
 export type ReadAt = (place: number) => number;
 export type WidenIntegers = (array: any, read: ReadAt, shape: number[], zero: Part, scale: Part) => void;
-export type Get = (file: string, cache: RequestCache, ends?: AbortSignal) => Promise<Response>;
+export type Get = (file: string, cache: RequestCache, ends?: AbortSignal, from?: string) => Promise<Response>;
 /** Reads a response into `region` and verifies length and digest; `kept`: count the bytes as cached. */
 export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
 /** A reader of the body: BYOB (it fills the given chunk) if supported, else a default one, which ignores the chunk. */
@@ -146,17 +146,19 @@ export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driv
 export type Call = (plan: number, first?: number, last?: number) => number;
 export type Stopped = (plan: number, code: number, trap: string) => Error;
 /** `kinds`: the `typeof` that each key must have. */
-export type Parse = (bytes: Uint8Array, place: string, kinds: Record<string, string>) => any;
-export type RequireKeys = (value: any, kinds: Record<string, string>, place: string) => void;
+export type Form = ((value: any) => unknown) | readonly Form[] | { readonly [key: string]: Form };
+export type Tidy = (folder: any, part: string, reach: Store['reach'], drop: Store['drop'], old: Set<string>) => Promise<void>;
+export type ReadJson = (bytes: Uint8Array, path: string) => any;
+export type Parse = (bytes: Uint8Array, place: string, form: Form) => any;
+export type RequireForm = (value: any, form: any, path: string, key?: string) => any;
+export type RequireCounts = (place: string, ...numbers: any[]) => void;
 export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
-/** The files that a load needs, without duplicates. */
-export type NeededFiles = (program: WasmProgram, build: Build, shards: FileRef[]) => FileRef[];
-export type SectionOf = (manifest: Manifest, target: string) => any;
+export type SectionOf = (manifest: Manifest, target: string, form: Form) => any;
 export type ProgramOf = (manifest: Manifest) => WasmProgram;
-export type PlaceAll = (manifest: Manifest, places: Section['plans'], states: number[]) => { plans: PlacedPlan[]; states: Placed[] };
-/** Joins tensors with their shapes and addresses; the three lists are in the same order. */
-export type PlaceEach = (infos: { name: string; dtype: DType }[], shapes: number[][], addresses: number[]) => Placed[];
+export type PlaceAll = (manifest: Manifest, section: Section) => { plans: PlacedPlan[]; states: Placed[] };
+/** Joins tensors with their addresses, in the same order; `dims` has the sizes of open dimensions. */
+export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims?: Sizes) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
 export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;

@@ -1,9 +1,16 @@
 // A WebGPU device and what the engine asks of it: room, pipelines, elements as words of 32 bits.
 // Input: the browser's GPU, sizes, WGSL.  Output: a device, pipelines, words; or a typed error.  It knows no bundle.
 
+import { count } from './bundle.js';
 import { EngineError } from './errors.js';
 import { arrayOf } from './tensors.js';
 
+/** What the backend relies on in the section `wgsl`. */
+export const SECTION = {
+  builds: [{ features: [Object], code: {}, plans: [{}] }],
+  plans: [{ inputs: [count], outputs: [count] }],
+  facts: { memory: { bytes: count }, tensors: [count], states: [count] },
+};
 export const WORD = 4;
 
 /** A device with room for the model; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */

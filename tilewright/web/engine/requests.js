@@ -23,17 +23,13 @@ export function answer(load) {
     return promise;
   }
 
-  /** @type {Record<string, (params: any) => unknown>} */
+  /** All other requests are the backend's. @type {Record<string, (params: any) => unknown>} */
   const handlers = {
     async load({ url, limits, threads }) {
       bundle = await loadBundle(load, url, limits, { threads, pool, claim }, (progress) => self.postMessage({ progress }));
       const { info, manifest, program, setup } = bundle;
       return { info, manifest, program, setup: setup && { ...setup, memory: null } };
     },
-    run: (work) => bundle.run(work),
-    measure: (work) => bundle.measure(work),
-    state: (work) => bundle.state(work),
-    swap: (next) => bundle.swap(next),
     file: async (ref) => (await bundle.files.bytes(ref)).buffer,
   };
 
@@ -41,7 +37,7 @@ export function answer(load) {
     if (helper) return pool.add(helper.number, helper.port);
     if (memory !== undefined) return resolve(memory);
     try {
-      const value = await handlers[kind](params);
+      const value = await (handlers[kind] ?? /** @type {any} */ (bundle)[kind])(params);
       self.postMessage({ id, value }, { transfer: largeParts(value) });
     } catch (error) {
       await pool.mend();

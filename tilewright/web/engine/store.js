@@ -6,9 +6,6 @@ const FOLDER = 'tilewright-v2';
 const PART = 'part';
 /** Milliseconds to wait for other tabs' writes. */
 const PATIENCE = 30_000;
-/** Milliseconds that a bundle is kept after its last load. */
-const KEPT_FOR = 30 * 86_400_000;
-
 /** @returns {Promise<T.Store>} */
 export async function openStore() {
   /** @type {FileSystemDirectoryHandle | null} */
@@ -31,7 +28,7 @@ export async function openStore() {
   const find = async (name) => (await handle(name))?.getFile().then(bytesOf).catch(() => null) ?? null;
 
   /** Follows digests in the text of files: a pointer names its manifest, and the manifest all other files. @type {T.Store['reach']} */
-  async function reach(name, found, depth = 2) {
+  async function reach(name, found = new Set(), depth = 2) {
     found.add(name);
     const text = new TextDecoder().decode(depth && await find(name) || undefined);
     for (const [digest] of text.matchAll(/\b[0-9a-f]{64}\b/g)) if (!found.has(digest)) await reach(digest, found, depth - 1);
@@ -104,25 +101,8 @@ export async function openStore() {
 
     reach,
 
-    async tidy(old) {
-      /** @type {any} */
-      const all = folder;
-      const now = Date.now();
-      const live = new Set();
-      /** @type {string[]} */
-      const gone = [];
-      try {
-        for await (const [name, file] of all?.entries() ?? []) {
-          if (name === PART) continue;
-          const stale = now - (await file.getFile()).lastModified > KEPT_FOR;
-          if (name.startsWith('pointer') && !stale) await reach(name, live);
-          else if (stale || old.has(name)) gone.push(name);
-        }
-      } catch {
-        return; // another tab is tidying too
-      }
-      for (const name of gone) if (!live.has(name)) await drop(name);
-    },
+    // Needed only after an update of a bundle. What fails is left to the next one: another tab may tidy too.
+    tidy: (old) => import('./tidy.js').then(({ tidy }) => tidy(folder, PART, reach, drop, old)).catch(() => {}),
   };
 }
 

@@ -15,6 +15,9 @@ const KINDS = {
   bool: { array: Uint8Array, range: [0, 1] },
 };
 
+/** @param {string} dtype */
+export const isDtype = (dtype) => Object.hasOwn(KINDS, dtype);
+
 /** @param {T.DType} dtype */
 export const arrayOf = (dtype) => KINDS[dtype].array;
 
@@ -111,8 +114,8 @@ function checkShape(info, shape, elements, sizes) {
   if (shape.length !== info.shape.length) throw fail('has the wrong rank');
   info.shape.forEach((entry, axis) => {
     const size = shape[axis];
-    if (typeof entry === 'number' ? size !== entry : !(Number.isInteger(size) && size >= 0)) throw fail('has the wrong size');
-    if (typeof entry === 'number') return;
+    if (size === entry) return;
+    if (typeof entry === 'number' || !(Number.isInteger(size) && size >= 0)) throw fail('has the wrong size');
     if (size === 0) throw fail(`is empty in dimension ${entry}`);
     const there = sizes[entry] ??= size;
     if (there !== size) throw fail(`disagrees with another input on dimension ${entry} (there ${there}, here ${size})`);
@@ -130,7 +133,7 @@ const inputError = ({ name }, problem, hint, facts) => new EngineError('input', 
 export function pickPlan(plans, sizes) {
   const index = plans.findIndex(({ dims }) => Object.entries(sizes).every(([name, size]) => size <= dims[name]));
   if (index >= 0) return index;
-  const largest = plans[plans.length - 1].dims;
+  const largest = /** @type {{dims: T.Sizes}} */ (plans.at(-1)).dims;
   const show = (/** @type {T.Sizes} */ dims) => Object.entries(dims).map(([name, size]) => `${name}=${size}`).join(', ');
   throw new EngineError('input', `No bucket of the bundle fits ${show(sizes)}: the largest is ${show(largest)}`,
     'Shorten the input, or build the bundle with a larger bucket', { sizes, largest });
@@ -183,5 +186,5 @@ function copyBox(to, toShape, from, fromShape, box) {
     return to.set(from.subarray(0, elementsOf(box)));
   }
   const [toStep, fromStep] = [toInner, fromInner].map(elementsOf);
-  for (let row = 0; row < box[0]; row++) copyBox(to.subarray(row * toStep), toInner, from.subarray(row * fromStep), fromInner, inner);
+  for (let row = 0; row < box[0] && toStep; row++) copyBox(to.subarray(row * toStep), toInner, from.subarray(row * fromStep), fromInner, inner);
 }

@@ -381,7 +381,7 @@ export interface Store {
   /** A small file of unknown length. */
   find(name: string): Promise<Bytes | null>;
   /** Adds the names of all files reachable from a stored pointer to `found`, the pointer's own included. */
-  reach(name: string, found: Set<string>, depth?: number): Promise<Set<string>>;
+  reach(name: string, found?: Set<string>, depth?: number): Promise<Set<string>>;
   /**
    * Deletes the files in `old` and those not written for thirty days, unless a pointer written in the last thirty days
    * reaches them.  Never rejects.

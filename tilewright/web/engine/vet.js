@@ -3,8 +3,10 @@
 // whole), or ''.
 // It reads sections, not instructions; the browser's own validation comes on top.
 
-/** Maximum bytes of a module, for each function that it exports and once; maximum functions for each. */
-const [MOST_BYTES, MOST_FUNCTIONS] = [1 << 18, 64];
+/** Maximum bytes of a module, for each function that it exports and once. */
+const MOST_BYTES = 1 << 18;
+/** Maximum functions for each. */
+const MOST_FUNCTIONS = 64;
 /** A slot function, (args, first, last): its entry in the type section, in hexadecimal digits. */
 const KERNEL = '60037f7f7f00';
 const DRIVER = { abort: '60017f017f', run: '60047f7f7f7f017f', serve: '60017f00' };

@@ -1,8 +1,8 @@
 // The WebAssembly backend: a bundle in one linear memory, run by generated code in one or more workers.
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 
-import { ABORT, EPOCH, SPIN, STOP, TRAP } from './abi.js';
-import { neededFiles, placed, sectionOf } from './bundle.js';
+import { ABORT, EPOCH, HEADER, RECORD, SPIN, STOP, TRAP } from './abi.js';
+import { count, placed, requireCounts, sectionOf } from './bundle.js';
 import { instantiate, makeMemory, wordsOf } from './driver.js';
 import { EngineError, requireCount } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
@@ -14,11 +14,20 @@ import { widener } from './weights.js';
 
 export const TARGET = 'wasm';
 
+const SECTION = {
+  builds: [{ features: [Object], code: {}, plans: [{}], facts: {} }],
+  programs: { driver: {} },
+  plans: [{ inputs: [count], outputs: [count] }],
+  facts: { memory: {}, states: [count] },
+};
+
 /** What exchange.js needs of the engine. @type {T.ExchangeTools} */
 const TOOLS = { ABORT, EPOCH, STOP, TRAP, LATE, EngineError, instantiate, makeMachine, within, wordsOf };
 
+/** Most kernels of a bundle. */
+const MOST_SLOTS = 65535;
+/** Bytes of a page, and most pages of a memory. */
 const PAGE = 65536;
-const WASM32_PAGES = 65536;
 /** Files that are read at the same time. */
 const PARALLEL = 4;
 
@@ -27,8 +36,9 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   const program = programOf(manifest);
   const { plans, memory: { weights: first, scratch, scratch_bytes: scratchBytes } } = program;
   const { build, why } = pickVariant(program.builds, host, limits);
-  const { shards: refs, tensors, memory: wide } = manifest.weights;
-  meter.total += neededFiles(program, build, wide ? [...refs, tensors] : refs).reduce((sum, ref) => sum + ref.bytes, 0);
+  const { shards: refs, tensors, bytes, memory: wide } = manifest.weights;
+  const needed = [program.driver, build.code, ...build.plans, ...refs, ...wide ? [tensors] : []];
+  meter.total += needed.reduce((sum, ref) => sum + ref.bytes, 0);
 
   // Without isolation, memory cannot be sent to another thread, so the worker makes its own.
   const memory = await allocate(program.memory, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
@@ -37,11 +47,20 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   meter.enter('code');
   const widening = await widener(manifest, files);
   let end = 0;
-  const images = build.plans.map((ref, plan) => ({ ref, address: plans[plan].address }));
+  const images = plans.map(({ address, steps }, plan) => {
+    const ref = build.plans[plan] ?? {};
+    requireCounts('image', address / 4, program.memory.bytes - address - ref.bytes, ref.bytes / 4 - HEADER - RECORD * (steps.length + 1));
+    return { ref, address };
+  });
   const shards = refs.map((ref) => ({ ref, address: first + widening.start + end, end: (end += ref.bytes) }));
+  requireCounts('memory', first, bytes - end, widening.start, program.memory.bytes - first - widening.memory);
   const region = new Uint8Array(memory.buffer, first, widening.memory);
   const compiling = Promise.all([files.module(build.code, kernelsOf(program.slots)), files.module(program.driver, driverOf(manifest.extents.length))]);
-  const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => reached('weights'));
+  const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => {
+    // Steps beyond the image's would be read from what follows.
+    for (const { address, steps } of plans) requireCounts('image', new Uint32Array(memory.buffer)[address / 4] - steps.length);
+    reached('weights');
+  });
   const starting = compiling.then(async ([kernels, driving]) => {
     meter.enter('weights');
     const setup = { modules: [kernels.module, driving.module], tuned: [], memory, slots: program.slots, scratch, scratchBytes };
@@ -67,8 +86,10 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
 
 /** @type {T.ProgramOf} */
 export function programOf(manifest) {
-  const { builds, slots, programs: { driver }, plans: places, facts: { memory, states } } = sectionOf(manifest, TARGET);
-  return { builds, driver, slots, memory, ...placed(manifest, places, states) };
+  const section = sectionOf(manifest, TARGET, SECTION);
+  const { builds, slots, programs: { driver }, facts: { memory } } = section;
+  requireCounts('memory', slots, MOST_SLOTS - slots, memory.scratch, memory.scratch_bytes, memory.bytes - 1);
+  return { builds, driver, slots, memory, ...placed(manifest, section) };
 }
 
 /** @type {T.Allocate} */
@@ -77,7 +98,7 @@ async function allocate(memory, threads, limit, claim) {
   const pages = Math.ceil(bytes / PAGE);
   const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
     'Close other tabs, or build the bundle with smaller buckets', { estimate: bytes, limit: most });
-  if (pages > WASM32_PAGES) throw refuse("more than WebAssembly's 4 GiB", WASM32_PAGES * PAGE);
+  if (pages > PAGE) throw refuse("more than WebAssembly's 4 GiB", PAGE * PAGE);
   if (limit !== undefined && bytes > limit) throw refuse(`above the page's limit of ${mebibytes(limit)}`, limit);
   const made = await claim(pages);
   if (!made) throw refuse('more than this browser gives to the page');

@@ -4,7 +4,7 @@
 
 import { placed, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
-import { deviceFor, layoutOf, narrow, pipelineOf, widen, WORD, wordsOf } from './gpu_device.js';
+import { deviceFor, layoutOf, narrow, pipelineOf, SECTION, widen, WORD, wordsOf } from './gpu_device.js';
 import { planOf } from './gpu_plan.js';
 import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
 import { json, widener } from './weights.js';
@@ -21,9 +21,9 @@ const MOST_KEPT = 64;
 
 /** @type {T.LoadBackend} */
 export async function load({ manifest, files, meter, reached }, limits) {
-  const section = sectionOf(manifest, TARGET);
-  const { builds: [build], facts: { memory: { bytes }, tensors, states } } = section;
-  const program = { builds: [], slots: section.slots, memory: { ...section.facts.memory, scratch_bytes: 0 }, ...placed(manifest, section.plans, states) };
+  const section = sectionOf(manifest, TARGET, SECTION);
+  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors } } = section;
+  const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, section) };
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
   const { device, adapter } = await deviceFor(bytes, limits.memoryLimit, ['timestamp-query']);

@@ -1,8 +1,10 @@
 // Weights in memory: where files go, and what makes f32 of the tensors that are narrower there.
 // Input: a manifest, its files.  Output: T.Widening; widening.js loads only for bundles that need it.
 
+import { readJson } from './bundle.js';
+
 /** @type {T.Json} */
-export const json = async (files, ref) => JSON.parse(new TextDecoder().decode(await files.bytes(ref)));
+export const json = async (files, ref) => readJson(await files.bytes(ref), ref.file);
 
 /** @type {T.Widener} */
 export async function widener({ weights: { bytes, memory, tensors } }, files) {

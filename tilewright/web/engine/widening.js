@@ -1,7 +1,8 @@
 // Tensors that are narrower in files become f32 where they lie, while shards arrive.
 // Input: the table of tensors, the memory of all, whose end takes the shards.  Output: the tensors, each in its place.
 
-import { arrayOf, elementsOf } from './tensors.js';
+import { count, requireCounts, requireForm } from './bundle.js';
+import { arrayOf, elementsOf, isDtype } from './tensors.js';
 
 /** The number that 16 bits stand for. @type {Record<string, (bits: number) => number>} */
 const MEANING = {
@@ -14,6 +15,11 @@ const shifted = (bits) => (bits & 32767) << 13 | (bits & 32768) << 16;
 
 const float = (/** @type {number} */ bits) => new Float32Array(Uint32Array.of(bits).buffer)[0];
 
+/** Bytes of a number in files. @type {Record<string, number>} */
+const WIDTHS = { f16: 2, bf16: 2, i8: 1, u8: 1 };
+const isPart = (/** @type {any} */ part) => part === null || count(part);
+const TABLE = [{ dtype: isDtype, shape: [count], stored: Object, scale: isPart, zero: isPart, offset: count, bytes: count }];
+
 /** Most numbers at the end of a tensor whose new places padding may bring over their old ones. */
 const TAIL = 32;
 
@@ -21,9 +27,26 @@ const TAIL = 32;
 export function widening(listed, memory, start) {
   /** What is in its place, by number. @type {any[]} */
   const done = [];
+  requireForm(listed, TABLE, 'tensors');
   /** @type {Record<string, Float32Array>} */
   const tables = {};
   let to = 0;
+
+  /** Throws `bundle-corrupt` unless the next tensor can be read, and has room. @type {(region: Uint8Array) => void} */
+  function check({ byteOffset }) {
+    const { dtype, shape, stored, scale, zero, offset, bytes } = listed[done.length];
+    const { BYTES_PER_ELEMENT: each } = arrayOf(dtype);
+    const elements = elementsOf(shape);
+    const width = stored ? WIDTHS[stored] : each;
+    requireCounts('tensors', bytes - elements * width, elements * width - bytes, memory - start - offset - bytes, memory - to - elements * each,
+      (byteOffset + to) / each, (byteOffset + start + offset) / width);
+    if (!stored) return;
+    requireForm(dtype === 'f32' && stored in MEANING === (scale === null), Boolean, 'tensors', 'stored');
+    for (const part of [scale, zero]) {
+      // Scales and zero points come earlier, and have as many axes, of which there is one.
+      if (part !== null) requireForm(part < done.length && listed[part].dtype !== 'i64' && shape.length && listed[part].shape.length === shape.length, Boolean, 'tensors', 'scale');
+    }
+  }
 
   /** Scales or zero points of a tensor of this shape. @type {T.PartOf} */
   function part(number, shape) {
@@ -62,6 +85,7 @@ export function widening(listed, memory, start) {
     // No tensor reaches what is still to be read: what follows takes at least as many bytes as it has in files.
     arrived(region, end) {
       for (let next; (next = listed[done.length]) && next.offset + next.bytes <= end;) {
+        check(region);
         const { dtype, shape, stored, offset, bytes } = next;
         const array = new (arrayOf(dtype))(region.buffer, region.byteOffset + to, elementsOf(shape));
         if (stored) {

@@ -8,7 +8,7 @@ const FILES = [
   '/', '/classes', '/style.css', '/icon.svg', '/sentences.json', '/api/bundles',
   ...['app', 'catalogue', 'classes', 'collection', 'device_view', 'elements', 'latency_view', 'model', 'ranking_view', 'status_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view', 'words']
     .map((name) => `/${name}.js`),
-  ...['abi', 'bundle', 'changes', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'gpu_changes', 'gpu_device', 'gpu_plan', 'gpu_vet', 'gpu_worker', 'link', 'loader', 'machine', 'measure', 'merge', 'pool', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'vet', 'wasm', 'webgpu', 'weights', 'widening', 'worker']
+  ...['abi', 'bundle', 'changes', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'gpu_changes', 'gpu_device', 'gpu_plan', 'gpu_vet', 'gpu_worker', 'link', 'loader', 'machine', 'measure', 'merge', 'pool', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'tidy', 'vet', 'wasm', 'webgpu', 'weights', 'widening', 'worker']
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',
@@ -20,9 +20,9 @@ const FILES = [
     .map((name) => `/tune/trial/${name}.js`),
   ...['adopt', 'agree', 'confirm', 'gain', 'guard', 'runs', 'turns', 'watch']
     .map((name) => `/tune/exchange/${name}.js`),
-  ...['frames', 'line', 'signed', 'socket', 'told']
+  ...['forms', 'frames', 'line', 'signed', 'socket', 'told']
     .map((name) => `/tune/sources/${name}.js`),
-  ...['ledger', 'persist', 'record', 'reports']
+  ...['kernels', 'ledger', 'persist', 'record', 'reports']
     .map((name) => `/tune/records/${name}.js`),
   ...['device', 'visit']
     .map((name) => `/tune/device/${name}.js`),

@@ -5,10 +5,13 @@
 
 import { sha256 } from '../../engine/files.js';
 import { backendOf } from '../backend/backend.js';
+import { readKernels } from './kernels.js';
 import { decode, encode } from '../sources/frames.js';
 import { LATENCY } from '../loop/objective.js';
 
 const CACHE = 'tilewright-tuned-1';
+/** Letters of the frame's digest, with which an entry begins. */
+const SUM = 64;
 
 /** By engine, the one record that all code in this page shares. @type {WeakMap<T.Engine, Tune.TuningRecord>} */
 const known = new WeakMap();
@@ -42,15 +45,18 @@ async function read(engine) {
   const cache = await storage();
   const found = await cache.match(keyOf(engine));
   if (!found) return empty(engine);
-  const { header, payload } = decode(await found.arrayBuffer());
+  // What storage damaged is dropped as a whole.
+  const bytes = new Uint8Array(await found.arrayBuffer());
+  const frame = bytes.slice(SUM);
+  if (new TextDecoder().decode(bytes.subarray(0, SUM)) !== await sha256(frame)) return null;
+  const { header, payload } = decode(frame.buffer);
   const { digest, variant, tool } = empty(engine);
   const winners = [];
   let at = 0;
   for (const { bytes, ...winner } of header.winners) {
     winners.push({ ...winner, module: payload.slice(at, at += bytes) });
   }
-  const whole = await Promise.all(winners.map(async ({ module, digest: wanted }) => await sha256(module) === wanted));
-  if (header.variant !== variant || header.tool !== tool || !whole.every(Boolean)) return null;
+  if (header.variant !== variant || header.tool !== tool) return null;
   const record = { ...empty(engine), ...header, winners };
   return header.digest === digest ? record : moved(engine, record);
 }
@@ -74,7 +80,7 @@ async function moved(engine, record) {
 
 /** By index of the kernel specification, a digest of what it computes and in which steps, independent of its schedule. @type {Tune.AboutKernels} */
 export async function aboutKernels({ parts: { manifest, file } }) {
-  const listed = JSON.parse(new TextDecoder().decode(await file(manifest.kernels)));
+  const listed = readKernels(await file(manifest.kernels));
   return Promise.all(listed.map(async (/** @type {any} */ { spec }, /** @type {number} */ number) => {
     const steps = manifest.plans.map(({ dims, steps }) => [dims, steps.flatMap((step, at) => (step.spec === number ? [at] : []))]);
     return sha256(new TextEncoder().encode(JSON.stringify([spec, steps])));
@@ -121,7 +127,7 @@ async function changed(engine, next) {
     const record = next(await read(engine).catch(() => null));
     const winners = record.winners.map(({ module, ...winner }) => ({ ...winner, bytes: module.length }));
     const frame = encode({ ...record, winners }, ...record.winners.map(({ module }) => module));
-    await (await storage()).put(keyOf(engine), new Response(frame));
+    await (await storage()).put(keyOf(engine), new Response(new Blob([await sha256(frame), frame])));
   };
   try {
     await (globalThis.navigator?.locks?.request(`tilewright-record-${bundleName(engine.info.url)}`, work) ?? work());

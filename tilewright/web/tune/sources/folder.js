@@ -2,7 +2,9 @@
 // Input: the URL of `tuning/` (docs/modes.md).  Output: a source of candidates, verified by digest.
 
 import { bundleFiles, makeMeter } from '../../engine/files.js';
+import { requireForm } from '../../engine/bundle.js';
 import { EngineError } from '../../engine/errors.js';
+import { INDEX as INDEX_FORM, LIST } from './forms.js';
 import { LATENCY } from '../loop/objective.js';
 import { inOrder, serving, unheard } from '../loop/order.js';
 
@@ -78,7 +80,7 @@ export function folderSource(url, { signal } = {}) {
       const device = nearest(hello.device, classes, spaces);
       const ref = spaces[device];
       extension = classes.find(({ id }) => id === device)?.target ?? 'wasm';
-      const { kernels } = readJson(await files.bytes(checked(ref)), ref.file);
+      const { kernels } = requireForm(readJson(await files.bytes(checked(ref)), ref.file), LIST, ref.file);
       listed = new Map(kernels.map((/** @type {S.ListedKernel} */ kernel) => [kernel.spec, kernel]));
       left = inOrder([...listed.values()].map((kernel) => ({ ...kernel, order: serving(kernel, hello.objective) })), hello);
       const offers = hello.specs.flatMap((spec) => listed.get(spec) ?? []);
@@ -90,7 +92,8 @@ export function folderSource(url, { signal } = {}) {
       const kernel = trial && listed.get(trial.spec);
       if (!kernel) return null;
       const { spec, candidate } = trial;
-      const found = /** @type {S.Listed} */ (kernel.candidates[candidate]);
+      const found = kernel.candidates[candidate];
+      if (!found) throw corrupt(`Candidate ${candidate} of kernel ${spec} is not in its list`, { spec, candidate });
       const module = await files.bytes(checked(blob(found, extension)));
       return { header: { spec, candidate, checksum: kernel.checksum, ...found }, module };
     },
@@ -142,9 +145,7 @@ function readIndex(bytes, place) {
     throw new EngineError('bundle-version', `${place} is ${found < FORMAT ? 'older' : 'newer'} than this page: it has format ${found}, the page reads ${FORMAT}`,
       REBUILD, { path: place, found, expected: FORMAT, tool: value.tool });
   }
-  const sound = typeof value.tool === 'string' && typeof value.bundle === 'string' && typeof value.objective === 'string' && Array.isArray(value.classes) && value.spaces instanceof Object;
-  if (!sound) throw corrupt(`${place} lacks tool, bundle, objective, classes or spaces`, { path: place });
-  return value;
+  return requireForm(value, INDEX_FORM, place);
 }
 
 /** No digest covers the index, so its references are checked before memory of that length is allocated. @param {T.FileRef} ref */

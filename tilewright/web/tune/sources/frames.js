@@ -23,7 +23,9 @@ export function decode(frame) {
   const length = bytes.length < 4 ? Infinity : new DataView(frame).getUint32(0, true);
   try {
     if (4 + length > bytes.length) throw new Error('it is cut off');
-    return { header: JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(4, 4 + length))), payload: bytes.slice(4 + length) };
+    const header = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(4, 4 + length)));
+    if (Object(header) !== header) throw new Error('its header is no object');
+    return { header, payload: bytes.slice(4 + length) };
   } catch (error) {
     throw new EngineError('network', `A frame of ${bytes.length} bytes is not a message: ${error instanceof Error ? error.message : error}`,
       'Update the server, or this page', { bytes: bytes.length });

@@ -2,6 +2,7 @@
 // Input: a source, a function that makes the hello.  Output: classes, candidates; the last error after ATTEMPTS failures.
 
 import { EngineError } from '../../engine/errors.js';
+import { CLASSES, heard } from './forms.js';
 import { sleep, unless } from '../loop/pace.js';
 
 /** Milliseconds of the first backoff, and the maximum; it doubles with each failure, with jitter. */
@@ -39,7 +40,7 @@ export function openLine({ source, hello, welcomed, signal, onEvent }) {
     async classes() {
       const { classes } = source;
       if (!classes) throw new EngineError('input', 'The source has no table of device classes', "Name the device's class: option `device`");
-      return patiently(() => classes.call(source));
+      return heard(await patiently(() => classes.call(source)), CLASSES, 'classes');
     },
 
     open: () => patiently(connect),

@@ -6,7 +6,7 @@ import { sha256 } from '../../engine/files.js';
 
 /** What a signature covers; in the order of tilewright/bundle/signing.py. @type {S.StatementOf} */
 const statementOf = (bundle, { spec, candidate, checksum, schedule, tiles, grains, scratch }, digest) => {
-  const byPlan = Object.entries(grains).map(([plan, grain]) => [Number(plan), grain]).sort(([a], [b]) => a - b);
+  const byPlan = Object.entries(grains ?? {}).map(([plan, grain]) => [Number(plan), grain]).sort(([a], [b]) => a - b);
   return `tilewright candidate ${bundle} ${JSON.stringify([spec, candidate, checksum, schedule, digest, tiles, byPlan, scratch])}`;
 };
 

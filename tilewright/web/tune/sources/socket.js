@@ -3,6 +3,7 @@
 // keeps no session, so `open` resumes from the hello alone; told.js limits what that reveals.
 
 import { EngineError } from '../../engine/errors.js';
+import { heard, KERNEL, WELCOME } from './forms.js';
 import { decode, encode } from './frames.js';
 import { toldOf, whole } from './told.js';
 
@@ -67,8 +68,8 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
   /** @param {any} header @param {Uint8Array<ArrayBuffer>} payload */
   function take(header, payload) {
     switch (header.type) {
-      case 'welcome': return welcomed?.(header);
-      case 'kernel': return arrived(header, payload);
+      case 'welcome': return welcomed?.(heard(header, WELCOME, 'welcome'));
+      case 'kernel': return arrived(heard(header, KERNEL, 'kernel'), payload);
       case 'done': return void (left.delete(header.spec) && inbox.push({ done: header.spec }));
       case 'ack': return acknowledged(header);
       case 'error': return fail(refusal(header));
@@ -144,7 +145,8 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
       own.onmessage = ({ data }) => {
         if (own !== socket || lost) return;
         try {
-          if (data.byteLength > MOST_BYTES) throw new EngineError('input', `The tuning server sends a message of ${data.byteLength} bytes`, `The limit is ${MOST_BYTES}; update the server`);
+          // A text has no such length.
+          if (!(data.byteLength <= MOST_BYTES)) throw new EngineError('input', `The tuning server sends a message of ${data.byteLength} bytes`, `The limit is ${MOST_BYTES}; update the server`);
           const { header, payload } = decode(data);
           take(header, payload);
         } catch (error) {

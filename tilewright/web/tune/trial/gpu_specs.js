@@ -2,9 +2,10 @@
 // Input: the list of kernels, the steps of the section `wgsl`.  Output: `SpecFacts`.  It knows nothing about schedules.
 
 import { sectionOf } from '../../engine/bundle.js';
-import { WORD, wordsOf } from '../../engine/gpu_device.js';
+import { SECTION, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { numberAt } from '../../engine/gpu_plan.js';
 import { elementsOf, sizesOf } from '../../engine/tensors.js';
+import { readKernels } from '../records/kernels.js';
 import { described, gathered, hasFloats } from './specs.js';
 
 const TARGET = 'wgsl';
@@ -16,8 +17,9 @@ const LANES = 4;
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
 export async function openSpecs(engine) {
   const { manifest, program: { plans }, file } = engine.parts;
-  const { builds: [build] } = sectionOf(manifest, TARGET);
-  const [listed, ...calls] = await Promise.all([manifest.kernels, ...build.plans].map(async (ref) => JSON.parse(new TextDecoder().decode(await file(ref)))));
+  const { builds: [build] } = sectionOf(manifest, TARGET, SECTION);
+  const listed = readKernels(await file(manifest.kernels));
+  const calls = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => JSON.parse(new TextDecoder().decode(await file(ref)))));
 
   /** A step of the specification, if possible one that runs its usual kernel. @param {number} spec */
   function stepOf(spec) {

@@ -3,9 +3,10 @@
 // them, scalars, slot and tiles of the bundle's own kernel.  It knows nothing about schedules.
 
 import { ARGS, HEADER, RECORD, SLOT, TILES } from '../../engine/abi.js';
+import { requireCounts } from '../../engine/bundle.js';
 import { EngineError } from '../../engine/errors.js';
+import { BYTES, readKernels } from '../records/kernels.js';
 
-const BYTES = /** @type {Record<string, number>} */ ({ f32: 4, f64: 8, i8: 1, u8: 1, i16: 2, i32: 4, i64: 8, bool: 1 });
 /** Kernels with more bytes of buffers are not tried: the device may lack memory for copies. */
 export const MOST_BYTES = 512 * 2 ** 20;
 /** Reductions that propagate a NaN in any order of evaluation. */
@@ -19,7 +20,8 @@ export async function openSpecs(engine) {
   const build = program.builds.find(({ variant }) => variant === engine.info.variant.name);
   if (!build) throw new EngineError('host', 'The manifest has no code of the variant in use', 'Load the bundle again');
   const [kernels, ...images] = await Promise.all([manifest.kernels, ...build.plans].map(file));
-  const listed = JSON.parse(new TextDecoder().decode(kernels));
+  const listed = readKernels(kernels);
+  for (const { steps } of program.plans) for (const { spec } of steps) requireCounts('steps', spec, listed.length - 1 - spec);
   const words = images.map((image) => new Uint32Array(image));
 
   /** @type {Tune.OpenedSpecs['facts']} */
@@ -51,7 +53,9 @@ export async function openSpecs(engine) {
     const { spec: data } = listed[steps[step].spec];
     const [dtype, size] = data.buffers[0];
     const args = words[plan][HEADER + RECORD * step + ARGS];
-    return { place: [words[plan][(args - address) / 4], size * BYTES[dtype]], dtype, rounds: hasFloats(data) };
+    const [from, bytes] = [words[plan][(args - address) / 4], size * BYTES[dtype]];
+    requireCounts('image', from, program.memory.bytes - from - bytes);
+    return { place: [from, bytes], dtype, rounds: hasFloats(data) };
   }
 
   return {

@@ -1,0 +1,79 @@
+// Damaged answers of a tuning server or of a static build's folder, heard by all that reads them: sources, order, ledger, reports.
+// Input: frames, or files; what the page tells.  Output: the outcome, and the candidates that came through with their digests.
+
+import { serve, ORIGIN, PATH } from './page.mjs';
+import { classify } from '../../../tilewright/web/tune/device/device.js';
+import { openLedger } from '../../../tilewright/web/tune/records/ledger.js';
+import { openReports } from '../../../tilewright/web/tune/records/reports.js';
+import { folderSource } from '../../../tilewright/web/tune/sources/folder.js';
+import { openLine } from '../../../tilewright/web/tune/sources/line.js';
+import { signedSource } from '../../../tilewright/web/tune/sources/signed.js';
+import { socketSource } from '../../../tilewright/web/tune/sources/socket.js';
+import { barOf } from '../../../tilewright/web/tune/loop/objective.js';
+
+/** Most candidates that a session hears. */
+const MOST = 200;
+const later = globalThis.setTimeout;
+// Pauses between attempts are no part of what is tried.
+globalThis.setTimeout = (work, wait = 0, ...rest) => later(work, Math.min(wait, 2), ...rest);
+
+/** Frames that the server sends for each frame of the page. @type {(Uint8Array | {text: string})[][]} */
+let frames = [];
+
+globalThis.WebSocket = class {
+  static OPEN = 1;
+  readyState = 1;
+  #left = [...frames];
+
+  constructor() {
+    setImmediate(() => this.onopen());
+  }
+
+  send() {
+    for (const frame of this.#left.shift() ?? []) setImmediate(() => this.onmessage({ data: frame.text ?? frame.slice().buffer }));
+    if (!this.#left.length) setImmediate(() => this.onclose());
+  }
+
+  close() {}
+};
+
+const record = () => ({ objective: 'latency', device: '', winners: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [], caught: 0 });
+
+export async function attempt({ frames: given, files, hello, device, key }, { judge, enter }) {
+  enter('session');
+  serve(files);
+  frames = given.map((some) => some.map((frame) => (frame.text ? frame : Uint8Array.from(Buffer.from(frame, 'base64')))));
+  const { said } = await judge(async () => {
+    const plain = given.length ? socketSource(`${ORIGIN}/api/tune`) : folderSource(`${ORIGIN}${PATH}tuning/`);
+    const source = key ? signedSource(plain, key) : plain;
+    const ledger = openLedger(record(), hello.digest, hello.objective);
+    const reports = openReports({ source, record: ledger.record, digest: hello.digest, on: true, save: async () => {} });
+    const { signal } = new AbortController();
+    const line = openLine({ source, signal, onEvent() {}, hello: () => hello, welcomed: ({ kernels }) => {
+      ledger.take(kernels);
+      reports.again(ledger.offers);
+      return true;
+    } });
+    try {
+      classify(await line.classes(), device, 'x86');
+      await line.open();
+      for (let left = MOST; left > 0; left--) {
+        const sent = await line.next();
+        if (!sent) break;
+        if ('done' in sent) {
+          reports.tell(ledger.offers.get(sent.done), ledger.findings(sent.done));
+          continue;
+        }
+        const { spec, candidate, needs, tiles, scratch, grains, schedule, mark } = sent.header;
+        barOf(hello.objective, needs, ledger.offers.get(spec)?.needs);
+        Object.entries(grains ?? {});
+        if (`${[tiles, scratch, schedule, mark, sent.module.length]}`.includes('undefined')) throw new TypeError('a header without its fields');
+        ledger.note(spec, candidate, 'same', 1);
+        source.result({ spec, candidate, verdict: 'same' });
+      }
+    } finally {
+      source.close();
+    }
+  });
+  return { session: said };
+}

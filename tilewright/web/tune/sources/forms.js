@@ -1,0 +1,29 @@
+// What the tuner relies on in answers of servers and in lists of static builds: the forms, and the error for what has another one.
+// Input: data from outside.  Output: the same data.  Values that a trial refuses (tiles, scratch) are not checked here.
+
+import { count, requireForm } from '../../engine/bundle.js';
+import { EngineError } from '../../engine/errors.js';
+
+const text = (/** @type {unknown} */ value) => typeof value === 'string';
+const isLeft = (/** @type {unknown} */ value) => value === undefined;
+const isNested = (/** @type {unknown} */ value) => Object(value) === value;
+/** Tiles per ticket, by plan. */
+const grains = (/** @type {unknown} */ value) => isLeft(value) || isNested(value);
+
+export const CLASSES = [{ id: text, kind: text, vendor: text, architecture: text, features: [text], least_l1: count, variant: text }];
+export const WELCOME = { kernels: [{ spec: count, checksum: text }] };
+export const KERNEL = { spec: count, candidate: count, grains };
+/** Of a static build (docs/modes.md). */
+export const INDEX = { tool: text, bundle: text, objective: text, classes: CLASSES, spaces: {} };
+export const LIST = {
+  kernels: [{ spec: count, checksum: text, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && grains(one.grains))] }],
+};
+
+/** Throws `input` if a server's message has another form. @type {S.Heard} */
+export function heard(value, form, what) {
+  try {
+    return requireForm(value, form, what);
+  } catch (error) {
+    throw new EngineError('input', `The tuning server sends a malformed message: ${error instanceof Error ? error.message : error}`, 'Update the server, or this page', { what });
+  }
+}
