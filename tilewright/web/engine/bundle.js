@@ -82,7 +82,7 @@ export function readJson(bytes, path) {
     // What is nested too deeply to be sent to the page is refused here.
     return structuredClone(JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)));
   } catch (error) {
-    throw corrupt(`${path} is not valid JSON: ${error}`, 'Check that the URL names a bundle, not a page', { path });
+    throw corrupt(`${path} is not valid JSON: ${error}`, 'Does the URL name a bundle?', { path });
   }
 }
 

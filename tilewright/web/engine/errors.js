@@ -29,7 +29,7 @@ export class EngineError extends Error {
 /** Wraps an unexpected exception in a `host` error. @param {unknown} thrown */
 export function asEngineError(thrown) {
   if (thrown instanceof EngineError) return thrown;
-  const hint = /^(Compile|Link)Error/.test(String(thrown)) ? "Build the bundle for this browser's features, or update the browser" : 'Load the bundle again';
+  const hint = /^(Compile|Link)Error/.test(String(thrown)) ? "Build for this browser's features, or update the browser" : 'Load the bundle again';
   return new EngineError('host', `The browser failed: ${thrown}`, hint, { stack: /** @type {any} */ (thrown)?.stack });
 }
 

@@ -63,7 +63,7 @@ export function probeHost() {
 /** Throws `unsupported-host` if no bundle can run here. @param {T.HostFeatures} host */
 export function requireHost(host) {
   if (!host.secure) {
-    throw new EngineError('unsupported-host', 'The page is not a secure context, so there is no SHA-256 to verify files',
+    throw new EngineError('unsupported-host', 'No secure context, so no SHA-256 to verify files',
       'Serve the page over https, or from localhost');
   }
   if (!host.simd) {
@@ -79,7 +79,7 @@ export function pickVariant(builds, host, { features, variant }) {
   if (!able.length) {
     throw new EngineError('unsupported-host',
       variant ? `The code variant '${variant}' is not in the bundle, or does not run here` : 'No code variant of the bundle fits this browser',
-      'Build the bundle with a baseline variant, or allow more features',
+      'Build a baseline variant, or allow more features',
       { needed: Object.fromEntries(builds.map((entry) => [entry.variant, entry.features])), found: usable });
   }
   const chosen = able.find(({ facts }) => facts.registers === host.registers) ?? able[0];
@@ -90,13 +90,13 @@ export function pickVariant(builds, host, { features, variant }) {
 export function whatIsLost(host, { features, facts: { registers } }, builds, { threads, asked = 1, problems, cacheProblem, codeProblem }) {
   const missing = (builds[0]?.features ?? []).filter((feature) => !features.includes(feature));
   return /** @type {any[]} */ ([
-    !host.isolated && 'The page is not cross-origin isolated: one thread and coarse timers',
+    !host.isolated && 'Not cross-origin isolated: one thread and coarse timers',
     missing.length && `The fastest kernels are not used: they need ${missing.join(', ')}`,
-    registers !== host.registers && `The kernels are made for ${registers} vector registers, and this device has ${host.registers}`,
+    registers !== host.registers && `The kernels are for ${registers} vector registers, this device has ${host.registers}`,
     cacheProblem && `Not all files are kept for the next visit: ${cacheProblem}`,
     ...problems.map((problem) => `One of ${threads} threads did not start: ${problem}`),
     host.isolated && threads < host.threads && `${threads} of ${host.threads} threads are used, as asked`,
     !host.isolated && asked > 1 && `${asked} threads were asked for: they need cross-origin isolation`,
-    codeProblem && `The code could not be compiled while it downloaded: ${codeProblem}`,
+    codeProblem && `The code was not compiled while it downloaded: ${codeProblem}`,
   ]).filter(Boolean).map((text) => `${text.replace(/\.$/, '')}.`);
 }

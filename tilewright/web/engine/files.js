@@ -153,7 +153,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
 
 /** @type {T.NetworkError} */
 const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause}`,
-  "Check the connection and the page's content security policy, then load again: finished files are kept", { file });
+  "Check the connection and the page's CSP, then load again: finished files are kept", { file });
 
 /** A BYOB reader reuses one buffer; not every browser has byte streams as bodies. @type {T.ReaderOf} */
 function readerOf({ body }) {

@@ -23,7 +23,7 @@ function startWorker(start, fail) {
     // The rejected requests report it already.
     event.preventDefault();
     fail(`The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
-      "Serve the engine's files as JavaScript, and let the content security policy allow workers of this origin",
+      "Serve the engine's files as JavaScript, and let the CSP allow workers of this origin",
       { file: event.filename, line: event.lineno });
   });
   return { worker, lock };

@@ -61,7 +61,7 @@ export function checkOutputs(infos, places, sizes, into) {
     if (data === undefined || (data instanceof arrayOf(dtype) && data.length === elementsOf(shape))) return { name, dtype, shape, data };
     const found = `${typeName(data)} of ${data?.length ?? 'no'} elements`;
     throw new EngineError('input', `The array for output '${name}' does not fit: expected ${expected}, found ${found}`,
-      'Give an array of the type and length that a run returns', { input: name, expected, found });
+      'Give an array as a run returns it', { input: name, expected, found });
   });
 }
 
@@ -110,7 +110,7 @@ function inferShape(info, elements) {
 /** @type {T.CheckShape} */
 function checkShape(info, shape, elements, sizes) {
   const fail = (/** @type {string} */ what) => inputError(info, `${what}: expected ${describe(info)}, found [${shape.join(', ')}] with ${elements} elements`,
-    'Give as many elements as the shape says, in row-major order', { expected: info.shape, found: shape, elements });
+    'Give what the shape says, in row-major order', { expected: info.shape, found: shape, elements });
   if (shape.length !== info.shape.length) throw fail('has the wrong rank');
   info.shape.forEach((entry, axis) => {
     const size = shape[axis];
@@ -136,7 +136,7 @@ export function pickPlan(plans, sizes) {
   const largest = /** @type {{dims: T.Sizes}} */ (plans.at(-1)).dims;
   const show = (/** @type {T.Sizes} */ dims) => Object.entries(dims).map(([name, size]) => `${name}=${size}`).join(', ');
   throw new EngineError('input', `No bucket of the bundle fits ${show(sizes)}: the largest is ${show(largest)}`,
-    'Shorten the input, or build the bundle with a larger bucket', { sizes, largest });
+    'Shorten the input, or build a larger bucket', { sizes, largest });
 }
 
 /** @type {T.SizesOf} */

@@ -97,7 +97,7 @@ async function allocate(memory, threads, limit, claim) {
   const bytes = memory.bytes + (threads - 1) * memory.scratch_bytes;
   const pages = Math.ceil(bytes / PAGE);
   const refuse = (/** @type {string} */ why, most = 0) => new EngineError('memory-limit', `The model needs ${mebibytes(bytes)} of memory, ${why}`,
-    'Close other tabs, or build the bundle with smaller buckets', { estimate: bytes, limit: most });
+    'Close other tabs, or build smaller buckets', { estimate: bytes, limit: most });
   if (pages > PAGE) throw refuse("more than WebAssembly's 4 GiB", PAGE * PAGE);
   if (limit !== undefined && bytes > limit) throw refuse(`above the page's limit of ${mebibytes(limit)}`, limit);
   const made = await claim(pages);

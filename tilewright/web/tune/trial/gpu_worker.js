@@ -1,7 +1,9 @@
 // The worker in which candidates of WebGPU are tried (judge.js), on a device of its own.
 
-import * as bench from './gpu_memory.js';
-import * as clock from './gpu_timing.js';
+import { accept, beating, begin, check, compiled, doubt, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './gpu_memory.js';
+import { finest, pairsOf, quick, readClock, warm } from './gpu_timing.js';
 import { judge } from './judge.js';
 
-judge(bench, clock);
+judge({
+  get loaded() { return loaded; }, accept, beating, begin, check, compiled, doubt, lay, open, own, refutation, runAll, runnerFor, use,
+}, { get finest() { return finest; }, pairsOf, quick, readClock, warm });

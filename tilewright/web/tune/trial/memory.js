@@ -21,8 +21,6 @@ const BEYOND = 0x7ffffff0;
 /** Bytes per piece when copying or comparing. */
 const PIECE = 1 << 19;
 
-export { inputsOf } from './checks.js';
-export { beating } from './breath.js';
 
 /** @type {WebAssembly.Memory} */
 let memory;
