@@ -92,7 +92,7 @@ export function openLink(onProgress, threads, device) {
     if (end) return;
     if (progress) onProgress(progress);
     // A killed worker fires no event, but the browser releases its locks.
-    if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser terminated it', 'Load the bundle again; if it happens again, the device may lack memory'));
+    if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser terminated it', 'Load it again; the device may lack memory'));
     if (pages) {
       // Allocated in the page: V8 frees memories of disposed engines only in the thread that allocates.
       memory = makeMemory(pages);

@@ -39,7 +39,7 @@ export function makeMachine(plans, memory, driver, threads, kernels = []) {
     const facts = { step: number, kernel, node, spec, tuned, plan: dims };
     if (code === STALLED) {
       return new EngineError('host', `Step ${number} was not finished: a pool worker died or stalled in ${where}`,
-        'The engine restarts it; if it happens again, the device may lack memory', { ...facts, threads });
+        'The engine restarts it; the device may lack memory', { ...facts, threads });
     }
     return new EngineError('kernel-trap', `Step ${number} stopped: ${where} (${trap})`,
       'Check the inputs: often an index is out of range. The engine can be used again', { ...facts, trap });
