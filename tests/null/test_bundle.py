@@ -198,6 +198,9 @@ def test_no_bundle(tmp_path: Path) -> None:
         open_bundle(tmp_path)
     with pytest.raises(BundleCorrupt, match="does not exist"):
         open_bundle(tmp_path / "nowhere")
+    assert not is_bundle(tmp_path / ("long" * 999))
+    with pytest.raises(BundleCorrupt, match="does not exist"):
+        open_bundle(tmp_path / ("long" * 999))
     (tmp_path / "model.onnx").write_bytes(b"x")
     with pytest.raises(BundleCorrupt, match="not a bundle"):
         open_bundle(tmp_path / "model.onnx")

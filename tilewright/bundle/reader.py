@@ -6,7 +6,7 @@ reads a blob only on demand and repairs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -71,7 +71,7 @@ class Bundle:
 
 def is_bundle(path: Path) -> bool:
     """Whether the path looks like a bundle and not like a model."""
-    return path.name == POINTER or (path / POINTER).is_file()
+    return path.name == POINTER or _holds((path / POINTER).is_file)
 
 
 def open_bundle(path: Path) -> Bundle:
@@ -81,9 +81,9 @@ def open_bundle(path: Path) -> Bundle:
     """
     folder = path.parent if path.name == POINTER else path
     place = folder / POINTER
-    if not place.is_file():
+    if not _holds(place.is_file):
         raise BundleCorrupt(
-            f"{path} is not a bundle" if path.exists() else f"{path} does not exist",
+            f"{path} is not a bundle" if _holds(path.exists) else f"{path} does not exist",
             hint=f"A bundle is a folder with a {POINTER}; `tilewright build` makes one",
             path=str(path),
         )
@@ -92,6 +92,14 @@ def open_bundle(path: Path) -> Bundle:
     manifest = decode(read_blob(folder, ref), Manifest, str(folder / ref.file))
     _check_manifest(manifest)
     return Bundle(folder, pointer, manifest)
+
+
+def _holds(check: Callable[[], bool]) -> bool:
+    """Also no for a name that is too long, and in a folder that may not be searched."""
+    try:
+        return check()
+    except OSError:
+        return False
 
 
 def read_blob(folder: Path, ref: FileRef) -> bytes:
