@@ -81,7 +81,7 @@ def poor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("stamps", [True, False])
+@pytest.mark.parametrize("stamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_whole_session(visit: Visit, bert: Path, stamps: bool, tmp_path: Path) -> None:
     """Candidates of several kernels are tried, and change no result; timed by the device's clock,
     or by waiting."""
@@ -163,6 +163,7 @@ def test_swaps_and_what_the_engine_refuses(visit: Visit, poor: Path) -> None:
         assert answer["outputs"] == marked["outputs"]
 
 
+@pytest.mark.nightly
 def test_a_candidate_that_takes_too_long(visit: Visit, poor: Path) -> None:
     """It is dropped and reported; others are tried as soon as the device is free again."""
     known = GpuKernels(poor)
@@ -238,6 +239,7 @@ def test_a_lost_device(visit: Visit, poor: Path, guarded: bool) -> None:
         assert answer["error"]["facts"]["lost"]
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("host", ["chromium-webgpu", "dawn"])
 def test_from_the_command_line(
     host: str, poor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
