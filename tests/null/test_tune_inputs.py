@@ -7,7 +7,8 @@ from node import run
 
 SCRIPT = """
 globalThis.self = { postMessage() {} };
-const { accept, check, doubt, begin, inputsOf, lay, openMemory, use } = await import('TUNE/trial/memory.js');
+const { accept, check, doubt, begin, lay, openMemory, use } = await import('TUNE/trial/memory.js');
+const { inputsOf } = await import('TUNE/trial/checks.js');
 const SIZE = 4096;
 const buffer = { dtype: 'f32', size: SIZE, bytes: 4 * SIZE, limit: 0, extent: 0, real: null };
 const facts = { spec: 0, buffers: [buffer, buffer], scalars: [], slot: 0, tiles: 1, rounds: true };

@@ -54,4 +54,4 @@ def test_numbers_follow_extents_as_in_the_plan(extent: int) -> None:
 
 def test_nothing_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
     called = Called(capsys, "tune", "nowhere", "--host", "wgpu", "--json")
-    assert "cannot be exchanged" in called.json["error"]["message"]
+    assert "does not run the page's tuner" in called.json["error"]["message"]
