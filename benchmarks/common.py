@@ -13,7 +13,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,18 @@ PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
 def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
     """Runs until the engine has recompiled the hot functions."""
     bench.warm_up(lambda count: model.time(count, 0).milliseconds, milliseconds, runs)
+
+
+def warmed(timer: Callable[[int], list[float]], milliseconds: float, batch: float) -> float:
+    """Runs so long, in batches of `batch` ms; the milliseconds of a run at the end."""
+    spent, runs = 0.0, 1
+    while True:
+        times = timer(runs)
+        spent += max(sum(times), 1.0)  # a coarse clock may show 0
+        usual = statistics.mean(times)
+        if spent > milliseconds:
+            return usual
+        runs = max(1, min(400, round(batch / max(usual, 0.01))))
 
 
 def machine() -> dict[str, Any]:

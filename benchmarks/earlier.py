@@ -99,18 +99,6 @@ def of_model(case: Case, models: Path, folder: Path) -> Subject | None:
     return Subject(case.name, str(path.resolve()), dims, str(inputs), tolerance)
 
 
-def warm(side: Side) -> float:
-    """Runs for WARM_MS; milliseconds of a run at the end."""
-    spent, runs = 0.0, 1
-    while True:
-        batch = side.time(runs)
-        spent += max(sum(batch), 1.0)
-        usual = statistics.mean(batch)
-        if spent > WARM_MS:
-            return usual
-        runs = max(1, min(400, round(TURN_MS / max(usual, 0.01))))
-
-
 def differing(a: dict[str, list[float]], b: dict[str, list[float]]) -> float:
     """The largest difference of two versions' outputs, as a share of the largest value."""
     found = [0.0]
@@ -126,7 +114,7 @@ def compared(sides: dict[str, Side], subject: Subject, rounds: int) -> dict[str,
     difference = differing(outputs["now"], outputs["before"])
     if not difference <= subject.tolerance:
         raise SystemExit(f"{subject.name}: outputs differ by {difference:.2g} of the largest")
-    usual = max(warm(side) for side in sides.values())
+    usual = max(common.warmed(side.time, WARM_MS, TURN_MS) for side in sides.values())
     runs = max(1, min(400, round(TURN_MS / max(usual, 0.01))))
     times: dict[str, list[float]] = {version: [] for version in sides}
     for turn in range(rounds):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     steps = len(subject.contents.manifest.plans[0].steps)
     models = [host.load(path, threads=count) for count in threads]
-    usual = max(warm(model) for model in models)
+    usual = max(common.warmed(_timer(model), WARM_MS, BATCH_MS) for model in models)
     runs = max(3 if usual < SLOW_MS else 1, min(400, round(BATCH_MS / max(usual, 0.01))))
     rounds = rounds * 5 if usual < TICKS_MS else rounds
     times: list[list[float]] = [[] for _ in models]
@@ -90,16 +91,8 @@ def measure(
     return rows
 
 
-def warm(model: BrowserModel) -> float:
-    """Runs for WARM_MS; the milliseconds of a run at the end of it."""
-    spent, runs = 0.0, 1
-    while True:
-        batch = model.time(runs, 0).milliseconds
-        spent += max(sum(batch), 1.0)  # a coarse clock may show 0
-        usual = statistics.mean(batch)
-        if spent > WARM_MS:
-            return usual
-        runs = max(1, min(400, round(BATCH_MS / max(usual, 0.01))))
+def _timer(model: BrowserModel) -> Callable[[int], list[float]]:
+    return lambda runs: model.time(runs, 0).milliseconds
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ Input: a graph.  Output: its results, by the graph's meaning or by its kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from tilewright.graph.node import (
 )
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
+from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
@@ -86,12 +87,16 @@ def interpreted(pick: Callable[[Kernel], Schedule]) -> Callable[[Kernel, list[np
     """Executes kernels by lowering them and running the loops."""
 
     def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        fn = lower(kernel, pick(kernel))
-        lists = [b.tolist() for b in buffers]
-        interp.run(fn, lists)
-        buffers[0][:] = lists[0]
+        interpret(lower(kernel, pick(kernel)), buffers)
 
     return execute
+
+
+def interpret(fn: TileFn, buffers: list[np.ndarray], order: Iterable[int] | None = None) -> None:
+    """Runs a kernel's loops on arrays."""
+    lists = [b.tolist() for b in buffers]
+    interp.run(fn, lists, order)
+    buffers[0][:] = lists[0]
 
 
 def default_of(kernel: Kernel) -> Schedule:

@@ -9,7 +9,7 @@ import pytest
 from tilewright.benchkernel import product_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import choice, thin, tiles
-from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS
+from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, Sizes
 
 
 def matmul(m: int, k: int, n: int) -> Kernel:
@@ -39,7 +39,7 @@ def test_the_model_counts_whole_rounds_of_tiles() -> None:
     schedule = tiles.default(matmul(4096, 4096, 4096))
     cores = choice.CORES
     one, full, more = (
-        choice.cycles(schedule, batch, schedule.x1, schedule.y1, 512)
+        choice.cycles(schedule, Sizes(batch, schedule.x1, schedule.y1, 512))
         for batch in (1, cores, cores + 1)
     )
     assert one == full < more < 2.01 * full

@@ -17,6 +17,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import space, tiles
+from tilewright.targets.gpu.schedule import Sizes
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.plain import Plain
@@ -75,7 +76,7 @@ def test_most_candidates_are_other_shapes_and_some_other_settings() -> None:
 
 
 def test_a_walk_that_comes_out_the_same_is_one_candidate() -> None:
-    sizes = space.Sizes.of(kernel_of("K0"))
+    sizes = Sizes.of(kernel_of("K0"))
     found = space_of(kernel_of("K0"), CLASSES["webgpu"]).schedules
     assert all(-(-sizes.rows // s.x1) % s.band == 0 for s in found[1:] if hasattr(s, "x1"))
 

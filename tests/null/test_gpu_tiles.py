@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers.graphs import conv, results, run_steps, steps_of
+from helpers.graphs import conv, interpret, results, run_steps, steps_of
 from helpers.loop_check import check_loops
 from helpers.seeds import seeds
 
@@ -28,7 +28,6 @@ from tilewright.graph.node import (
 )
 from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
-from tilewright.kernel import interp
 from tilewright.kernel.layout import Packing, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import tiles
@@ -112,9 +111,7 @@ def test_any_schedule_gives_the_same_product(name: str, packing: Packing, seed: 
         assert not schedule.objection(kernel)
         fn = tiles.lower(kernel, schedule)
         check_loops(fn)
-        lists = [b.tolist() for b in buffers]
-        interp.run(fn, lists)
-        buffers[0][:] = lists[0]
+        interpret(fn, buffers)
 
     (got,) = run_steps(packed, steps_of(packed), values, execute)
     assert products == 1

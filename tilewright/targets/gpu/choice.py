@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product as every
-from math import ceil, prod
+from math import ceil
 
-from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, GroupSchedule
+from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, GroupSchedule, Sizes
 
 #: Cores of a large GPU, and multiply-adds that one does in a cycle.
 CORES, LANES_OF_CORE = 132, 128
@@ -51,21 +50,19 @@ def _tiles() -> tuple[GroupSchedule, ...]:
     return tuple(sorted(found, key=lambda s: (-s.x1 * s.y1, -s.x1, s.y0, s.threads)))
 
 
-def cycles(s: GroupSchedule, batch: int, rows: int, cols: int, steps: int) -> float:
+def cycles(s: GroupSchedule, sizes: Sizes) -> float:
     """What a core is expected to need."""
-    tiles = ceil(batch * ceil(rows / s.x1) * ceil(cols / s.y1) / CORES)
+    tiles = ceil(sizes.tiles(s) / CORES)
     warps = tiles * ceil(s.threads / WARP)
     busy = tiles * s.threads / (WARP * PARTS * ceil(warps / PARTS))
-    edges = EDGES if rows % s.x1 or cols % s.y1 or steps % s.r1 else 1.0
+    edges = EDGES if sizes.rows % s.x1 or sizes.cols % s.y1 or sizes.steps % s.r1 else 1.0
     work = s.x1 * s.y1 * s.r1 * edges / (LANES_OF_CORE * PACE[s.x0 * s.y0] * busy)
     copies = s.r1 * (s.x1 / ROW_WORDS + s.y1 / COLUMN_WORDS)
     added = ADD_UP * s.x0 * s.y0 * tiles if s.slices > 1 else 0
-    return ceil(steps / s.r1) * (tiles * (work + copies) + WAIT) + added
+    return ceil(sizes.steps / s.r1) * (tiles * (work + copies) + WAIT) + added
 
 
 def default(kernel: Kernel) -> GroupSchedule:
     """The tile with the fewest cycles."""
-    ops = form_as(kernel, Contraction).operands
-    batch = prod(v.extent for v in ops.outer)
-    sizes = batch, ops.m.extent, ops.n.extent, ops.steps
-    return min(_tiles(), key=lambda s: cycles(s, *sizes))
+    sizes = Sizes.of(kernel)
+    return min(_tiles(), key=lambda s: cycles(s, sizes))

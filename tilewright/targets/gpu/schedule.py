@@ -1,12 +1,15 @@
 """The choices of how a group of threads computes a tile of a product, and what a group may have.
 
-Input: nothing.  Output: `GroupSchedule`.  tiles.py makes loops of it, choice.py the first choice.
+Input: nothing.  Output: `GroupSchedule`, and a product's `Sizes`.  tiles.py makes loops of it,
+choice.py the first choice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
+from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.schedule import Schedule
@@ -63,8 +66,37 @@ class GroupSchedule(Schedule):
             return f"x0, y0 and r1 are multiples of {LANES}"
         if self.x1 % self.x0 or self.y1 % self.y0 or self.r1 % (self.r0 * self.slices):
             return "x1, y1 and r1 are multiples of x0, y0 and r0 * slices"
-        if self.threads > MOST_THREADS:
-            return f"a group has at most {MOST_THREADS} threads, not {self.threads}"
-        if self.shared > MOST_SHARED:
-            return f"a group shares at most {MOST_SHARED} bytes, not {self.shared}"
-        return ""
+        return beyond(self.threads, self.shared)
+
+
+def beyond(threads: int, shared: int) -> str:
+    """Which limit a group of so many threads and shared bytes exceeds; "" if none."""
+    if threads > MOST_THREADS:
+        return f"a group has at most {MOST_THREADS} threads, not {threads}"
+    if shared > MOST_SHARED:
+        return f"a group shares at most {MOST_SHARED} bytes, not {shared}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A product as its tiles see it: batches of rows by columns, and steps of the reduction."""
+
+    batch: int
+    rows: int
+    cols: int
+    steps: int
+
+    @staticmethod
+    def of(kernel: Kernel) -> Sizes:
+        ops = form_as(kernel, Contraction).operands
+        batch = prod(v.extent for v in ops.outer)
+        return Sizes(batch, ops.m.extent, ops.n.extent, ops.steps)
+
+    def tiles(self, s: GroupSchedule) -> int:
+        return self.batch * -(-self.rows // s.x1) * -(-self.cols // s.y1)
+
+    def words(self, s: GroupSchedule) -> float:
+        """Words loaded and stored beyond shared memory."""
+        loads = self.tiles(s) * self.steps * (s.x1 + s.y1)
+        return float(loads + self.batch * self.rows * self.cols)

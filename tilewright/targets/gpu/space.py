@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as every
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
-from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.tiles import MOST_SHARED, MOST_THREADS, GroupSchedule, default
+from tilewright.targets.gpu.choice import default
+from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, GroupSchedule, Sizes
 from tilewright.targets.lite import Core
 
 
@@ -62,30 +62,6 @@ OVERHEAD = 24
 UNUSUAL = 1.1
 #: Cores of a usual GPU: small ones have 6, large ones 130.
 CORES = 48
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """A product as its tiles see it: batches of rows by columns, and steps of the reduction."""
-
-    batch: int
-    rows: int
-    cols: int
-    steps: int
-
-    @staticmethod
-    def of(kernel: Kernel) -> Sizes:
-        ops = form_as(kernel, Contraction).operands
-        batch = prod(v.extent for v in ops.outer)
-        return Sizes(batch, ops.m.extent, ops.n.extent, ops.steps)
-
-    def tiles(self, s: GroupSchedule) -> int:
-        return self.batch * -(-self.rows // s.x1) * -(-self.cols // s.y1)
-
-    def words(self, s: GroupSchedule) -> float:
-        """Words loaded and stored beyond shared memory."""
-        loads = self.tiles(s) * self.steps * (s.x1 + s.y1)
-        return float(loads + self.batch * self.rows * self.cols)
 
 
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule, float], ...]:

@@ -25,7 +25,7 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.places import Places, Sums, fixed_product
-from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD
+from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, beyond
 from tilewright.targets.gpu.staging import LANES, LINE, Side, guarded, inside
 from tilewright.targets.schedule import Schedule
 
@@ -56,12 +56,8 @@ class ThinSchedule(Schedule):
             return found
         if self.y1 % LANES or self.slices & (self.slices - 1):
             return f"y1 is a multiple of {LANES}, and slices a power of two"
-        if self.threads > MOST_THREADS:
-            return f"a group has at most {MOST_THREADS} threads, not {self.threads}"
         shared = WORD * form_as(kernel, Contraction).operands.m.extent * self.y1 * self.slices // 2
-        if shared > MOST_SHARED:
-            return f"a group shares at most {MOST_SHARED} bytes, not {shared}"
-        return ""
+        return beyond(self.threads, shared)
 
 
 def suits(kernel: Kernel) -> bool:

@@ -30,8 +30,6 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.choice import default as default
 from tilewright.targets.gpu.places import Places, Sums, fixed_product
 from tilewright.targets.gpu.schedule import MOST_GAP
-from tilewright.targets.gpu.schedule import MOST_SHARED as MOST_SHARED
-from tilewright.targets.gpu.schedule import MOST_THREADS as MOST_THREADS
 from tilewright.targets.gpu.schedule import GroupSchedule as GroupSchedule
 from tilewright.targets.gpu.staging import LANES as LANES
 from tilewright.targets.gpu.staging import Side, inside

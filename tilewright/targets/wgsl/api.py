@@ -24,6 +24,7 @@ from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.gpu import space, thin, tiles
 from tilewright.targets.gpu.rows import lower_rows
+from tilewright.targets.gpu.schedule import Sizes
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
 from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_of
@@ -102,7 +103,7 @@ class Wgsl(PlainTarget):
         del relaxation  # the paper's; these tiles keep sums in registers, which is another count
         if not tiles.suits(kernel):
             return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
-        sizes = space.Sizes.of(kernel)
+        sizes = Sizes.of(kernel)
         return [
             Candidate(
                 s,
