@@ -1,5 +1,5 @@
 """Tuning on WebGPU, in Chromium with its software adapter and in Node with Dawn; no test looks at a
-time but to find a kernel that is several times as fast."""
+time but to find a kernel that is many times as fast."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.browser
 
 Visit = Callable[[str], Page]
 GPU = {"device": "webgpu"}
-X = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(16 * 512)]}
+X = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(4 * 512)]}
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +125,11 @@ def test_wrong_candidates_and_a_winner(visit: Visit, poor: Path) -> None:
     next visit."""
     known = GpuKernels(poor)
     sent = [known.wrong(how, 0, 900 + n) for n, how in enumerate(WRONG)]
-    best = known.others(0, 1)
+    best = known.smallest(0)
     with serving({"poor": poor}) as site:
         page = visit(site.blank)
         ask = {"url": site.bundle("poor"), "inputs": X, "limits": GPU, "again": True}
-        found = page.do("tune", **ask, kernels=[*sent, *best], options={"report": True})
+        found = page.do("tune", **ask, kernels=[*sent, best], options={"report": True})
         assert verdicts(found) == [*(verdict for verdict, _ in WRONG.values()), "faster"]
         trials = [e for e in found["events"] if e["type"] == "trial"]
         for (_, word), trial in zip(WRONG.values(), trials, strict=False):
@@ -140,7 +140,7 @@ def test_wrong_candidates_and_a_winner(visit: Visit, poor: Path) -> None:
         (swap,) = (e for e in found["events"] if e["type"] == "swap")
         assert swap["ratio"] > 1
         (kernel,) = found["summary"]["kernels"]
-        assert kernel["current"]["schedule"] == best[0]["schedule"]
+        assert kernel["current"]["schedule"] == best["schedule"]
         assert found["restored"] == 1
         assert found["later"] == found["after"]
 
@@ -171,7 +171,8 @@ def test_a_candidate_that_takes_too_long(visit: Visit, poor: Path) -> None:
     with serving({"poor": poor}) as site:
         found = visit(site.blank).do(
             "tune", url=site.bundle("poor"), inputs=X, limits=GPU,
-            kernels=[slow, *known.others(0, 3)], options={"report": True, "patience": 1500},
+            kernels=[slow, *known.others(0, 2), known.smallest(0)],
+            options={"report": True, "patience": 1500},
         )  # fmt: skip
     first, *others = verdicts(found)
     assert first == "hung"
@@ -272,7 +273,7 @@ def test_from_the_command_line(
     (spec,) = kernels_of(open_bundle(poor))
     schedule = space_of(spec, GpuKernels(poor).device).schedules[kernel["current"]["candidate"]]
     assert json.loads(winners.read_text())["schedules"]["0"] == schedule.to_json()
-    x = np.array(X["x"], np.float32).reshape(16, 512)
+    x = np.array(X["x"], np.float32).reshape(4, 512)
     with BrowserHost(host) as browser:
         old, new = (
             browser.load(folder).run({"x": x}).outputs["y"] for folder in (poor, tmp_path / "new")
