@@ -17,7 +17,7 @@ export { cachedBytes, clearCache } from './store.js';
 export { EngineError, probeHost };
 
 /** @param {string | URL} url */
-const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? globalThis.location.href).href;
+const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? location.href).href;
 
 /** A bundle's manifest with the digest by which it was verified.  Rejects with an EngineError. @type {T.Inspect} */
 export const inspect = (url, options) => readManifestOf(absolute(url), options);
@@ -27,8 +27,10 @@ export const inspect = (url, options) => readManifestOf(absolute(url), options);
  * @param {string | URL} url
  * @param {T.LoadOptions} [options]
  */
-export async function load(url, { onProgress = () => {}, signal, device = 'wasm', ...limits } = {}) {
+export async function load(url, options = {}) {
+  const { onProgress = () => {}, signal, device = 'wasm', ...limits } = options;
   refuseIf(signal);
+  if (device === 'auto') return (await import('./auto.js')).loadFastest(absolute(url), options);
   // One worker drives a GPU.
   const threads = device === 'wasm' ? threadsFor(probeHost(), limits.threads) : 1;
   const link = openLink(onProgress, threads, device);
@@ -37,7 +39,7 @@ export async function load(url, { onProgress = () => {}, signal, device = 'wasm'
     const { memory } = link;
     const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
     const again = () => load(info.url, { ...limits, device, threads, variant: info.variant.name });
-    return makeEngine(link, info, { device, manifest, program, limits, again }, near);
+    return makeEngine(link, { ...info, device }, { device, manifest, program, limits, again }, near);
   };
   return orAborted(loading(), signal).catch((error) => {
     link.close(error);
@@ -47,7 +49,7 @@ export async function load(url, { onProgress = () => {}, signal, device = 'wasm'
 
 /** @type {T.MakeEngine} */
 function makeEngine(link, info, parts, near) {
-  const { device, manifest, program } = parts;
+  const { manifest, program } = parts;
   const { plans } = program;
   let runs = 0;
   let held = false;
@@ -164,7 +166,7 @@ function makeEngine(link, info, parts, near) {
 
     async swap(changes) {
       requireLive();
-      const { swapped } = await (device === 'wasm' ? import('./changes.js') : import('./gpu_changes.js'));
+      const { swapped } = await (info.adapter ? import('./gpu_changes.js') : import('./changes.js'));
       return enqueue(async () => {
         kernels = await swapped(link, program, info.variant.name, kernels, changes);
       });

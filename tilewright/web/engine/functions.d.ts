@@ -5,8 +5,8 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Adapter, Bytes, Change, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, HostFeatures, Info, Input, TunedKernel,
-  Limits, Link, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
+  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, HostFeatures, Info, Input, Jobs, TunedKernel,
+  Limits, Link, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
 
@@ -65,6 +65,30 @@ export type Json = (files: Files, ref: FileRef) => Promise<any>;
 
 /** The objection to a kernel's text, or ''; `tiles`: its invocations. */
 export type GpuObjectionTo = (bytes: Bytes, tiles: number) => string;
+
+// Functions of auto.js, race.js, renew.js, verdicts.js and zeros.js.
+
+export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
+export type Chosen = (url: string, limits: Limits & { bucket: Sizes }, start: (device: Device) => Promise<Engine>, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
+/** `failure`: of a run, so that nothing was measured. */
+export type Compared = (engines: Record<Device, Engine>, bucket: Sizes) => Promise<Pick<Choice, 'chosen' | 'why'> & { milliseconds?: Choice['milliseconds']; failure?: Error }>;
+/** `losses`: devices that were lost before this engine. */
+export type Told = (engine: Engine, choice: Choice, loadWasm: () => Promise<Engine>, losses?: number) => Engine;
+export type NotingLoss = <Given extends any[], Result>(job: (...given: Given) => Promise<Result>) => (...given: Given) => Promise<Result>;
+/** `clear`: enough warm runs of both, and every one of the chosen device was faster than every one of the other. */
+export type Judged = { chosen: Device; milliseconds: Record<Device, number>; clear: boolean };
+export type JudgeTimes = (times: Record<Device, number[]>) => Judged;
+/** `late`: the device whose run was not waited for; its time is at least the one given. */
+export type Race = (runs: Record<Device, () => Promise<unknown>>, now?: () => number) => Promise<Judged & { late?: Device }>;
+export type Renew = (engine: Engine, fresh: Engine) => void;
+export type RequireWhole = (engine: Engine, message: string) => void;
+/** The job of this name, which repeats itself on a fresh engine. */
+export type Repeating = (name: keyof Jobs) => (...given: any[]) => Promise<any>;
+export type IsLost = (error: any) => boolean;
+export type Recovering = (engine: Engine) => Engine;
+export type Recalled = (url: string, basis: string) => Promise<Choice | null>;
+export type Remembered = (url: string, basis: string, choice: Choice) => Promise<void>;
+export type ZerosFor = (info: Info, bucket?: Sizes) => Record<string, { data: any; shape: number[] }>;
 
 // Functions of the other files.
 

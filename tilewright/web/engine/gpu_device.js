@@ -13,12 +13,19 @@ export const SECTION = {
 };
 export const WORD = 4;
 
-/** A device with room for the model; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
-export async function deviceFor(bytes, limit, features = []) {
+/** The adapter, and what the engine says of it; rejects with `unsupported-host`. */
+export async function findAdapter() {
   const adapter = await globalThis.navigator?.gpu?.requestAdapter();
   if (!adapter) {
     throw new EngineError('unsupported-host', 'This browser gives no WebGPU adapter', "Load the bundle with device 'wasm', or use a browser with WebGPU");
   }
+  const { vendor, architecture, description, isFallbackAdapter: software = false } = adapter.info;
+  return { adapter, about: { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software } };
+}
+
+/** A device with room for the model; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
+export async function deviceFor(bytes, limit, features = []) {
+  const { adapter, about } = await findAdapter();
   const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, limit ?? Infinity);
   if (bytes > most) {
     throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit is ${most}`,
@@ -26,8 +33,7 @@ export async function deviceFor(bytes, limit, features = []) {
   }
   const requiredFeatures = features.filter((feature) => adapter.features.has(feature));
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28) } });
-  const { vendor, architecture, description, isFallbackAdapter: software = false } = adapter.info;
-  return { device, adapter: { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software } };
+  return { device, adapter: about };
 }
 
 /** The bindings of every kernel: the memory, and the step's block. @param {GPUDevice} device */

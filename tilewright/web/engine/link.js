@@ -31,7 +31,7 @@ function startWorker(start, fail) {
 
 /** @type {T.OpenLink} */
 export function openLink(onProgress, threads, device) {
-  if (!Object.hasOwn(STARTERS, device)) throw new EngineError('input', `There is no device '${device}'`, `Use ${Object.keys(STARTERS).join(' or ')}`, { device });
+  if (!Object.hasOwn(STARTERS, device)) throw new EngineError('input', `There is no device '${device}'`, 'Use wasm, webgpu or auto', { device });
   /** @type {T.Pending} */
   const pending = new Map();
   let next = 1;
@@ -92,7 +92,7 @@ export function openLink(onProgress, threads, device) {
     if (end) return;
     if (progress) onProgress(progress);
     // A killed worker fires no event, but the browser releases its locks.
-    if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser terminated it', 'Load it again; the device may lack memory'));
+    if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser terminated it', 'Load the bundle again; the device may lack memory'));
     if (pages) {
       // Allocated in the page: V8 frees memories of disposed engines only in the thread that allocates.
       memory = makeMemory(pages);

@@ -29,7 +29,7 @@ export async function loadBundle(load, url, limits, crew, report) {
     meter.enter('ready');
     reached('ready');
     const { name, tool, inputs, outputs, dims, assets } = manifest;
-    /** @type {T.Info} */
+    /** @type {T.LoadedBundle['info']} */
     const info = {
       name, tool, inputs, outputs, dims, digest, memoryBytes, variant, adapter, timings,
       url: base.href,

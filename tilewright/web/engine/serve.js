@@ -4,7 +4,7 @@
 import { TRAP } from './abi.js';
 import { instantiate, leaveRun, live, wordsOf } from './driver.js';
 
-self.addEventListener('message', async ({ data: { port, number } }) => {
+onmessage = async ({ data: { port, number } }) => {
   await live();
   /** @type {T.Driver | null} */
   let driver;
@@ -34,4 +34,4 @@ self.addEventListener('message', async ({ data: { port, number } }) => {
 
   port.onmessage = (/** @type {MessageEvent} */ { data }) => (turn = turn.then(() => take(data)));
   port.postMessage({});
-});
+};

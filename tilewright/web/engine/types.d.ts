@@ -46,7 +46,8 @@ export type Limits = {
 /** Milliseconds from the start of the load until each part was complete. */
 export type Timings = { manifest: number; code: number; weights: number; ready: number };
 
-export type Phase = 'manifest' | 'code' | 'weights' | 'ready';
+/** `measure`: with device `auto`, after `ready` of both devices. */
+export type Phase = 'manifest' | 'code' | 'weights' | 'ready' | 'measure';
 export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; cachedBytes: number };
 
 export type ErrorCode =
@@ -93,8 +94,10 @@ export type Setup = {
 };
 
 export type LoadOptions = Limits & {
-  /** `wasm` (default) or `webgpu`. */
-  device?: Device;
+  /** `wasm` (default) or `webgpu`; `auto`: the one that runs the model faster here, see `Info.choice`. */
+  device?: Device | 'auto';
+  /** For `auto`: the sizes to measure with; default: the smallest bucket. */
+  bucket?: Sizes;
   /** Called a few times per second. */
   onProgress?: (progress: Progress) => void;
   /** Aborts the load and ends its workers. */
@@ -102,8 +105,23 @@ export type LoadOptions = Limits & {
 };
 /** A WebGPU adapter; `software`: it computes on the CPU. */
 export type Adapter = { name: string; vendor: string; architecture: string; description: string; software: boolean };
+/** Which device was chosen for `auto`, and why. */
+export type Choice = {
+  chosen: Device;
+  /** Median time of a run from call to answer; empty if nothing was measured. */
+  milliseconds: Partial<Record<Device, number>>;
+  /** In words: how clear the verdict is, or why nothing was measured, or that a device was lost. */
+  why: string;
+  /** What `load` was asked to measure with. */
+  bucket: Sizes;
+  /** It was measured at an earlier visit. */
+  remembered: boolean;
+};
 export type Info = {
   name: string;
+  device: Device;
+  /** Only with device `auto`. */
+  choice?: Choice;
   tool: string;
   inputs: TensorInfo[];
   outputs: TensorInfo[];
@@ -189,7 +207,7 @@ export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: numb
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
 /** Tuned kernels; `images`: not on WebGPU: for each plan the beginning of an image that uses them. */
 export type TunedImages = { kernels: TunedKernel[]; images?: Uint32Array[] };
-export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Info };
+export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Omit<Info, 'device'> };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
 /** A backend's entry point.  Rejects before weights are downloaded if the bundle cannot run on the device. */
@@ -239,16 +257,20 @@ export interface Engine {
    * milliseconds; once with -1 at `dispose` or when the worker died.
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
+  /** A callback that a page may set, for device `auto`: the GPU device was lost, and the engine goes on elsewhere, as `info.choice` says. */
+  onlost?(info: Info): void;
   /**
    * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
-   * `memory`: null if not shared; `file`: reads a verified file.
+   * `memory`: null if not shared; `file`: reads a verified file;
+   * `bare`: with device `auto`, jobs that reject when the device is lost.
    */
-  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer> };
+  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; bare?: Jobs };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */
   dispose(): void;
 }
+export type Jobs = Pick<Engine, 'run' | 'time' | 'profile'>;
 export interface States {
   readonly names: string[];
   /** A copy of a state. */

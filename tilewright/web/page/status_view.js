@@ -7,7 +7,7 @@ import { countText, errorText, sizeText } from './words.js';
 /** @typedef {'loading' | 'embedding' | 'ready' | 'cancelled' | 'error'} StatusState */
 
 /** @type {Record<import('../engine/types.js').Progress['phase'], string>} */
-const PHASES = { manifest: 'Reading the manifest', code: 'Loading kernels', weights: 'Loading weights', ready: 'Starting the model' };
+const PHASES = { manifest: 'Reading the manifest', code: 'Loading kernels', weights: 'Loading weights', ready: 'Starting the model', measure: 'Measuring processor and GPU' };
 
 /**
  * @param {StatusState} state

@@ -5,6 +5,7 @@
 import { PREEMPT } from '../../engine/abi.js';
 import { stepOf, wordsOf } from '../../engine/driver.js';
 import { EngineError } from '../../engine/errors.js';
+import { isLost, renew, requireWhole } from '../../engine/renew.js';
 import { changeOf, condemn, recall } from '../records/record.js';
 import { watch } from './watch.js';
 
@@ -44,7 +45,9 @@ const MOST_LOSSES = 3;
 export function guard(engine) {
   if (guarded.has(engine)) return;
   guarded.add(engine);
-  const { run, time, profile, preempt, dispose } = engine;
+  const { preempt, dispose } = engine;
+  // With device 'auto' the engine recovers by itself, but knows no tuned kernels.
+  const { run, time, profile } = engine.parts.bare ?? engine;
   const start = startOf(engine);
   // Not read from memory later: a kernel can write there.
   let held = isHeld(engine);
@@ -75,10 +78,8 @@ export function guard(engine) {
 /** Repeats a run that a new start interrupted or delayed, unless it depends on what was in the old memory. @type {Tune.Repeated} */
 async function repeated(engine, given, error = '') {
   const whole = await startOf(engine);
-  const { manifest, lent } = engine.parts;
-  if (whole || (!manifest.states.length && !lent.size)) return engine.run(...given);
-  throw new EngineError('host', `A tuned kernel did not end, so the engine started again: ${error}`,
-    'Begin anew: states are zero again, and arrays of `input` must be asked for again');
+  if (!whole) requireWhole(engine, `A tuned kernel did not end, so the engine started again: ${error}`);
+  return engine.run(...given);
 }
 
 /** Whether the page holds runs back. @param {T.Engine} engine */
@@ -101,7 +102,7 @@ async function recovered(engine, start, job) {
     return await job;
   } catch (error) {
     // Of several open jobs, the first one that fails.
-    if (error instanceof EngineError && error.facts.lost && !ended.has(engine) && startOf(engine) === start) {
+    if (isLost(error) && !ended.has(engine) && startOf(engine) === start) {
       const count = (losses.get(engine) ?? 0) + 1;
       losses.set(engine, count);
       if (count <= MOST_LOSSES) await startAgain(engine, count > 1 ? (await recall(engine)).winners : [], false);
@@ -122,7 +123,7 @@ function startAgain(engine, guilty, whole) {
 
 /** `whole`: no job is open, so the states are kept. @type {Tune.StartAgain} */
 async function restarted(engine, guilty, whole) {
-  const { info: { url, digest }, parts: { lent, again }, states } = engine;
+  const { info: { url, digest, device }, parts: { again }, states } = engine;
   const kept = whole ? await Promise.all(states.names.map(async (state) => ({ state, data: await states.read(state) }))) : [];
   const { winners } = await condemn(engine, guilty);
   if (ended.has(engine)) return whole;
@@ -134,13 +135,13 @@ async function restarted(engine, guilty, whole) {
     throw new EngineError('bundle-version', 'The engine was disposed, or the bundle built anew', 'Load it again', { url });
   }
   for (const { state, data } of kept) await fresh.states.write(state, data);
-  lent.forEach((plan) => fresh.parts.lent.add(plan));
-  fresh.onjob = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => engine.onjob(...news);
-  const { onjob: _, ...methods } = Object.getOwnPropertyDescriptors(fresh);
-  Object.defineProperties(engine, methods);
+  renew(engine, fresh);
   guarded.delete(engine);
   guard(engine);
-  if (winners.length) await engine.swap(await Promise.all(winners.map((winner) => changeOf(engine, winner))));
+  // With device 'auto' it may be another device, which has winners of its own.
+  const moved = fresh.info.device !== device;
+  const fit = moved ? (await recall(engine, true)).winners : winners;
+  if (fit.length) await engine.swap(await Promise.all(fit.map((winner) => changeOf(engine, winner))));
   return whole;
 }
 

@@ -1,6 +1,6 @@
 // What this device stores about tuning a bundle: winners, and which candidates were tried.
 // Input: an engine, a record.  Output: the record after a reload, verified by digest.  There is one record per bundle
-// name, for the plain and relinked versions together.  Another compiler or code variant drops it; after another build,
+// name and device, for the plain and relinked versions together.  Another compiler or code variant drops it; after another build,
 // kernels are kept that compute the same in the same plans.  It changes no engine.
 
 import { sha256 } from '../../engine/files.js';
@@ -19,7 +19,7 @@ const known = new WeakMap();
 const unkept = new WeakSet();
 
 /** @param {T.Engine} engine */
-const keyOf = ({ info }) => `${new URL('/_tilewright/tuned', info.url).href}?${new URLSearchParams({ bundle: bundleName(info.url) })}`;
+const keyOf = ({ info: { url, device } }) => `${new URL('/_tilewright/tuned', url).href}?${new URLSearchParams({ bundle: bundleName(url), ...(device !== 'wasm' && { device }) })}`;
 
 /** The last folder of a bundle's URL, which is its name on the server. @param {string} url */
 export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname.split('/').at(-2) ?? '');

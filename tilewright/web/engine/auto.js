@@ -1,0 +1,127 @@
+// Loads a bundle on the device that runs it faster: measures WebAssembly and WebGPU once, and remembers the verdict.
+// Input: a bundle's URL, options of `load`.  Output: an engine whose `info.choice` says what was measured, or why nothing was.
+// Only pages with device 'auto' load this file; race.js measures, verdicts.js remembers, renew.js goes on after a lost device.
+
+import { inspect, load, probeHost } from './engine.js';
+import { abortError } from './errors.js';
+import { findAdapter } from './gpu_device.js';
+import { raced } from './race.js';
+import { isLost, recovering } from './renew.js';
+import { recalled, remember } from './verdicts.js';
+import { zerosFor } from './zeros.js';
+
+/** @type {Record<T.Device, string>} */
+const NAMES = { wasm: 'WebAssembly', webgpu: 'WebGPU' };
+
+/** Rejects like `load`. @type {T.LoadFastest} */
+export async function loadFastest(url, { bucket = {}, onProgress = () => {}, signal, device: _, ...limits }) {
+  /** Of all that start one stays. @type {T.Engine[]} */
+  const started = [];
+  const keepOnly = (/** @type {T.Engine | null} */ kept) => started.forEach((engine) => engine !== kept && engine.dispose());
+  const aborted = Promise.withResolvers();
+  const stop = () => {
+    keepOnly(null);
+    aborted.reject(abortError());
+  };
+  signal?.addEventListener('abort', stop);
+  try {
+    if (signal?.aborted) stop();
+    const { engine, ...choice } = await Promise.race([aborted.promise, chosen(url, { bucket, ...limits }, async (device) => {
+      const engine = await load(url, { ...limits, device, onProgress, signal });
+      started.push(engine);
+      return engine;
+    }, onProgress)]);
+    keepOnly(engine);
+    return recovering(told(engine, choice, () => load(url, { ...limits, device: 'wasm' })));
+  } catch (error) {
+    keepOnly(null);
+    throw error;
+  } finally {
+    signal?.removeEventListener('abort', stop);
+  }
+}
+
+/** The engine to keep, and why. @type {T.Chosen} */
+async function chosen(url, { bucket, ...limits }, start, onProgress) {
+  const { digest, targets } = await inspect(url, limits);
+  const only = (/** @type {T.Engine} */ engine, /** @type {string} */ why) => ({ engine, chosen: engine.info.device, why, milliseconds: {}, bucket, remembered: false });
+  if (!targets.wgsl) return only(await start('wasm'), 'The bundle has no code for WebGPU');
+  const adapter = await findAdapter().then(({ about }) => about, asError);
+  if (adapter instanceof Error) return only(await start('wasm'), adapter.message);
+
+  const basis = JSON.stringify([digest, adapter, probeHost(), navigator.userAgent, limits, bucket]);
+  const known = await recalled(url, basis);
+  // What cannot start any more is chosen anew.
+  const engine = known && await start(known.chosen).catch(() => null);
+  if (engine) return { ...known, engine, remembered: true };
+
+  const wasm = await start('wasm').catch(asError);
+  const webgpu = await start('webgpu').catch(asError);
+  if (webgpu instanceof Error) {
+    if (wasm instanceof Error) throw wasm;
+    return only(wasm, `WebGPU did not start: ${webgpu.message}`);
+  }
+  if (wasm instanceof Error) return only(webgpu, `WebAssembly did not start: ${wasm.message}`);
+
+  onProgress({ phase: 'measure', loadedBytes: wasm.info.bytes, totalBytes: wasm.info.bytes, cachedBytes: 0 });
+  const engines = { wasm, webgpu };
+  const { chosen, failure = null, milliseconds = {}, why } = await compared(engines, bucket);
+  await engines[chosen].states.reset();
+  const choice = { chosen, why, milliseconds, bucket, remembered: false };
+  if (!failure) await remember(url, basis, choice);
+  return { ...choice, engine: engines[chosen] };
+}
+
+/** Runs both on zeros, outputs and all. @type {T.Compared} */
+async function compared(engines, bucket) {
+  const inputs = zerosFor(engines.wasm.info, bucket);
+  /** @type {T.Device} */
+  let failed = 'wasm';
+  const timed = (/** @type {T.Device} */ device) => () => engines[device].run(inputs).catch((error) => {
+    failed = device;
+    throw error;
+  });
+  try {
+    const { chosen, milliseconds, clear, late } = await raced({ wasm: timed('wasm'), webgpu: timed('webgpu') });
+    const why = late ? `${NAMES[late]} was not waited for any longer` : clear ? 'It was faster in every run' : 'The times overlap, and its median is the lower one';
+    return { chosen, milliseconds, why };
+  } catch (thrown) {
+    const failure = asError(thrown);
+    // Such as a bucket that does not exist.
+    if (/** @type {any} */ (failure).code === 'input') throw failure;
+    // A trap leaves WebAssembly usable, the end of its worker does not.
+    const dead = failed === 'wasm' && /** @type {any} */ (failure).code !== 'kernel-trap';
+    return { chosen: dead ? 'webgpu' : 'wasm', why: `${NAMES[failed]} failed while it was measured: ${failure.message}`, failure };
+  }
+}
+
+/** The engine tells its choice.  After a lost device `parts.again` takes a new one, and after another loss WebAssembly. @type {T.Told} */
+function told(engine, choice, loadWasm, losses = 0) {
+  /** @type {any} The getters that the engine has so far. */
+  const { info, parts } = Object.getOwnPropertyDescriptors(engine);
+  const { again: same } = engine.parts;
+  /** @type {Error | null} */
+  let lost = null;
+  /** @type {T.NotingLoss} */
+  const noting = (job) => (...given) => job(...given).catch((error) => {
+    if (isLost(error)) lost = error;
+    throw error;
+  });
+  const bare = { run: noting(engine.run), time: noting(engine.time), profile: noting(engine.profile) };
+
+  async function again() {
+    if (!lost) return told(await same(), choice, loadWasm, losses);
+    const { message } = lost;
+    const fresh = losses ? null : await same().catch(() => null);
+    if (fresh) return told(fresh, { ...choice, why: `${message}. The engine has a new device` }, loadWasm, 1);
+    return told(await loadWasm(), { ...choice, chosen: 'wasm', why: `${message}. The engine went over to WebAssembly` }, loadWasm, losses + 1);
+  }
+
+  return Object.defineProperties(engine, {
+    info: { get: () => ({ ...info.get(), choice: structuredClone(choice) }) },
+    parts: { get: () => ({ ...parts.get(), bare, again }) },
+  });
+}
+
+/** @param {unknown} thrown */
+const asError = (thrown) => /** @type {Error} */ (thrown);

@@ -1,0 +1,59 @@
+// Starts an engine again under the page's object: after a lost GPU device here, after a bad kernel in tune/exchange/guard.js.
+// Input: the page's engine, a fresh one.  Output: the page's engine with the fresh one's workers.
+
+import { EngineError } from './errors.js';
+
+/** The page's engine becomes the fresh one, but for the callbacks that the page set; one of them tells that the choice changed. @type {T.Renew} */
+export function renew(engine, fresh) {
+  const before = engine.info.choice?.why;
+  engine.parts.lent.forEach((plan) => fresh.parts.lent.add(plan));
+  fresh.onjob = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => engine.onjob(...news);
+  const { onjob: _, onlost: __, ...methods } = Object.getOwnPropertyDescriptors(fresh);
+  Object.defineProperties(engine, methods);
+  if (engine.info.choice?.why !== before) engine.onlost?.(engine.info);
+}
+
+/** Throws `host` with this message if a run depends on what was in the old memory. @type {T.RequireWhole} */
+export function requireWhole({ parts: { manifest, lent } }, message) {
+  if (!manifest.states.length && !lent.size) return;
+  throw new EngineError('host', message, 'Begin anew: states are zero again, and arrays of `input` must be asked for again');
+}
+
+/** Lets an engine go on after its GPU device was lost; its `parts.again` decides where, and `onlost` tells. @type {T.Recovering} */
+export function recovering(engine) {
+  /** @type {any} `bare` is there with device `auto`. */
+  const { bare, again } = engine.parts;
+  const { dispose, info: { digest } } = engine;
+  let ended = false;
+  /** @type {Promise<void> | undefined} */
+  let restart;
+
+  async function restarted() {
+    dispose();
+    const fresh = await again();
+    if (ended || fresh.info.digest !== digest) {
+      fresh.dispose();
+      throw new EngineError('disposed', 'The engine was disposed, or the bundle built anew', 'Load the bundle again');
+    }
+    renew(engine, fresh);
+    recovering(engine);
+  }
+
+  /** @type {T.Repeating} */
+  const repeating = (name) => (...given) => bare[name](...given).catch(async (/** @type {Error} */ error) => {
+    if (!isLost(error) || ended) throw error;
+    await (restart ??= restarted());
+    requireWhole(engine, `${error.message}. The engine started again`);
+    return /** @type {any} */ (engine)[name](...given);
+  });
+
+  for (const name of /** @type {const} */ (['run', 'time', 'profile'])) engine[name] = repeating(name);
+  engine.dispose = () => {
+    ended = true;
+    dispose();
+  };
+  return engine;
+}
+
+/** @type {T.IsLost} */
+export const isLost = (error) => error instanceof EngineError && error.facts.lost === true;
