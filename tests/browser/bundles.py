@@ -45,6 +45,7 @@ from . import search_model
 Array = np.ndarray[Any, np.dtype[Any]]
 BERT = Path(__file__).parents[1] / "models" / "bert-tiny-sdpa-dynamo.onnx"
 BERT_LENGTHS = (8, 16)
+BOTH = ("wasm", "wgsl")
 TABLE_ROWS = 5
 TABLE_NODE = "words/Gather_7"
 DOUBLED = 65536
@@ -111,12 +112,18 @@ def _bert(_folder: Path) -> Compiled:
     return compile_model(BERT, Options(buckets={"n": BERT_LENGTHS}))
 
 
-def _search(folder: Path) -> Compiled:
+def _search(folder: Path, targets: tuple[str, ...] = ("wasm",)) -> Compiled:
     folder.mkdir()
     model = search_model.write_model(folder / "search.onnx")
     tokenizer = search_model.write_tokenizer(folder / "tokenizer.json")
     return compile_model(
-        model, Options(buckets={"n": search_model.LENGTHS}, assets=(tokenizer,), name="search")
+        model,
+        Options(
+            buckets={"n": search_model.LENGTHS},
+            assets=(tokenizer,),
+            name="search",
+            targets=targets,
+        ),
     )
 
 
@@ -142,6 +149,8 @@ MAKERS: dict[str, Callable[[Path], Compiled]] = {
     ),
     "bert": _bert,
     "search": _search,
+    "search on both": lambda folder: _search(folder, BOTH),
+    "difference on both": lambda _: compile_graph(difference(), Options(targets=BOTH)),
 }
 
 

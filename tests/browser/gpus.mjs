@@ -48,6 +48,53 @@ export const GPUS = {
     return { before, after, steps: steps.length, next, wanted };
   }, url, inputs),
 
+  /**
+   * Loads with device `auto`, twice; `plant`: the verdict that the second load finds, which may differ from what was measured.
+   * The second engine stays as `engine`; `told` has what its `onlost` was called with.
+   */
+  autoTwice: ({ page }, { url, inputs, plant }) => page.evaluate(async (url, given, plant) => {
+    const { tuning, spied } = globalThis;
+    const opened = async () => {
+      const before = spied.workers.length;
+      const phases = new Set();
+      const engine = await spied.load(url, { device: 'auto', threads: 1, onProgress: (/** @type {any} */ { phase }) => phases.add(phase) });
+      const workers = spied.workers.length - before;
+      const states = await Promise.all(engine.states.names.map(async (/** @type {string} */ name) => Array.from(await engine.states.read(name))));
+      const { outputs } = await engine.run(spied.filled(given));
+      return { engine, found: { info: engine.info, outputs: tuning.plain(outputs), workers, states, phases: [...phases] } };
+    };
+    const first = await opened();
+    first.engine.dispose();
+    const cache = await caches.open('tilewright-chosen-1');
+    for (const request of plant ? await cache.keys() : []) {
+      const { basis, choice } = await (await cache.match(request)).json();
+      await cache.put(request, new Response(JSON.stringify({ basis, choice: { ...choice, chosen: plant } })));
+    }
+    const second = await opened();
+    globalThis.engine = second.engine;
+    globalThis.told = [];
+    second.engine.onlost = (/** @type {any} */ info) => globalThis.told.push(info);
+    return [first.found, second.found];
+  }, url, inputs, plant),
+
+  /** Ends the browser's GPU process and runs the page's `engine`, so often. */
+  async autoLost({ page }, { inputs, times }) {
+    const session = await page.browser().target().createCDPSession();
+    const found = [];
+    for (let time = 0; time < times; time++) {
+      await session.send('Browser.crashGpuProcess').catch(() => {});
+      found.push(await page.evaluate(async (given) => {
+        const { tuning, spied, engine, told } = globalThis;
+        const answer = await engine.run(spied.filled(given)).then(
+          (/** @type {any} */ { outputs }) => ({ outputs: tuning.plain(outputs) }),
+          (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) }),
+        );
+        return { ...answer, info: engine.info, told: told.length };
+      }, inputs));
+    }
+    return found;
+  },
+
   /** Runs a model, ends the browser's GPU process, runs it again; `guarded`: with the tuner's guard. */
   async gpuLost({ page }, { url, inputs, guarded }) {
     const run = () => page.evaluate(async (given) => {

@@ -2,6 +2,7 @@
 // Input: typing and clicks.  Output: calls of the model and the views, which have their own files.
 
 import { clearCache } from '../engine/engine.js';
+import { forgetVerdicts } from '../engine/verdicts.js';
 import { findSentenceBundle } from './catalogue.js';
 import { collectionFromText, exampleCollection, MOST_ENTRIES } from './collection.js';
 import { showBucket, showDevice, showProfile } from './device_view.js';
@@ -31,22 +32,35 @@ let embedding = new AbortController();
 /** @type {Record<string, number>} */
 let lastBucket = {};
 
-async function start() {
+/** `kept`: a collection to go on with, instead of the examples. @param {Collection | null} kept */
+async function start(kept = null) {
   loading = new AbortController();
   const { signal } = loading;
   showStatus('loading', 'Looking for a model', { share: 0 });
   try {
     const url = await findSentenceBundle();
-    const examples = await exampleCollection();
+    const first = kept ?? await exampleCollection();
     signal.throwIfAborted();
-    model = await SentenceModel.load(url, { signal, onProgress: showLoading, onRun: noteRun });
+    const device = element('device-choice').value;
+    model = await SentenceModel.load(url, { device, signal, onProgress: showLoading, onRun: noteRun });
+    model.engine.onlost = showDevice;
     showDevice(model.info);
     await tuning.restore(model.engine);
-    await search(examples);
+    await search(first);
   } catch (error) {
     // Errors of a cancelled load are ignored; another one may already be running.
     if (!signal.aborted) fail(error);
   }
+}
+
+/** Loads the model anew on the device that was selected; vectors do not depend on it. */
+function change() {
+  loading.abort();
+  embedding.abort();
+  tuning.stop();
+  model?.dispose();
+  model = null;
+  start(collection);
 }
 
 function cancel() {
@@ -80,7 +94,10 @@ async function search(next) {
   collection = next;
   showCollection(next, using.maxTokens);
   answerQuery();
-  await next.embed(using, () => showCollection(next, using.maxTokens), signal);
+  await next.embed(using, () => showCollection(next, using.maxTokens), signal).catch((error) => {
+    // The model was disposed of for another device.
+    if (!signal.aborted) throw error;
+  });
   if (!signal.aborted) answerQuery();
 }
 
@@ -97,15 +114,16 @@ async function answerQuery() {
     element('summary').textContent = '';
     return;
   }
+  const using = model;
   try {
     const start = performance.now();
-    const { vector, truncated } = await model.embed(query, 'query');
+    const { vector, truncated } = await using.embed(query, 'query');
     if (number !== asked) return;
     showRanking(query, collection.rank(vector, SHOWN_HITS));
-    const cut = truncated ? `, cut to ${model.maxTokens} tokens` : '';
+    const cut = truncated ? `, cut to ${using.maxTokens} tokens` : '';
     element('summary').textContent = `${countText(collection.embedded, 'sentence')} compared in ${timeText(performance.now() - start)}${cut}`;
   } catch (error) {
-    fail(error);
+    if (model === using) fail(error);
   }
 }
 
@@ -160,9 +178,10 @@ element('restore').addEventListener('click', async () => {
 // Buttons and panels
 
 element('cancel').addEventListener('click', cancel);
-element('retry').addEventListener('click', start);
+element('retry').addEventListener('click', () => start());
+element('device-choice').addEventListener('change', change);
 element('forget').addEventListener('click', async () => {
-  const bytes = await clearCache();
+  const [bytes] = await Promise.all([clearCache(), forgetVerdicts()]);
   element('forget').hidden = true;
   element('fact-bytes').textContent = `${sizeText(bytes)} deleted; the next visit downloads again`;
 });

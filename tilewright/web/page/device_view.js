@@ -1,14 +1,31 @@
 // Shows the loaded model, the device and what it costs; on demand a profile of the steps.
-// Input: engine.info, buckets of runs, a profile.  Output: texts in the side panels.
+// Input: engine.info with the choice of the device, buckets of runs, a profile.  Output: texts in the side panels.
 
 import { element, make } from './elements.js';
 import { bucketText, countText, sizeText, timeText } from './words.js';
 
 const LISTED_STEPS = 12;
 
+/** @type {Record<import('../engine/types.js').Device, string>} */
+const DEVICES = { wasm: 'Processor', webgpu: 'GPU' };
+
+/**
+ * What the engine measured, or why it did not.
+ * @param {import('../engine/types.js').Info} info
+ */
+function showChoice({ device, adapter, choice }) {
+  const shown = element('device');
+  shown.textContent = adapter ? `${DEVICES[device]} (WebGPU: ${adapter.description || adapter.name})` : `${DEVICES[device]} (WebAssembly)`;
+  Object.assign(shown.dataset, { device, chosen: choice ? 'auto' : device });
+  const { milliseconds: { wasm, webgpu } = {}, remembered = false, why = '' } = choice ?? {};
+  const times = wasm !== undefined && webgpu !== undefined ? `Processor ${timeText(wasm)}, GPU ${timeText(webgpu)} per sentence${remembered ? ', measured at an earlier visit' : ''}. ` : '';
+  element('device-why').textContent = choice ? `${times}${why}.` : 'As you chose; nothing was measured.';
+}
+
 /** @param {import('../engine/types.js').Info} info */
 export function showDevice(info) {
   const { features, cache } = info;
+  showChoice(info);
   const has = [
     features.simd && 'SIMD', features.relaxed_simd && 'relaxed SIMD', features.isolated && 'isolated',
     countText(features.threads, 'thread'),

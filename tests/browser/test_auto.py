@@ -1,0 +1,167 @@
+"""Device `auto`: both devices are measured, one stays, the verdict is remembered, and a lost device
+is replaced.  Chromium's WebGPU is software, so WebAssembly wins; no test looks at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import HostError
+from tilewright.benchkernel import compile_graph
+from tilewright.bundle import write
+from tilewright.compiler import Options
+from tilewright.hosts.browser_programs import program
+
+from . import bundles
+from .bundles import Library
+from .conftest import Visit
+from .driver import WIDE, Driver, Page
+from .serving import Site, serving
+from .test_page import ready
+
+X, Z = np.arange(96.0), np.arange(96.0)[::-1] / 8
+INPUTS = {"x": X.tolist(), "z": Z.tolist()}
+AUTO = {"device": "auto"}
+
+
+@pytest.fixture(scope="module")
+def gpu_driver() -> Iterator[Driver]:
+    try:
+        found = program("chromium-webgpu")
+    except HostError as error:
+        pytest.skip(str(error))
+    with Driver(found) as driver:  # type: ignore[arg-type]
+        yield driver
+
+
+@pytest.fixture
+def gpu_visit(gpu_driver: Driver) -> Iterator[Callable[..., Page]]:
+    with ExitStack() as stack:
+
+        def opened(url: str, width: int = WIDE) -> Page:
+            page = gpu_driver.open(url, width)
+            stack.callback(page.do, "close")
+            return page
+
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def site(library: Library) -> Iterator[Site]:
+    served = {"both": library.path("difference on both"), "wasm": library.path("difference")}
+    with serving(served) as running:
+        yield running
+
+
+def same(outputs: Any) -> bool:
+    return bool(np.array_equal(outputs[0], X - Z))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("plant", [None, "webgpu"], ids=["measured", "planted"])
+def test_both_are_measured_once(gpu_visit: Visit, site: Site, plant: str | None) -> None:
+    """The second visit loads one device: the one that the verdict names."""
+    page = gpu_visit(site.blank)
+    first, second = page.do("autoTwice", url=site.bundle("both"), inputs=INPUTS, plant=plant)
+    choice = first["info"]["choice"]
+    assert first["info"]["device"] == choice["chosen"]
+    assert set(choice["milliseconds"]) == {"wasm", "webgpu"}
+    assert not choice["remembered"]
+    assert (first["workers"], second["workers"]) == (2, 1)
+    assert "measure" in first["phases"]
+    assert "measure" not in second["phases"]
+    expected = choice | {"remembered": True, "chosen": plant or choice["chosen"]}
+    assert second["info"]["choice"] == expected
+    assert second["info"]["device"] == expected["chosen"]
+    assert same(first["outputs"])
+    assert same(second["outputs"])
+
+
+@pytest.mark.browser
+def test_a_lost_device(gpu_visit: Visit, site: Site) -> None:
+    """The engine goes on, first on a new device, then on WebAssembly, and tells each time."""
+    page = gpu_visit(site.blank)
+    page.do("autoTwice", url=site.bundle("both"), inputs=INPUTS, plant="webgpu")
+    again, moved = page.do("autoLost", inputs=INPUTS, times=2)
+    assert same(again["outputs"])
+    assert same(moved["outputs"])
+    assert (again["told"], moved["told"]) == (1, 2)
+    assert "GPU device was lost" in again["info"]["choice"]["why"]
+    assert moved["info"]["device"] == moved["info"]["choice"]["chosen"] == "wasm"
+    assert "went over to WebAssembly" in moved["info"]["choice"]["why"]
+
+
+@pytest.mark.by_turns
+def test_what_was_not_measured_is_said(visit: Visit, site: Site) -> None:
+    page = visit(site.blank)
+    ask = {"inputs": INPUTS, "options": AUTO}
+    reasons = {"wasm": "no code for WebGPU", "both": "no WebGPU adapter"}
+    for name, reason in reasons.items():
+        found = page.do("engine", url=site.bundle(name), **ask)
+        choice = found["info"]["choice"]
+        assert (choice["chosen"], choice["milliseconds"]) == ("wasm", {})
+        assert reason in choice["why"]
+        assert same([found["outputs"]["y"]])
+
+
+@pytest.mark.by_turns
+def test_a_bundle_without_code_for_any_device(visit: Visit, tmp_path: Path) -> None:
+    made = compile_graph(bundles.difference(), Options(targets=("c",)))
+    write(made.contents, tmp_path / "none")
+    with serving({"none": tmp_path / "none"}) as site:
+        page = visit(site.blank)
+        found = page.do("engine", url=site.bundle("none"), inputs=INPUTS, options=AUTO)
+    assert found["error"]["code"] == "unsupported-host"
+    assert found["error"]["facts"]["known"] == ["c"]
+
+
+@pytest.mark.browser
+def test_a_bucket_that_does_not_exist(gpu_visit: Visit, library: Library) -> None:
+    with serving({"search": library.path("search on both")}) as site:
+        found = gpu_visit(site.blank).do(
+            "engine", url=site.bundle("search"), inputs={}, options={**AUTO, "bucket": {"n": 999}}
+        )
+    assert found["error"]["code"] == "input"
+    assert found["error"]["facts"]["sizes"] == {"n": 999}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [WIDE, 375])
+def test_the_page_shows_and_switches(
+    gpu_visit: Visit, library: Library, tmp_path: Path, width: int
+) -> None:
+    with serving({"search": library.path("search on both")}) as site:
+        page = gpu_visit(site.url, width)
+        ready(page)
+        page.do("text", selector="#device", contains="Processor (WebAssembly)")
+        why = page.do("text", selector="#device-why", contains="per sentence")
+        assert "Processor " in why
+        assert "GPU " in why
+        ranking = page.ask("hot soup")
+        layout = page.do("layout", screenshot=str(tmp_path / "page.png"))
+        assert not layout["overflow"]
+        assert layout["outside"] == []
+        page.do("select", selector="#device-choice", value="webgpu")
+        page.do("text", selector="#device", contains="GPU (WebGPU")
+        page.do("text", selector="#device-why", contains="As you chose")
+        ready(page)
+        other = page.ask("hot soup")
+        assert [hit["text"] for hit in other] == [hit["text"] for hit in ranking]
+        page.do("select", selector="#device-choice", value="auto")
+        page.do("text", selector="#device-why", contains="earlier visit")
+        ready(page)
+        assert page.ask("hot soup") == ranking
+
+
+@pytest.mark.by_turns
+def test_the_page_without_webgpu(visit: Visit, library: Library) -> None:
+    with serving({"search": library.path("search on both")}) as site:
+        page = visit(site.url)
+        ready(page)
+        page.do("text", selector="#device", contains="Processor")
+        page.do("text", selector="#device-why", contains="no WebGPU adapter")
