@@ -275,4 +275,5 @@ def module(fn: TileFn) -> str:
             *("  " + area.format("") for area in areas),
         ]
     lines += body(fn, dialect)
-    return "\n".join([prelude(), *lines, "}", ""])
+    text = "\n".join(lines)
+    return "\n".join([prelude(text), text, "}", ""])
