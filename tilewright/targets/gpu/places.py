@@ -28,8 +28,12 @@ def fixed_product(kernel: Kernel) -> Operands | None:
     form = classify(kernel)
     if not isinstance(form, (Contraction, BlockContraction)) or kernel.extents:
         return None
-    gathered = any(isinstance(a, Gathered) for a in _atoms(kernel))
-    return None if gathered else form.operands
+    return None if may_trap(kernel) else form.operands
+
+
+def may_trap(kernel: Kernel) -> bool:
+    """True if it reads at indices that it has read, which may lie outside of their table."""
+    return any(isinstance(a, Gathered) for a in _atoms(kernel))
 
 
 def operands(kernel: Kernel) -> Operands:
