@@ -52,6 +52,19 @@ VARIANTS = tuple(t.name for t in wasm.TARGETS.values() if t.registers == REGISTE
 OTHERS = tuple(t.name for t in wasm.TARGETS.values() if t.registers != REGISTERS)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """By day software adapters of WebGPU take only what a file names `ON_SOFTWARE`."""
+    for item in items:
+        by_day = getattr(getattr(item, "module", None), "ON_SOFTWARE", ())
+        host = getattr(item, "callspec", None) and item.callspec.params.get("host_name")
+        if (
+            by_day
+            and TARGETS.get(host) == "wgsl"
+            and item.callspec.params["path"].stem not in by_day
+        ):
+            item.add_marker(pytest.mark.nightly)
+
+
 def _marks(host: str) -> list[pytest.MarkDecorator]:
     """wgpu runs what Dawn does by day, under a second compiler of WGSL."""
     browser = [pytest.mark.browser] if host in BROWSERS else []

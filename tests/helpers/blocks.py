@@ -40,11 +40,18 @@ class Case:
     zeros: bool = True
     equation: str = "mk,nk->mn"
 
+    @property
+    def bits(self) -> int:
+        return 4 if self.high - self.low < 16 else 8
+
 
 CASES = {
     "one row": Case(1, 64, 24, 32),
     "one row, one zero": Case(1, 64, 24, 32, zeros=False),
     "three rows": Case(3, 80, 19, 16),
+    "a long row": Case(1, 512, 24, 32),
+    "long rows": Case(3, 530, 19, 16, low=-8, high=7),
+    "long rows, one zero": Case(2, 288, 20, 0, zeros=False),
     "part of a block": Case(2, 70, 22, 32),
     "part of a word": Case(5, 37, 13, 0),
     "many rows": Case(13, 96, 21, 32),

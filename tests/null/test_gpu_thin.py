@@ -6,15 +6,14 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers.graphs import interpret, results, run_steps, steps_of
-from helpers.loop_check import check_loops
+from helpers.gpu import ByGroups, random_thin
+from helpers.graphs import results, run_steps, steps_of
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, contract, elementwise, graph_input, node
 from tilewright.graph.passes import optimise
-from tilewright.hosts.reference import run_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import thin
 from tilewright.targets.gpu.thin import ThinSchedule
@@ -52,23 +51,9 @@ def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:
     (want,) = results(graph, values)
     packed = optimise(graph, PACKING)
     rng = Random(f"{name}{seed}")
-    products = 0
-
-    def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        nonlocal products
-        if not thin.suits(kernel):
-            run_kernel(kernel, buffers)
-            return
-        products += 1
-        slices = rng.choice([1, 2, 8, 16])
-        schedule = ThinSchedule(rng.choice([1, 2, 3]), rng.choice([4, 8, 12, 32]), slices)
-        assert not schedule.objection(kernel)
-        fn = thin.lower(kernel, schedule)
-        check_loops(fn)
-        interpret(fn, buffers)
-
+    execute = ByGroups(thin, lambda _: random_thin(rng))
     (got,) = run_steps(packed, steps_of(packed), values, execute)
-    assert products == 1
+    assert execute.products == 1
     np.testing.assert_array_equal(got, want)
 
 

@@ -11,8 +11,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers.graphs import conv, interpret, results, run_steps, steps_of
-from helpers.loop_check import check_loops
+from helpers.gpu import ByGroups, random_tile
+from helpers.graphs import conv, results, run_steps, steps_of
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
@@ -27,11 +27,8 @@ from tilewright.graph.node import (
     scalar_like,
 )
 from tilewright.graph.passes import optimise
-from tilewright.hosts.reference import run_kernel
 from tilewright.kernel.layout import Packing, Panels
-from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import tiles
-from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.simd.layouts import PACKING
 
 #: (equation, shapes, whether the second operand is a weight)
@@ -79,16 +76,6 @@ def made(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
     return Graph(name, inputs, (("y", contract(equation, x, w)),)), values
 
 
-def random_schedule(rng: Random) -> GroupSchedule:
-    x0, y0, r0 = rng.choice([4, 8]), rng.choice([4, 8]), rng.choice([1, 2, 4])
-    slices = rng.choice([1, 1, 2, 4])
-    return GroupSchedule(
-        x0, y0, r0, x0 * rng.choice([1, 2, 3]), y0 * rng.choice([1, 2, 3]),
-        max(4, r0 * slices) * rng.choice([1, 2]), rng.choice([1, 2, 4]), rng.random() < 0.5,
-        rng.random() < 0.5, slices,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("name", [*PRODUCTS, *CONVOLUTIONS])
 @pytest.mark.parametrize(
     "packing", [PACKING, replace(PACKING, floats=Panels(4096))], ids=["panels", "rows"]
@@ -99,20 +86,7 @@ def test_any_schedule_gives_the_same_product(name: str, packing: Packing, seed: 
     (want,) = results(graph, values)
     packed = optimise(graph, packing)
     rng = Random(f"{name}{seed}")
-    products = 0
-
-    def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        nonlocal products
-        if not tiles.suits(kernel):
-            run_kernel(kernel, buffers)
-            return
-        products += 1
-        schedule = random_schedule(rng)
-        assert not schedule.objection(kernel)
-        fn = tiles.lower(kernel, schedule)
-        check_loops(fn)
-        interpret(fn, buffers)
-
+    execute = ByGroups(tiles, lambda _: random_tile(rng))
     (got,) = run_steps(packed, steps_of(packed), values, execute)
-    assert products == 1
+    assert execute.products == 1
     np.testing.assert_array_equal(got, want)

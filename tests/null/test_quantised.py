@@ -55,7 +55,7 @@ def test_weights_stay_integers(name: str) -> None:
     case, kernel = CASES[name], the_step(name)[1].kernel
     assert kernel.anchor == "contract"
     form = form_as(kernel, BlockContraction)
-    bits = 4 if case.high - case.low < 16 else 8
+    bits = case.bits
     layout = kernel.buffers[form.operands.col.buffer].layout
     size = case.block or case.depth
     assert layout == Blocks(8, bits, -(-size // 8) * 8 if bits == 4 else size)

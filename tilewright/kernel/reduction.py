@@ -9,6 +9,9 @@ from tilewright.base.dtypes import BOOL, DType
 from tilewright.base.scalars import COMBINE, REDUCTIONS
 from tilewright.kernel.expr import Call, Const, Expr, dtype_of, lanes_of
 
+#: The start of a running maximum: finite, so that exp(-inf - maximum) is 0 and no NaN.
+LOWEST = -3.4028234663852886e38
+
 
 def identity(op: str, dtype: DType, lanes: int) -> Const:
     """The value that changes nothing; for integers the end of their range stands for infinity."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Bound, Expr, Lane, Lanes, Reg
-from tilewright.kernel.form import Contraction, classify
+from tilewright.kernel.form import BlockContraction, Contraction, classify
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
@@ -20,15 +20,27 @@ from tilewright.targets.gpu.staging import LANES, inside, multiple, spread
 
 
 def fixed_product(kernel: Kernel) -> Operands | None:
-    """The operands of a product whose extents are fixed and which cannot trap; else None.
+    """The operands of a product, with weights of f32 or of integers with scales, whose extents are
+    fixed and which cannot trap; else None.
 
     A trap ends one thread, and the others would wait for it.
     """
     form = classify(kernel)
-    if not isinstance(form, Contraction) or kernel.extents:
+    if not isinstance(form, (Contraction, BlockContraction)) or kernel.extents:
         return None
-    gathered = any(isinstance(a, Gathered) for a in _atoms(kernel))
-    return None if gathered else form.operands
+    return None if may_trap(kernel) else form.operands
+
+
+def may_trap(kernel: Kernel) -> bool:
+    """True if it reads at indices that it has read, which may lie outside of their table."""
+    return any(isinstance(a, Gathered) for a in _atoms(kernel))
+
+
+def operands(kernel: Kernel) -> Operands:
+    """The operands of a product that is known to be one of those."""
+    found = fixed_product(kernel)
+    assert found is not None, f"{kernel.name} is no product of fixed size"
+    return found
 
 
 def _atoms(kernel: Kernel) -> list[object]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.kernel.form import Contraction, form_as
+from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.places import operands
 from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.schedule import Schedule
 
@@ -66,6 +67,9 @@ class GroupSchedule(Schedule):
             return f"x0, y0 and r1 are multiples of {LANES}"
         if self.x1 % self.x0 or self.y1 % self.y0 or self.r1 % (self.r0 * self.slices):
             return "x1, y1 and r1 are multiples of x0, y0 and r0 * slices"
+        form = classify(kernel)
+        if isinstance(form, BlockContraction) and self.r1 % form.weights.word:
+            return f"r1 is a multiple of the {form.weights.word} weights in a word"
         return beyond(self.threads, self.shared)
 
 
@@ -89,7 +93,7 @@ class Sizes:
 
     @staticmethod
     def of(kernel: Kernel) -> Sizes:
-        ops = form_as(kernel, Contraction).operands
+        ops = operands(kernel)
         batch = prod(v.extent for v in ops.outer)
         return Sizes(batch, ops.m.extent, ops.n.extent, ops.steps)
 

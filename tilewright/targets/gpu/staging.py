@@ -1,7 +1,8 @@
 """How an operand of a tile comes to shared memory, copied by all threads of the group.
 
 Input: a load, where the tile's rows or columns begin.  Output: statements that read a block of
-steps into registers, and that write these to shared memory, steps outermost.
+steps into registers, and that write these to shared memory, steps outermost.  Columns that lie in
+memory as integers are in integers.py.
 
 What a thread copies are units of 4 rows (or columns): so it writes whole vectors, even where the
 operand lies along the depth and is transposed on the way.  Neighbouring threads read neighbours.
@@ -9,14 +10,18 @@ operand lies along the depth and is transposed on the way.  Neighbouring threads
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil, gcd, prod
 
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import F32, DType
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Bound, Const, Expr, Guard, Lane, Lanes, Load, Reg
+from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, Lane, Lanes, Load, Reg
 from tilewright.kernel.index import Index, Mod, Var, index, unflatten
+
+#: The values of a kernel's variables at a row (or column) and a step.
+Point = Callable[[Index, Index], Values]
 
 #: Elements of a vector.
 LANES = 4
@@ -25,98 +30,102 @@ LANES = 4
 LINE = 32
 
 
-class Side:
+class Side(ABC):
     """One operand: how its block comes to shared memory, `width` rows or columns for each step.
 
-    deep:   it does not lie along its rows or columns, but along the depth
-    wide:   it is read in vectors; of a deep one, a unit then is 4 steps of 4 rows
+    each:   steps of a unit
     run:    units that lie side by side at one step: those of a panel, or all
-    stride: elements from step to step in shared memory, of which `gap` is more every LANES steps
+    deep:   it does not lie along its rows or columns, but along the depth
+    stride: elements from step to step in shared memory;  gap: more of them from unit to unit
     """
+
+    each = 1
+    deep = False
+    gap = 0
 
     def __init__(
         self,
         b: Builder,
         name: str,
-        load: Load,
         extent: int,
         steps: int,
         width: int,
         start: Index,
         area: int,
-        point: Callable[[Index, Index], Values],
-        *,
-        apart: bool = False,
+        point: Point,
         panel: int = 1,
     ) -> None:
-        """apart: steps lie so that neighbouring threads write to other banks;  panel: of columns"""
-        self.b, self.name, self.load, self.extent, self.steps = b, name, load, extent, steps
+        """panel: columns that lie together"""
+        self.b, self.name, self.extent, self.steps = b, name, extent, steps
         self.width, self.start, self.area, self.point = width, start, area, point
-        q, k = index(Var("q", -(-extent // LANES))), index(Var("k", steps))
-        self.deep = not _side_by_side([self._index(q * LANES + i, k) for i in range(LANES)])
-        if self.deep:
-            k = index(Var("k", -(-steps // LANES))) * LANES
-            run = [self._index(index(Var("q", extent)), k + i) for i in range(LANES)]
-            self.wide = steps % LANES == 0 and _side_by_side(run) and multiple(run[0])
-        else:
-            self.wide = extent % LANES == 0 and multiple(self._index(q * LANES, k))
-        in_panels = panel > 1 and panel % LANES == 0 and width % panel == 0 and not self.deep
-        self.run = panel // LANES if in_panels else width // LANES
-        between = panel if in_panels else LANES if self.deep and not self.wide else 0
-        self.stride = width + (between if apart else 0)
-        self.gap = LANES if apart and self.deep and self.wide else 0
+        self.stride = width
+        in_panels = panel > 1 and panel % LANES == 0 and width % panel == 0
+        self.panel = panel if in_panels else 0
+        self.run = (self.panel or width) // LANES
+
+    @abstractmethod
+    def take(self, n: int, place: Index, step: Index) -> None:
+        """Registers of unit n := what begins at a place and a step, 0 beyond the ends."""
+
+    @abstractmethod
+    def part(self, n: int, i: int) -> Expr:
+        """Step i of unit n, as a vector, without its factor."""
+
+    def factor(self, n: int) -> Expr | None:
+        """What all steps of unit n are multiplied with; None if that is nothing."""
+        return None
+
+    def vector(self, n: int, i: int) -> Expr:
+        """Step i of unit n, as a vector."""
+        part, factor = self.part(n, i), self.factor(n)
+        return part if factor is None else Call("mul", (part, factor), F32, LANES)
 
     def offset(self, step: Index) -> Index:
         """Where a step of the block begins in shared memory."""
-        return step * self.stride + step // LANES * self.gap
+        return step * self.stride + step // self.each * self.gap
 
     def size(self, depth: int) -> int:
         """Elements of shared memory for so many steps."""
-        return depth * self.stride + ceil(depth / LANES) * self.gap
-
-    def _index(self, place: Index, step: Index) -> Index:
-        return self.load.index.substitute(self.point(place, step))
+        return depth * self.stride + ceil(depth / self.each) * self.gap
 
     def read(self, block: Index, depth: int) -> None:
         """Registers := this thread's units of the block, 0 beyond the ends."""
         for n, place, step in self._units(depth):
-            place, step = self.start + place, block + step
-            if self.deep and self.wide:
-                for i in range(LANES):
-                    self.b.set(self._reg(n, i).name, self._element(place + i, step, LANES))
-            else:
-                self.b.set(self._reg(n).name, self.unit(place, step))
+            self.take(n, self.start + place, block + step)
 
     def write(self, depth: int) -> None:
         """Shared memory := the registers, steps outermost."""
         for n, place, step in self._units(depth):
-            self._put(n, place, step)
+            for i in range(self.each):
+                self.b.store(self.area, self.offset(step + i) + place, self.vector(n, i))
 
-    def _put(self, n: int, place: Index, step: Index) -> None:
-        if not (self.deep and self.wide):
-            self.b.store(self.area, self.offset(step) + place, self._reg(n))
-            return
-        for lane in range(LANES):
-            parts = tuple(Lane(self._reg(n, i), lane) for i in range(LANES))
-            self.b.store(self.area, self.offset(step + lane) + place, Lanes(parts))
+    def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
+        """The conditions that an element exists."""
+        return Bound(place, self.extent), Bound(step, self.steps)
 
-    def unit(self, place: Index, step: Index) -> Expr:
-        """Four neighbouring rows or columns at one step."""
-        if self.wide and not self.deep:
-            return self._element(place, step, LANES)
-        return Lanes(tuple(self._element(place + i, step, 1) for i in range(LANES)))
+    def in_vectors(self, load: Load) -> bool:
+        """True if neighbouring rows or columns lie side by side, as whole vectors."""
+        q = index(Var("q", -(-self.extent // LANES))) * LANES
+        k = index(Var("k", self.steps))
+        run = [load.index.substitute(self.point(q + i, k)) for i in range(LANES)]
+        return self.extent % LANES == 0 and side_by_side(run) and multiple(run[0])
 
-    def _element(self, place: Index, step: Index, lanes: int) -> Expr:
-        load = Load(self.load.buffer, self._index(place, step), F32, lanes)
-        return guarded(load, (Bound(place, self.extent), Bound(step, self.steps)))
+    def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
+        """An element of each of LANES neighbouring rows or columns; as one load if `whole`."""
+        if whole:
+            return self.element(load, place, step, LANES)
+        return Lanes(tuple(self.element(load, place + i, step) for i in range(LANES)))
+
+    def element(self, load: Load, place: Index, step: Index, lanes: int = 1) -> Expr:
+        at = load.index.substitute(self.point(place, step))
+        return guarded(Load(load.buffer, at, load.dtype, lanes), self.ends(place, step))
 
     def _shape(self, depth: int) -> tuple[int, int, int]:
         """How threads are dealt the units, the last part to neighbours: of a deep operand parts of
         the depth, places, units of such a part; else runs, steps, units of a run."""
-        places, size = self.width // LANES, LANES if self.deep and self.wide else 1
-        along = depth // size
+        places, along = self.width // LANES, depth // self.each
         if self.deep:
-            together = gcd(along, LINE // size)
+            together = gcd(along, LINE // self.each)
             return along // together, places, together
         return places // self.run, along, self.run
 
@@ -130,16 +139,67 @@ class Side:
                     place, step = middle, major * shape[2] + minor
                 else:
                     place, step = major * self.run + minor, middle
-                yield n, place * LANES, step * (LANES if self.deep and self.wide else 1)
+                yield n, place * LANES, step * self.each
 
-    def _reg(self, n: int, part: int = 0) -> Reg:
-        return Reg(f"{self.name}{n}_{part}", F32, LANES)
+    def reg(self, n: int, part: int = 0, dtype: DType = F32) -> Reg:
+        return Reg(f"{self.name}{n}_{part}", dtype, LANES)
+
+
+class Floats(Side):
+    """An operand of f32.  Where vectors lie along the depth, a unit is 4 steps of 4 rows."""
+
+    def __init__(
+        self,
+        b: Builder,
+        name: str,
+        load: Load,
+        extent: int,
+        steps: int,
+        width: int,
+        start: Index,
+        area: int,
+        point: Point,
+        *,
+        apart: bool = False,
+        panel: int = 1,
+    ) -> None:
+        """apart: steps lie so that neighbouring threads write to other banks"""
+        q, k = index(Var("q", -(-extent // LANES))), index(Var("k", steps))
+        run = [load.index.substitute(point(q * LANES + i, k)) for i in range(LANES)]
+        self.deep = not side_by_side(run)
+        super().__init__(
+            b, name, extent, steps, width, start, area, point, 1 if self.deep else panel
+        )
+        self.load = load
+        if self.deep:
+            q, k = index(Var("q", extent)), index(Var("k", -(-steps // LANES))) * LANES
+            run = [load.index.substitute(point(q, k + i)) for i in range(LANES)]
+            self.wide = steps % LANES == 0 and side_by_side(run) and multiple(run[0])
+        else:
+            self.wide = self.in_vectors(load)
+        self.each = LANES if self.deep and self.wide else 1
+        between = LANES if self.deep and not self.wide else self.panel
+        self.stride += between if apart else 0
+        self.gap = LANES if apart and self.each > 1 else 0
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        if self.each == 1:
+            vector = self.neighbours(self.load, place, step, self.wide)
+            self.b.set(self.reg(n).name, vector)
+            return
+        for i in range(LANES):
+            self.b.set(self.reg(n, i).name, self.element(self.load, place + i, step, LANES))
+
+    def part(self, n: int, i: int) -> Expr:
+        if self.each == 1:
+            return self.reg(n)
+        return Lanes(tuple(Lane(self.reg(n, row), i) for row in range(LANES)))
 
 
 def guarded(load: Load, ends: tuple[Bound, ...]) -> Expr:
     """The load where all bounds hold, else 0."""
     open_ = tuple(end for end in ends if not end.always)
-    return Guard(open_, load, Const(0.0, F32, load.lanes)) if open_ else load
+    return Guard(open_, load, Const(0, load.dtype, load.lanes)) if open_ else load
 
 
 @contextmanager
@@ -180,5 +240,5 @@ def own(b: Builder, number: Index, count: int) -> Iterator[Index]:
     b.choose((bound,), then)
 
 
-def _side_by_side(run: Sequence[Index]) -> bool:
+def side_by_side(run: Sequence[Index]) -> bool:
     return all(at == run[0] + i for i, at in enumerate(run))

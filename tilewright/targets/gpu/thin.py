@@ -12,21 +12,29 @@ and every slices-th step; in the end the slices are added up in shared memory, h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
 
 from tilewright.base.dtypes import F32
-from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Bound, Call, Load, Reg, Splat
-from tilewright.kernel.form import Contraction, form_as
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
-from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.places import Places, Sums, fixed_product
+from tilewright.targets.gpu.integers import columns, panel_of
+from tilewright.targets.gpu.places import Places, Sums, fixed_product, operands
 from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, beyond
-from tilewright.targets.gpu.staging import LANES, LINE, Side, guarded, inside
+from tilewright.targets.gpu.staging import (
+    LANES,
+    LINE,
+    Side,
+    guarded,
+    inside,
+    multiple,
+    side_by_side,
+)
 from tilewright.targets.schedule import Schedule
 
 #: Steps that a thread must have, so that adding up does not count.
@@ -56,7 +64,7 @@ class ThinSchedule(Schedule):
             return found
         if self.y1 % LANES or self.slices & (self.slices - 1):
             return f"y1 is a multiple of {LANES}, and slices a power of two"
-        shared = WORD * form_as(kernel, Contraction).operands.m.extent * self.y1 * self.slices // 2
+        shared = WORD * operands(kernel).m.extent * self.y1 * self.slices // 2
         return beyond(self.threads, shared)
 
 
@@ -65,48 +73,45 @@ def suits(kernel: Kernel) -> bool:
     ops = fixed_product(kernel)
     if ops is None or ops.m.extent >= ENOUGH_ROWS or ops.n.extent < LANES:
         return False
-    return ops.steps >= LEAST_STEPS * LEAST_SLICES and not _column(kernel, ops).deep
+    side = _alone(kernel)
+    return ops.steps >= LEAST_STEPS * LEAST_SLICES * side.each and not side.deep
 
 
-def _column(kernel: Kernel, ops: Operands) -> Side:
-    """The column operand, as it lies in memory."""
-    own: Values = {v: index(v) for v in ops.outer}
-    return _side(Builder({}, 1, kernel), ops, Places(ops, own), LANES)
+def _alone(kernel: Kernel) -> Side:
+    """The column operand, to ask how it lies in memory."""
+    ops = operands(kernel)
+    return _columns(Builder({}, 1, kernel), kernel, Places(ops, {v: index(v) for v in ops.outer}))
 
 
-def _side(b: Builder, ops: Operands, places: Places, width: int) -> Side:
-    return Side(
-        b, "y", ops.col, ops.n.extent, ops.steps, width, Index(), 0, places.col, panel=ops.panel
-    )
+def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> Side:
+    """The column operand: vectors of `width` columns."""
+    ops = places.ops
+    return columns(b, kernel, ops, width, Index(), 0, places.col, widest=ops.n.extent)
 
 
 def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
     """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
-    ops, s = form_as(kernel, Contraction).operands, schedule
+    ops, s = operands(kernel), schedule
     outer = tuple(v.extent for v in ops.outer)
     cols, rows = ceil(ops.n.extent / s.y1), range(ops.m.extent)
     b = Builder({}, prod(outer) * cols, kernel, s.threads)
     *others, tile = unflatten(b.tile, (*outer, cols))
     places = Places(ops, dict(zip(ops.outer, others, strict=True)))
-    side = _side(b, ops, places, s.y1)
+    side = _columns(b, kernel, places, s.y1)
     # neighbouring threads read neighbouring vectors: those of a panel, then its next steps
     run, part, unit = unflatten(b.thread, (s.y1 // LANES // side.run, s.slices, side.run))
     own, part = b.let(run * side.run + unit, "t"), b.let(part, "t")
     col = b.let(tile * s.y1 + own * LANES, "col")
     for i in rows:
         b.set(_sum(i).name, identity("sum", F32, LANES))
-    blocks = ceil(ops.steps / (s.slices * s.r0))
+    blocks = ceil(ops.steps / (s.slices * s.r0 * side.each))
     with b.loop("block", Index(), index(blocks), 1, blocks) as block:
-        for u in range(s.r0):
-            b.set(f"col{u}_", side.unit(col, (block * s.r0 + u) * s.slices + part))
-        for u in range(s.r0):
-            step = (block * s.r0 + u) * s.slices + part
+        steps = [((block * s.r0 + u) * s.slices + part) * side.each for u in range(s.r0)]
+        for u, step in enumerate(steps):
+            side.take(u, col, step)
+        for u, step in enumerate(steps):
             for i in rows:
-                at = ops.row.index.substitute(places.row(index(i), step))
-                row = guarded(Load(ops.row.buffer, at, F32), (Bound(step, ops.steps),))
-                b.set("row", row)
-                factors = (Splat(Reg("row", F32), LANES), Reg(f"col{u}_", F32, LANES), _sum(i))
-                b.set(_sum(i).name, Call("fma", factors, F32, LANES))
+                _multiply(b, places, side, i, u, step)
     area = len(kernel.buffers)
     _add_up(b, s, part, own, area, len(rows))
     output = Sums(b, kernel, places)
@@ -115,6 +120,32 @@ def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
             output.put(index(i), col, _sum(i))
     scratch = (Scratch(F32, len(rows) * s.slices // 2 * s.y1),) if s.slices > 1 else ()
     return b.finish(kernel, scratch)
+
+
+def _multiply(b: Builder, places: Places, side: Side, i: int, unit: int, step: Index) -> None:
+    """sum of row i += row * columns, for each step of a unit; their factor comes in once"""
+    factor = side.factor(unit)
+    total = _sum(i) if factor is None else _part(i)
+    if factor is not None:
+        b.set(total.name, identity("sum", F32, LANES))
+    for j, left in enumerate(_row(b, places, i, step, side.each)):
+        factors = (Splat(left, LANES), side.part(unit, j), total)
+        b.set(total.name, Call("fma", factors, F32, LANES))
+    if factor is not None:
+        b.set(_sum(i).name, Call("fma", (total, factor, _sum(i)), F32, LANES))
+
+
+def _row(b: Builder, places: Places, i: int, step: Index, count: int) -> Iterator[Expr]:
+    """Row i at each of `count` steps, read when it is asked for: in vectors where it lies so."""
+    row, steps = places.ops.row, places.ops.steps
+    ats = [row.index.substitute(places.row(index(i), step + j)) for j in range(count)]
+    whole = count % LANES == 0 and side_by_side(ats) and multiple(ats[0])
+    lanes = LANES if whole else 1
+    for j in range(0, count, lanes):
+        left = Reg("row", F32, lanes)
+        load = Load(row.buffer, ats[j], F32, lanes)
+        b.set(left.name, guarded(load, (Bound(step + j, steps),)))
+        yield from (Lane(left, lane) for lane in range(lanes)) if whole else (left,)
 
 
 def _add_up(b: Builder, s: ThinSchedule, part: Index, own: Index, area: int, rows: int) -> None:
@@ -142,11 +173,16 @@ def _sum(i: int) -> Reg:
     return Reg(f"sum{i}", F32, LANES)
 
 
+def _part(i: int) -> Reg:
+    return Reg(f"part{i}", F32, LANES)
+
+
 def default(kernel: Kernel) -> ThinSchedule:
     """Columns of a panel, or of a cache line, and a whole group of threads for them."""
-    ops = form_as(kernel, Contraction).operands
-    y1 = ops.panel if ops.panel % LANES == 0 else LINE
+    ops, side = operands(kernel), _alone(kernel)
+    panel = panel_of(kernel, ops)
+    y1 = panel if panel % LANES == 0 else LINE
     slices = MOST_THREADS * LANES // y1
-    while slices > 1 and slices * LEAST_STEPS > ops.steps:
+    while slices > 1 and slices * LEAST_STEPS * side.each > ops.steps:
         slices //= 2
     return ThinSchedule(y1=y1, slices=slices)

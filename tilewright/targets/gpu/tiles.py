@@ -21,18 +21,18 @@ from math import ceil, gcd, prod
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Bound, Call, Lane, Load, Reg, Splat
-from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.choice import default as default
-from tilewright.targets.gpu.places import Places, Sums, fixed_product
+from tilewright.targets.gpu.integers import columns
+from tilewright.targets.gpu.places import Places, Sums, fixed_product, operands
 from tilewright.targets.gpu.schedule import MOST_GAP
 from tilewright.targets.gpu.schedule import GroupSchedule as GroupSchedule
 from tilewright.targets.gpu.staging import LANES as LANES
-from tilewright.targets.gpu.staging import Side, inside
+from tilewright.targets.gpu.staging import Floats, Side, inside
 
 
 def suits(kernel: Kernel) -> bool:
@@ -44,7 +44,7 @@ def suits(kernel: Kernel) -> bool:
 
 def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
-    ops = form_as(kernel, Contraction).operands
+    ops = operands(kernel)
     rows, cols = -(-ops.m.extent // schedule.x1), -(-ops.n.extent // schedule.y1)
     outer = tuple(v.extent for v in ops.outer)
     b = Builder({}, prod(outer) * rows * cols, kernel, schedule.threads)
@@ -73,15 +73,15 @@ class _Tile:
     ) -> None:
         self.b, self.kernel, self.s, self.ops = b, kernel, schedule, ops
         self.places = Places(ops, at)
-        first, n, steps = len(kernel.buffers), ops.n.extent, ops.steps
-        self.sides = (
-            Side(
+        first, steps = len(kernel.buffers), ops.steps
+        self.sides: tuple[Side, Side] = (
+            Floats(
                 b, "x", ops.row, ops.m.extent, steps, schedule.x1, row0, first, self.places.row,
                 apart=schedule.apart,
             ),
-            Side(
-                b, "y", ops.col, n, steps, schedule.y1, col0, first + 1, self.places.col,
-                apart=schedule.apart, panel=ops.panel if ops.panel <= MOST_GAP else 1,
+            columns(
+                b, kernel, ops, schedule.y1, col0, first + 1, self.places.col,
+                apart=schedule.apart, widest=MOST_GAP,
             ),
         )  # fmt: skip
         self.row0, self.col0 = row0, col0

@@ -18,16 +18,13 @@ from tilewright.base.dtypes import BOOL, F32
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.reduction import larger
+from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.attention_tile import VECTORS, AttentionTile
 from tilewright.targets.simd.lanes import across_lanes, lane_sums, transposed
 from tilewright.targets.simd.vectorize import vector
-
-#: The start of a running maximum: finite, so that exp(-inf - maximum) is 0 and no NaN.
-LOWEST = -3.4028234663852886e38
 
 
 def lower(kernel: Kernel, schedule: AttentionSchedule) -> TileFn:

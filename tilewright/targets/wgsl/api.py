@@ -22,7 +22,8 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import space, thin, tiles
+from tilewright.targets.gpu import attention, space, thin, tiles
+from tilewright.targets.gpu.attention import AttentionSchedule
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.schedule import Sizes
 from tilewright.targets.gpu.thin import ThinSchedule
@@ -40,8 +41,10 @@ HEAD = 64
 WORD = 4
 
 
-#: How groups of threads compute products, by the type of the schedule.
-WAYS: Mapping[type[Schedule], Any] = {GroupSchedule: tiles, ThinSchedule: thin}
+#: How groups of threads compute products and attention, by the type of the schedule.
+WAYS: Mapping[type[Schedule], Any] = {
+    GroupSchedule: tiles, ThinSchedule: thin, AttentionSchedule: attention
+}  # fmt: skip
 
 
 class Wgsl(PlainTarget):
@@ -79,7 +82,7 @@ class Wgsl(PlainTarget):
         if way is None:
             return super().objection(kernel, schedule)
         if not way.suits(kernel):
-            return f"{kernel.name} is no matrix product of fixed size, or of other rows"
+            return f"{kernel.name} is no product or attention that such groups compute"
         if schedule.threads == 1:
             return "a group has at least two threads, which wait for each other"
         objection: str = schedule.objection(kernel)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import struct
 
-from tilewright.base.dtypes import BOOL, F32, I64, DType
+from tilewright.base.dtypes import BOOL, F32, I64, U8, DType
 from tilewright.kernel.expr import Call, Load, dtype_of, lanes_of
 from tilewright.kernel.loops import For, If, Set, Stmt, Store, TileFn
 from tilewright.kernel.tree import walk
@@ -43,7 +43,7 @@ _FLOAT = {
 }  # fmt: skip
 _INTEGER = {
     **_ARITHMETIC, "div": "{t}_div({0}, {1})", "abs": "abs({0})", "max": "max({0}, {1})",
-    "min": "min({0}, {1})", "nibble": "(({0} >> u32({1})) & {t}(15))",
+    "min": "min({0}, {1})", "nibble": "(({0} >> {u}({1})) & {t}(15))",
 }  # fmt: skip
 _LONG = {
     "add": "i64_add({0}, {1})", "sub": "i64_sub({0}, {1})", "mul": "i64_mul({0}, {1})",
@@ -92,17 +92,20 @@ class WgslDialect(Dialect):
     def call(self, e: Call, args: list[str]) -> str:
         dtype = dtype_of(e.operands[-1])
         if e.fn == "cast":
-            return self._cast(args[0], dtype, e.dtype)
+            small = isinstance(e.operands[0], Call) and e.operands[0].fn == "nibble"
+            if small and e.dtype == F32:
+                return _small(args[0], _type(dtype, e.lanes), _type(F32, e.lanes))
+            return self._cast(args[0], dtype, e.dtype, e.lanes)
         table = {
             **_ANY,
             **(_FLOAT if dtype == F32 else _LONG if dtype == I64 else _INTEGER),
         }
-        text = table[e.fn].format(*args, t=TYPES[dtype.name])
+        text = table[e.fn].format(*args, t=_type(dtype, e.lanes), u=_type(U8, e.lanes))
         if e.fn == "eq" and dtype == BOOL:
             return text
         return _CUT.get(e.dtype.name, "{0}").format(text)
 
-    def _cast(self, text: str, source: DType, to: DType) -> str:
+    def _cast(self, text: str, source: DType, to: DType, lanes: int) -> str:
         if source == to:
             return text
         if to == BOOL:
@@ -118,14 +121,14 @@ class WgslDialect(Dialect):
             bits, signed = to.size * 8, to.kind == "int"
             low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
             return f"{TYPES[to.name]}(clamped({text}, i32({low}), i32({high})))"
-        return _CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text})")
+        return _CUT.get(to.name, "{0}").format(f"{_type(to, lanes)}({text})")
 
     def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return place
         if lanes > 1:
-            return f"bitcast<vec4<{TYPES[dtype.name]}>>({place})"
+            return f"bitcast<{_type(dtype, lanes)}>({place})"
         if dtype == I64:
             return f"vec2<u32>({place}, {self._place(buffer, at, dtype, 1, 1)})"
         return _UNPACK[TYPES[dtype.name]].format(place)
@@ -151,7 +154,7 @@ class WgslDialect(Dialect):
         return _element("memory", word, self.vectors, lanes)
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
-        return f"vec4<{TYPES[dtype.name]}>({', '.join(parts)})"
+        return f"{_type(dtype, 4)}({', '.join(parts)})"
 
     def lane(self, vector: str, lane: int) -> str:
         return f"{vector}.{'xyzw'[lane]}"
@@ -171,8 +174,7 @@ class WgslDialect(Dialect):
         return f"i32(word({1 + self.buffers + number}u))"
 
     def declare(self, name: str, dtype: DType, lanes: int) -> str:
-        element = TYPES[dtype.name]
-        return f"var {name}: {element if lanes == 1 else f'vec{lanes}<{element}>'};"
+        return f"var {name}: {_type(dtype, lanes)};"
 
     def let(self, name: str, value: str) -> str:
         return f"let {name}: i32 = {value};"
@@ -191,6 +193,15 @@ class WgslDialect(Dialect):
         head = f"let {name}_long = {value}; " if dtype == I64 else ""
         trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ memory[0] = 1u; return; }}"
         return f"{head}let {name} = {number}; {trap}"
+
+
+def _type(dtype: DType, lanes: int) -> str:
+    return TYPES[dtype.name] if lanes == 1 else f"vec{lanes}<{TYPES[dtype.name]}>"
+
+
+def _small(text: str, whole: str, real: str) -> str:
+    """An integer of few bits, as the last bits of a number: devices convert much slower."""
+    return f"(bitcast<{real}>({text} | {whole}(0x4b000000)) - {real}(8388608.0))"
 
 
 _UNPACK = {
@@ -241,7 +252,7 @@ def module(fn: TileFn) -> str:
     scalars = len(fn.scalars) if fn.counts else 0
     blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
     areas = [
-        f"var{{}} b{n}: array<vec4<{TYPES[area.dtype.name]}>, {area.size // 4}>;"
+        f"var{{}} b{n}: array<{_type(area.dtype, 4)}, {area.size // 4}>;"
         if n in dialect.wide
         else f"var{{}} b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;"
         for n, area in enumerate(fn.scratch, len(fn.buffers))
@@ -275,4 +286,5 @@ def module(fn: TileFn) -> str:
             *("  " + area.format("") for area in areas),
         ]
     lines += body(fn, dialect)
-    return "\n".join([prelude(), *lines, "}", ""])
+    text = "\n".join(lines)
+    return "\n".join([prelude(text), text, "}", ""])

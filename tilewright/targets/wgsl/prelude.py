@@ -7,6 +7,9 @@ Infinity and NaN come from a variable, because WGSL refuses them as constants.
 
 from __future__ import annotations
 
+import re
+from functools import cache
+
 from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
 
 INTEGERS = """\
@@ -237,13 +240,36 @@ fn f32_pow(x: f32, y: f32) -> f32 {
 """
 
 
-def prelude() -> str:
-    """All functions; a compiler drops what a kernel does not call."""
+def prelude(text: str) -> str:
+    """The functions that a kernel calls, and what these need, in the order in which they are
+    written above.
+
+    Browsers read the text of each kernel anew, and devices load it.
+    """
+    parts, needed, new = _parts(), set[str](), _names(text)
+    while new:
+        needed |= new
+        new = {n for name in new & parts.keys() for n in _names(parts[name])} - needed
+    return "\n".join(part for name, part in parts.items() if name in needed)
+
+
+@cache
+def _parts() -> dict[str, str]:
+    """By the name that each declares: constants, variables, structures and functions."""
     constants = {"LN2_HIGH": LN2_HIGH, "LN2_LOW": LN2_LOW, "LOG2E": LOG2E}
+    reduce = "\n  ".join(f"r = fma(n, -{part!r}f, r);" for part in HALF_PI)
     lines = [f"const {name} = {value!r}f;" for name, value in constants.items()]
     lines += [_poly(name, terms) for name, terms in COEFFICIENTS.items()]
-    reduce = "\n  ".join(f"r = fma(n, -{part!r}f, r);" for part in HALF_PI)
-    return "\n".join([*lines, INTEGERS, FLOATS.replace("REDUCE", reduce)])
+    text = "\n".join([*lines, INTEGERS, FLOATS.replace("REDUCE", reduce)])
+    bare = re.sub(r"^ *//.*\n", "", text, flags=re.MULTILINE)
+    declared = re.compile(r"^(?:const|var<private>|struct|fn) (\w+)", re.MULTILINE)
+    begins = list(declared.finditer(bare))
+    ends = [b.start() for b in begins[1:]] + [len(bare)]
+    return {b[1]: bare[b.start() : end].rstrip() for b, end in zip(begins, ends, strict=True)}
+
+
+def _names(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 def _poly(name: str, terms: tuple[float, ...]) -> str:

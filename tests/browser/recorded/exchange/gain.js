@@ -2,7 +2,7 @@
 
 /** @param {any} _engine @param {{signal: AbortSignal}} options */
 export async function measureGain(_engine, { signal }) {
-  await new Promise((resolve) => {
+  if (!signal.aborted) await new Promise((resolve) => {
     signal.addEventListener('abort', resolve);
     setTimeout(resolve, globalThis.pace ?? 2);
   });

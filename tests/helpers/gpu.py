@@ -1,0 +1,58 @@
+"""Products by groups of threads: random schedules, and steps that run as these schedules say.
+
+Input: a module of targets/gpu, a choice of schedules.  Output: what `run_steps` calls for a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from tilewright.hosts.reference import run_kernel
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.thin import ThinSchedule
+from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.schedule import Schedule
+
+from .graphs import interpret
+from .loop_check import check_loops
+
+
+class ByGroups:
+    """Runs what suits a way of groups as its loops say, all else as specified.
+
+    way: targets.gpu.tiles or .thin;  products: how many kernels suited it
+    """
+
+    def __init__(self, way: Any, pick: Callable[[Kernel], Schedule]) -> None:
+        self.way, self.pick, self.products = way, pick, 0
+
+    def __call__(self, kernel: Kernel, buffers: list[np.ndarray]) -> None:
+        if not self.way.suits(kernel):
+            run_kernel(kernel, buffers)
+            return
+        self.products += 1
+        schedule = self.pick(kernel)
+        assert not schedule.objection(kernel)
+        fn = self.way.lower(kernel, schedule)
+        check_loops(fn)
+        interpret(fn, buffers)
+
+
+def random_tile(rng: Random, least: int = 4) -> GroupSchedule:
+    """A small tile; its blocks have at least and whole multiples of `least` steps."""
+    x0, y0, r0 = rng.choice([4, 8]), rng.choice([4, 8]), rng.choice([1, 2, 4])
+    slices = rng.choice([1, 1, 2, 4])
+    return GroupSchedule(
+        x0, y0, r0, x0 * rng.choice([1, 2, 3]), y0 * rng.choice([1, 2, 3]),
+        max(least, r0 * slices) * rng.choice([1, 2]), rng.choice([1, 2, 4]), rng.random() < 0.5,
+        rng.random() < 0.5, slices,
+    )  # fmt: skip
+
+
+def random_thin(rng: Random) -> ThinSchedule:
+    slices = rng.choice([1, 2, 8, 16])
+    return ThinSchedule(rng.choice([1, 2, 3]), rng.choice([4, 8, 12, 32]), slices)

@@ -1,0 +1,98 @@
+"""Attention by groups of threads (targets/gpu/attention.py): any schedule gives the context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+from helpers.attention import VARIANTS, Maker, mixed, random_attention, scored
+from helpers.gpu import ByGroups
+from helpers.graphs import results, run_steps, softmax
+from helpers.seeds import seeds
+from test_attention import assert_same, attentions, compiled, values_of
+
+from tilewright.graph.node import Graph
+from tilewright.kernel.reduction import LOWEST
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu import attention
+from tilewright.targets.gpu.attention import AttentionSchedule
+
+
+def checked(
+    graph: Graph, values: dict[str, np.ndarray], pick: Callable[[Kernel], AttentionSchedule]
+) -> np.ndarray:
+    """What the graph's attention gives under a schedule."""
+    packed, steps = compiled(graph)
+    execute = ByGroups(attention, pick)
+    (got,) = run_steps(packed, steps, values, execute)
+    assert execute.products == 1
+    return got
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_each_variant(name: str) -> None:
+    graph = VARIANTS[name]()
+    values = values_of(graph)
+    (want,) = results(graph, values)
+    assert_same(checked(graph, values, attention.default), want)
+
+
+@pytest.mark.parametrize("seed", seeds(25, nightly=75))
+def test_random_attention_under_random_schedules(seed: int) -> None:
+    rng = Random(f"attention{seed}")
+    graph = random_attention(rng)
+    values = values_of(graph, seed)
+
+    def pick(kernel: Kernel) -> AttentionSchedule:
+        """Any that the kernel has threads enough for."""
+        while True:
+            threads = rng.choice([16, 32, 64])
+            made = AttentionSchedule(rng.choice([1, 4, 8]), threads * rng.choice([1, 2]), threads)
+            if not made.objection(kernel):
+                return made
+
+    (want,) = results(graph, values)
+    assert_same(checked(graph, values, pick), want)
+
+
+@pytest.mark.parametrize("low", [float("-inf"), LOWEST])
+@pytest.mark.parametrize("y1", [16, 32], ids=["online", "one-block"])
+def test_rows_without_any_key(low: float, y1: int) -> None:
+    """-inf everywhere is NaN, as softmax says; the lowest finite number gives an even mean."""
+    graph = VARIANTS["bert"]()
+    values = values_of(graph)
+    values["mask"][0], values["mask"][1, ..., :6] = low, low
+    with np.errstate(invalid="ignore"):
+        (want,) = results(graph, values)
+    assert np.isnan(want[0]).all() == np.isinf(low)
+    assert_same(checked(graph, values, lambda _: AttentionSchedule(4, y1, 16)), want)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        (AttentionSchedule(x1=6), "multiple of 4"),
+        (AttentionSchedule(threads=48, y1=48), "power of two"),
+        (AttentionSchedule(y1=100), "multiple of it"),
+        (AttentionSchedule(threads=512, y1=512), "at most 256 threads"),
+        (AttentionSchedule(x1=16, y1=512), "at most 16384 bytes"),
+        (AttentionSchedule(threads=1, y1=4), "power of two"),
+    ],
+)
+def test_what_is_no_schedule(schedule: AttentionSchedule, said: str) -> None:
+    (kernel,) = attentions(compiled(VARIANTS["bert"]())[1])
+    assert said in schedule.objection(kernel)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(384, 384), (1, 100000), (64, 4096), (1500, 1500)])
+def test_a_default_fits_any_length(rows: int, keys: int) -> None:
+    m = Maker(1)
+    q, k, v = m.qkv(rows, keys)
+    graph = m.finish(mixed(softmax(scored(q, k)), v))
+    (kernel,) = attentions(compiled(graph)[1])
+    assert attention.suits(kernel)
+    schedule = attention.default(kernel)
+    assert not schedule.objection(kernel)
+    assert schedule.x1 == {1: 1, 1500: 8}.get(rows, 4)

@@ -1,0 +1,98 @@
+"""Products with block-quantised weights by groups of threads (targets/gpu/integers.py).
+
+Any order of the reduction gives the same bits (helpers/blocks.py); the graph is the judge.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from helpers.blocks import CASES, made
+from helpers.gpu import ByGroups, random_thin, random_tile
+from helpers.graphs import interpret, results, run_steps, steps_of
+from helpers.seeds import seeds
+
+from tilewright.graph.passes import optimise
+from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import thin, tiles
+from tilewright.targets.gpu.thin import ThinSchedule
+from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.api import Wgsl
+
+WGSL = Wgsl()
+
+LARGE = [name for name, case in CASES.items() if case.rows >= 4 and case.columns >= 4]
+FEW = [
+    name
+    for name, case in CASES.items()
+    if case.rows < 4 and case.columns >= 4 and case.depth >= (64 if case.bits == 8 else 256)
+]
+
+
+def kernel_of(name: str) -> Kernel:
+    *_, step = steps_of(optimise(made(name)[0], PACKING))
+    return step.kernel
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("seed", seeds(3, nightly=20))
+def test_any_tile_gives_the_product(name: str, seed: int) -> None:
+    graph, values = made(name)
+    packed, rng = optimise(graph, PACKING), Random(f"{name}{seed}")
+    execute = ByGroups(tiles, lambda _: random_tile(rng, least=8))
+    (got,) = run_steps(packed, steps_of(packed), values, execute)
+    assert execute.products == 1
+    np.testing.assert_array_equal(got, results(graph, values)[0])
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("seed", seeds(3, nightly=20))
+def test_any_slices_give_the_product(name: str, seed: int) -> None:
+    graph, values = made(name)
+    packed, rng = optimise(graph, PACKING), Random(f"{name}{seed}")
+    execute = ByGroups(thin, lambda _: random_thin(rng))
+    (got,) = run_steps(packed, steps_of(packed), values, execute)
+    assert execute.products == 1
+    np.testing.assert_array_equal(got, results(graph, values)[0])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_default_gives_the_product(name: str) -> None:
+    """As the target chooses it: a tile, columns, or a thread for each sum."""
+    graph, values = made(name)
+    packed = optimise(graph, PACKING)
+
+    def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
+        schedule = WGSL.default(kernel, "")
+        assert not WGSL.objection(kernel, schedule)
+        interpret(WGSL.lower(kernel, schedule), buffers)
+
+    (got,) = run_steps(packed, steps_of(packed), values, execute)
+    np.testing.assert_array_equal(got, results(graph, values)[0])
+
+
+def test_integers_stay_integers_until_they_are_used() -> None:
+    """A thread reads a word of eight weights once, and computes each of them in registers."""
+    kernel = kernel_of("a long row")
+    text = WGSL.emit(kernel, WGSL.lower(kernel, WGSL.default(kernel, "")))
+    assert isinstance(classify(kernel), BlockContraction)
+    assert text.count("bitcast<vec4<i32>>(memory[") == ThinSchedule().r0
+    assert text.count("& vec4<i32>(15)") == 8 * ThinSchedule().r0
+
+
+def test_a_block_of_steps_has_whole_words() -> None:
+    kernel = kernel_of("many rows")
+    assert "multiple of the 8" in GroupSchedule(r1=4).objection(kernel)
+    assert not GroupSchedule(r1=8).objection(kernel)
+
+
+def test_candidates_are_schedules_of_it() -> None:
+    kernel = kernel_of("many rows")
+    found = WGSL.candidates(kernel, CLASSES["webgpu"], 1.0)
+    assert 10 < len(found) <= 45
+    assert not any(WGSL.objection(kernel, c.schedule) for c in found)

@@ -1,0 +1,405 @@
+"""Attention by groups of threads: a tile is some query rows of a head, whose scores stay in shared
+memory.
+
+Input: an attention of fixed size, a schedule.  Output: the loop nest of one tile.  Rows are the
+lanes of vectors, so that what threads share is read as whole vectors.
+
+    queries to shared memory
+    for block of y1 keys:
+        each thread:  scores of some keys, to shared memory;  their maximum over all threads
+        powers := exp(scores - maximum), in place;  their sum over all threads
+        context := context * factor + powers * values:  a thread has a slice of the keys, 4 columns
+    context of all slices added up;  slice 0 stores
+
+The maximum, the sum and the context run along (the online softmax of targets/simd).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from tilewright.base.dtypes import BOOL, F32
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import (
+    Acc,
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    Lane,
+    Lanes,
+    Load,
+    Reg,
+    Splat,
+    lanes_of,
+)
+from tilewright.kernel.form import Attention, classify, form_as
+from tilewright.kernel.index import Index, Var, index, stride, unflatten
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.reduction import LOWEST, larger
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite
+from tilewright.targets.gpu.places import may_trap
+from tilewright.targets.gpu.schedule import WORD, beyond
+from tilewright.targets.gpu.staging import LANES, guarded, inside, multiple, own
+from tilewright.targets.schedule import Schedule
+
+#: Two numbers to one.
+Op = Callable[[Expr, Expr], Expr]
+
+#: Threads of a group; more query rows of a tile where tiles are still this many.
+THREADS, ENOUGH_TILES = 128, 256
+#: Maxima and sums of so many threads are combined by one.
+FAN = 4
+
+
+@dataclass(frozen=True)
+class AttentionSchedule(Schedule):
+    """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group."""
+
+    form = "attention"
+    x1: int = 4
+    y1: int = 256
+    threads: int = THREADS
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if self.x1 > 1 and self.x1 % LANES:
+            return f"x1 is 1 or a multiple of {LANES}"
+        if self.threads < 2 or self.threads & (self.threads - 1) or self.y1 % self.threads:
+            return "threads is a power of two, and y1 a multiple of it"
+        columns = _Columns.of(form_as(kernel, Attention), self)
+        if columns.units > self.threads:
+            return f"{columns.units} threads are needed for the columns of a head"
+        return beyond(self.threads, WORD * sum(_areas(kernel, self)))
+
+
+def suits(kernel: Kernel) -> bool:
+    """True for attention of fixed size that cannot trap."""
+    form = classify(kernel)
+    if not isinstance(form, Attention) or kernel.extents or may_trap(kernel):
+        return False
+    return not AttentionSchedule(x1=1, threads=THREADS, y1=THREADS).objection(kernel)
+
+
+def default(kernel: Kernel) -> AttentionSchedule:
+    """Two vectors of rows, or one where tiles are few; all keys in one block if they fit."""
+    form = form_as(kernel, Attention)
+    rows, heads = form.m.extent, prod(v.extent for v in form.outer)
+    x1 = 1 if rows == 1 else LANES if heads * ceil(rows / LANES) < 2 * ENOUGH_TILES else 2 * LANES
+    most = ceil(form.keys.extent / THREADS) * THREADS
+    sizes = [AttentionSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
+    smallest = AttentionSchedule(min(x1, LANES), THREADS), AttentionSchedule(1, THREADS)
+    return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
+
+
+def lower(kernel: Kernel, schedule: AttentionSchedule) -> TileFn:
+    """Tiles of x1 query rows of one head; what lies beyond the ends is no key and not stored."""
+    return _Tile(kernel, schedule).emit()
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """How the columns of a head are dealt: units of `width`, each to `slices` threads."""
+
+    width: int
+    units: int
+    slices: int
+
+    @staticmethod
+    def of(form: Attention, schedule: AttentionSchedule) -> _Columns:
+        width = LANES if _in_vectors(form.v, form.n) else 1
+        units = form.n.extent // width
+        slices = 1
+        while 2 * slices * units <= schedule.threads:
+            slices *= 2
+        return _Columns(width, units, slices)
+
+
+def _in_vectors(load: Load, axis: Var) -> bool:
+    """True if the elements along an axis lie side by side, as whole vectors."""
+    at = load.index.substitute({axis: index(Var("q", -(-axis.extent // LANES))) * LANES})
+    return axis.extent % LANES == 0 and stride(load.index, axis) == 1 and multiple(at)
+
+
+def _areas(kernel: Kernel, s: AttentionSchedule) -> tuple[int, int, int]:
+    """Elements of shared memory: queries, scores (later contexts), a maximum of each thread."""
+    form = form_as(kernel, Attention)
+    columns = _Columns.of(form, s)
+    contexts = columns.slices // 2 * columns.units * columns.width
+    return form.depth.extent * s.x1, max(s.y1, contexts) * s.x1, s.threads * s.x1
+
+
+class _Tile:
+    """One tile: its parts in their order."""
+
+    def __init__(self, kernel: Kernel, schedule: AttentionSchedule) -> None:
+        self.kernel, self.s = kernel, schedule
+        self.form = form = form_as(kernel, Attention)
+        self.lanes = min(schedule.x1, LANES)
+        self.groups = range(schedule.x1 // self.lanes)
+        self.columns = _Columns.of(form, schedule)
+        self.blocks = ceil(form.keys.extent / schedule.y1)
+        self.queries, self.scores, self.shared = range(len(kernel.buffers), len(kernel.buffers) + 3)
+        outer, rows = tuple(v.extent for v in form.outer), ceil(form.m.extent / schedule.x1)
+        self.b = b = Builder({}, prod(outer) * rows, kernel, schedule.threads)
+        *others, tile = unflatten(b.tile, (*outer, rows))
+        self.at: Values = dict(zip(form.outer, others, strict=True))
+        self.first = b.let(tile * schedule.x1, "row")
+        dealt = (ceil(schedule.threads / self.columns.units), self.columns.units)
+        self.part, self.unit = (b.let(i, "t") for i in unflatten(b.thread, dealt))
+
+    def emit(self) -> TileFn:
+        b = self.b
+        self._stage_queries()
+        for g in self.groups:
+            b.set(self._reg("top", g).name, Const(LOWEST, F32, self.lanes))
+            b.set(self._reg("total", g).name, Const(0.0, F32, self.lanes))
+            for c in range(self.columns.width):
+                b.set(self._context(c, g).name, Const(0.0, F32, self.lanes))
+        b.add(Barrier())
+        with b.loop("block", Index(), index(self.blocks), 1, self.blocks) as block:
+            start = b.let(block * self.s.y1, "key")
+            self._score(start)
+            self._softmax()
+            self._add_context(start)
+            b.add(Barrier())
+        self._add_up()
+        self._store()
+        return b.finish(self.kernel, tuple(Scratch(F32, n) for n in _areas(self.kernel, self.s)))
+
+    # ---- scores ----------------------------------------------------------------------------------
+
+    def _stage_queries(self) -> None:
+        """Shared memory := the tile's rows, depth outermost; rows beyond the end are 0."""
+        b, form, shape = self.b, self.form, (len(self.groups), self.form.depth.extent)
+        for n in range(-(-prod(shape) // b.threads)):
+            with own(b, b.thread + n * b.threads, prod(shape)) as flat:
+                group, d = unflatten(flat, shape)
+                rows = [self.first + group * self.lanes + i for i in range(self.lanes)]
+                ats = [self._at(form.q, {form.m: row, form.depth: d}) for row in rows]
+                values = [
+                    guarded(form.q.at(at), (Bound(row, form.m.extent),))
+                    for at, row in zip(ats, rows, strict=True)
+                ]
+                b.store(self.queries, d * self.s.x1 + group * self.lanes, _vector(values))
+
+    def _keys(self, start: Index) -> list[Index]:
+        """The keys of a block whose scores this thread computes."""
+        own_keys = range(self.s.y1 // self.s.threads)
+        return [start + (self.b.thread + j * self.s.threads) for j in own_keys]
+
+    def _score(self, start: Index) -> None:
+        """Shared memory := scores of this thread's keys;  high := their maximum"""
+        b, form, keys = self.b, self.form, self._keys(start)
+        for j in range(len(keys)):
+            for g in self.groups:
+                b.set(self._reg(f"dot{j}_", g).name, Const(0.0, F32, self.lanes))
+        width = LANES if _in_vectors(form.k, form.depth) else 1
+        steps = form.depth.extent // width
+        with b.loop("d", Index(), index(steps), 1, steps) as d:
+            for j, key in enumerate(keys):
+                at = self._at(form.k, {form.keys: key, form.depth: d * width})
+                load = Load(form.k.buffer, at, F32, width)
+                b.set(f"key{j}", guarded(load, (Bound(key, form.keys.extent),)))
+            for i in range(width):
+                for g in self.groups:
+                    at = (d * width + i) * self.s.x1 + g * self.lanes
+                    b.set("query", Load(self.queries, at, F32, self.lanes))
+                    for j in range(len(keys)):
+                        factor = _lane(Reg(f"key{j}", F32, width), i)
+                        self._multiply(self._reg(f"dot{j}_", g), factor, self._reg("query"))
+        for g in self.groups:
+            b.set(self._reg("high", g).name, Const(float("-inf"), F32, self.lanes))
+        for j, key in enumerate(keys):
+            for g in self.groups:
+                values = [self._argument(j, key, g, i) for i in range(self.lanes)]
+                b.set("score", _vector(values))
+                b.store(self.scores, self._place(j, g), self._reg("score"))
+                self._each(self._reg("high", g), larger, self._reg("high", g), self._reg("score"))
+
+    def _argument(self, j: int, key: Index, g: int, i: int) -> Expr:
+        """What softmax is applied to; -inf where there is no key or row."""
+        form, row = self.form, self.first + (g * self.lanes + i)
+        dot = _lane(self._reg(f"dot{j}_", g), i)
+        at = self.at | {form.m: row, form.keys: key}
+        value = rewrite(form.argument, lambda e: dot if isinstance(e, Acc) else e, at)
+        ends = (Bound(key, form.keys.extent), Bound(row, form.m.extent))
+        unsure = tuple(end for end in ends if not end.always)
+        return Guard(unsure, value, Const(float("-inf"), F32)) if unsure else value
+
+    def _place(self, j: int, g: int) -> Index:
+        """Where the scores of this thread's key number j are."""
+        return (self.b.thread + j * self.s.threads) * self.s.x1 + g * self.lanes
+
+    # ---- softmax ---------------------------------------------------------------------------------
+
+    def _softmax(self) -> None:
+        """scores := exp(scores - maximum);  total := total * factor + their sum"""
+        b = self.b
+        self._combine("high", larger)
+        for g in self.groups:
+            top, high, factor = (self._reg(n, g) for n in ("top", "high", "factor"))
+            self._each(high, larger, top, high)
+            self._each(factor, _power, top, high)
+            b.set(top.name, high)
+            b.set(self._reg("sum", g).name, Const(0.0, F32, self.lanes))
+        for j in range(self.s.y1 // self.s.threads):
+            for g in self.groups:
+                b.set("score", Load(self.scores, self._place(j, g), F32, self.lanes))
+                self._each(self._reg("score"), _power, self._reg("score"), self._reg("top", g))
+                b.store(self.scores, self._place(j, g), self._reg("score"))
+                b.set(self._reg("sum", g).name, _add(self._reg("sum", g), self._reg("score")))
+        self._combine("sum", _add)
+        for g in self.groups:
+            total, factor, found = (self._reg(n, g) for n in ("total", "factor", "sum"))
+            b.set(total.name, Call("fma", (total, factor, found), F32, self.lanes))
+
+    def _combine(self, name: str, op: Op) -> None:
+        """The registers of this name := what `op` makes of those of all threads."""
+        b, count = self.b, self.s.threads
+
+        def place(number: Index, g: int) -> Index:
+            return number * self.s.x1 + g * self.lanes
+
+        def shared(number: Index, g: int) -> Load:
+            return Load(self.shared, place(number, g), F32, self.lanes)
+
+        for g in self.groups:
+            b.store(self.shared, place(b.thread, g), self._reg(name, g))
+        b.add(Barrier())
+        while count > 1:
+            fan = min(FAN, count)
+            count //= fan
+            with inside(b, (Bound(b.thread, count),)):
+                for g in self.groups:
+                    b.set(self._reg(name, g).name, shared(b.thread, g))
+                    for other in range(1, fan):
+                        b.set("other", shared(b.thread + other * count, g))
+                        self._each(self._reg(name, g), op, self._reg(name, g), self._reg("other"))
+                    b.store(self.shared, place(b.thread, g), self._reg(name, g))
+            b.add(Barrier())
+        for g in self.groups:
+            b.set(self._reg(name, g).name, shared(Index(), g))
+        # others must have read it before it is written again
+        b.add(Barrier())
+
+    # ---- context ---------------------------------------------------------------------------------
+
+    def _add_context(self, start: Index) -> None:
+        """context := context * factor + powers * values, over this thread's slice of the keys"""
+        b, form, own_columns = self.b, self.form, self.columns
+        keys = min(self.s.y1, form.keys.extent) if self.blocks == 1 else self.s.y1
+        count = ceil(keys / own_columns.slices)
+        with inside(b, (Bound(self.part, own_columns.slices),)):
+            if self.blocks > 1:
+                for c in range(own_columns.width):
+                    for g in self.groups:
+                        both = (self._context(c, g), self._reg("factor", g))
+                        b.set(both[0].name, Call("mul", both, F32, self.lanes))
+            with b.loop("n", Index(), index(count), 1, count) as n:
+                number = n * own_columns.slices + self.part
+                there = {form.keys: start + number, form.n: self.unit * own_columns.width}
+                load = Load(form.v.buffer, self._at(form.v, there), F32, own_columns.width)
+                value = guarded(load, (Bound(start + number, form.keys.extent),))
+                b.set("value", value)
+                for g in self.groups:
+                    at = number * self.s.x1 + g * self.lanes
+                    b.set("power", Load(self.scores, at, F32, self.lanes))
+                    for c in range(own_columns.width):
+                        factor = _lane(Reg("value", F32, own_columns.width), c)
+                        self._multiply(self._context(c, g), factor, self._reg("power"))
+
+    def _add_up(self) -> None:
+        """context of slice 0 += those of all others, halves to halves"""
+        b, half = self.b, self.columns.slices // 2
+        owned = [(c, g) for c in range(self.columns.width) for g in self.groups]
+
+        def place(number: Index, c: int, g: int) -> Index:
+            column = (number * self.columns.units + self.unit) * self.columns.width + c
+            return column * self.s.x1 + g * self.lanes
+
+        while half:
+            with inside(b, (Bound(self.part - half, half),)):
+                for c, g in owned:
+                    b.store(self.scores, place(self.part - half, c, g), self._context(c, g))
+            b.add(Barrier())
+            with inside(b, (Bound(self.part, half),)):
+                for c, g in owned:
+                    other = Load(self.scores, place(self.part, c, g), F32, self.lanes)
+                    b.set(self._context(c, g).name, _add(self._context(c, g), other))
+            half //= 2
+            if half:
+                b.add(Barrier())
+
+    def _store(self) -> None:
+        b, form, width = self.b, self.form, self.columns.width
+        wide = width > 1 and _in_vectors(Load(0, self.kernel.store, F32), form.n)
+        with inside(b, (Bound(self.part, 1),)):
+            for g in self.groups:
+                for i in range(self.lanes):
+                    row = self.first + (g * self.lanes + i)
+                    with inside(b, (Bound(row, form.m.extent),)):
+                        total = _lane(self._reg("total", g), i)
+                        # no finite score: exp(-inf - -inf) is what the specification says
+                        none = Call("eq", (total, Const(0.0, F32)), BOOL)
+                        b.set("all", Call("where", (none, Const(float("nan"), F32), total), F32))
+                        for c in range(width):
+                            b.compute(f"o{c}", self._value(c, g, i, row))
+                        found = [Reg(f"o{c}", F32) for c in range(width)]
+                        for at in range(0, width, width if wide else 1):
+                            part = found if wide else found[at : at + 1]
+                            b.store(0, self._output(row, at), _vector(part))
+
+    def _value(self, c: int, g: int, i: int, row: Index) -> Expr:
+        known = {self.form.total: Reg("all", F32), self.form.context: _lane(self._context(c, g), i)}
+        return rewrite(
+            self.kernel.value,
+            lambda e: known[e.stage] if isinstance(e, Acc) else e,
+            self._there(row, c),
+        )
+
+    def _output(self, row: Index, c: int) -> Index:
+        return self.kernel.store.substitute(self._there(row, c))
+
+    def _there(self, row: Index, c: int) -> Values:
+        return self.at | {self.form.m: row, self.form.n: self.unit * self.columns.width + c}
+
+    # ---- registers -------------------------------------------------------------------------------
+
+    def _at(self, load: Load, values: Values) -> Index:
+        return load.index.substitute(self.at | values)
+
+    def _reg(self, name: str, group: int | None = None) -> Reg:
+        return Reg(name if group is None else f"{name}{group}", F32, self.lanes)
+
+    def _context(self, c: int, g: int) -> Reg:
+        return self._reg(f"context{c}_", g)
+
+    def _multiply(self, total: Reg, factor: Expr, vector: Reg) -> None:
+        splat = Splat(factor, self.lanes) if self.lanes > 1 else factor
+        self.b.set(total.name, Call("fma", (splat, vector, total), F32, self.lanes))
+
+    def _each(self, to: Reg, op: Op, a: Reg, b: Reg) -> None:
+        """to := op(a, b), lane by lane: languages have few functions of vectors"""
+        self.b.set(to.name, _vector([op(_lane(a, i), _lane(b, i)) for i in range(self.lanes)]))
+
+
+def _lane(e: Reg, i: int) -> Expr:
+    return Lane(e, i) if e.lanes > 1 else e
+
+
+def _vector(values: Sequence[Expr]) -> Expr:
+    return Lanes(tuple(values)) if len(values) > 1 else values[0]
+
+
+def _power(score: Expr, top: Expr) -> Expr:
+    return Call("exp", (Call("sub", (score, top), F32),), F32)
+
+
+def _add(a: Expr, b: Expr) -> Expr:
+    return Call("add", (a, b), F32, lanes_of(a))

@@ -1,0 +1,118 @@
+"""Columns of a product that lie in memory as integers with scales: 4 bits, eight in a word.
+
+Input: a product with block-quantised weights (kernel/quantised.py).  Output: a side of a tile, with
+units of 4 columns and the steps of a word.  Integers become f32 in registers, where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.base.dtypes import F32
+from tilewright.base.errors import CompilerBug
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Call, Const, Expr, Load
+from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.index import Index, index
+from tilewright.kernel.layout import Blocks
+from tilewright.kernel.quantised import Quantised
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import walk
+from tilewright.targets.gpu.staging import LANES, Floats, Point, Side
+
+
+class Integers(Side):
+    """Registers of a unit: a word of each column, their scales and, where there are any, zeros."""
+
+    def __init__(
+        self,
+        b: Builder,
+        name: str,
+        weights: Quantised,
+        width: int,
+        start: Index,
+        area: int,
+        point: Point,
+        *,
+        apart: bool = False,
+        panel: int = 1,
+    ) -> None:
+        """apart: words lie so that neighbouring threads write to other banks"""
+        ops = weights.operands
+        super().__init__(b, name, ops.n.extent, ops.steps, width, start, area, point, panel)
+        self.weights, self.each = weights, weights.word
+        self.gap = self.run * LANES if apart and self.run * LANES < width else 0
+        whole = {x: self.in_vectors(x) for e in (weights.scale, weights.zero) for x in _loads(e)}
+        self.whole = whole | {ops.col: self.in_vectors(ops.col)}
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        col = self.weights.operands.col
+        words = self.neighbours(col, place, step, self.whole[col])
+        self.b.set(self.reg(n, 0, col.dtype).name, words)
+        self.b.set(self.reg(n, 1).name, self._across(self.weights.scale, place, step))
+        if not isinstance(self.weights.zero, Const):
+            self.b.set(self.reg(n, 2).name, self._across(self.weights.zero, place, step))
+
+    def part(self, n: int, i: int) -> Expr:
+        """quantum - zero"""
+        w = self.weights
+        words = self.reg(n, 0, w.operands.col.dtype)
+        whole = _lanes(w.at(w.quantum, index(i)), lambda _: words)
+        if w.centred:
+            return whole
+        zero = Const(w.zero.value, F32, LANES) if isinstance(w.zero, Const) else self.reg(n, 2)
+        return Call("sub", (whole, zero), F32, LANES)
+
+    def factor(self, n: int) -> Expr:
+        return self.reg(n, 1)
+
+    def _across(self, e: Expr, place: Index, step: Index) -> Expr:
+        """A scale or a zero point of each of LANES neighbouring columns."""
+        return _lanes(e, lambda x: self.neighbours(x, place, step, self.whole[x]))
+
+
+def columns(
+    b: Builder,
+    kernel: Kernel,
+    ops: Operands,
+    width: int,
+    start: Index,
+    area: int,
+    point: Point,
+    *,
+    apart: bool = False,
+    widest: int,
+) -> Side:
+    """The column operand, as it lies in memory; panels of more than `widest` columns count as
+    rows."""
+    form, panel = classify(kernel), panel_of(kernel, ops)
+    panel = panel if panel <= widest else 1
+    if isinstance(form, BlockContraction):
+        return Integers(b, "y", form.weights, width, start, area, point, apart=apart, panel=panel)
+    return Floats(
+        b, "y", ops.col, ops.n.extent, ops.steps, width, start, area, point,
+        apart=apart, panel=panel,
+    )  # fmt: skip
+
+
+def panel_of(kernel: Kernel, ops: Operands) -> int:
+    """Columns that lie together in memory; 1 if these are not several panels."""
+    layout = kernel.buffers[ops.col.buffer].layout
+    return layout.width if isinstance(layout, Blocks) else ops.panel
+
+
+def _loads(e: Expr) -> list[Load]:
+    return [x for x in walk(e) if isinstance(x, Load)]
+
+
+def _lanes(e: Expr, of_load: Callable[[Load], Expr]) -> Expr:
+    """The expression on LANES columns, given each of its loads."""
+    match e:
+        case Const(value, dtype, _):
+            return Const(value, dtype, LANES)
+        case Load():
+            return of_load(e)
+        case Call(fn, operands, dtype, _):
+            return Call(fn, tuple(_lanes(x, of_load) for x in operands), dtype, LANES)
+    raise CompilerBug(f"no vector of {type(e).__name__} in a weight of integers")
