@@ -77,6 +77,21 @@ export const GPUS = {
     return [first.found, second.found];
   }, url, inputs, plant),
 
+  /** Aborts a load with device `auto` when it is in this phase; how many workers it started, and how many it ended. */
+  autoAborted: ({ page }, { url, phase: wanted }) => page.evaluate(async (url, wanted) => {
+    const { outcome, load, workers } = globalThis.spied;
+    const ended = new Set();
+    const { terminate } = Worker.prototype;
+    Worker.prototype.terminate = function () {
+      ended.add(this);
+      terminate.call(this);
+    };
+    const stop = new AbortController();
+    const onProgress = (/** @type {any} */ { phase }) => phase === wanted && stop.abort();
+    const found = await outcome(load(url, { device: 'auto', threads: 1, signal: stop.signal, onProgress }));
+    return { outcome: found, started: workers.length, ended: ended.size };
+  }, url, wanted),
+
   /** Ends the browser's GPU process and runs the page's `engine`, so often. */
   async autoLost({ page }, { inputs, times }) {
     const session = await page.browser().target().createCDPSession();

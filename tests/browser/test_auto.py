@@ -3,19 +3,23 @@ is replaced.  Chromium's WebGPU is software, so WebAssembly wins; no test looks 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tilewright.base.errors import HostError
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
-from tilewright.compiler import Options
+from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser_programs import program
+from tilewright.server.app import WEB
 
 from . import bundles
 from .bundles import Library
@@ -94,6 +98,101 @@ def test_a_lost_device(gpu_visit: Visit, site: Site) -> None:
     assert "GPU device was lost" in again["info"]["choice"]["why"]
     assert moved["info"]["device"] == moved["info"]["choice"]["chosen"] == "wasm"
     assert "went over to WebAssembly" in moved["info"]["choice"]["why"]
+
+
+#: A GPU whose memory is full, for the engine's worker.
+FULL = "GPUDevice.prototype.popErrorScope = async () => new GPUOutOfMemoryError('full');\n"
+
+
+@pytest.mark.browser
+def test_a_gpu_without_room(gpu_visit: Visit, library: Library, tmp_path: Path) -> None:
+    web = shutil.copytree(WEB, tmp_path / "web")
+    worker = web / "engine" / "gpu_worker.js"
+    worker.write_text(worker.read_text() + FULL)
+    with serving({"both": library.path("difference on both")}, web=web) as site:
+        page = gpu_visit(site.blank)
+        ask = {"url": site.bundle("both"), "inputs": INPUTS}
+        alone = page.do("engine", **ask, options={"device": "webgpu"})
+        found = page.do("engine", **ask, options=AUTO)
+    assert alone["error"]["code"] == "memory-limit"
+    assert found["info"]["device"] == "wasm"
+    assert found["info"]["choice"]["milliseconds"] == {}
+    assert alone["error"]["message"] in found["info"]["choice"]["why"]
+    assert same([found["outputs"]["y"]])
+
+
+#: A GPU that is lost as soon as it runs anything.
+LOST = """
+const { requestDevice } = GPUAdapter.prototype;
+GPUAdapter.prototype.requestDevice = async function (...given) {
+  const device = await requestDevice.apply(this, given);
+  device.queue.submit = () => device.destroy();
+  return device;
+};
+"""
+
+
+@pytest.mark.browser
+def test_a_gpu_that_is_lost_while_it_is_measured(
+    gpu_visit: Visit, library: Library, tmp_path: Path
+) -> None:
+    web = shutil.copytree(WEB, tmp_path / "web")
+    worker = web / "engine" / "gpu_worker.js"
+    worker.write_text(worker.read_text() + LOST)
+    with serving({"both": library.path("difference on both")}, web=web) as site:
+        page = gpu_visit(site.blank)
+        found, later = page.do("autoTwice", url=site.bundle("both"), inputs=INPUTS, plant=None)
+    for one in (found, later):
+        choice = one["info"]["choice"]
+        assert one["info"]["device"] == "wasm"
+        assert "WebGPU failed while it was measured: The GPU device was lost" in choice["why"]
+        assert not choice["remembered"]
+        assert same(one["outputs"])
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("phase", ["code", "measure"])
+def test_cancel(gpu_visit: Visit, site: Site, phase: str) -> None:
+    """At any moment; no worker goes on."""
+    found = gpu_visit(site.blank).do("autoAborted", url=site.bundle("both"), phase=phase)
+    assert found["outcome"] == "AbortError"
+    assert found["started"] == found["ended"] > 0
+
+
+@pytest.mark.browser
+def test_states_are_zero_after_it_and_lost_with_the_device(
+    gpu_visit: Visit, tmp_path: Path
+) -> None:
+    write(compile_model(stateful(tmp_path), STATEFUL).contents, tmp_path / "bundle")
+    x = {"x": [0.1 * n for n in range(8)]}
+    with serving({"state": tmp_path / "bundle"}) as site:
+        page = gpu_visit(site.blank)
+        first, second = page.do("autoTwice", url=site.bundle("state"), inputs=x, plant="webgpu")
+        lost, later = page.do("autoLost", inputs=x, times=2)
+    assert first["states"] == second["states"] == [[0.0] * 8]
+    for answer in (lost, later):
+        assert answer["error"]["code"] == "host"
+        assert "states are zero again" in answer["error"]["hint"]
+    assert (lost["info"]["device"], later["info"]["device"]) == ("webgpu", "wasm")
+
+
+STATEFUL = Options(targets=bundles.BOTH, states={"h": "hn"})
+
+
+def stateful(folder: Path) -> Path:
+    """A model whose state is the sum of all inputs so far."""
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Add", ["h", "x"], ["hn"]),
+        helper.make_node("Tanh", ["hn"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [info(n, TensorProto.FLOAT, (2, 4)) for n in ("x", "h")],
+        [info(n, TensorProto.FLOAT, (2, 4)) for n in ("hn", "y")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx"
 
 
 @pytest.mark.by_turns

@@ -83,7 +83,7 @@ async function compared(engines, bucket) {
   });
   try {
     const { chosen, milliseconds, clear, late } = await raced({ wasm: timed('wasm'), webgpu: timed('webgpu') });
-    const why = late ? `${NAMES[late]} was not waited for any longer` : clear ? 'It was faster in every run' : 'The times overlap, and its median is the lower one';
+    const why = late ? `${NAMES[late]} was not waited for any longer` : `${NAMES[chosen]} was faster ${clear ? 'in every run' : 'by the median; the times overlap'}`;
     return { chosen, milliseconds, why };
   } catch (thrown) {
     const failure = asError(thrown);

@@ -38,7 +38,11 @@ export async function load({ manifest, files, meter, reached }, limits) {
   reached('code');
 
   meter.enter('weights');
+  device.pushErrorScope('out-of-memory');
   const memory = device.createBuffer({ size: bytes, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+  if (await device.popErrorScope()) {
+    throw new EngineError('memory-limit', `The GPU has no room for the model's buffer of ${bytes} bytes`, 'Close other tabs, or build smaller buckets', { estimate: bytes });
+  }
   await upload(device, memory, manifest, tensors, files);
   const plans = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref, /** @type {number} */ plan) => planOf(device, layout, memory, pipelines, await json(files, ref), manifest.plans[plan].steps)));
   reached('weights');

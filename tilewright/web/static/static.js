@@ -4,6 +4,7 @@
 // Output: progress as text.  The loaded engine is `globalThis.engine`.
 
 import { load } from '../engine/engine.js';
+import { zerosFor } from '../engine/zeros.js';
 import { folderSource } from '../tune/sources/folder.js';
 import { pyodideSource } from '../tune/sources/pyodide.js';
 
@@ -44,14 +45,6 @@ async function isolate() {
   await new Promise(() => {});
 }
 
-/** Inputs of zeros, for the smallest bucket. @param {T.Info} info */
-function zeros({ inputs, dims }) {
-  return Object.fromEntries(inputs.map((/** @type {T.TensorInfo} */ { name, shape }) => {
-    const sizes = shape.map((size) => (typeof size === 'number' ? size : dims[size][0]));
-    return [name, { data: new Array(sizes.reduce((product, size) => product * size, 1)).fill(0), shape: sizes }];
-  }));
-}
-
 /** @param {any} event */
 function note(event) {
   if (event.type === 'latency') show('latency', `${event.milliseconds.toFixed(2)} ms so far`);
@@ -72,7 +65,7 @@ async function start() {
   Object.assign(globalThis, { engine });
   show('name', engine.info.name);
   show('threads', engine.info.features.threads);
-  await engine.run(zeros(engine.info));
+  await engine.run(zerosFor(engine.info));
   const source = SOURCES[asked.get('tune') ?? 'static']?.(stop.signal);
   if (!source) return show('state', `ready; ?tune=${Object.keys(SOURCES).join(' or ?tune=')} tunes`);
   const button = /** @type {HTMLButtonElement} */ (element('stop'));
