@@ -49,6 +49,8 @@ export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: num
 /** `features`: wanted where the adapter has them. */
 export type DeviceFor = (bytes: number, limit?: number, features?: GPUFeatureName[]) => Promise<{ device: GPUDevice; adapter: Adapter }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
+/** `path`: the plan's file; `slots`: of kernels; `memory`: its bytes. */
+export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, slots: number, memory: number) => Dispatched[];
 export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[]) => {
   dispatches: Dispatch[];
   /** Exchanges kernels, by number; `resize` must follow. */
@@ -58,6 +60,7 @@ export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memor
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
 export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
+export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
 export type WordsOf = (dtype: DType, elements: number) => number;
 export type Widen = (dtype: DType, array: any) => any;
 export type Narrow = (dtype: DType, words: Uint32Array) => any;
