@@ -117,8 +117,11 @@ export type PartOf = (number: number | null, shape: number[]) => Part;
 export type ReadAt = (place: number) => number;
 export type WidenIntegers = (array: any, read: ReadAt, shape: number[], zero: Part, scale: Part) => void;
 export type Get = (file: string, cache: RequestCache, ends?: AbortSignal, from?: string) => Promise<Response>;
-/** Reads a response into `region` and verifies length and digest; `kept`: count the bytes as cached. */
-export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
+/**
+ * Reads a response into `region` and verifies length and digest; returns its bytes.  `kept`: count them as cached; `open`: nobody
+ * named a digest, and the length is the most that there may be.
+ */
+export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean, open?: boolean) => Promise<number>;
 /** A reader of the body: BYOB (it fills the given chunk) if supported, else a default one, which ignores the chunk. */
 export type ReaderOf = (response: any) => { read(chunk: Bytes): Promise<{ done: boolean; value: Bytes }> };
 /** SHA-256 as 64 hex digits. */
@@ -193,7 +196,7 @@ export type Take = (setup: Setup | null) => Promise<void>;
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Times whole runs of a plan, or single steps if `only` names some. */
 export type Measured = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[]; read?: Bytes };
-export type MeasureLoaded = (...parts: [...Parameters<Measured>, requireCount: RequireCount]) => ReturnType<Measured>;
+export type MeasureLoaded = (...parts: [...Parameters<Measured>, requireCount: RequireCount, EngineError: typeof import('./errors.js').EngineError]) => ReturnType<Measured>;
 export type IsCount = (value: any, least: number, most: number) => boolean;
 /** The tuned kernels in use after these changes; throws `input` if a change is invalid. */
 export type Merged = (plans: PlacedPlan[], kernels: TunedKernel[], changes: Change[], kernelOf: KernelOf) => TunedKernel[];

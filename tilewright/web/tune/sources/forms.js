@@ -19,6 +19,22 @@ export const LIST = {
   kernels: [{ spec: count, checksum: text, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && grains(one.grains))] }],
 };
 
+/** Most bytes of an answer over HTTP: device classes take some kilobytes. */
+const MOST_BYTES = 1 << 22;
+
+/** The JSON of an answer; rejects with `input` if it is longer than any of ours. @type {S.JsonOf} */
+export async function jsonOf({ body }, what) {
+  const reader = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (body).getReader();
+  const parts = [];
+  for (let size = 0, piece; (piece = (await reader.read()).value);) {
+    parts.push(piece);
+    if ((size += piece.length) <= MOST_BYTES) continue;
+    reader.cancel().catch(() => {});
+    throw new EngineError('input', `The tuning server's answer has more than ${MOST_BYTES} bytes`, 'Update the server, or this page', { what, limit: MOST_BYTES });
+  }
+  return JSON.parse(await new Blob(parts).text());
+}
+
 /** Throws `input` if a server's message has another form. @type {S.Heard} */
 export function heard(value, form, what) {
   try {
