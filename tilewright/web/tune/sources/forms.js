@@ -13,6 +13,10 @@ const grains = (/** @type {unknown} */ value) => isLeft(value) || isNested(value
 export const CLASSES = [{ id: text, kind: text, vendor: text, architecture: text, features: [text], least_l1: count, variant: text }];
 export const WELCOME = { kernels: [{ spec: count, checksum: text }] };
 export const KERNEL = { spec: count, candidate: count, grains };
+/** Of the compiler in the page; without a header if a candidate cannot be made. */
+export const OFFERED = [{ spec: count, checksum: text, order: [count] }];
+export const MADE = { milliseconds: Number.isFinite };
+export const CANDIDATE = { header: KERNEL, module: (/** @type {unknown} */ value) => value instanceof Uint8Array };
 /** Of a static build (docs/modes.md). */
 export const INDEX = { tool: text, bundle: text, objective: text, classes: CLASSES, spaces: {} };
 export const LIST = {
