@@ -19,8 +19,8 @@ settings.load_profile("patient")
 #: Folders with tests that drive browsers, and those browsers, as parameters name them.
 PAGES = ("tests/browser", "tests/conformance")
 BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
-#: Pairs that take the same code, and of how many cases the second takes one.  The second pair drives
-#: the same implementation of WebGPU; Dawn in Node keeps no pipelines, so each case takes it longer.
+#: Pairs that take the same code, and of how many cases the second takes one.  The second pair has
+#: the same WebGPU; Dawn in Node keeps no pipelines, so each case takes it longer.
 BY_TURNS = ((("chromium", "firefox"), 2), (("chromium-webgpu", "dawn"), 5))
 
 

@@ -19,9 +19,9 @@ from tilewright.compiler import Options
 from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import tiles
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.wgsl.api import way_of
 from tilewright.targets.wgsl.classes import VARIANT
 from tilewright.tuning.candidates import build, kernels_of, space_of
 from tilewright.tuning.offers import plans_of
@@ -41,7 +41,7 @@ def write_poor(folder: Path) -> None:
 
 
 class GpuKernels:
-    """The products of one bundle."""
+    """The kernels of one bundle that groups of threads compute."""
 
     def __init__(self, folder: Path) -> None:
         self.bundle = open_bundle(folder)
@@ -49,7 +49,10 @@ class GpuKernels:
         self.device = CLASSES["webgpu"]
 
     def specs(self) -> list[int]:
-        return [n for n, kernel in enumerate(self.kernels) if tiles.suits(kernel)]
+        """Those with candidates, one of each kind first."""
+        found = [n for n, kernel in enumerate(self.kernels) if way_of(kernel)]
+        kinds = {self.kernels[n].anchor: n for n in reversed(found)}
+        return [*kinds.values(), *(n for n in found if n not in kinds.values())]
 
     def others(self, spec: int, most: int = 2) -> list[Sent]:
         """Some candidates, the likely best first."""

@@ -58,10 +58,12 @@ class Whole:
     def kinds(self) -> dict[str, str]:
         """How each blob that the manifest names is damaged."""
         manifest = json.loads(self.manifest[1])
-        section = manifest["targets"]["wasm"]
+        (section,) = manifest["targets"].values()
         build = section["builds"][0]
         kinds = {build["code"]["file"]: "bytes", section["kernels"]["file"]: "json"}
         kinds |= {ref["file"]: "image" for ref in build["plans"]}
+        # Where a target has texts instead.
+        kinds |= {file: "json" for file in kinds if file.endswith(".json")}
         kinds |= {ref["file"]: "bytes" for n, ref in section["programs"].items() if n == "driver"}
         kinds |= {plan["file"]["file"]: "json" for plan in manifest["plans"]}
         tables = manifest["kernels"], manifest["weights"]["tensors"]
@@ -69,7 +71,7 @@ class Whole:
         kinds |= {ref["file"]: "bytes" for ref in manifest["weights"]["shards"]}
         return kinds
 
-    def edited(self, where: Sequence[str], edit: Callable[[Any], object]) -> Damaged:
+    def edited(self, where: Sequence[str | int], edit: Callable[[Any], object]) -> Damaged:
         """With other JSON in the manifest, or in the file of the reference at `where` in it."""
         files = dict(self.files)
         manifest = json.loads(self.manifest[1])

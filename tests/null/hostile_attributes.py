@@ -5,8 +5,8 @@ Input: nothing.  Output: entries of `HOSTILE` (hostile_models.py).
 
 from __future__ import annotations
 
-from hostile_parts import hostile, info, ints, node, number, whole
-from onnx import AttributeProto, ModelProto, TensorProto
+from hostile_parts import INT64, hostile, info, ints, node, number, whole
+from onnx import AttributeProto, ModelProto, TensorProto, helper
 
 
 @hostile
@@ -51,6 +51,23 @@ def cast_to_2_62() -> ModelProto:
 @hostile
 def old_cast_to_text() -> ModelProto:
     return whole([node("Cast", "x", to=TensorProto.STRING)], opset=8)
+
+
+@hostile
+def gather_nd_of_2_40_batches() -> ModelProto:
+    places = helper.make_tensor("i", INT64, [1, 1], [0])
+    return whole([node("GatherND", "x i", batch_dims=2**40)], [places])
+
+
+@hostile
+def gather_nd_of_negative_batches() -> ModelProto:
+    places = helper.make_tensor("i", INT64, [1, 1], [0])
+    return whole([node("GatherND", "x i", batch_dims=-(2**40))], [places])
+
+
+@hostile
+def norm_of_order_2_40() -> ModelProto:
+    return whole([node("LpNormalization", "x", p=2**40)])
 
 
 @hostile

@@ -32,7 +32,7 @@ PATIENCE = 1.0
 
 
 @cache
-def whole() -> Whole:
+def whole(target: str = "wasm", variant: str = "x86-simd") -> Whole:
     """A small bundle with weights, a dimension that ends at run time, and several kernels."""
     weight = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
     nodes = [
@@ -42,7 +42,7 @@ def whole() -> Whole:
         helper.make_node("ReduceSum", ["c"], ["y"], keepdims=1),
     ]
     proto = model(nodes, {"x": ["n", 8]}, ["y"], {"w": weight})
-    options = Options(extents={"n": 8}, variants=("x86-simd",))
+    options = Options(extents={"n": 8}, targets=(target,), variants=(variant,))
     return Whole.of(compile_model(proto, options).contents)
 
 

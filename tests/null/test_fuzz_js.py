@@ -38,7 +38,7 @@ Inputs = dict[str, dict[str, Any]]
 
 
 @cache
-def rich() -> Whole:
+def rich(target: str = "wasm", variant: str = "x86-simd") -> Whole:
     """Buckets, a state, an asset, a gather, and weights that are narrower in files."""
     source = np.random.default_rng(0)
     nodes = [
@@ -60,7 +60,11 @@ def rich() -> Whole:
         words = Path(folder) / "words.txt"
         words.write_text("some words")
         options = Options(
-            buckets={"n": (4, 8)}, states={"h": "hn"}, assets=(words,), variants=("x86-simd",)
+            buckets={"n": (4, 8)},
+            states={"h": "hn"},
+            assets=(words,),
+            targets=(target,),
+            variants=(variant,),
         )
         return Whole.of(compile_model(proto, options).contents)
 

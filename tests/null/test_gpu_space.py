@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.attention import VARIANTS
 from modes_factory import given
+from test_attention import attentions, compiled
 
 from tilewright.benchkernel import matmul, product_kernel
 from tilewright.bundle import open_bundle, write
@@ -17,6 +20,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import space, tiles
+from tilewright.targets.gpu.attention import AttentionSchedule
 from tilewright.targets.gpu.schedule import Sizes
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
@@ -81,13 +85,37 @@ def test_a_walk_that_comes_out_the_same_is_one_candidate() -> None:
     assert all(-(-sizes.rows // s.x1) % s.band == 0 for s in found[1:] if hasattr(s, "x1"))
 
 
-@pytest.mark.parametrize(("steps", "kind"), [(8, Plain), (64, ThinSchedule)])
-def test_other_kernels_have_their_default_alone(steps: int, kind: type) -> None:
-    kernel = product_kernel("mk,kn->mn", (2, steps), (steps, 64), weight=True)
-    assert not tiles.suits(kernel)
+def test_other_kernels_have_their_default_alone() -> None:
+    kernel = product_kernel("mk,kn->mn", (2, 8), (8, 64), weight=True)
     found = space_of(kernel, CLASSES["webgpu-amd"])
-    assert [type(schedule) for schedule in found.schedules] == [kind]
+    assert [type(schedule) for schedule in found.schedules] == [Plain]
     assert (found.order, found.marks) == ((), ("default",))
+
+
+def few_rows() -> Kernel:
+    return product_kernel("mk,kn->mn", (2, 512), (512, 96), weight=True)
+
+
+def a_head() -> Kernel:
+    (kernel,) = attentions(compiled(VARIANTS["bert"]())[1])
+    return kernel
+
+
+@pytest.mark.parametrize(("made", "kind"), [(few_rows, ThinSchedule), (a_head, AttentionSchedule)])
+def test_spaces_without_a_model_begin_near_the_default(
+    made: Callable[[], Kernel], kind: type
+) -> None:
+    kernel, wgsl = made(), target("wgsl")
+    found = wgsl.candidates(kernel, CLASSES["webgpu"], 1.0)
+    assert found[0].schedule == wgsl.default(kernel, "core")
+    assert 4 < len(found) <= space.MOST
+    assert len({c.schedule for c in found}) == len(found)
+    assert [c.cost for c in found] == sorted(c.cost for c in found)
+    for candidate in found:
+        assert isinstance(candidate.schedule, kind)
+        assert not wgsl.objection(kernel, candidate.schedule)
+        assert 0 < candidate.scratch <= 16384
+        assert candidate.words > 0
 
 
 def test_what_waits_for_nobody_is_no_group() -> None:

@@ -66,7 +66,7 @@ CHANGES = {
     "decremented": (FOR, FOR + "    block5--;\n", "assigns block5"),
     "by a pointer": (FOR, FOR + "    let p = &block5; *p = 0;\n", "'= &'"),
     "by a function": (FOR, FOR + "    back(&block5);\n", "'(&'"),
-    "for long": (FOR, FOR.replace("64", "99999999").replace("+= 16", "+= 1"), "statements"),
+    "for long": (FOR, FOR.replace("64", "99999999").replace("+= 16", "+= 1"), "letters"),
     "in a comment": (FOR, "  /* */\n" + FOR, "'/*'"),
     "behind a comment": ("struct Step", "// */\n/* struct Step", "'/*'"),
     "another binding": (
@@ -106,10 +106,56 @@ def test_functions_that_call_each_other_many_times_count(good: Text) -> None:
     (unused,) = run(SCRIPT, texts=[(changed, tiles)])
     assert unused["objection"] == ""
     (found,) = run(SCRIPT, texts=[(changed.replace(FOR, f"  call0();\n{FOR}"), tiles)])
-    assert "statements" in found["objection"]
+    assert "letters" in found["objection"]
     itself = text.replace("struct Step", "fn f() { f(); }\nstruct Step")
     (found,) = run(SCRIPT, texts=[(itself.replace(FOR, f"  f();\n{FOR}"), tiles)])
-    assert "statements" in found["objection"]
+    assert "letters" in found["objection"]
+
+
+def nested(loops: int, inside: str) -> str:
+    """`loops` loops of 999,999,999 turns."""
+    heads = (f"for (var n{n}: i32 = 0; n{n} < 999999999; n{n} += 1) {{ " for n in range(loops))
+    return "".join(heads) + inside + " }" * loops
+
+
+@pytest.mark.parametrize("head", ["fn long", "fn\nlong", "fn  long", "fn // of 4 loops\nlong"])
+def test_functions_count_however_they_are_written(good: Text, head: str) -> None:
+    text, tiles = good
+    changed = text.replace("struct Step", f"{head}() {{ {nested(4, 'n0;')} }}\nstruct Step")
+    (found,) = run(SCRIPT, texts=[(changed.replace(FOR, f"  long();\n{FOR}"), tiles)])
+    assert "letters" in found["objection"]
+
+
+NEVER = "for (var never: i32 = 5; never < 0; never += 1) { n0; }"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [nested(40, NEVER), nested(2, ""), nested(2, "if (n0 == n1) { }")],
+    ids=["infinite times none", "empty loops", "a block without a statement"],
+)
+def test_loops_count_whatever_is_in_them(good: Text, body: str) -> None:
+    text, tiles = good
+    (found,) = run(SCRIPT, texts=[(text.replace(FOR, f"  {body}\n{FOR}"), tiles)])
+    assert "letters" in found["objection"]
+
+
+def test_a_long_statement_counts_as_it_is_long(good: Text) -> None:
+    text, _ = good
+    long = f"  let sum = 1u{' + 1u' * 40_000};\n"
+    inside = text.replace(FOR, FOR + long)
+    (once, often) = run(SCRIPT, texts=[(inside, 1), (inside, 2**28)])
+    assert once["objection"] == ""
+    assert "letters" in often["objection"]
+
+
+def test_facts_are_those_of_the_text_without_comments(good: Text) -> None:
+    """Else its workgroups would have no threads, and its memory other elements."""
+    text, tiles = good
+    head = r"(?m)^(@compute .*|@group\(0\) @binding\(0\).*)$"
+    (plain, noted) = run(SCRIPT, texts=[(text, tiles), (re.sub(head, r"\1// so", text), tiles)])
+    assert plain == noted
+    assert noted["group"] == 64
 
 
 def test_many_functions_and_loops_are_refused_before_they_are_followed(good: Text) -> None:
@@ -131,4 +177,4 @@ def test_many_invocations_count(good: Text) -> None:
     text, _ = good
     (few, many) = run(SCRIPT, texts=[(text, 2**20), (text, 2**34)])
     assert few["objection"] == ""
-    assert "statements" in many["objection"]
+    assert "letters" in many["objection"]

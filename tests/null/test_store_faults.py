@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -110,6 +112,27 @@ def test_a_read_only_file_system_can_be_read(no_writing: Path) -> None:
     with pytest.raises(StoreReadOnly) as raised:
         KernelStore.open(f"sqlite:///{no_writing.parent}/new/store.db")
     says_the_way_out(raised.value)
+
+
+#: Also for root, who may read everything.
+UNPRIVILEGED = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+
+
+@pytest.mark.parametrize("folder", [0o755, 0o555], ids=["in a folder", "in a read-only one"])
+def test_a_file_that_may_not_be_read_is_not_said_to_be_read_only(path: Path, folder: int) -> None:
+    path.chmod(0o000)
+    path.parent.chmod(folder)
+    main = "from tilewright.cli import main; main()"
+    command = [sys.executable, "-c", main, "db", "stats", "--store", str(path)]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root reads every file, and no setpriv is there to forbid it")
+        command = [*UNPRIVILEGED, *command]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    path.parent.chmod(0o755)
+    assert done.returncode == StoreError.exit_code
+    assert "may not be read" in done.stderr
+    assert "read-only" not in done.stderr
 
 
 def test_reading_sees_what_others_write_meanwhile(

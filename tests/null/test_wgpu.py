@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from cli_call import Called
 
-from tilewright.base.errors import HostError
+from tilewright.base.errors import BundleCorrupt, HostError
+from tilewright.bundle.format import parse
 from tilewright.hosts import vulkan, wgpu
 from tilewright.kernel.extents import Count
 
@@ -50,6 +52,53 @@ def test_numbers_follow_extents_as_in_the_plan(extent: int) -> None:
     count: Any = Count(0, 3, 2, 4, 6, 64)
     assert wgpu._at(count.to_data(), [extent]) == count.at(extent)
     assert wgpu._at(7, [extent]) == 7
+
+
+CALL = {"slot": 0, "tiles": 8, "group": 64, "words": [64], "scalars": [3, [0, 1, 0, 1, 8, 1]]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"slot": -1},
+        {"group": 0},
+        {"tiles": 1e30},
+        {"tiles": "8"},
+        {"tiles": -8},
+        {"tiles": 2**45, "group": 1},
+        {"tiles": [0, 1, 0]},
+        {"tiles": [9, 1, 0, 1, 8, 1]},
+        {"tiles": [0, 1, 0, 0, 8, 1]},
+        {"words": [-64]},
+        {"words": None},
+        {"scalars": [2**70]},
+    ],
+    ids=str,
+)
+def test_a_step_that_no_device_can_run_is_a_damaged_bundle(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    usage = SimpleNamespace(UNIFORM=1, COPY_DST=2)
+    monkeypatch.setitem(sys.modules, "wgpu", SimpleNamespace(BufferUsage=usage))  # type: ignore[misc]
+    device = SimpleNamespace(
+        create_buffer=lambda **_: None,
+        create_bind_group=lambda **_: None,
+        queue=SimpleNamespace(write_buffer=lambda *_: None),
+    )
+    host: Any = SimpleNamespace(_device=device, _memory=SimpleNamespace(size=4096))
+
+    def dispatched() -> Any:
+        steps = parse(json.dumps([CALL | wrong]).encode(), list[wgpu._Call], "a plan for WGSL")
+        made = wgpu._Dispatches(host, None, [None], steps)
+        made.resize([5])
+        return made._groups
+
+    if wrong:
+        with pytest.raises(BundleCorrupt):
+            dispatched()
+    else:
+        assert dispatched() == [(1, 1)]
 
 
 def test_nothing_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:

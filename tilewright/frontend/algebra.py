@@ -97,6 +97,18 @@ def square(x: Node) -> Node:
     return mul(x, x)
 
 
+def powered(x: Node, p: int) -> Node:
+    """What a norm of order `p` sums.  Raises UnsupportedOp."""
+    if p not in (1, 2):
+        raise UnsupportedOp(f"the norm with p={p} is not supported", hint="p may be 1 or 2")
+    return square(x) if p == 2 else apply("abs", x)
+
+
+def rooted(total: Node, p: int) -> Node:
+    """The norm of order `p`, from that sum."""
+    return sqrt(total) if p == 2 else total
+
+
 def total(x: Node, axes: Sequence[int]) -> Node:
     return reduce("sum", x, axes)
 

@@ -13,8 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from tilewright.base.dtypes import DTYPES
@@ -104,6 +105,8 @@ class WgpuHost:
 
     def _load(self, found: Any, section: SectionEntry) -> None:
         api, (build,), facts = wgpu(), section.builds, section.facts
+        if min(len(section.plans), len(build.plans)) < len(self.bundle.manifest.plans):
+            raise ValueError("a plan is missing")
         size = int(facts["memory"]["bytes"])
         most = found.limits["max-storage-buffer-binding-size"]
         if size > min(most, found.limits["max-buffer-size"]):
@@ -135,8 +138,7 @@ class WgpuHost:
         texts = parse(self.bundle.read(build.code), list[str], "the kernels for WGSL")
         whole = self._device.create_pipeline_layout(bind_group_layouts=[layout])
         pipelines = [self._pipeline(whole, text) for text in texts]
-        calls = list[dict[str, Any]]
-        read = (parse(self.bundle.read(ref), calls, "a plan for WGSL") for ref in build.plans)
+        read = (parse(self.bundle.read(ref), list[_Call], "a plan for WGSL") for ref in build.plans)
         self._plans = [_Dispatches(self, layout, pipelines, p) for p in read]
 
     def _pipeline(self, layout: Any, text: str) -> Any:
@@ -206,8 +208,9 @@ class WgpuHost:
     def _write(self, address: int, data: Array) -> None:
         """Elements of less than 32 bits take a word each."""
         words = data if data.dtype.itemsize >= WORD else data.astype(np.int32)
-        if words.size:
-            self._device.queue.write_buffer(self._memory, address, words.tobytes())
+        with reading("the section for WGSL"):  # its addresses may be outside of memory
+            if words.size:
+                self._device.queue.write_buffer(self._memory, address, words.tobytes())
 
     def _read(self, address: int, dtype: str, elements: int) -> Array:
         kind: Any = np.dtype(DTYPES[dtype].numpy)
@@ -215,8 +218,24 @@ class WgpuHost:
         if not elements:
             return np.zeros(0, kind)
         size = elements * words.itemsize
-        data = self._device.queue.read_buffer(self._memory, address, size)
+        with reading("the section for WGSL"):
+            data = self._device.queue.read_buffer(self._memory, address, size)
         return np.frombuffer(data, words).astype(kind)
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+#: A number, or the fields of what follows an extent.
+_Number = int | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A step of a plan as the section has it (docs/bundle.md)."""
+
+    slot: _Count
+    tiles: _Number
+    group: Annotated[int, msgspec.Meta(ge=1, le=256)]
+    words: list[_Count]
+    scalars: list[_Number]
 
 
 class _Dispatches:
@@ -228,11 +247,11 @@ class _Dispatches:
         host: WgpuHost,
         layout: Any,
         pipelines: Sequence[Any],
-        calls: Sequence[Mapping[str, Any]],
+        calls: Sequence[_Call],
     ) -> None:
         self._device, self._calls = host._device, calls
-        self._pipelines = [pipelines[call["slot"]] for call in calls]
-        longest = max((1 + len(c["words"]) + len(c["scalars"]) for c in calls), default=1)
+        self._pipelines = [pipelines[call.slot] for call in calls]
+        longest = max((1 + len(c.words) + len(c.scalars) for c in calls), default=1)
         self._stride = -(-longest * WORD // ALIGNMENT) * ALIGNMENT
         self._blocks = np.zeros((max(len(calls), 1), self._stride // WORD), np.uint32)
         self._groups = [(0, 0)] * len(calls)
@@ -247,13 +266,17 @@ class _Dispatches:
         )
 
     def resize(self, extents: Sequence[int]) -> None:
-        for at, call in enumerate(self._calls):
-            count, *scalars = (_at(n, extents) for n in (call["tiles"], *call["scalars"]))
-            numbers = [count, *call["words"], *scalars]
-            self._blocks[at, : len(numbers)] = np.array(numbers, np.int64).astype(np.uint32)
-            wanted = -(-count // call["group"])
-            rows = max(1, -(-wanted // MOST_GROUPS))
-            self._groups[at] = (-(-wanted // rows), rows)
+        """Raises BundleCorrupt for numbers that are none for a device."""
+        with reading("a plan for WGSL"):
+            for at, call in enumerate(self._calls):
+                count, *scalars = (_at(n, extents) for n in (call.tiles, *call.scalars))
+                numbers = [count, *call.words, *scalars]
+                self._blocks[at, : len(numbers)] = np.array(numbers, np.int64).astype(np.uint32)
+                wanted = -(-count // call.group)
+                rows = max(1, -(-wanted // MOST_GROUPS))
+                if count < 0 or rows > MOST_GROUPS:
+                    raise ValueError(f"a step has {count} invocations")
+                self._groups[at] = (-(-wanted // rows), rows)
         self._device.queue.write_buffer(self._uniform, 0, self._blocks.tobytes())
 
     def record(self, encoder: Any) -> None:

@@ -48,6 +48,11 @@ DOWN: Failure = (
     "The database cannot be reached",
     "Start it and try again; sending an unconfirmed report again does no harm",
 )
+UNREADABLE: Failure = (
+    StoreDown,
+    "The database may not be read",
+    "Give this user the right to read it and to write to it",
+)
 LOCKED: Failure = (
     StoreLocked,
     "The database is locked by another program",
@@ -155,8 +160,12 @@ class Database:
             raise self._error(_sqlite_failure(error), error) from error
 
     def _error(self, failure: Failure, reason: object) -> StoreError:
-        if failure is DOWN and self.sqlite and _in_read_only_folder(self.url.database or ""):
-            failure = READ_ONLY
+        path = self.url.database or ""
+        if failure is DOWN and self.sqlite:
+            if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
+                failure = UNREADABLE
+            elif _in_read_only_folder(path):
+                failure = READ_ONLY
         kind, message, hint = failure
         text = " ".join(str(reason).split())
         return kind(message, hint=hint, database=self.shown, reason=text)

@@ -3,11 +3,21 @@
 
 import { serve, ORIGIN, PATH } from './page.mjs';
 import { load } from '../../../tilewright/web/engine/engine.js';
+import { backendOf } from '../../../tilewright/web/tune/backend/backend.js';
 import { aboutKernels } from '../../../tilewright/web/tune/records/record.js';
-import { openSpecs } from '../../../tilewright/web/tune/trial/specs.js';
 import { findTargets } from '../../../tilewright/web/tune/loop/targets.js';
 
-const KERNEL = process.env.KERNEL && new WebAssembly.Module(Buffer.from(process.env.KERNEL, 'base64'));
+/** A kernel of another schedule, by device. */
+const KERNELS = {
+  wasm: process.env.KERNEL && new WebAssembly.Module(Buffer.from(process.env.KERNEL, 'base64')),
+  webgpu: `@group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+struct Step { count: u32 }
+@group(0) @binding(1) var<uniform> step: Step;
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+}
+`,
+};
 
 /** Every use of an engine; a case's inputs fit the bundle before its damage. @type {Record<string, (engine: any, given: any) => unknown>} */
 const USES = {
@@ -22,7 +32,7 @@ const USES = {
   profile: (engine) => engine.profile({ runs: 1 }),
   assets: (engine) => Promise.all(engine.info.assets.map((name) => engine.asset(name))),
   async specs(engine) {
-    const specs = await openSpecs(engine);
+    const specs = await (await backendOf(engine)).openSpecs(engine);
     engine.parts.program.plans.forEach(({ steps }, plan) => steps.forEach(({ spec }, step) => {
       specs.bytesOf(spec);
       specs.gathers(spec);
@@ -36,7 +46,7 @@ const USES = {
   about: (engine) => aboutKernels(engine),
   async swap(engine, { inputs }) {
     const grains = Object.fromEntries(engine.info.plans.map((_, plan) => [plan, 1]));
-    await engine.swap([{ spec: 0, module: KERNEL, tiles: 1, grains }]);
+    await engine.swap([{ spec: 0, module: KERNELS[engine.parts.device], tiles: 1, grains }]);
     await ran(engine, inputs[0]);
     await engine.swap([{ spec: 0, module: null }]);
   },
@@ -48,7 +58,7 @@ async function ran(engine, inputs) {
 }
 
 /** Outcomes by use: what `judge` says of an error, or `right`. */
-export async function attempt({ files, isolated, inputs }, { judge, enter }) {
+export async function attempt({ files, isolated, inputs, device }, { judge, enter }) {
   serve(files);
   globalThis.crossOriginIsolated = isolated;
   const found = {};
@@ -58,7 +68,7 @@ export async function attempt({ files, isolated, inputs }, { judge, enter }) {
     found[name] = value.said;
     return value.result;
   };
-  const engine = await work('load', () => load(`${ORIGIN}${PATH}`, { threads: 1, memoryLimit: 2 ** 26 }));
+  const engine = await work('load', () => load(`${ORIGIN}${PATH}`, { threads: 1, memoryLimit: 2 ** 26, device }));
   if (!engine) return found;
   for (const [name, use] of Object.entries(USES)) await work(name, () => use(engine, { inputs }));
   engine.dispose();

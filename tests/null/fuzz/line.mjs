@@ -1,12 +1,13 @@
-// Damaged answers of a tuning server or of a static build's folder, heard by all that reads them: sources, order, ledger, reports.
+// Damaged answers of a tuning server, of a static build's folder, or of the compiler in the page, heard by all that reads them: sources, order, ledger, reports.
 // Input: frames, or files; what the page tells.  Output: the outcome, and the candidates that came through with their digests.
 
-import { serve, ORIGIN, PATH } from './page.mjs';
+import { compileWith, serve, ORIGIN, PATH } from './page.mjs';
 import { classify } from '../../../tilewright/web/tune/device/device.js';
 import { openLedger } from '../../../tilewright/web/tune/records/ledger.js';
 import { openReports } from '../../../tilewright/web/tune/records/reports.js';
 import { folderSource } from '../../../tilewright/web/tune/sources/folder.js';
 import { openLine } from '../../../tilewright/web/tune/sources/line.js';
+import { pyodideSource } from '../../../tilewright/web/tune/sources/pyodide.js';
 import { signedSource } from '../../../tilewright/web/tune/sources/signed.js';
 import { socketSource } from '../../../tilewright/web/tune/sources/socket.js';
 import { barOf } from '../../../tilewright/web/tune/loop/objective.js';
@@ -39,12 +40,13 @@ globalThis.WebSocket = class {
 
 const record = () => ({ objective: 'latency', device: '', winners: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [], caught: 0 });
 
-export async function attempt({ frames: given, files, hello, device, key }, { judge, enter }) {
+export async function attempt({ frames: given, files, hello, device, key, compiled }, { judge, enter }) {
   enter('session');
   serve(files);
   frames = given.map((some) => some.map((frame) => (frame.text ? frame : Uint8Array.from(Buffer.from(frame, 'base64')))));
   const { said } = await judge(async () => {
-    const plain = given.length ? socketSource(`${ORIGIN}/api/tune`) : folderSource(`${ORIGIN}${PATH}tuning/`);
+    if (compiled) compileWith({ ...compiled, make: { ...compiled.make, module: compiled.make?.module && Uint8Array.from(Buffer.from(compiled.make.module, 'base64')) } });
+    const plain = compiled ? pyodideSource({ bundle: `${ORIGIN}${PATH}`, compiler: `${ORIGIN}/compiler/` }) : given.length ? socketSource(`${ORIGIN}/api/tune`) : folderSource(`${ORIGIN}${PATH}tuning/`);
     const source = key ? signedSource(plain, key) : plain;
     const ledger = openLedger(record(), hello.digest, hello.objective);
     const reports = openReports({ source, record: ledger.record, digest: hello.digest, on: true, save: async () => {} });

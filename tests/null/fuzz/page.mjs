@@ -1,9 +1,11 @@
 // What Node lacks of a page, for fuzzing web/ without a browser: workers in the same thread, a network that
-// serves the files of a case, storage; and typed arrays that refuse lengths no file of a case can justify.
+// serves the files of a case, storage, a GPU; and typed arrays that refuse lengths no file of a case can justify.
 // Input: the files of a case.  Output: globals.
 
+import { gpu } from './fake_gpu.mjs';
 import { answer } from '../../../tilewright/web/engine/requests.js';
 import { load } from '../../../tilewright/web/engine/wasm.js';
+import { load as loadOnGpu } from '../../../tilewright/web/engine/webgpu.js';
 
 /** Most bytes of one array: everything in a case is smaller than this by far. */
 const MOST = 2 ** 26;
@@ -48,7 +50,7 @@ Promise.withResolvers ??= function withResolvers() {
   const promise = new this((...both) => (settle = both));
   return { promise, resolve: settle[0], reject: settle[1] };
 };
-Object.defineProperty(globalThis, 'navigator', { value: { userAgent: 'Firefox', hardwareConcurrency: 2 }, configurable: true });
+Object.defineProperty(globalThis, 'navigator', { value: { userAgent: 'Firefox', hardwareConcurrency: 2, gpu }, configurable: true });
 Object.assign(globalThis, { isSecureContext: true, location: { href: `${ORIGIN}/` } });
 
 globalThis.fetch = async (url) => {
@@ -66,6 +68,10 @@ globalThis.caches = {
   }),
 };
 
+/** What the compiler in the page says, by request. @type {Record<string, any>} */
+let compiler = {};
+export const compileWith = (answers) => (compiler = answers);
+
 /** As messages between threads do; memory is shared, and modules are the same. */
 const sent = (data) => (data.memory || data.params?.kernels ? data : structuredClone(data, { transfer: [] }));
 
@@ -75,12 +81,16 @@ globalThis.Worker = class extends EventTarget {
 
   constructor(url, { name }) {
     super();
+    if (url.pathname.endsWith('/pyodide_worker.js')) {
+      this.#heard = ({ data: { id, kind } }) => this.dispatchEvent(Object.assign(new Event('message'), { data: { id, value: compiler[kind] } }));
+      return;
+    }
     globalThis.self = {
       name,
       addEventListener: (_, heard) => (this.#heard = heard),
       postMessage: (data) => setImmediate(() => this.dispatchEvent(Object.assign(new Event('message'), { data: sent(data) }))),
     };
-    answer(load);
+    answer(url.pathname.endsWith('/gpu_worker.js') ? loadOnGpu : load);
   }
 
   postMessage(data) {

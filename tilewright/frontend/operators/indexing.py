@@ -51,6 +51,12 @@ def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
     depth = indices.shape[-1]
     lead = indices.shape[:-1]
     end = batch_dims + depth
+    if not 0 <= batch_dims < indices.rank or end > x.rank:
+        raise ShapeError(
+            f"the operand has no {batch_dims} axes of batches and {depth} of indices",
+            shape=[x.shape, indices.shape],
+            hint="batch_dims counts axes that operand and indices share",
+        )
     flat = al.full(0, lead, I64)
     for i in range(batch_dims):
         flat = al.add(flat, al.mul(iota(lead, i), prod(x.shape[i + 1 : end])))

@@ -108,8 +108,7 @@ def mean_variance_norm(x: Node, *, axes: Sequence[int] = (0, 2, 3)) -> Node:
 def lp_norm(x: Node, *, axis: int = -1, p: int = 2) -> Node:
     """x divided by its norm; zero where the norm is zero."""
     axes = (al.axis_of(axis, x.rank),)
-    size = al.total(al.square(x) if p == 2 else al.apply("abs", x), axes)
-    norm = al.sqrt(size) if p == 2 else size
+    norm = al.rooted(al.total(al.powered(x, p), axes), p)
     return al.where(al.equal(norm, 0), 0.0, al.div(x, norm))
 
 

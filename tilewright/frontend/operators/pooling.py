@@ -12,7 +12,6 @@ from math import prod
 
 import numpy as np
 
-from tilewright.base.errors import UnsupportedOp
 from tilewright.base.limits import within
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
@@ -104,17 +103,7 @@ def lp_pool(
 ) -> Node:
     given = spans(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
     axes = [_ceiled(s, ceil_mode)[1] for s in given]
-    return al.channels_first(_root(_pooled(_powered(x, p), axes, "sum", 0), p))
-
-
-def _powered(x: Node, p: int) -> Node:
-    if p not in (1, 2):
-        raise UnsupportedOp(f"the norm with p={p} is not supported", hint="p may be 1 or 2")
-    return al.square(x) if p == 2 else al.apply("abs", x)
-
-
-def _root(x: Node, p: int) -> Node:
-    return al.sqrt(x) if p == 2 else x
+    return al.channels_first(al.rooted(_pooled(al.powered(x, p), axes, "sum", 0), p))
 
 
 def _spatial(x: Node) -> tuple[int, ...]:
@@ -133,5 +122,5 @@ def global_max_pool(x: Node) -> Node:
 
 @operator("GlobalLpPool")
 def global_lp_pool(x: Node, *, p: int = 2) -> Node:
-    sums = al.total(al.channels_last(_powered(x, p)), _spatial(x))
-    return al.channels_first(_root(sums, p))
+    sums = al.total(al.channels_last(al.powered(x, p)), _spatial(x))
+    return al.channels_first(al.rooted(sums, p))

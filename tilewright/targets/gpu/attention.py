@@ -44,7 +44,9 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.gpu.places import may_trap
 from tilewright.targets.gpu.schedule import WORD, beyond
+from tilewright.targets.gpu.space import Group, nearby
 from tilewright.targets.gpu.staging import LANES, guarded, inside, multiple, own
+from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
 #: Two numbers to one.
@@ -52,6 +54,8 @@ Op = Callable[[Expr, Expr], Expr]
 
 #: Threads of a group; more query rows of a tile where tiles are still this many.
 THREADS, ENOUGH_TILES = 128, 256
+#: Query rows of a tile, keys of a block and threads that are tried.
+SETTINGS = {"x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256)}
 #: Maxima and sums of so many threads are combined by one.
 FAN = 4
 
@@ -75,7 +79,11 @@ class AttentionSchedule(Schedule):
         columns = _Columns.of(form_as(kernel, Attention), self)
         if columns.units > self.threads:
             return f"{columns.units} threads are needed for the columns of a head"
-        return beyond(self.threads, WORD * sum(_areas(kernel, self)))
+        return beyond(self.threads, self.shared(kernel))
+
+    def shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory."""
+        return WORD * sum(_areas(kernel, self))
 
 
 def suits(kernel: Kernel) -> bool:
@@ -95,6 +103,29 @@ def default(kernel: Kernel) -> AttentionSchedule:
     sizes = [AttentionSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
     smallest = AttentionSchedule(min(x1, LANES), THREADS), AttentionSchedule(1, THREADS)
     return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
+
+
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[AttentionSchedule, float], ...]:
+    """At most `MOST` schedules: the default, then those nearest to it."""
+    del core  # what a group shares is what runs out
+    form, usual = form_as(kernel, Attention), default(kernel)
+
+    def fits(s: AttentionSchedule) -> bool:
+        if s.x1 >= 2 * max(form.m.extent, LANES) or s.y1 >= 2 * max(form.keys.extent, s.threads):
+            return False
+        within = s.threads <= group.threads and s.shared(kernel) <= group.shared
+        return within and not s.objection(kernel)
+
+    return nearby(usual, SETTINGS, fits)
+
+
+def traffic(kernel: Kernel, schedule: AttentionSchedule) -> tuple[int, float]:
+    """Bytes of shared memory; words loaded and stored beyond it."""
+    form = form_as(kernel, Attention)
+    rows, width = form.m.extent, form.depth.extent + form.n.extent
+    tiles = ceil(rows / schedule.x1)
+    words = prod(v.extent for v in form.outer) * width * (rows + tiles * form.keys.extent)
+    return schedule.shared(kernel), float(words)
 
 
 def lower(kernel: Kernel, schedule: AttentionSchedule) -> TileFn:

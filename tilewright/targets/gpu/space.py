@@ -1,6 +1,6 @@
 """The tiles worth trying for a product on a class of GPUs: nnJIT's lite space, as groups share it.
 
-Input: a contraction, the figures of one core, the limits of a group.  Output: schedules with what a
+Input: a product, the figures of one core, the limits of a group.  Output: schedules with what a
 small model expects of each, the default first, the others from the likely best on.  Equal input
 gives equal schedules in every process.  It measures nothing and makes no code.
 
@@ -11,16 +11,19 @@ first, is no rule but a part of the cost, because phone GPUs have no tile that m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as every
-from math import gcd
-from typing import Any
+from math import gcd, log2
+from typing import Any, TypeVar
 
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.choice import default
 from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, GroupSchedule, Sizes
 from tilewright.targets.lite import Core
+from tilewright.targets.schedule import Schedule
+
+S = TypeVar("S", bound=Schedule)
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,21 @@ def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule
         found.pop(same, None)
     chosen = (usual, *sorted([*found][: MOST - 1], key=rank))
     return tuple((s, expected(s)) for s in chosen)
+
+
+def nearby(
+    usual: S, settings: Mapping[str, Sequence[int]], fits: Callable[[S], bool]
+) -> tuple[tuple[S, float], ...]:
+    """The usual schedule, then others of these settings: for want of a model of such kernels, those
+    nearest to it first."""
+
+    def distance(s: S) -> float:
+        return sum(abs(log2(getattr(s, name) / getattr(usual, name))) for name in settings)
+
+    every_one = (dict(zip(settings, values, strict=True)) for values in every(*settings.values()))
+    found = {replace(usual, **chosen) for chosen in every_one} - {usual}
+    others = sorted(filter(fits, found), key=lambda s: (distance(s), str(s)))
+    return tuple((s, float(UNUSUAL ** distance(s))) for s in (usual, *others[: MOST - 1]))
 
 
 def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:

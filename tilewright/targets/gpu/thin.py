@@ -25,7 +25,8 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.integers import columns, panel_of
 from tilewright.targets.gpu.places import Places, Sums, fixed_product, operands
-from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, beyond
+from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
+from tilewright.targets.gpu.space import LEAST_THREADS, Group, nearby
 from tilewright.targets.gpu.staging import (
     LANES,
     LINE,
@@ -35,6 +36,7 @@ from tilewright.targets.gpu.staging import (
     multiple,
     side_by_side,
 )
+from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
 #: Steps that a thread must have, so that adding up does not count.
@@ -64,8 +66,11 @@ class ThinSchedule(Schedule):
             return found
         if self.y1 % LANES or self.slices & (self.slices - 1):
             return f"y1 is a multiple of {LANES}, and slices a power of two"
-        shared = WORD * operands(kernel).m.extent * self.y1 * self.slices // 2
-        return beyond(self.threads, shared)
+        return beyond(self.threads, self.shared(kernel))
+
+    def shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory."""
+        return WORD * operands(kernel).m.extent * self.y1 * self.slices // 2
 
 
 def suits(kernel: Kernel) -> bool:
@@ -186,3 +191,27 @@ def default(kernel: Kernel) -> ThinSchedule:
     while slices > 1 and slices * LEAST_STEPS * side.each > ops.steps:
         slices //= 2
     return ThinSchedule(y1=y1, slices=slices)
+
+
+#: Steps unrolled, columns of a tile, and slices of the depth that are tried.
+SETTINGS = {"r0": (1, 2, 4, 8), "y1": (8, 16, 32, 64), "slices": (8, 16, 32, 64, 128)}
+
+
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[ThinSchedule, float], ...]:
+    """At most `MOST` schedules: the default, then those nearest to it."""
+    del core  # a group has few registers and little shared memory
+    ops, usual = operands(kernel), default(kernel)
+
+    def fits(s: ThinSchedule) -> bool:
+        within = LEAST_THREADS <= s.threads <= group.threads and s.shared(kernel) <= group.shared
+        return within and s.y1 < 2 * ops.n.extent and not s.objection(kernel)
+
+    return nearby(usual, SETTINGS, fits)
+
+
+def traffic(kernel: Kernel, schedule: ThinSchedule) -> tuple[int, float]:
+    """Bytes of shared memory; words loaded and stored beyond it."""
+    sizes = Sizes.of(kernel)
+    rows = ceil(sizes.cols / schedule.y1) * sizes.rows
+    words = sizes.batch * (sizes.steps * (rows + sizes.cols) + sizes.rows * sizes.cols)
+    return schedule.shared(kernel), float(words)

@@ -29,8 +29,9 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.choice import default as default
 from tilewright.targets.gpu.integers import columns
 from tilewright.targets.gpu.places import Places, Sums, fixed_product, operands
-from tilewright.targets.gpu.schedule import MOST_GAP
+from tilewright.targets.gpu.schedule import MOST_GAP, Sizes
 from tilewright.targets.gpu.schedule import GroupSchedule as GroupSchedule
+from tilewright.targets.gpu.space import space as space
 from tilewright.targets.gpu.staging import LANES as LANES
 from tilewright.targets.gpu.staging import Floats, Side, inside
 
@@ -40,6 +41,11 @@ def suits(kernel: Kernel) -> bool:
     trap."""
     ops = fixed_product(kernel)
     return ops is not None and ops.m.extent >= LANES and ops.n.extent >= LANES
+
+
+def traffic(kernel: Kernel, schedule: GroupSchedule) -> tuple[int, float]:
+    """Bytes of shared memory; words loaded and stored beyond it."""
+    return schedule.shared, Sizes.of(kernel).words(schedule)
 
 
 def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:

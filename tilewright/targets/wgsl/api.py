@@ -22,10 +22,9 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, space, thin, tiles
+from tilewright.targets.gpu import attention, thin, tiles
 from tilewright.targets.gpu.attention import AttentionSchedule
 from tilewright.targets.gpu.rows import lower_rows
-from tilewright.targets.gpu.schedule import Sizes
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
 from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_of
@@ -47,6 +46,11 @@ WAYS: Mapping[type[Schedule], Any] = {
 }  # fmt: skip
 
 
+def way_of(kernel: Kernel) -> Any | None:
+    """How groups of threads compute a kernel; None if a thread does it alone."""
+    return next((way for way in WAYS.values() if way.suits(kernel)), None)
+
+
 class Wgsl(PlainTarget):
     """The target's only value is in targets/__init__.py."""
 
@@ -62,7 +66,9 @@ class Wgsl(PlainTarget):
     )
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
-        return next((w.default(kernel) for w in WAYS.values() if w.suits(kernel)), Plain())
+        way = way_of(kernel)
+        schedule: Schedule = Plain() if way is None else way.default(kernel)
+        return schedule
 
     def schedule(self, data: Mapping[str, Any]) -> Schedule:
         kind = next((kind for kind in WAYS if kind.form == data.get("form")), None)
@@ -102,20 +108,15 @@ class Wgsl(PlainTarget):
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float
     ) -> Sequence[Candidate]:
-        """Tiles of products (targets/gpu/space.py); other kernels have the default alone."""
+        """What groups of threads compute (targets/gpu); other kernels have the default alone."""
         del relaxation  # the paper's; these tiles keep sums in registers, which is another count
-        if not tiles.suits(kernel):
+        way = way_of(kernel)
+        if way is None:
             return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
-        sizes = Sizes.of(kernel)
+        found = way.space(kernel, device.core, device.machine)
         return [
-            Candidate(
-                s,
-                "lite" if n else "default",
-                cost=cost,
-                scratch=s.shared,
-                words=sizes.words(s),
-            )
-            for n, (s, cost) in enumerate(space.space(kernel, device.core, device.machine))
+            Candidate(s, "lite" if n else "default", cost, *way.traffic(kernel, s))
+            for n, (s, cost) in enumerate(found)
         ]
 
     def encode(

@@ -93,7 +93,6 @@ function makeEngine(link, info, parts, near) {
   /** @type {T.Measure} */
   async function measure({ bucket = {}, ...work }) {
     requireLive();
-    if (work.repeat !== undefined && !info.adapter) throw new EngineError('input', 'Only a GPU has a clock of its own', "Leave out 'repeat'");
     const plan = pickPlan(info.plans, bucket);
     const value = await enqueue(async () => ask('measure', { plan, sizes: bucket, ...work }, lent.has(plan) ? null : last?.plan === plan ? last.tensors : []));
     return { ...value, bucket: info.plans[plan].dims };

@@ -11,6 +11,8 @@ const ALWAYS_CHECKED = 1 << 20;
 const CHUNK = 1 << 16;
 /** Most bytes of a file that is read in one piece; weights are in shards. */
 const MOST_BYTES = 1 << 28;
+/** Most bytes of a file that no digest names. */
+const MOST_POINTER = 1 << 20;
 /** Milliseconds between progress reports. */
 const INTERVAL = 80;
 
@@ -46,8 +48,9 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   }
 
   /** @type {T.Receive} */
-  async function receive(ref, response, region, kept = false) {
+  async function receive(ref, response, region, kept = false, open = false) {
     let at = 0;
+    const counted = (/** @type {number} */ bytes) => open || meter.count(bytes, kept);
     try {
       const reader = readerOf(response);
       let chunk = new Uint8Array(CHUNK);
@@ -56,16 +59,18 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
         if (done) break;
         region.set(value.subarray(0, ref.bytes - at), at);
         at += value.length;
-        meter.count(value.length, kept);
+        counted(value.length);
         chunk = new Uint8Array(value.buffer);
       }
+      if (open && at <= ref.bytes) return at;
       const [what, expected, found] = at === ref.bytes ? ['digest', ref.digest, await digestOf(region)] : ['length', ref.bytes, at];
       if (found !== expected) {
         throw corrupt(`${ref.file} does not match the manifest: its ${what} differs`,
           'Copy the bundle again, in binary mode', { file: ref.file, expected, found });
       }
+      return at;
     } catch (error) {
-      meter.count(-at, kept);
+      counted(-at);
       signal.throwIfAborted();
       throw error instanceof EngineError ? error : networkError(ref.file, error);
     }
@@ -133,7 +138,8 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     const href = base.href + name;
     const key = `pointer-${await sha256(new TextEncoder().encode(href))}`;
     try {
-      const found = new Uint8Array(await (await get(href, 'no-cache', signal, '')).arrayBuffer());
+      const room = new Uint8Array(MOST_POINTER);
+      const found = room.slice(0, await receive({ file: name, bytes: MOST_POINTER, digest: '' }, await get(href, 'no-cache', signal, ''), room, false, true));
       settle = async () => {
         copy = new Uint8Array();
         const old = String(await store.find(key)) !== String(found) && await store.reach(key);

@@ -49,6 +49,8 @@ export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: num
 /** `features`: wanted where the adapter has them. */
 export type DeviceFor = (bytes: number, limit?: number, features?: GPUFeatureName[]) => Promise<{ device: GPUDevice; adapter: Adapter }>;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
+/** `path`: the plan's file; `slots`: of kernels; `memory`: its bytes. */
+export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, slots: number, memory: number) => Dispatched[];
 export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[]) => {
   dispatches: Dispatch[];
   /** Exchanges kernels, by number; `resize` must follow. */
@@ -58,6 +60,7 @@ export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memor
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
 export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
+export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
 export type WordsOf = (dtype: DType, elements: number) => number;
 export type Widen = (dtype: DType, array: any) => any;
 export type Narrow = (dtype: DType, words: Uint32Array) => any;
@@ -138,8 +141,11 @@ export type PartOf = (number: number | null, shape: number[]) => Part;
 export type ReadAt = (place: number) => number;
 export type WidenIntegers = (array: any, read: ReadAt, shape: number[], zero: Part, scale: Part) => void;
 export type Get = (file: string, cache: RequestCache, ends?: AbortSignal, from?: string) => Promise<Response>;
-/** Reads a response into `region` and verifies length and digest; `kept`: count the bytes as cached. */
-export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean) => Promise<void>;
+/**
+ * Reads a response into `region` and verifies length and digest; returns its bytes.  `kept`: count them as cached; `open`: nobody
+ * named a digest, and the length is the most that there may be.
+ */
+export type Receive = (ref: FileRef, response: Response, region: Uint8Array, kept?: boolean, open?: boolean) => Promise<number>;
 /** A reader of the body: BYOB (it fills the given chunk) if supported, else a default one, which ignores the chunk. */
 export type ReaderOf = (response: any) => { read(chunk: Bytes): Promise<{ done: boolean; value: Bytes }> };
 /** SHA-256 as 64 hex digits. */
@@ -214,7 +220,7 @@ export type Take = (setup: Setup | null) => Promise<void>;
 export type OpenAccess = (file: any, options?: object) => Promise<any>;
 /** Times whole runs of a plan, or single steps if `only` names some. */
 export type Measured = (bundle: WasmLoaded, work: MeasureWork) => Times | { steps: StepTime[]; read?: Bytes };
-export type MeasureLoaded = (...parts: [...Parameters<Measured>, requireCount: RequireCount]) => ReturnType<Measured>;
+export type MeasureLoaded = (...parts: [...Parameters<Measured>, requireCount: RequireCount, EngineError: typeof import('./errors.js').EngineError]) => ReturnType<Measured>;
 export type IsCount = (value: any, least: number, most: number) => boolean;
 /** The tuned kernels in use after these changes; throws `input` if a change is invalid. */
 export type Merged = (plans: PlacedPlan[], kernels: TunedKernel[], changes: Change[], kernelOf: KernelOf) => TunedKernel[];

@@ -1,9 +1,9 @@
 // A WebGPU device and what the engine asks of it: room, pipelines, elements as words of 32 bits.
 // Input: the browser's GPU, sizes, WGSL.  Output: a device, pipelines, words; or a typed error.  It knows no bundle.
 
-import { count } from './bundle.js';
+import { count, requireCounts } from './bundle.js';
 import { EngineError } from './errors.js';
-import { arrayOf } from './tensors.js';
+import { arrayOf, elementsOf, isDtype } from './tensors.js';
 
 /** What the backend relies on in the section `wgsl`. */
 export const SECTION = {
@@ -11,6 +11,9 @@ export const SECTION = {
   plans: [{ inputs: [count], outputs: [count] }],
   facts: { memory: { bytes: count }, tensors: [count], states: [count] },
 };
+/** Of the files that it names. */
+export const TEXTS = [(/** @type {unknown} */ value) => typeof value === 'string'];
+export const TENSORS = [{ dtype: isDtype, shape: [count] }];
 export const WORD = 4;
 
 /** The adapter, and what the engine says of it; rejects with `unsupported-host`. */
@@ -58,6 +61,10 @@ export async function pipelineOf(device, layout, code) {
 
 /** @type {T.WordsOf} */
 export const wordsOf = (dtype, elements) => elements * (dtype === 'i64' ? 2 : 1);
+
+/** Throws `bundle-corrupt` unless the tensor lies, in words, in a memory of this many bytes. @type {T.RequireRoom} */
+export const requireRoom = ({ name, dtype, shape, address }, bytes) => (
+  requireCounts(name, address / WORD, bytes - address - WORD * wordsOf(dtype, elementsOf(shape))));
 
 /** Elements as the device's 32-bit words; i64 takes two. @type {T.Widen} */
 export function widen(dtype, array) {

@@ -1,16 +1,40 @@
 // The dispatches of a plan, made once: pipelines, bindings, and per step a block of numbers.
 // Input: the plan's steps as docs/bundle.md has them, kernels in use instead of the bundle's.  Output: dispatches.  It runs nothing.
 
+import { count, requireCounts, requireForm } from './bundle.js';
 import { WORD } from './gpu_device.js';
 
-/** WebGPU's default limit maxComputeWorkgroupsPerDimension. */
-const MOST_GROUPS = 65535;
+/** WebGPU's default limits: workgroups per dimension, threads of one, bytes of a step's block, and of all. */
+const [MOST_GROUPS, MOST_THREADS, MOST_BLOCK, MOST_BLOCKS] = [65535, 256, 2 ** 16, 2 ** 28];
 /** Bytes; WebGPU's default limit minUniformBufferOffsetAlignment. */
 const ALIGNMENT = 256;
 
+/** The steps of a plan, as read; throws `bundle-corrupt` if one is none that a device can run in this memory. @type {T.CallsOf} */
+export function callsOf(calls, path, { steps, extents }, slots, memory) {
+  const isNumber = (/** @type {any} */ value) => Array.isArray(value) ? value.length === 6 && value.every(count) && value[0] < extents.length && value[3] > 0
+    : Number.isSafeInteger(value);
+  requireForm(calls, [{
+    slot: (/** @type {number} */ slot) => count(slot) && slot < slots,
+    tiles: isNumber,
+    group: (/** @type {number} */ group) => count(group - 1) && group <= MOST_THREADS,
+    words: [(/** @type {number} */ word) => count(word) && word * WORD <= memory],
+    scalars: [isNumber],
+  }], path);
+  const stride = strideOf(calls);
+  requireCounts(path, calls.length - steps.length, steps.length - calls.length, MOST_BLOCK - stride, MOST_BLOCKS - stride * calls.length);
+  for (const { tiles, group } of calls) {
+    const most = typeof tiles === 'number' ? tiles : tiles[4] * tiles[5];
+    requireCounts(path, most, group * MOST_GROUPS ** 2 - most);
+  }
+  return calls;
+}
+
+/** Bytes from one step's block to the next. @param {T.Dispatched[]} calls */
+const strideOf = (calls) => calls.reduce((most, { words, scalars }) => Math.max(most, aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
+
 /** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
 export function planOf(device, layout, memory, pipelines, calls, steps) {
-  const stride = Math.max(...calls.map(({ words, scalars }) => aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
+  const stride = strideOf(calls);
   const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
   const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
   const bindings = device.createBindGroup({
@@ -40,9 +64,9 @@ export function planOf(device, layout, memory, pipelines, calls, steps) {
       if (last === (last = `of ${sizes}`)) return;
       calls.forEach(({ tiles, group, words, scalars }, at) => {
         const own = tunedAt(at);
-        const [count, ...numbers] = [own?.tiles ?? tiles, ...scalars].map((number) => numberAt(number, sizes));
-        blocks.set([count, ...words, ...numbers], (at * stride) / WORD);
-        dispatches[at].groups = groupsOf(count, own?.group ?? group);
+        const [invocations, ...numbers] = [own?.tiles ?? tiles, ...scalars].map((number) => numberAt(number, sizes));
+        blocks.set([invocations, ...words, ...numbers], (at * stride) / WORD);
+        dispatches[at].groups = groupsOf(invocations, own?.group ?? group);
       });
       device.queue.writeBuffer(uniform, 0, blocks);
     },
@@ -52,7 +76,7 @@ export function planOf(device, layout, memory, pipelines, calls, steps) {
 /** Workgroups in two dimensions, which together are enough. @type {(count: number, group: number) => [number, number]} */
 export function groupsOf(count, group) {
   const wanted = Math.ceil(count / group);
-  const rows = Math.ceil(wanted / MOST_GROUPS);
+  const rows = Math.max(1, Math.ceil(wanted / MOST_GROUPS));
   return [Math.ceil(wanted / rows), rows];
 }
 

@@ -4,10 +4,11 @@
 // WGSL itself keeps a kernel inside its bindings; the browser's own validation comes on top.
 //
 // A GPU cannot be taken from a kernel that never ends.  So every loop counts from one number to another, nothing else assigns its
-// variable, and no pointers exist; functions of WGSL cannot call themselves.  What a kernel executes at most is then a sum.
+// variable, and no pointers exist; functions of WGSL cannot call themselves.  What a kernel executes at most is then a sum: of
+// letters, since a statement may be as long as the text, and a block may have none.
 
-/** Maximum bytes of a text, threads of a workgroup, and statements: of one invocation, and of all together. */
-const [MOST_BYTES, MOST_THREADS, MOST_STATEMENTS, MOST_WORK] = [1 << 18, 256, 2 ** 26, 2 ** 40];
+/** Maximum bytes of a text, threads of a workgroup, and letters executed: by one invocation, and by all together. */
+const [MOST_BYTES, MOST_THREADS, MOST_LETTERS, MOST_WORK] = [1 << 18, 256, 2 ** 32, 2 ** 46];
 /** Maximum functions, and variables of loops: reading must end, too. */
 const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
 /** Nothing but these lines may have attributes. */
@@ -24,45 +25,50 @@ const PLAIN = /^[\n -~]*$/;
 const UP = /for \(var (\w+): i32 = (\d{1,9}); \1 < (\d{1,9}); \1 \+= ([1-9]\d{0,8})\) \{/y;
 const DOWN = /for \(var (\w+) = (\d{1,9}); \1 >= 0; \1 -= 1\) \{/y;
 /** What the sum is made of. */
-const PARTS = /\bfor\b|\bfn (\w+)|\b([A-Za-z_]\w*)\s*\(|[{};]/g;
+const PARTS = /\bfor\b|\bfn\s+(\w+)|\b([A-Za-z_]\w*)\s*\(|[{}]/g;
 
 /** @type {T.GpuObjectionTo} */
 export function objectionTo(bytes, tiles) {
   if (bytes.length > MOST_BYTES) return `it has ${bytes.length} bytes, more than ${MOST_BYTES}`;
   const whole = new TextDecoder().decode(bytes);
   if (!PLAIN.test(whole)) return 'it has other characters than ASCII';
-  const text = whole.replaceAll(/\/\/[^\n]*/g, '');
+  const text = bare(whole);
   const found = FORBIDDEN.exec(text);
   if (found) return `it has '${found[0]}'`;
   const declared = DECLARED.map((line) => [...text.matchAll(line)]);
   const rest = DECLARED.reduce((left, line) => left.replaceAll(line, ''), text);
   if (declared.some(({ length }) => length !== 1) || /@|var<(?:storage|uniform)/.test(rest)) return 'its bindings or its entry point are others';
-  const { group } = factsOf(text);
+  const { group } = factsOf(whole);
   if (!(group >= 1 && group <= MOST_THREADS)) return `its workgroups have ${group} threads`;
-  const statements = statementsOf(text);
-  if (typeof statements === 'string') return statements;
-  if (statements > MOST_STATEMENTS || statements * tiles > MOST_WORK) return `it executes ${statements * tiles} statements`;
-  return '';
+  const letters = lettersOf(text);
+  if (typeof letters === 'string') return letters;
+  // No number, where countless turns of a loop meet none, is not within them either.
+  return letters <= MOST_LETTERS && letters * tiles <= MOST_WORK ? '' : `it executes ${letters * tiles} letters`;
 }
+
+/** A text without its comments. @param {string} text */
+const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '');
 
 /** Of a text that was vetted: threads of a workgroup, and elements of a vector of memory (1 or 4). @param {string} text */
 export function factsOf(text) {
-  const [memory, , workgroup] = DECLARED.map((line) => [...text.matchAll(line)][0]);
+  const [memory, , workgroup] = DECLARED.map((line) => [...bare(text).matchAll(line)][0]);
   return { group: Number(workgroup?.[1] ?? 0), lanes: memory?.[1] ? 4 : 1 };
 }
 
-/** The most statements that one invocation executes; or why that is not known. @param {string} text */
-function statementsOf(text) {
-  /** By function: its own statements, and how often it calls others. @type {Map<string, {own: number, calls: [string, number][]}>} */
+/** The most letters that one invocation executes; or why that is not known. @param {string} text */
+function lettersOf(text) {
+  /** By function: its own letters, and how often it calls others. @type {Map<string, {own: number, calls: [string, number][]}>} */
   const functions = new Map();
   let current = { own: 0, calls: /** @type {[string, number][]} */ ([]) };
   /** How often the open blocks are executed, the innermost last. */
   const times = [1];
   /** By variable of a loop, the assignments that its loops have themselves. @type {Map<string, number>} */
   const counters = new Map();
-  let next = 1;
+  let [next, end] = [1, 0];
   for (const { 0: part, 1: name, 2: called, index } of text.matchAll(PARTS)) {
     const now = times[times.length - 1];
+    current.own += now * (index + part.length - end);
+    end = index + part.length;
     if (part === 'for') {
       UP.lastIndex = DOWN.lastIndex = index;
       const [up, down] = [UP.exec(text), DOWN.exec(text)];
@@ -79,10 +85,10 @@ function statementsOf(text) {
     } else if (part === '{') {
       times.push(now * next);
       next = 1;
-    } else if (part === '}') {
+    } else {
       times.pop();
       if (!times.length) return 'its blocks do not close';
-    } else current.own += now;
+    }
   }
   if (functions.size > MOST_FUNCTIONS || counters.size > MOST_COUNTERS) return `it has ${functions.size} functions and ${counters.size} variables of loops`;
   for (const [counter, own] of counters) {

@@ -3,7 +3,8 @@
 // bundlers make no worker with shared parts.
 
 /** @type {T.MeasureLoaded} */
-export function measure(loaded, asked, requireCount) {
+export function measure(loaded, asked, requireCount, EngineError) {
+  if (asked.repeat !== undefined) throw new EngineError('input', 'Only a GPU has a clock of its own', "Leave out 'repeat'");
   requireCount('runs', asked.runs, 1);
   requireCount('warmup', asked.warmup ?? 0, 0);
   const { program: { states }, setup: { memory: { buffer } } } = loaded;

@@ -77,7 +77,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
     variant: { name: build.variant, features: build.features, registers: build.facts.registers, why },
     lost: (cacheProblem) => whatIsLost(host, build, program.builds, { threads, asked: limits.threads, problems, cacheProblem, codeProblem: problem }),
     run: (work) => loaded.machine.run(work),
-    measure: async (work) => (await import('./measure.js')).measure(loaded, work, requireCount),
+    measure: async (work) => (await import('./measure.js')).measure(loaded, work, requireCount, EngineError),
     state: ({ place, data }) => exchanged(memory.buffer, place, data),
     swap: async (next) => (await import('./exchange.js')).exchange(TOOLS, loaded, pool, /** @type {Required<T.TunedImages>} */ (next)),
   };

@@ -2,10 +2,10 @@
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 // In the device's memory, elements of less than 32 bits take one word each (docs/bundle.md).
 
-import { placed, sectionOf } from './bundle.js';
+import { placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
-import { deviceFor, layoutOf, narrow, pipelineOf, SECTION, widen, WORD, wordsOf } from './gpu_device.js';
-import { planOf } from './gpu_plan.js';
+import { deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TENSORS, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
+import { callsOf, planOf } from './gpu_plan.js';
 import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
 import { json, widener } from './weights.js';
 
@@ -16,6 +16,8 @@ const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
 const NANO = 1e-6;
 /** Dispatches in the first submission of a run, twice as many in each further one, and at most. */
 const [FIRST_PIECE, MOST_PIECE] = [8, 128];
+/** Most kernels of a bundle. */
+const MOST_SLOTS = 65535;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -23,7 +25,9 @@ const MOST_KEPT = 64;
 export async function load({ manifest, files, meter, reached }, limits) {
   const section = sectionOf(manifest, TARGET, SECTION);
   const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors } } = section;
+  requireCounts('memory', section.builds.length - 1, MOST_SLOTS - slots, bytes / WORD - 1);
   const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, section) };
+  for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, bytes);
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
   const { device, adapter } = await deviceFor(bytes, limits.memoryLimit, ['timestamp-query']);
@@ -33,7 +37,8 @@ export async function load({ manifest, files, meter, reached }, limits) {
 
   meter.enter('code');
   const layout = layoutOf(device);
-  const texts = /** @type {string[]} */ (await json(files, build.code));
+  const texts = /** @type {string[]} */ (requireForm(await json(files, build.code), TEXTS, build.code.file));
+  requireCounts(build.code.file, slots - texts.length);
   const pipelines = await Promise.all(texts.map((code) => pipelineOf(device, layout, code)));
   reached('code');
 
@@ -44,7 +49,10 @@ export async function load({ manifest, files, meter, reached }, limits) {
     throw new EngineError('memory-limit', `The GPU has no room for the model's buffer of ${bytes} bytes`, 'Close other tabs, or build smaller buckets', { estimate: bytes });
   }
   await upload(device, memory, manifest, tensors, files);
-  const plans = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref, /** @type {number} */ plan) => planOf(device, layout, memory, pipelines, await json(files, ref), manifest.plans[plan].steps)));
+  const plans = await Promise.all(program.plans.map(async (plan, number) => {
+    const ref = build.plans[number] ?? {};
+    return planOf(device, layout, memory, pipelines, callsOf(await json(files, ref), ref.file, plan, texts.length, bytes), plan.steps);
+  }));
   reached('weights');
 
   /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
@@ -250,15 +258,20 @@ export async function load({ manifest, files, meter, reached }, limits) {
 
 /** Uploads all weights to their addresses. @type {T.Upload} */
 async function upload(device, memory, manifest, addresses, files) {
-  const listed = /** @type {T.StoredTensor[]} */ (await json(files, manifest.weights.tensors));
+  const { shards, tensors, bytes } = manifest.weights;
+  const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
   const widening = await widener(manifest, files);
+  // In the device's memory they take as much or more.
+  requireCounts('weights', widening.start, bytes - shards.reduce((sum, ref) => sum + ref.bytes, 0), memory.size - widening.memory);
   const whole = new Uint8Array(widening.memory);
   let end = 0, offset = 0;
-  for (const ref of manifest.weights.shards) {
+  for (const ref of shards) {
     await files.into(ref, whole.subarray(widening.start + end, widening.start + (end += ref.bytes)));
     widening.arrived(whole, end);
   }
   listed.forEach(({ dtype, shape }, at) => {
+    requireCounts('tensors', whole.length - offset - elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT);
+    requireRoom({ name: `${at}`, dtype, shape, address: addresses[at] }, memory.size);
     const array = new (arrayOf(dtype))(whole.buffer, offset, elementsOf(shape));
     offset += Math.ceil(array.byteLength / 64) * 64;
     if (array.length) device.queue.writeBuffer(memory, addresses[at], widen(dtype, array));

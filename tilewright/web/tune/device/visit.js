@@ -3,6 +3,7 @@
 // Input: a bundle's URL.  Output: that of its tuned version, or an engine with it.  Only the class id leaves the device.
 
 import { load, probeHost } from '../../engine/engine.js';
+import { CLASSES as ROWS, heard, jsonOf } from '../sources/forms.js';
 import { browserFamily, classify, factsOf, l1Bytes, MONTH } from './device.js';
 
 const KEPT = 'tilewright-class';
@@ -47,8 +48,8 @@ export async function knownClass() {
   const name = (registers === 15 ? 'x86' : 'arm') + (relaxed ? '' : '-simd');
   const variant = { name, features: relaxed ? ['relaxed_simd'] : [], registers, why: '' };
   // A server that knows no such address may answer with a page.
-  const table = await response.json().catch(() => []);
-  const found = Array.isArray(table) ? classify(table, factsOf({ features: host, variant }, l1Bytes()), name) : '';
+  const table = await jsonOf(response, 'classes').then((found) => heard(found, ROWS, 'classes')).catch(() => []);
+  const found = classify(table, factsOf({ features: host, variant }, l1Bytes()), name);
   rememberClass(found);
   return found;
 }

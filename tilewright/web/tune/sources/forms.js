@@ -13,11 +13,31 @@ const grains = (/** @type {unknown} */ value) => isLeft(value) || isNested(value
 export const CLASSES = [{ id: text, kind: text, vendor: text, architecture: text, features: [text], least_l1: count, variant: text }];
 export const WELCOME = { kernels: [{ spec: count, checksum: text }] };
 export const KERNEL = { spec: count, candidate: count, grains };
+/** Of the compiler in the page; without a header if a candidate cannot be made. */
+export const OFFERED = [{ spec: count, checksum: text, order: [count] }];
+export const MADE = { milliseconds: Number.isFinite };
+export const CANDIDATE = { header: KERNEL, module: (/** @type {unknown} */ value) => value instanceof Uint8Array };
 /** Of a static build (docs/modes.md). */
 export const INDEX = { tool: text, bundle: text, objective: text, classes: CLASSES, spaces: {} };
 export const LIST = {
   kernels: [{ spec: count, checksum: text, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && grains(one.grains))] }],
 };
+
+/** Most bytes of an answer over HTTP: device classes take some kilobytes. */
+const MOST_BYTES = 1 << 22;
+
+/** The JSON of an answer; rejects with `input` if it is longer than any of ours. @type {S.JsonOf} */
+export async function jsonOf({ body }, what) {
+  const reader = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (body).getReader();
+  const parts = [];
+  for (let size = 0, piece; (piece = (await reader.read()).value);) {
+    parts.push(piece);
+    if ((size += piece.length) <= MOST_BYTES) continue;
+    reader.cancel().catch(() => {});
+    throw new EngineError('input', `The tuning server's answer has more than ${MOST_BYTES} bytes`, 'Update the server, or this page', { what, limit: MOST_BYTES });
+  }
+  return JSON.parse(await new Blob(parts).text());
+}
 
 /** Throws `input` if a server's message has another form. @type {S.Heard} */
 export function heard(value, form, what) {

@@ -2,15 +2,19 @@
 // Input: the URLs of a bundle and of the compiler (docs/modes.md).  Output: a source of candidates.
 // Each has the same digest as the kernel that a server would send.
 
+import { requireForm } from '../../engine/bundle.js';
 import { inspect } from '../../engine/engine.js';
 import { abortError, EngineError } from '../../engine/errors.js';
 import { filesOf } from './folder.js';
+import { CANDIDATE, MADE, OFFERED } from './forms.js';
 import { inOrder, unheard } from '../loop/order.js';
 
 /** Milliseconds for the start, which may have to fetch and compile megabytes. */
 const START_LIMIT = 120_000;
 /** Milliseconds for other requests; a kernel usually takes less than a second. */
 const LIMIT = 60_000;
+
+const COMPILER = 'the answer of the compiler in the page';
 
 /** Bundlers recognise the file only in this literal form. */
 const SOURCE = new URL('../../compiler/source.zip', import.meta.url);
@@ -59,7 +63,7 @@ export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new
       const [kernels, slots] = await Promise.all([manifest.kernels, sectionWith(manifest, hello.variant).kernels].map(async (ref) => new TextDecoder().decode(await files.bytes(ref))));
       const plans = manifest.plans.map(({ steps }) => steps.map(({ spec }) => spec));
       /** @type {S.Ordered[]} */
-      const offered = await compiling.ask('open', { ...hello, kernels, slots, plans }, START_LIMIT);
+      const offered = requireForm(await compiling.ask('open', { ...hello, kernels, slots, plans }, START_LIMIT), OFFERED, COMPILER);
       left = inOrder(offered, hello);
       return { compiler: tool, kernels: offered.map(({ order, ...offer }) => offer) };
     },
@@ -67,9 +71,9 @@ export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new
     async next() {
       let milliseconds = 0;
       for (let trial; worker && (trial = left.shift());) {
-        const made = await worker.ask('make', trial, LIMIT);
+        const made = requireForm(await worker.ask('make', trial, LIMIT), MADE, COMPILER);
         milliseconds += made.milliseconds;
-        if (made.header) return { ...made, milliseconds };
+        if (made.header) return { ...requireForm(made, CANDIDATE, COMPILER), milliseconds };
       }
       return null;
     },

@@ -3,7 +3,7 @@
 // keeps no session, so `open` resumes from the hello alone; told.js limits what that reveals.
 
 import { EngineError } from '../../engine/errors.js';
-import { heard, KERNEL, WELCOME } from './forms.js';
+import { heard, jsonOf, KERNEL, WELCOME } from './forms.js';
 import { decode, encode } from './frames.js';
 import { toldOf, whole } from './told.js';
 
@@ -126,8 +126,8 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
         throw new EngineError('input', `The server has no device classes: it answered ${status}`, "Start the server with tuning, or name the device's class: option `device`", { status });
       }
       if (!ok) throw away(status);
-      return response.json().catch((error) => {
-        throw away(error);
+      return jsonOf(response, 'classes').catch((error) => {
+        throw error instanceof EngineError ? error : away(error);
       });
     },
 

@@ -50,6 +50,7 @@ export type Serving = (kernel: ListedKernel, objective?: string) => number[];
 export type FilesOf = (url: string | URL, signal: AbortSignal) => Engine.Files;
 export type StatementOf = (bundle: string, header: Tuner.Header, digest: string) => string;
 export type ReadJson = (bytes: Uint8Array, place: string) => any;
+export type JsonOf = (response: Pick<Response, 'body'>, what: string) => Promise<any>;
 export type Heard = (value: any, form: any, what: string) => any;
 export type FileOf = (listed: Listed, extension: string) => Engine.FileRef;
 export type SectionWith = (manifest: Engine.Manifest, variant: string) => Engine.Section;

@@ -1,7 +1,7 @@
 // Reads from the bundle's files what a trial on WebGPU needs to know about a kernel specification, as specs.js does for WebAssembly.
 // Input: the list of kernels, the steps of the section `wgsl`.  Output: `SpecFacts`.  It knows nothing about schedules.
 
-import { sectionOf } from '../../engine/bundle.js';
+import { requireCounts, sectionOf } from '../../engine/bundle.js';
 import { SECTION, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { numberAt } from '../../engine/gpu_plan.js';
 import { elementsOf, sizesOf } from '../../engine/tensors.js';
@@ -16,9 +16,10 @@ const LANES = 4;
 
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
 export async function openSpecs(engine) {
-  const { manifest, program: { plans }, file } = engine.parts;
+  const { manifest, program: { plans, memory }, file } = engine.parts;
   const { builds: [build] } = sectionOf(manifest, TARGET, SECTION);
   const listed = readKernels(await file(manifest.kernels));
+  for (const { steps } of plans) for (const { spec } of steps) requireCounts('steps', spec, listed.length - 1 - spec);
   const calls = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => JSON.parse(new TextDecoder().decode(await file(ref)))));
 
   /** A step of the specification, if possible one that runs its usual kernel. @param {number} spec */
@@ -40,7 +41,9 @@ export async function openSpecs(engine) {
       const [dtype, size] = data.buffers[0];
       // As the device has them: whole words.
       const told = dtype === 'f32' || dtype === 'i64' ? dtype : 'i32';
-      return { place: [WORD * calls[plan][step].words[0], WORD * wordsOf(dtype, size)], dtype: told, rounds: hasFloats(data) };
+      const [from, bytes] = [WORD * calls[plan][step].words[0], WORD * wordsOf(dtype, size)];
+      requireCounts('plan', from, memory.bytes - from - bytes);
+      return { place: [from, bytes], dtype: told, rounds: hasFloats(data) };
     },
 
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[T.DType, number]} */ [dtype, size]) => (

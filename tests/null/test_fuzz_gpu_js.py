@@ -1,0 +1,98 @@
+"""The engine's WebGPU backend takes damaged bundles as typed errors, or is right.
+
+Input: seeds.  Bundles for WebGPU with structural damage (helpers/damaged_bundles.py), on a device
+in Node that computes nothing but knows WebGPU's rules (fuzz/fake_gpu.mjs).  Output: nothing hangs,
+throws what is not typed, asks the device for what it must refuse, or allocates what a file only
+announces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+from fuzz_node import outcomes
+from helpers.damaged_bundles import Damaged, Whole
+from helpers.seeds import seeds
+from test_bundle_fuzz import whole
+from test_fuzz_js import BUNDLES, as_case, problems, rich
+
+MAKERS = {
+    "extents": partial(whole, "wgsl", "core"),
+    "rich": partial(rich, "wgsl", "core"),
+}
+
+
+def gpu_case(name: str, bundle: Damaged | Whole) -> tuple[dict[str, Any], bool]:
+    _, inputs = BUNDLES[name]
+    return as_case(bundle, inputs, isolated=True) | {"device": "webgpu"}, False
+
+
+def damaged_case(number: int) -> tuple[dict[str, Any], bool]:
+    name = ("extents", "rich")[number % 2]
+    return gpu_case(name, MAKERS[name]().damaged(Random(f"gpu {number}")))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_whole_bundles_are_right_in_node(name: str) -> None:
+    (found,) = outcomes("bundle", [gpu_case(name, MAKERS[name]())])
+    assert problems(found) == []
+    assert {word for word in found.values() if isinstance(word, str)} == {"right"}
+
+
+@pytest.mark.parametrize("batch", seeds(1, nightly=49))
+def test_damaged_bundles_are_a_typed_error_or_right(batch: int) -> None:
+    numbers = range(batch * 200, (batch + 1) * 200)
+    cases = map(damaged_case, numbers)
+    found = dict(zip(numbers, outcomes("bundle", list(cases)), strict=True))
+    assert {number: bad for number, one in found.items() if (bad := problems(one))} == {}
+
+
+def section(manifest: Any) -> Any:
+    return manifest["targets"]["wgsl"]
+
+
+#: Files that the manifest refers to at these places.
+CODE = ("targets", "wgsl", "builds", 0, "code")
+PLAN = ("targets", "wgsl", "builds", 0, "plans", 0)
+TENSORS = ("weights", "tensors")
+
+#: What mutations found: the file that was edited (the manifest's own if none is named), and how.
+FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
+    "no build": ((), lambda m: section(m)["builds"].clear()),
+    "fewer plans": ((), lambda m: section(m)["builds"][0]["plans"].clear()),
+    "memory of half a word": ((), lambda m: section(m)["facts"]["memory"].update(bytes=4097.5)),
+    "no memory": ((), lambda m: section(m)["facts"]["memory"].update(bytes=0)),
+    "an input at an odd address": ((), lambda m: section(m)["plans"][0]["inputs"].insert(0, 2)),
+    "an output beyond memory": ((), lambda m: section(m)["plans"][0]["outputs"].insert(0, 2**40)),
+    "a tensor beyond memory": ((), lambda m: section(m)["facts"]["tensors"].insert(0, 2**40)),
+    "fewer tensors": ((), lambda m: section(m)["facts"]["tensors"].clear()),
+    "more weights than memory": ((), lambda m: m["weights"].update(bytes=2**40, memory=0)),
+    "fewer kernels than texts": ((), lambda m: section(m).update(slots=1)),
+    "countless kernels": ((), lambda m: section(m).update(slots=2**40)),
+    "a text that is a number": (CODE, lambda texts: texts.append(1)),
+    "a table of tensors without types": (TENSORS, lambda t: t[0].pop("dtype")),
+    "a tensor without end": (TENSORS, lambda t: t[0].update(shape=[2**20, 2**20])),
+    "no step": (PLAN, lambda calls: calls.clear()),
+    "one step more": (PLAN, lambda calls: calls.append(calls[0])),
+    "a step that is null": (PLAN, lambda calls: calls.insert(0, None)),
+    "a slot that is not there": (PLAN, lambda calls: calls[0].update(slot=99)),
+    "a group of none": (PLAN, lambda calls: calls[0].update(group=0)),
+    "invocations without end": (PLAN, lambda calls: calls[0].update(tiles=2**52)),
+    "fewer invocations than none": (PLAN, lambda calls: calls[0].update(tiles=-1)),
+    "an extent that is not there": (PLAN, lambda c: c[0].update(tiles=[9, 1, 0, 1, 8, 1])),
+    "a number by none": (PLAN, lambda calls: calls[0].update(tiles=[0, 1, 0, 0, 8, 1])),
+    "a buffer beyond memory": (PLAN, lambda calls: calls[0]["words"].insert(0, 2**40)),
+    "a block without end": (PLAN, lambda calls: calls[0].update(scalars=[1] * 20_000)),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found(name: str) -> None:
+    where, edit = FOUND[name]
+    (found,) = outcomes("bundle", [gpu_case("extents", MAKERS["extents"]().edited(where, edit))])
+    assert problems(found) == []
+    assert found["load"] == "bundle-corrupt"
