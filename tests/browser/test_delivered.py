@@ -76,6 +76,20 @@ def test_widening_is_loaded_for_bundles_that_need_it(
     np.testing.assert_array_equal(found["outputs"]["y"], rows.ravel())
 
 
+def test_the_choice_of_a_device_is_loaded_on_demand(
+    visit: Visit, installed: tuple[Site, ExitStack]
+) -> None:
+    site, _ = installed
+    page = visit(site.blank)
+    zeros = [0.0] * 96
+    ask = {"url": site.bundle("difference"), "inputs": {"x": zeros, "z": zeros}}
+    page.do("engine", **ask)
+    assert not site.server.asked("/engine/auto.js")
+    found = page.do("engine", **ask, options={"device": "auto"})
+    assert site.server.asked("/engine/auto.js")
+    assert found["info"]["choice"]["chosen"] == "wasm"
+
+
 def test_page_reloads_without_the_server(visit: Visit, installed: tuple[Site, ExitStack]) -> None:
     site, running = installed
     page = visit(site.url)
