@@ -22,7 +22,7 @@ BUCKETS = (8, 12)
 #: What software adapters of WebGPU take by day: they compile kernels for up to a minute a model.
 ON_SOFTWARE = (
     "bert-tiny-sdpa-dynamo", "gpt2-tiny-dynamo", "lstm-tiny-dynamo", "resnet-tiny-torchscript",
-    "squeezenet-tiny-dynamo", "t5-tiny-decoder-dynamo",
+    "t5-tiny-decoder-dynamo",
 )  # fmt: skip
 BOUND = 1e-4
 

@@ -17,11 +17,11 @@ from tilewright.graph.node import Graph
 from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import attention
-from tilewright.targets.gpu.attention import AttentionSchedule
+from tilewright.targets.gpu.heads import HeadSchedule
 
 
 def checked(
-    graph: Graph, values: dict[str, np.ndarray], pick: Callable[[Kernel], AttentionSchedule]
+    graph: Graph, values: dict[str, np.ndarray], pick: Callable[[Kernel], HeadSchedule]
 ) -> np.ndarray:
     """What the graph's attention gives under a schedule."""
     packed, steps = compiled(graph)
@@ -45,11 +45,11 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
     graph = random_attention(rng)
     values = values_of(graph, seed)
 
-    def pick(kernel: Kernel) -> AttentionSchedule:
+    def pick(kernel: Kernel) -> HeadSchedule:
         """Any that the kernel has threads enough for."""
         while True:
             threads = rng.choice([16, 32, 64])
-            made = AttentionSchedule(rng.choice([1, 4, 8]), threads * rng.choice([1, 2]), threads)
+            made = HeadSchedule(rng.choice([1, 4, 8]), threads * rng.choice([1, 2]), threads)
             if not made.objection(kernel):
                 return made
 
@@ -67,21 +67,21 @@ def test_rows_without_any_key(low: float, y1: int) -> None:
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
     assert np.isnan(want[0]).all() == np.isinf(low)
-    assert_same(checked(graph, values, lambda _: AttentionSchedule(4, y1, 16)), want)
+    assert_same(checked(graph, values, lambda _: HeadSchedule(4, y1, 16)), want)
 
 
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        (AttentionSchedule(x1=6), "multiple of 4"),
-        (AttentionSchedule(threads=48, y1=48), "power of two"),
-        (AttentionSchedule(y1=100), "multiple of it"),
-        (AttentionSchedule(threads=512, y1=512), "at most 256 threads"),
-        (AttentionSchedule(x1=16, y1=512), "at most 16384 bytes"),
-        (AttentionSchedule(threads=1, y1=4), "power of two"),
+        (HeadSchedule(x1=6), "multiple of 4"),
+        (HeadSchedule(threads=48, y1=48), "power of two"),
+        (HeadSchedule(y1=100), "multiple of it"),
+        (HeadSchedule(threads=512, y1=512), "at most 256 threads"),
+        (HeadSchedule(x1=16, y1=512), "at most 16384 bytes"),
+        (HeadSchedule(threads=1, y1=4), "power of two"),
     ],
 )
-def test_what_is_no_schedule(schedule: AttentionSchedule, said: str) -> None:
+def test_what_is_no_schedule(schedule: HeadSchedule, said: str) -> None:
     (kernel,) = attentions(compiled(VARIANTS["bert"]())[1])
     assert said in schedule.objection(kernel)
 

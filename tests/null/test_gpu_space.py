@@ -20,7 +20,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import space, tiles
-from tilewright.targets.gpu.attention import AttentionSchedule
+from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.schedule import Sizes
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
@@ -101,7 +101,7 @@ def a_head() -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize(("made", "kind"), [(few_rows, ThinSchedule), (a_head, AttentionSchedule)])
+@pytest.mark.parametrize(("made", "kind"), [(few_rows, ThinSchedule), (a_head, HeadSchedule)])
 def test_spaces_without_a_model_begin_near_the_default(
     made: Callable[[], Kernel], kind: type
 ) -> None:

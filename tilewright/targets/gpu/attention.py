@@ -17,7 +17,6 @@ The maximum, the sum and the context run along (the online softmax of targets/si
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil, prod
 
 from tilewright.base.dtypes import BOOL, F32
@@ -37,53 +36,26 @@ from tilewright.kernel.expr import (
     lanes_of,
 )
 from tilewright.kernel.form import Attention, classify, form_as
-from tilewright.kernel.index import Index, Var, index, stride, unflatten
+from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
+from tilewright.targets.gpu.heads import THREADS, Columns, HeadSchedule, areas_of, in_vectors
 from tilewright.targets.gpu.places import may_trap
-from tilewright.targets.gpu.schedule import WORD, beyond
 from tilewright.targets.gpu.space import Group, nearby
-from tilewright.targets.gpu.staging import LANES, guarded, inside, multiple, own
+from tilewright.targets.gpu.staging import LANES, guarded, inside, own
 from tilewright.targets.lite import Core
-from tilewright.targets.schedule import Schedule
 
 #: Two numbers to one.
 Op = Callable[[Expr, Expr], Expr]
 
-#: Threads of a group; more query rows of a tile where tiles are still this many.
-THREADS, ENOUGH_TILES = 128, 256
+#: More query rows of a tile where tiles are still this many.
+ENOUGH_TILES = 256
 #: Query rows of a tile, keys of a block and threads that are tried.
 SETTINGS = {"x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256)}
 #: Maxima and sums of so many threads are combined by one.
 FAN = 4
-
-
-@dataclass(frozen=True)
-class AttentionSchedule(Schedule):
-    """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group."""
-
-    form = "attention"
-    x1: int = 4
-    y1: int = 256
-    threads: int = THREADS
-
-    def objection(self, kernel: Kernel) -> str:
-        if found := super().objection(kernel):
-            return found
-        if self.x1 > 1 and self.x1 % LANES:
-            return f"x1 is 1 or a multiple of {LANES}"
-        if self.threads < 2 or self.threads & (self.threads - 1) or self.y1 % self.threads:
-            return "threads is a power of two, and y1 a multiple of it"
-        columns = _Columns.of(form_as(kernel, Attention), self)
-        if columns.units > self.threads:
-            return f"{columns.units} threads are needed for the columns of a head"
-        return beyond(self.threads, self.shared(kernel))
-
-    def shared(self, kernel: Kernel) -> int:
-        """Bytes of shared memory."""
-        return WORD * sum(_areas(kernel, self))
 
 
 def suits(kernel: Kernel) -> bool:
@@ -91,26 +63,26 @@ def suits(kernel: Kernel) -> bool:
     form = classify(kernel)
     if not isinstance(form, Attention) or kernel.extents or may_trap(kernel):
         return False
-    return not AttentionSchedule(x1=1, threads=THREADS, y1=THREADS).objection(kernel)
+    return not HeadSchedule(x1=1, threads=THREADS, y1=THREADS).objection(kernel)
 
 
-def default(kernel: Kernel) -> AttentionSchedule:
+def default(kernel: Kernel) -> HeadSchedule:
     """Two vectors of rows, or one where tiles are few; all keys in one block if they fit."""
     form = form_as(kernel, Attention)
     rows, heads = form.m.extent, prod(v.extent for v in form.outer)
     x1 = 1 if rows == 1 else LANES if heads * ceil(rows / LANES) < 2 * ENOUGH_TILES else 2 * LANES
     most = ceil(form.keys.extent / THREADS) * THREADS
-    sizes = [AttentionSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
-    smallest = AttentionSchedule(min(x1, LANES), THREADS), AttentionSchedule(1, THREADS)
+    sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
+    smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
     return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
 
 
-def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[AttentionSchedule, float], ...]:
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[HeadSchedule, float], ...]:
     """At most `MOST` schedules: the default, then those nearest to it."""
     del core  # what a group shares is what runs out
     form, usual = form_as(kernel, Attention), default(kernel)
 
-    def fits(s: AttentionSchedule) -> bool:
+    def fits(s: HeadSchedule) -> bool:
         if s.x1 >= 2 * max(form.m.extent, LANES) or s.y1 >= 2 * max(form.keys.extent, s.threads):
             return False
         within = s.threads <= group.threads and s.shared(kernel) <= group.shared
@@ -119,7 +91,7 @@ def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[AttentionSche
     return nearby(usual, SETTINGS, fits)
 
 
-def traffic(kernel: Kernel, schedule: AttentionSchedule) -> tuple[int, float]:
+def traffic(kernel: Kernel, schedule: HeadSchedule) -> tuple[int, float]:
     """Bytes of shared memory; words loaded and stored beyond it."""
     form = form_as(kernel, Attention)
     rows, width = form.m.extent, form.depth.extent + form.n.extent
@@ -128,52 +100,20 @@ def traffic(kernel: Kernel, schedule: AttentionSchedule) -> tuple[int, float]:
     return schedule.shared(kernel), float(words)
 
 
-def lower(kernel: Kernel, schedule: AttentionSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: HeadSchedule) -> TileFn:
     """Tiles of x1 query rows of one head; what lies beyond the ends is no key and not stored."""
     return _Tile(kernel, schedule).emit()
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """How the columns of a head are dealt: units of `width`, each to `slices` threads."""
-
-    width: int
-    units: int
-    slices: int
-
-    @staticmethod
-    def of(form: Attention, schedule: AttentionSchedule) -> _Columns:
-        width = LANES if _in_vectors(form.v, form.n) else 1
-        units = form.n.extent // width
-        slices = 1
-        while 2 * slices * units <= schedule.threads:
-            slices *= 2
-        return _Columns(width, units, slices)
-
-
-def _in_vectors(load: Load, axis: Var) -> bool:
-    """True if the elements along an axis lie side by side, as whole vectors."""
-    at = load.index.substitute({axis: index(Var("q", -(-axis.extent // LANES))) * LANES})
-    return axis.extent % LANES == 0 and stride(load.index, axis) == 1 and multiple(at)
-
-
-def _areas(kernel: Kernel, s: AttentionSchedule) -> tuple[int, int, int]:
-    """Elements of shared memory: queries, scores (later contexts), a maximum of each thread."""
-    form = form_as(kernel, Attention)
-    columns = _Columns.of(form, s)
-    contexts = columns.slices // 2 * columns.units * columns.width
-    return form.depth.extent * s.x1, max(s.y1, contexts) * s.x1, s.threads * s.x1
 
 
 class _Tile:
     """One tile: its parts in their order."""
 
-    def __init__(self, kernel: Kernel, schedule: AttentionSchedule) -> None:
+    def __init__(self, kernel: Kernel, schedule: HeadSchedule) -> None:
         self.kernel, self.s = kernel, schedule
         self.form = form = form_as(kernel, Attention)
         self.lanes = min(schedule.x1, LANES)
         self.groups = range(schedule.x1 // self.lanes)
-        self.columns = _Columns.of(form, schedule)
+        self.columns = Columns.of(form, schedule)
         self.blocks = ceil(form.keys.extent / schedule.y1)
         self.queries, self.scores, self.shared = range(len(kernel.buffers), len(kernel.buffers) + 3)
         outer, rows = tuple(v.extent for v in form.outer), ceil(form.m.extent / schedule.x1)
@@ -201,7 +141,7 @@ class _Tile:
             b.add(Barrier())
         self._add_up()
         self._store()
-        return b.finish(self.kernel, tuple(Scratch(F32, n) for n in _areas(self.kernel, self.s)))
+        return b.finish(self.kernel, tuple(Scratch(F32, n) for n in areas_of(self.kernel, self.s)))
 
     # ---- scores ----------------------------------------------------------------------------------
 
@@ -230,7 +170,7 @@ class _Tile:
         for j in range(len(keys)):
             for g in self.groups:
                 b.set(self._reg(f"dot{j}_", g).name, Const(0.0, F32, self.lanes))
-        width = LANES if _in_vectors(form.k, form.depth) else 1
+        width = LANES if in_vectors(form.k, form.depth) else 1
         steps = form.depth.extent // width
         with b.loop("d", Index(), index(steps), 1, steps) as d:
             for j, key in enumerate(keys):
@@ -369,7 +309,7 @@ class _Tile:
 
     def _store(self) -> None:
         b, form, width = self.b, self.form, self.columns.width
-        wide = width > 1 and _in_vectors(Load(0, self.kernel.store, F32), form.n)
+        wide = width > 1 and in_vectors(Load(0, self.kernel.store, F32), form.n)
         with inside(b, (Bound(self.part, 1),)):
             for g in self.groups:
                 for i in range(self.lanes):

@@ -23,7 +23,7 @@ from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.gpu import attention, thin, tiles
-from tilewright.targets.gpu.attention import AttentionSchedule
+from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
@@ -42,7 +42,7 @@ WORD = 4
 
 #: How groups of threads compute products and attention, by the type of the schedule.
 WAYS: Mapping[type[Schedule], Any] = {
-    GroupSchedule: tiles, ThinSchedule: thin, AttentionSchedule: attention
+    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention
 }  # fmt: skip
 
 

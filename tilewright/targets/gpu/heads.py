@@ -1,0 +1,78 @@
+"""The choices of how a group of threads computes some query rows of a head, and what it shares.
+
+Input: an attention.  Output: `HeadSchedule`, how columns are dealt, the areas of shared memory.
+attention.py makes loops of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.kernel.expr import Load
+from tilewright.kernel.form import Attention, form_as
+from tilewright.kernel.index import Var, index, stride
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.schedule import WORD, beyond
+from tilewright.targets.gpu.staging import LANES, multiple
+from tilewright.targets.schedule import Schedule
+
+#: Threads of a group, unless a schedule says otherwise.
+THREADS = 128
+
+
+@dataclass(frozen=True)
+class HeadSchedule(Schedule):
+    """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group."""
+
+    form = "head"
+    x1: int = 4
+    y1: int = 256
+    threads: int = THREADS
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if self.x1 > 1 and self.x1 % LANES:
+            return f"x1 is 1 or a multiple of {LANES}"
+        if self.threads < 2 or self.threads & (self.threads - 1) or self.y1 % self.threads:
+            return "threads is a power of two, and y1 a multiple of it"
+        columns = Columns.of(form_as(kernel, Attention), self)
+        if columns.units > self.threads:
+            return f"{columns.units} threads are needed for the columns of a head"
+        return beyond(self.threads, self.shared(kernel))
+
+    def shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory."""
+        return WORD * sum(areas_of(kernel, self))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of a head are dealt: units of `width`, each to `slices` threads."""
+
+    width: int
+    units: int
+    slices: int
+
+    @staticmethod
+    def of(form: Attention, schedule: HeadSchedule) -> Columns:
+        width = LANES if in_vectors(form.v, form.n) else 1
+        units = form.n.extent // width
+        slices = 1
+        while 2 * slices * units <= schedule.threads:
+            slices *= 2
+        return Columns(width, units, slices)
+
+
+def in_vectors(load: Load, axis: Var) -> bool:
+    """True if the elements along an axis lie side by side, as whole vectors."""
+    at = load.index.substitute({axis: index(Var("q", -(-axis.extent // LANES))) * LANES})
+    return axis.extent % LANES == 0 and stride(load.index, axis) == 1 and multiple(at)
+
+
+def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
+    """Elements of shared memory: queries, scores (later contexts), a maximum of each thread."""
+    form = form_as(kernel, Attention)
+    columns = Columns.of(form, s)
+    contexts = columns.slices // 2 * columns.units * columns.width
+    return form.depth.extent * s.x1, max(s.y1, contexts) * s.x1, s.threads * s.x1
