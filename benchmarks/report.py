@@ -20,9 +20,11 @@ from typing import Any
 import report_crowd
 import report_gpu
 import report_peers
+import report_server
 import report_space
 import report_targets
 import report_tuning
+import report_versions
 from charts import bars, cell, curve, figure, table
 
 RESULTS = Path(__file__).parent / "results"
@@ -143,42 +145,6 @@ def sizes(record: Record) -> str:
     return table(["what", "bytes", "limit"], rows)
 
 
-def sockets(record: Record) -> str:
-    head = ["server", "clients", "kernels sent", "server ms: median", "p95"]
-    head += ["client ms: median", "p95", "times killed", "connections", "reports", "stored"]
-    head += ["lost", "counted twice"]
-    rows = [
-        [
-            r["what"],
-            str(r["clients"]),
-            f"{r['kernels']:,}",
-            *(figure(r[key]) if key in r else "–" for key in ("server_median_ms", "server_p95_ms")),
-            *(figure(r[key]) for key in ("client_median_ms", "client_p95_ms")),
-            *(f"{r[key]:,}" for key in ("kills", "connections", "reports", "stored")),
-            *(str(r[key]) for key in ("lost", "twice")),
-        ]
-        for r in record["rows"]
-    ]
-    return table(head, rows)
-
-
-def front(record: Record) -> str:
-    head = ["connections", "networks", "held", "in all", "/healthz ms: median", "p95", "most"]
-    head += ["probes", "memory MB: before", "most", "afterwards", "log bytes"]
-    rows = [
-        [
-            r["kind"],
-            *(f"{r[key]:,}" for key in ("networks", "held", "connections")),
-            *(figure(r[f"health_{key}_ms"]) for key in ("median", "p95", "most")),
-            str(r["probes"]),
-            *(f"{r[f'{key}_bytes'] / 1e6:.1f}" for key in ("before", "peak", "after")),
-            f"{r['log_bytes']:,}",
-        ]
-        for r in record["rows"]
-    ]
-    return table(head, rows)
-
-
 def second_visit(record: Record) -> str:
     """One line per module and habit, the visits beside each other."""
     head = ["bundle", "module bytes", "V8 caches code", "load ms: visit 1, 2, 3"]
@@ -215,13 +181,15 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "crowd_shares": report_crowd.shares,
     "liars": report_crowd.liars,
     "recovery": report_crowd.recovery,
-    "sockets": sockets,
-    "front": front,
+    "sockets": report_server.sockets,
+    "front": report_server.front,
     "peers": report_peers.summary,
     "space": report_space.space,
     "shapes": report_space.shapes,
     "tuning": report_tuning.tuning,
     "second_visit": second_visit,
+    "earlier": report_versions.earlier,
+    "versions": report_versions.versions,
 }
 
 #: Headings of results/README.md, and a sentence about what was measured.
@@ -294,6 +262,16 @@ ABOUT: dict[str, tuple[str, str]] = {
     "second_visit": (
         "The second visit",
         "Whether Chromium finds optimised code of the first visit, and what that saves.",
+    ),
+    "earlier": (
+        "An earlier version",
+        "WebAssembly on one thread, each version with its own compiler and engine, by turns in "
+        "one run.",
+    ),
+    "versions": (
+        "What the engine and the tuner cost more than earlier",
+        "The minified files of both versions, visits by turns; `more` is the median of the "
+        "differences.",
     ),
 }
 
