@@ -19,13 +19,14 @@ from tilewright.base.errors import HostError
 from tilewright.hosts import browser as browser_module
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_find import KINDS, Browser, require
+from tilewright.hosts.browser_programs import program
 from tilewright.server import create_app
 
 from .bundles import Library
-from .driver import WIDE, Driver, Page
+from .driver import Driver, Page, closing
+from .driver import Visit as Visit
 from .serving import Site, Watched, serving
 
-Visit = Callable[..., Page]
 Load = Callable[..., BrowserModel]
 
 
@@ -92,13 +93,27 @@ def driver(browser: Browser) -> Iterator[Driver]:
 @pytest.fixture
 def visit(driver: Driver) -> Iterator[Visit]:
     """Opens pages and closes them when the test is over."""
-    with ExitStack() as stack:
+    with closing(driver) as opened:
+        yield opened
 
-        def opened(url: str, width: int = WIDE) -> Page:
-            page = driver.open(url, width)
-            stack.callback(page.do, "close")
-            return page
 
+def on_software() -> Driver:
+    """Chromium with its software adapter of WebGPU."""
+    try:
+        return Driver(program("chromium-webgpu"))  # type: ignore[arg-type]
+    except HostError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def gpu_driver() -> Iterator[Driver]:
+    with on_software() as driver:
+        yield driver
+
+
+@pytest.fixture
+def gpu_visit(gpu_driver: Driver) -> Iterator[Visit]:
+    with closing(gpu_driver) as opened:
         yield opened
 
 

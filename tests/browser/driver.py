@@ -9,12 +9,17 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tilewright.hosts.browser_find import Browser
+
+#: Opens a page, of a width if one is given.
+Visit = Callable[..., "Page"]
 
 SCRIPT = Path(__file__).with_name("page.mjs")
 EXIT_SECONDS = 20.0
@@ -65,6 +70,19 @@ class Driver:
         page = Page(self, next(self._numbers))
         page.do("open", url=url, width=width)
         return page
+
+
+@contextmanager
+def closing(driver: Driver) -> Iterator[Visit]:
+    """Opens pages and closes them at the end."""
+    with ExitStack() as stack:
+
+        def opened(url: str, width: int = WIDE) -> Page:
+            page = driver.open(url, width)
+            stack.callback(page.do, "close")
+            return page
+
+        yield opened
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ is replaced.  Chromium's WebGPU is software, so WebAssembly wins; no test looks 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tilewright.base.errors import HostError
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.hosts.browser_programs import program
 from tilewright.server.app import WEB
 
 from . import bundles
 from .bundles import Library
-from .conftest import Visit
-from .driver import WIDE, Driver, Page
+from .conftest import Visit, on_software
+from .driver import WIDE
 from .serving import Site, serving
 from .test_page import ready
 
@@ -33,36 +30,11 @@ INPUTS = {"x": X.tolist(), "z": Z.tolist()}
 AUTO = {"device": "auto"}
 
 
-def started() -> Driver:
-    try:
-        return Driver(program("chromium-webgpu"))  # type: ignore[arg-type]
-    except HostError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def gpu_driver() -> Iterator[Driver]:
-    with started() as driver:
-        yield driver
-
-
 @pytest.fixture
 def doomed() -> Iterator[Visit]:
     """Pages of a browser of their own: one whose GPU process ends a few times gives no adapters."""
-    with started() as driver:
+    with on_software() as driver:
         yield driver.open
-
-
-@pytest.fixture
-def gpu_visit(gpu_driver: Driver) -> Iterator[Callable[..., Page]]:
-    with ExitStack() as stack:
-
-        def opened(url: str, width: int = WIDE) -> Page:
-            page = gpu_driver.open(url, width)
-            stack.callback(page.do, "close")
-            return page
-
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.folder import write_candidates
 
 from .bundles import BERT, BERT_LENGTHS
-from .driver import Driver, Page
+from .driver import Visit
 from .gpu_kernels import MARK, GpuKernels, write_poor
 from .serving import plain as plain_server
 from .serving import serving
@@ -39,31 +37,13 @@ from .test_tuning import close, verdicts
 
 pytestmark = pytest.mark.browser
 
-Visit = Callable[[str], Page]
 GPU = {"device": "webgpu"}
 X = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(4 * 512)]}
 
 
-@pytest.fixture(scope="module")
-def gpu_driver() -> Iterator[Driver]:
-    try:
-        found = program("chromium-webgpu")
-    except HostError as error:
-        pytest.skip(str(error))
-    with Driver(found) as driver:  # type: ignore[arg-type]
-        yield driver
-
-
 @pytest.fixture
-def visit(gpu_driver: Driver) -> Iterator[Visit]:
-    with ExitStack() as stack:
-
-        def opened(url: str) -> Page:
-            page = gpu_driver.open(url)
-            stack.callback(page.do, "close")
-            return page
-
-        yield opened
+def visit(gpu_visit: Visit) -> Visit:
+    return gpu_visit
 
 
 @pytest.fixture(scope="module")

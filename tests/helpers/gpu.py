@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.graph.node import Graph
+from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
+from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.layouts import PACKING
 
-from .graphs import interpret
+from .graphs import interpret, run_steps, steps_of
 from .loop_check import check_loops
 
 
@@ -40,6 +44,20 @@ class ByGroups:
         fn = self.way.lower(kernel, schedule)
         check_loops(fn)
         interpret(fn, buffers)
+
+
+def by_groups(
+    way: Any,
+    graph: Graph,
+    values: dict[str, np.ndarray],
+    pick: Callable[[Kernel], Schedule],
+    packing: Packing = PACKING,
+) -> np.ndarray:
+    """What a graph gives whose only kernel that suits the way runs under a schedule."""
+    packed, execute = optimise(graph, packing), ByGroups(way, pick)
+    (got,) = run_steps(packed, steps_of(packed), values, execute)
+    assert execute.products == 1
+    return got
 
 
 def random_tile(rng: Random, least: int = 4) -> GroupSchedule:

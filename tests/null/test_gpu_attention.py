@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 import numpy as np
 import pytest
 from helpers.attention import VARIANTS, Maker, mixed, random_attention, scored
-from helpers.gpu import ByGroups
-from helpers.graphs import results, run_steps, softmax
+from helpers.gpu import by_groups
+from helpers.graphs import results, softmax
 from helpers.seeds import seeds
 from test_attention import assert_same, attentions, compiled, values_of
 
-from tilewright.graph.node import Graph
 from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import attention
 from tilewright.targets.gpu.heads import HeadSchedule
-
-
-def checked(
-    graph: Graph, values: dict[str, np.ndarray], pick: Callable[[Kernel], HeadSchedule]
-) -> np.ndarray:
-    """What the graph's attention gives under a schedule."""
-    packed, steps = compiled(graph)
-    execute = ByGroups(attention, pick)
-    (got,) = run_steps(packed, steps, values, execute)
-    assert execute.products == 1
-    return got
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -36,7 +23,7 @@ def test_each_variant(name: str) -> None:
     graph = VARIANTS[name]()
     values = values_of(graph)
     (want,) = results(graph, values)
-    assert_same(checked(graph, values, attention.default), want)
+    assert_same(by_groups(attention, graph, values, attention.default), want)
 
 
 @pytest.mark.parametrize("seed", seeds(25, nightly=75))
@@ -54,7 +41,7 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
                 return made
 
     (want,) = results(graph, values)
-    assert_same(checked(graph, values, pick), want)
+    assert_same(by_groups(attention, graph, values, pick), want)
 
 
 @pytest.mark.parametrize("low", [float("-inf"), LOWEST])
@@ -67,7 +54,7 @@ def test_rows_without_any_key(low: float, y1: int) -> None:
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
     assert np.isnan(want[0]).all() == np.isinf(low)
-    assert_same(checked(graph, values, lambda _: HeadSchedule(4, y1, 16)), want)
+    assert_same(by_groups(attention, graph, values, lambda _: HeadSchedule(4, y1, 16)), want)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from tilewright.kernel.expr import (
     Call,
     Const,
     Expr,
-    Guard,
     Lane,
     Lanes,
     Load,
@@ -41,10 +40,10 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.gpu.heads import THREADS, Columns, HeadSchedule, areas_of, in_vectors
-from tilewright.targets.gpu.places import may_trap
+from tilewright.targets.gpu.heads import THREADS, Columns, HeadSchedule, areas_of
+from tilewright.targets.gpu.places import add_up, may_trap
 from tilewright.targets.gpu.space import Group, nearby
-from tilewright.targets.gpu.staging import LANES, guarded, inside, own
+from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
 from tilewright.targets.lite import Core
 
 #: Two numbers to one.
@@ -170,7 +169,7 @@ class _Tile:
         for j in range(len(keys)):
             for g in self.groups:
                 b.set(self._reg(f"dot{j}_", g).name, Const(0.0, F32, self.lanes))
-        width = LANES if in_vectors(form.k, form.depth) else 1
+        width = LANES if in_vectors(form.k.index, form.depth) else 1
         steps = form.depth.extent // width
         with b.loop("d", Index(), index(steps), 1, steps) as d:
             for j, key in enumerate(keys):
@@ -200,8 +199,7 @@ class _Tile:
         at = self.at | {form.m: row, form.keys: key}
         value = rewrite(form.argument, lambda e: dot if isinstance(e, Acc) else e, at)
         ends = (Bound(key, form.keys.extent), Bound(row, form.m.extent))
-        unsure = tuple(end for end in ends if not end.always)
-        return Guard(unsure, value, Const(float("-inf"), F32)) if unsure else value
+        return guarded(value, ends, float("-inf"))
 
     def _place(self, j: int, g: int) -> Index:
         """Where the scores of this thread's key number j are."""
@@ -286,30 +284,20 @@ class _Tile:
                         self._multiply(self._context(c, g), factor, self._reg("power"))
 
     def _add_up(self) -> None:
-        """context of slice 0 += those of all others, halves to halves"""
-        b, half = self.b, self.columns.slices // 2
+        """context of slice 0 += those of all others"""
         owned = [(c, g) for c in range(self.columns.width) for g in self.groups]
 
-        def place(number: Index, c: int, g: int) -> Index:
+        def place(number: Index, i: int) -> Index:
+            c, g = owned[i]
             column = (number * self.columns.units + self.unit) * self.columns.width + c
             return column * self.s.x1 + g * self.lanes
 
-        while half:
-            with inside(b, (Bound(self.part - half, half),)):
-                for c, g in owned:
-                    b.store(self.scores, place(self.part - half, c, g), self._context(c, g))
-            b.add(Barrier())
-            with inside(b, (Bound(self.part, half),)):
-                for c, g in owned:
-                    other = Load(self.scores, place(self.part, c, g), F32, self.lanes)
-                    b.set(self._context(c, g).name, _add(self._context(c, g), other))
-            half //= 2
-            if half:
-                b.add(Barrier())
+        contexts = [self._context(c, g) for c, g in owned]
+        add_up(self.b, self.part, self.columns.slices, self.scores, contexts, place)
 
     def _store(self) -> None:
         b, form, width = self.b, self.form, self.columns.width
-        wide = width > 1 and in_vectors(Load(0, self.kernel.store, F32), form.n)
+        wide = width > 1 and in_vectors(self.kernel.store, form.n)
         with inside(b, (Bound(self.part, 1),)):
             for g in self.groups:
                 for i in range(self.lanes):

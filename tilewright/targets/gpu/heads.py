@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.kernel.expr import Load
 from tilewright.kernel.form import Attention, form_as
-from tilewright.kernel.index import Var, index, stride
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.schedule import WORD, beyond
-from tilewright.targets.gpu.staging import LANES, multiple
+from tilewright.targets.gpu.staging import LANES, in_vectors
 from tilewright.targets.schedule import Schedule
 
 #: Threads of a group, unless a schedule says otherwise.
@@ -56,18 +54,12 @@ class Columns:
 
     @staticmethod
     def of(form: Attention, schedule: HeadSchedule) -> Columns:
-        width = LANES if in_vectors(form.v, form.n) else 1
+        width = LANES if in_vectors(form.v.index, form.n) else 1
         units = form.n.extent // width
         slices = 1
         while 2 * slices * units <= schedule.threads:
             slices *= 2
         return Columns(width, units, slices)
-
-
-def in_vectors(load: Load, axis: Var) -> bool:
-    """True if the elements along an axis lie side by side, as whole vectors."""
-    at = load.index.substitute({axis: index(Var("q", -(-axis.extent // LANES))) * LANES})
-    return axis.extent % LANES == 0 and stride(load.index, axis) == 1 and multiple(at)
 
 
 def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:

@@ -1,22 +1,25 @@
-"""Where rows, columns and steps of a product lie, and how its sums are stored.
+"""Where rows, columns and steps of a product lie, and how its sums are added up and stored.
 
 Input: a product's operands, the tile's other axes.  Output: values of the kernel's variables at a
-row, column and step; statements that store four neighbouring sums.
+row, column and step; statements that add up the sums of several threads, and that store four
+neighbouring ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Bound, Expr, Lane, Lanes, Reg
-from tilewright.kernel.form import BlockContraction, Contraction, classify
-from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
+from tilewright.kernel.expr import Acc, Bound, Call, Expr, Lane, Lanes, Load, Reg
+from tilewright.kernel.form import BlockContraction, Contraction, classify, product
+from tilewright.kernel.index import Div, Gathered, Index, Mod
+from tilewright.kernel.loops import Barrier
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import indices_of, rewrite, walk
-from tilewright.targets.gpu.staging import LANES, inside, multiple, spread
+from tilewright.targets.gpu.staging import LANES, in_vectors, inside, spread
 
 
 def fixed_product(kernel: Kernel) -> Operands | None:
@@ -38,8 +41,8 @@ def may_trap(kernel: Kernel) -> bool:
 
 def operands(kernel: Kernel) -> Operands:
     """The operands of a product that is known to be one of those."""
-    found = fixed_product(kernel)
-    assert found is not None, f"{kernel.name} is no product of fixed size"
+    found = product(kernel)
+    assert found is not None, f"{kernel.name} is no product"
     return found
 
 
@@ -83,15 +86,40 @@ class Places:
         return dict(zip(self.ops.depth, spread(step, shape), strict=True))
 
 
+def add_up(
+    b: Builder,
+    part: Index,
+    slices: int,
+    area: int,
+    sums: Sequence[Reg],
+    place: Callable[[Index, int], Index],
+) -> None:
+    """sums of part 0 += those of all other parts, halves to halves
+
+    place: where in the area a part, by its number, puts its sum number i
+    """
+    half = slices // 2
+    while half:
+        with inside(b, (Bound(part - half, half),)):
+            for i, total in enumerate(sums):
+                b.store(area, place(part - half, i), total)
+        b.add(Barrier())
+        with inside(b, (Bound(part, half),)):
+            for i, total in enumerate(sums):
+                other = Load(area, place(part, i), F32, total.lanes)
+                b.set(total.name, Call("add", (total, other), F32, total.lanes))
+        half //= 2
+        if half:
+            b.add(Barrier())
+
+
 class Sums:
     """Stores four sums that are side by side: as a vector where memory allows it."""
 
     def __init__(self, b: Builder, kernel: Kernel, places: Places) -> None:
         self.b, self.kernel, self.places = b, kernel, places
         n = places.ops.n
-        self.whole = n.extent % LANES == 0
-        q = index(Var("q", -(-n.extent // LANES))) * LANES
-        self.vectors = self.whole and multiple(kernel.store.substitute({n: q}))
+        self.whole, self.vectors = n.extent % LANES == 0, in_vectors(kernel.store, n)
 
     def put(self, row: Index, col: Index, total: Reg) -> None:
         """Nothing is stored beyond the ends."""

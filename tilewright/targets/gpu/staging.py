@@ -17,8 +17,20 @@ from math import ceil, gcd, prod
 
 from tilewright.base.dtypes import F32, DType
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, Lane, Lanes, Load, Reg
-from tilewright.kernel.index import Index, Mod, Var, index, unflatten
+from tilewright.kernel.expr import (
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    Lane,
+    Lanes,
+    Load,
+    Reg,
+    dtype_of,
+    lanes_of,
+)
+from tilewright.kernel.index import Index, Mod, Var, index, stride, unflatten
 
 #: The values of a kernel's variables at a row (or column) and a step.
 Point = Callable[[Index, Index], Values]
@@ -196,16 +208,21 @@ class Floats(Side):
         return Lanes(tuple(Lane(self.reg(n, row), i) for row in range(LANES)))
 
 
-def guarded(load: Load, ends: tuple[Bound, ...]) -> Expr:
-    """The load where all bounds hold, else 0."""
-    open_ = tuple(end for end in ends if not end.always)
-    return Guard(open_, load, Const(0, load.dtype, load.lanes)) if open_ else load
+def guarded(value: Expr, ends: tuple[Bound, ...], default: float = 0) -> Expr:
+    """The value where all bounds hold, else the default in all lanes."""
+    unsure = _unsure(ends)
+    other = Const(default, dtype_of(value), lanes_of(value))
+    return Guard(unsure, value, other) if unsure else value
+
+
+def _unsure(ends: tuple[Bound, ...]) -> tuple[Bound, ...]:
+    return tuple(end for end in ends if not end.always)
 
 
 @contextmanager
 def inside(b: Builder, ends: tuple[Bound, ...]) -> Iterator[None]:
     """What is added happens where all bounds hold; no question where that is certain."""
-    unsure = tuple(end for end in ends if not end.always)
+    unsure = _unsure(ends)
     if not unsure:
         yield
         return
@@ -218,6 +235,13 @@ def spread(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
     """The multi-index of an offset that may lie beyond the end: only the first part grows."""
     inner = prod(shape[1:])
     return (flat // inner, *unflatten(flat % inner, shape[1:])) if shape else ()
+
+
+def in_vectors(at: Index, axis: Var) -> bool:
+    """True if the elements along an axis lie side by side, as whole vectors."""
+    q = index(Var("q", -(-axis.extent // LANES))) * LANES
+    whole = axis.extent % LANES == 0 and stride(at, axis) == 1
+    return whole and multiple(at.substitute({axis: q}))
 
 
 def multiple(at: Index) -> bool:

@@ -20,11 +20,11 @@ from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat
 from tilewright.kernel.index import Index, index, unflatten
-from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.integers import columns, panel_of
-from tilewright.targets.gpu.places import Places, Sums, fixed_product, operands
+from tilewright.targets.gpu.places import Places, Sums, add_up, fixed_product, operands
 from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
 from tilewright.targets.gpu.space import LEAST_THREADS, Group, nearby
 from tilewright.targets.gpu.staging import (
@@ -117,8 +117,11 @@ def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
         for u, step in enumerate(steps):
             for i in rows:
                 _multiply(b, places, side, i, u, step)
-    area = len(kernel.buffers)
-    _add_up(b, s, part, own, area, len(rows))
+
+    def place(number: Index, i: int) -> Index:
+        return (number * len(rows) + i) * s.y1 + own * LANES
+
+    add_up(b, part, s.slices, len(kernel.buffers), [_sum(i) for i in rows], place)
     output = Sums(b, kernel, places)
     with inside(b, (Bound(part, 1),)):
         for i in rows:
@@ -151,27 +154,6 @@ def _row(b: Builder, places: Places, i: int, step: Index, count: int) -> Iterato
         load = Load(row.buffer, ats[j], F32, lanes)
         b.set(left.name, guarded(load, (Bound(step + j, steps),)))
         yield from (Lane(left, lane) for lane in range(lanes)) if whole else (left,)
-
-
-def _add_up(b: Builder, s: ThinSchedule, part: Index, own: Index, area: int, rows: int) -> None:
-    """sums of part 0 += those of all others"""
-
-    def place(i: int, number: Index) -> Index:
-        return (number * rows + i) * s.y1 + own * LANES
-
-    half = s.slices // 2
-    while half:
-        with inside(b, (Bound(part - half, half),)):
-            for i in range(rows):
-                b.store(area, place(i, part - half), _sum(i))
-        b.add(Barrier())
-        with inside(b, (Bound(part, half),)):
-            for i in range(rows):
-                other = Load(area, place(i, part), F32, LANES)
-                b.set(_sum(i).name, Call("add", (_sum(i), other), F32, LANES))
-        half //= 2
-        if half:
-            b.add(Barrier())
 
 
 def _sum(i: int) -> Reg:
