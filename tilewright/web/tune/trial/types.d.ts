@@ -181,6 +181,7 @@ export type Contest = (pairs: Pairs, bar: Bar, overs: Over[]) => Promise<Compare
 export type RunnerOf = (known: KernelCode | null) => Promise<Runner>;
 export type Found = Partial<Outcome> & { verdict: Verdict; wins?: boolean };
 export type Question = (facts: SpecFacts, runner: Runner, incumbent: KernelCode | null) => Promise<{ wrong?: string; refuted?: string }>;
+export type FarSlower = (runner: Runner, other: Runner) => Promise<Found | null>;
 export type Against = (runner: Runner, other: Runner, bar: Bar, overs: Over[]) => Promise<Found>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 export type Quick = (runner: Runner) => Promise<number>;
