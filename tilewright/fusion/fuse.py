@@ -43,8 +43,10 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
-        if isinstance(n.op, Scan):
+        if isinstance(n.op, (Scan, ops.Update)):
             stored.add(n)
+        if isinstance(n.op, ops.Update):
+            stored.add(n.inputs[0])
         if isinstance(n.op, (ops.Contract, Scan)):
             roots = map(root_of, n.inputs[_is_context(n) :])  # probabilities stay in the kernel
             stored |= {root for root in roots if not root.constant}

@@ -362,6 +362,11 @@ def gather(x: Node, indices: Node, axis: int, source: str = "") -> Node:
     return node(ops.Gather(axis % x.rank), x, indices, source=source)
 
 
+def update(data: Node, rows: Node, at: Node, axis: int) -> Node:
+    """data with `rows` from the index `at` (one integer) on along `axis`."""
+    return node(ops.Update(axis % data.rank), data, rows, at)
+
+
 def literal(n: Node) -> float | int | bool | None:
     """The number that a constant repeats everywhere, if it is only one."""
     while isinstance(n.op, (ops.Broadcast, ops.Reshape)):

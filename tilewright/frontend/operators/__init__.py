@@ -15,6 +15,7 @@ from tilewright.frontend.operators import (
     reduction,
     resize,
     shape,
+    transformer,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "reduction",
     "resize",
     "shape",
+    "transformer",
 ]
