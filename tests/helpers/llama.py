@@ -53,7 +53,7 @@ class Sizes:
         }
 
 
-TINY = Sizes(2, 32, 4, 2, 48, 50, 64, block=16)
+TINY = Sizes(2, 64, 4, 2, 96, 50, 64, block=16)
 
 
 class _Maker:

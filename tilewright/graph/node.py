@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import I64, DType
 from tilewright.base.errors import ShapeError
 from tilewright.base.limits import within
 from tilewright.graph import ops
@@ -265,6 +265,11 @@ def constant(value: object, dtype: DType | None = None) -> Node:
 
 def iota(shape: Shape, axis: int) -> Node:
     return node(ops.Iota(shape, axis % len(shape)))
+
+
+def counted(shape: Shape, axis: int) -> Node:
+    """An iota that is never folded: kernels count instead of loading, and see what is counted."""
+    return Node(ops.Iota(shape, axis), (), shape, I64, _SOURCE.get(), True)
 
 
 def elementwise(fn: str, *args: Node, source: str = "") -> Node:

@@ -22,6 +22,7 @@ from tilewright.graph.node import (
     cast,
     concat,
     contract,
+    counted,
     gather,
     iota,
     reshape,
@@ -67,20 +68,15 @@ def rotated(x: Node, cos: Node, sin: Node, interleaved: bool) -> Node:
     pairs = cos.shape[-1]
     if 2 * pairs > x.shape[-1]:
         raise ShapeError("a head has fewer elements than are turned", shape=[x.shape, cos.shape])
-    cos, sin = (al.unsqueeze(t, (2,)) for t in (cos, sin))
-    first, second = (
-        al.take(x, 3, n if interleaved else n * pairs, pairs, 2 if interleaved else 1)
-        for n in (0, 1)
-    )
-    turned = [
-        al.sub(al.mul(first, cos), al.mul(second, sin)),
-        al.add(al.mul(second, cos), al.mul(first, sin)),
-    ]
-    if interleaved:
-        made = reshape(concat([al.unsqueeze(t, (-1,)) for t in turned], 4), (*x.shape[:3], -1))
-    else:
-        made = concat(turned, 3)
     rest = x.shape[3] - 2 * pairs
+    whole = al.take(x, 3, 0, 2 * pairs)
+    # both elements of a pair along an axis of their own: before the pairs, or behind them
+    axis = 4 if interleaved else 3
+    split = reshape(whole, (*x.shape[:3], *((pairs, 2) if interleaved else (2, pairs))))
+    cos, sin = (al.unsqueeze(t, (2, axis)) for t in (cos, sin))
+    first, second = (al.take(split, axis, n, 1) for n in (0, 1))
+    other = concat([al.apply("neg", second), first], axis)
+    made = reshape(al.add(al.mul(split, cos), al.mul(other, sin)), whole.shape)
     return made if not rest else concat([made, al.take(x, 3, 2 * pairs, rest)], 3)
 
 
@@ -204,8 +200,8 @@ def group_query_attention(
     if softcap:
         scores = al.mul(al.apply("tanh", al.div(scores, softcap)), softcap)
     number = reshape(past, (1, 1))
-    last_key = al.add(number, cast(iota((rows, room), 0), I32))
-    keys = cast(iota((rows, room), 1), I32)
+    last_key = al.add(number, cast(counted((rows, room), 0), I32))
+    keys = cast(counted((rows, room), 1), I32)
     seen = al.apply("le", keys, last_key)
     if local_window_size >= 0:
         seen = al.apply("and", seen, al.less(al.sub(last_key, local_window_size), keys))
