@@ -54,6 +54,17 @@ class LetGather(Stmt):
 
 
 @record
+class LetUniform(Stmt):
+    """Name an integer that is the same for every thread of the tile, kept within [0, var.extent).
+
+    So a loop with barriers may end there.
+    """
+
+    var: Var
+    value: Expr
+
+
+@record
 class Set(Stmt):
     """Write a register: (name, dtype, lanes) must be the same at every write of one name."""
 
@@ -200,6 +211,8 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                 lines.append(f"{pad}{var} = min({a}, {b})")
             case LetGather(var, value):
                 lines.append(f"{pad}{var} = gather {value} < {var.extent}")
+            case LetUniform(var, value):
+                lines.append(f"{pad}{var} = for all threads {value} within 0 .. {var.extent - 1}")
             case Set(name, value):
                 lanes = lanes_of(value)
                 lines.append(f"{pad}{name}{f'x{lanes}' if lanes > 1 else ''} := {value}")

@@ -68,6 +68,8 @@ class WgslDialect(Dialect):
 
     def __init__(self, fn: TileFn) -> None:
         self.buffers = len(fn.buffers)
+        #: Names of numbers that all threads share.
+        self.uniforms: list[str] = []
         #: Scratch areas in vectors.
         self.wide = frozenset(n for n in _in_vectors(fn.body) if n >= self.buffers)
         #: Whether the whole memory is.
@@ -179,8 +181,17 @@ class WgslDialect(Dialect):
     def let(self, name: str, value: str) -> str:
         return f"let {name}: i32 = {value};"
 
-    def loop(self, name: str, begin: str, end: str, step: int) -> str:
-        return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step})"
+    def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
+        if end not in self.uniforms:
+            return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step}) {{"
+        # whoever vets the text sees that it ends
+        head = f"for (var {name}: i32 = {begin}; {name} < {most}; {name} += {step}) {{"
+        return f"{head} if ({name} >= {end}) {{ break; }}"
+
+    def uniform(self, name: str, value: str, most: int) -> str:
+        self.uniforms.append(name)
+        write = f"if (local == 0u) {{ shared_{name} = clamp({value}, i32(0), i32({most})); }}"
+        return f"{write} let {name} = workgroupUniformLoad(&shared_{name});"
 
     def barrier(self) -> str:
         return "workgroupBarrier();"
@@ -286,5 +297,6 @@ def module(fn: TileFn) -> str:
             *("  " + area.format("") for area in areas),
         ]
     lines += body(fn, dialect)
-    text = "\n".join(lines)
+    shared = [f"var<workgroup> shared_{name}: i32;" for name in dialect.uniforms]
+    text = "\n".join([*shared, *lines])
     return "\n".join([prelude(text), text, "}", ""])

@@ -1,0 +1,81 @@
+"""A language model with caches as states: a prompt and then one token after the other, on every
+host, against onnxruntime, which computes the whole sequence anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from conftest import TARGETS, options_for
+from helpers.llama import TINY, Sizes, llama
+
+from tilewright.base.errors import TilewrightError
+from tilewright.bundle import write
+from tilewright.compiler import compile_model
+
+#: Rows of the prompt's bucket, and tokens that are then generated.
+PROMPT, TOKENS = 8, 20
+
+
+def built(folder: Path, sizes: Sizes, target: str) -> Path:
+    """A bundle of the model for single tokens and for prompts; the model is beside it."""
+    onnx.save(llama(sizes), folder / "model.onnx")
+    options = replace(options_for(target), buckets={"n": (1, PROMPT)}, states=sizes.states)
+    write(compile_model(folder / "model.onnx", options).contents, folder / "bundle")
+    return folder / "bundle"
+
+
+def whole(folder: Path, sizes: Sizes, ids: list[int]) -> np.ndarray:
+    """The logits of the last row, computed from empty caches."""
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    cache = np.zeros((1, sizes.kv_heads, sizes.room, sizes.head), "f4")
+    given = step(ids, 0) | dict.fromkeys(sizes.states, cache)
+    return np.asarray(session.run(["logits"], given)[0])
+
+
+def step(ids: list[int], past: int) -> dict[str, Any]:
+    last = past + len(ids) - 1
+    return {"input_ids": np.array([ids], "i8"), "seqlens_k": np.array([last], "i4")}
+
+
+@pytest.mark.parametrize("sizes", [TINY, replace(TINY, bits=32, kv_heads=4)], ids=["4 bits", "f32"])
+def test_tokens_are_those_of_the_whole_sequence(
+    sizes: Sizes, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """The prompt is shorter than its bucket; each token is the likeliest one."""
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    ids = [int(i) for i in np.random.default_rng(3).integers(0, sizes.words, PROMPT - 3)]
+    got = opened.run(step(ids, 0)).outputs["logits"]
+    for _ in range(TOKENS):
+        want = whole(tmp_path, sizes, ids)
+        # sums of a few hundred products, in another order
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
+        ids.append(int(want.argmax()))
+        got = opened.run(step(ids[-1:], len(ids) - 1)).outputs["logits"]
+    opened.reset()
+    again = opened.run(step(ids[:3], 0)).outputs["logits"]
+    np.testing.assert_allclose(again, whole(tmp_path, sizes, ids[:3]), rtol=1e-4, atol=2e-5)
+
+
+def test_what_does_not_fit_is_refused(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """A full cache and ids beyond the vocabulary stop the run; a prompt that is too long has no
+    bucket.  The next run is right again."""
+    sizes = TINY
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    for wrong in (step([1], sizes.room), step([sizes.words], 0)):
+        with pytest.raises(TilewrightError) as caught:
+            opened.run(wrong)
+        assert caught.value.code == "kernel-trap"
+    with pytest.raises(TilewrightError, match="bucket"):
+        opened.run(step([1] * (PROMPT + 1), 0))
+    opened.reset()
+    got = opened.run(step([4, 2], 0)).outputs["logits"]
+    np.testing.assert_allclose(got, whole(tmp_path, sizes, [4, 2]), rtol=1e-4, atol=2e-5)
