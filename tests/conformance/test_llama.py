@@ -79,3 +79,21 @@ def test_what_does_not_fit_is_refused(
     opened.reset()
     got = opened.run(step([4, 2], 0)).outputs["logits"]
     np.testing.assert_allclose(got, whole(tmp_path, sizes, [4, 2]), rtol=1e-4, atol=2e-5)
+
+
+def test_a_long_cache_is_read_as_far_as_it_is_valid(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """Several blocks of keys, of which the last ones hold what no row may see."""
+    sizes = replace(TINY, layers=1, room=700)
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    rng = np.random.default_rng(8)
+    shape = (1, sizes.kv_heads, sizes.room, sizes.head)
+    for past in (3, 255, 256, 500, sizes.room - 1):
+        caches = {name: rng.standard_normal(shape, "f4") for name in sizes.states}
+        for name, value in caches.items():
+            opened.set_state(name, value)
+        got = opened.run(step([7], past)).outputs["logits"]
+        (want,) = session.run(["logits"], step([7], past) | caches)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
