@@ -16,17 +16,18 @@ from conftest import TARGETS, options_for
 from helpers.llama import TINY, Sizes, llama
 
 from tilewright.base.errors import TilewrightError
-from tilewright.bundle import write
+from tilewright.bundle import open_bundle, write
 from tilewright.compiler import compile_model
 
 #: Rows of the prompt's bucket, and tokens that are then generated.
 PROMPT, TOKENS = 8, 20
 
 
-def built(folder: Path, sizes: Sizes, target: str) -> Path:
+def built(folder: Path, sizes: Sizes, target: str, **settings: int) -> Path:
     """A bundle of the model for single tokens and for prompts; the model is beside it."""
     onnx.save(llama(sizes), folder / "model.onnx")
     options = replace(options_for(target), buckets={"n": (1, PROMPT)}, states=sizes.states)
+    options = replace(options, settings=settings)
     write(compile_model(folder / "model.onnx", options).contents, folder / "bundle")
     return folder / "bundle"
 
@@ -97,3 +98,21 @@ def test_a_long_cache_is_read_as_far_as_it_is_valid(
         got = opened.run(step([7], past)).outputs["logits"]
         (want,) = session.run(["logits"], step([7], past) | caches)
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
+
+
+def test_weights_in_several_buffers(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """On WebGPU a buffer has a largest size: here 64 KiB, so that the weights need several."""
+    if TARGETS[host_name] != "wgsl":
+        pytest.skip("one memory")
+    sizes = replace(TINY, layers=3, hidden=192, room=32)
+    path = built(tmp_path, sizes, "wgsl", bank=2**16)
+    facts = open_bundle(path).manifest.section("wgsl").facts
+    assert len(facts["banks"]["bytes"]) > 1
+    assert max(*facts["banks"]["bytes"], facts["memory"]["bytes"]) <= 2**16
+    opened, ids = open_host(path), [5, 9, 2]
+    for _ in range(3):
+        got = opened.run(step(ids, 0)).outputs["logits"]
+        np.testing.assert_allclose(got, whole(tmp_path, sizes, ids), rtol=1e-4, atol=2e-5)
+        ids.append(int(got.argmax()))

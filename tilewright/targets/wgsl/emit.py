@@ -66,14 +66,17 @@ class WgslDialect(Dialect):
     An array that is read or written in vectors somewhere consists of vectors of 4.
     """
 
-    def __init__(self, fn: TileFn) -> None:
+    def __init__(self, fn: TileFn, apart: frozenset[int] = frozenset()) -> None:
+        """apart: numbers of the buffers that lie in another array, `weights`."""
         self.buffers = len(fn.buffers)
         #: Names of numbers that all threads share.
         self.uniforms: list[str] = []
         #: Scratch areas in vectors.
         self.wide = frozenset(n for n in _in_vectors(fn.body) if n >= self.buffers)
         #: Whether the whole memory is.
-        self.vectors = any(n < self.buffers for n in _in_vectors(fn.body))
+        whole = {n for n in _in_vectors(fn.body) if n < self.buffers}
+        self.apart = apart
+        self.vectors, self.apart_vectors = bool(whole - apart), bool(whole & apart)
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         if dtype == BOOL:
@@ -153,6 +156,8 @@ class WgslDialect(Dialect):
             return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
         times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
         word = f"u32({at}){times} + at({buffer}u)" + (f" + {part}u" if part else "")
+        if buffer in self.apart:
+            return _element("weights", word, self.apart_vectors, lanes)
         return _element("memory", word, self.vectors, lanes)
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
@@ -249,7 +254,7 @@ def _in_vectors(stmts: tuple[Stmt, ...]) -> set[int]:
 
 def in_vectors(fn: TileFn) -> bool:
     """Whether the kernel needs its buffers to begin at whole vectors."""
-    return WgslDialect(fn).vectors
+    return any(n < len(fn.buffers) for n in _in_vectors(fn.body))
 
 
 def group_of(fn: TileFn) -> int:
@@ -257,9 +262,12 @@ def group_of(fn: TileFn) -> int:
     return fn.threads if fn.thread else GROUP
 
 
-def module(fn: TileFn) -> str:
-    """The kernel: the first word of memory is set if a gathered index lies outside its table."""
-    dialect, group = WgslDialect(fn), group_of(fn)
+def module(fn: TileFn, apart: frozenset[int] = frozenset()) -> str:
+    """The kernel: the first word of memory is set if a gathered index lies outside its table.
+
+    apart: numbers of the buffers that lie in the array of binding 2
+    """
+    dialect, group = WgslDialect(fn, apart), group_of(fn)
     scalars = len(fn.scalars) if fn.counts else 0
     blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
     areas = [
@@ -268,13 +276,17 @@ def module(fn: TileFn) -> str:
         else f"var{{}} b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;"
         for n, area in enumerate(fn.scratch, len(fn.buffers))
     ]
-    element = "vec4<u32>" if dialect.vectors else "u32"
+    element, other = (
+        "vec4<u32>" if wide else "u32" for wide in (dialect.vectors, dialect.apart_vectors)
+    )
+    weights = f"@group(0) @binding(2) var<storage, read> weights: array<{other}>;"
     shared = [area.format("<workgroup>") for area in areas] if fn.thread else []
     lines = [
         *shared,
         f"struct Step {{ words: array<vec4<u32>, {blocks}> }}",
         f"@group(0) @binding(0) var<storage, read_write> memory: array<{element}>;",
         "@group(0) @binding(1) var<uniform> step: Step;",
+        *([weights] if apart else []),
         "fn word(n: u32) -> u32 { return step.words[n >> 2u][n & 3u]; }",
         "fn at(buffer: u32) -> u32 { return word(buffer + 1u); }",
         f"@compute @workgroup_size({group})",

@@ -39,7 +39,7 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
  * A step as the plan's file has it.  `tiles`: invocations, in workgroups of `group`; `words`: the first word of each buffer, the
  * output first.  In `tiles` and `scalars`, what follows an extent is given by the fields of kernel/extents.py's `Count`.
  */
-export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[] };
+export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[]; bank?: number };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
 /** `from`: another buffer than the model's. */
 export type ReadPlaces = (places: Placed[], from?: GPUBuffer) => Promise<{ trapped: boolean; arrays: any[] }>;
@@ -48,17 +48,20 @@ export type Submit = (plan: number, first?: number, last?: number, times?: numbe
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
 /** `features`: wanted where the adapter has them. */
 export type DeviceFor = (bytes: number, limit?: number, features?: GPUFeatureName[]) => Promise<{ device: GPUDevice; adapter: Adapter }>;
+/** `banks`: how many buffers of weights there are beside the model's own. */
+export type LayoutOf = (device: GPUDevice, banks?: number) => GPUBindGroupLayout;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
 /** `path`: the plan's file; `slots`: of kernels; `memory`: its bytes. */
-export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, slots: number, memory: number) => Dispatched[];
-export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[]) => {
+export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, slots: number, memory: number, banks?: number[]) => Dispatched[];
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[], banks?: GPUBuffer[]) => {
   dispatches: Dispatch[];
   /** Exchanges kernels, by number; `resize` must follow. */
   use: (kernels: Map<number, GpuTuned>) => void;
   resize: (sizes: number[]) => void;
 };
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
-export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
+/** `buffers`: the model's own, then its banks; `bankOf`: in which each tensor lies, or nothing. */
+export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[] }, files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
 export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
 export type WordsOf = (dtype: DType, elements: number) => number;
