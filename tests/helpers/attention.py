@@ -193,7 +193,8 @@ def cached() -> Graph:
 
 
 VARIANTS: dict[str, Callable[[], Graph]] = {
-    f.__name__: f for f in (bert, roberta, merged, gpt2, t5, bart, grouped, shared, decode, swapped, cached)
+    f.__name__: f
+    for f in (bert, roberta, merged, gpt2, t5, bart, grouped, shared, decode, swapped, cached)
 }
 
 

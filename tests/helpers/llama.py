@@ -156,7 +156,10 @@ def llama(sizes: Sizes = TINY, seed: int = 0) -> onnx.ModelProto:
     m.choice(m.product(m.norm(m.last(x)), s.width, s.words))
     cache = (1, s.kv_heads, s.room, s.head)
     info = helper.make_tensor_value_info
-    inputs = [info("input_ids", TensorProto.INT64, (1, "n")), info("seqlens_k", TensorProto.INT32, (1,))]
+    inputs = [
+        info("input_ids", TensorProto.INT64, (1, "n")),
+        info("seqlens_k", TensorProto.INT32, (1,)),
+    ]
     inputs += [info(name, TensorProto.FLOAT, cache) for name in s.states]
     shape = (1, 1, s.words) if not s.token else (1,)
     kind = TensorProto.INT64 if s.token else TensorProto.FLOAT

@@ -24,7 +24,18 @@ from tilewright.kernel.expr import (
     lanes_of,
 )
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
-from tilewright.kernel.loops import For, If, Let, LetGather, LetMin, LetUniform, Set, Stmt, Store, TileFn
+from tilewright.kernel.loops import (
+    For,
+    If,
+    Let,
+    LetGather,
+    LetMin,
+    LetUniform,
+    Set,
+    Stmt,
+    Store,
+    TileFn,
+)
 from tilewright.kernel.tree import walk
 from tilewright.targets.simd.vectorize import VECTOR_DTYPES
 

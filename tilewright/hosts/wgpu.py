@@ -140,7 +140,11 @@ class WgpuHost:
             entries=[
                 {"binding": 0, "visibility": compute, "buffer": {"type": "storage"}},
                 {"binding": 1, "visibility": compute, "buffer": uniform},
-                *([{"binding": 2, "visibility": compute, "buffer": weights}] if self._banks else []),
+                *(
+                    [{"binding": 2, "visibility": compute, "buffer": weights}]
+                    if self._banks
+                    else []
+                ),
             ]
         )
         texts = parse(self.bundle.read(build.code), list[str], "the kernels for WGSL")

@@ -38,9 +38,7 @@ HIDDEN = float("-inf")
 
 
 @operator("SimplifiedLayerNormalization", ignore=("stash_type",))
-def simplified_layer_norm(
-    x: Node, scale: Node, *, axis: int = -1, epsilon: float = 1e-5
-) -> Node:
+def simplified_layer_norm(x: Node, scale: Node, *, axis: int = -1, epsilon: float = 1e-5) -> Node:
     """x divided by the root of its mean square, times a scale (RMSNorm)."""
     return rms_norm(x, scale, axis=axis, epsilon=epsilon)
 
@@ -188,8 +186,8 @@ def group_query_attention(
         if cos is None or sin is None:
             raise InvalidModel("GroupQueryAttention with do_rotary needs tables of cos and sin")
         at = _positions(past, rows) if position_ids is None else position_ids
-        turns = [gather(t, at, 0) for t in (cos, sin)]
-        q, k = (rotated(x, *turns, bool(rotary_interleaved)) for x in (q, k))
+        cos, sin = (gather(t, at, 0) for t in (cos, sin))
+        q, k = (rotated(x, cos, sin, bool(rotary_interleaved)) for x in (q, k))
     present = [
         _appended(cache, transpose(x, (0, 2, 1, 3)), past, 2)
         for cache, x in ((past_key, k), (past_value, v))
