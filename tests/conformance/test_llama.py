@@ -116,3 +116,24 @@ def test_weights_in_several_buffers(
         got = opened.run(step(ids, 0)).outputs["logits"]
         np.testing.assert_allclose(got, whole(tmp_path, sizes, ids), rtol=1e-4, atol=2e-5)
         ids.append(int(got.argmax()))
+
+
+@pytest.mark.parametrize("token", ["greedy", "top-k"])
+def test_the_device_chooses_the_token(
+    token: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """One id comes back; of the likeliest ones a given number picks, as onnxruntime does."""
+    sizes = replace(TINY, layers=1, words=700, token=token, top=5)
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    cache = np.zeros((1, sizes.kv_heads, sizes.room, sizes.head), "f4")
+    seen = set()
+    for chance in (0.0, 0.31, 0.62, 0.99):
+        more = {"temperature": np.array([2.5], "f4"), "chance": np.array([chance], "f4")}
+        given = step([5, 9, 2], 0) | (more if token == "top-k" else {})
+        (want,) = session.run(["token"], given | dict.fromkeys(sizes.states, cache))
+        got = opened.run(given).outputs["token"]
+        assert got.shape == (1,)
+        assert got == want
+        seen.add(int(got[0]))
+    assert (len(seen) > 1) == (token == "top-k")

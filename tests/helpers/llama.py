@@ -139,7 +139,20 @@ class _Maker:
         flat = self.node("Reshape", logits, self.weight(np.array([1, s.words], "i8")))
         if s.token == "greedy":
             found = self.node("ArgMax", flat, axis=1, keepdims=0)
-            self.named("token", "Identity", found)
+        else:
+            found = self.sampled(flat)
+        self.named("token", "Identity", found)
+
+    def sampled(self, logits: str) -> str:
+        """One of the likeliest tokens: the first one at which the chances, added up, exceed a given
+        number from 0 to 1."""
+        best, ids = self.node("TopK", logits, self.weight(np.array([self.s.top], "i8")), outputs=2)
+        chances = self.node("Softmax", self.node("Div", best, "temperature"), axis=1)
+        sums = self.node("CumSum", chances, self.weight(np.array(1, "i8")))
+        over = self.node("Cast", self.node("Less", "chance", sums), to=TensorProto.INT32)
+        place = self.node("ArgMax", over, axis=1, keepdims=1)
+        found = self.node("GatherElements", ids, place, axis=1)
+        return str(self.node("Reshape", found, self.weight(np.array([1], "i8"))))
 
 
 def llama(sizes: Sizes = TINY, seed: int = 0) -> onnx.ModelProto:
@@ -160,6 +173,8 @@ def llama(sizes: Sizes = TINY, seed: int = 0) -> onnx.ModelProto:
         info("input_ids", TensorProto.INT64, (1, "n")),
         info("seqlens_k", TensorProto.INT32, (1,)),
     ]
+    if s.token == "top-k":
+        inputs += [info(name, TensorProto.FLOAT, (1,)) for name in ("temperature", "chance")]
     inputs += [info(name, TensorProto.FLOAT, cache) for name in s.states]
     shape = (1, 1, s.words) if not s.token else (1,)
     kind = TensorProto.INT64 if s.token else TensorProto.FLOAT

@@ -14,6 +14,7 @@ from tilewright.frontend.operators import (
     recurrent,
     reduction,
     resize,
+    selection,
     shape,
     transformer,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "recurrent",
     "reduction",
     "resize",
+    "selection",
     "shape",
     "transformer",
 ]
