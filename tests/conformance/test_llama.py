@@ -137,3 +137,43 @@ def test_the_device_chooses_the_token(
         assert got == want
         seen.add(int(got[0]))
     assert (len(seen) > 1) == (token == "top-k")
+
+
+@pytest.mark.parametrize("token", ["", "greedy"])
+def test_text_is_generated_on_the_page(
+    token: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """The engine's loop: a prompt in several parts, an end, going on, prompts that do not fit."""
+    if host_name not in ("chromium", "firefox", "chromium-webgpu", "dawn"):
+        pytest.skip("its loop is the caller's")
+    sizes = replace(TINY, layers=1, room=32, token=token)
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    prompt = [int(i) for i in np.random.default_rng(4).integers(0, sizes.words, PROMPT + 3)]
+    ids = list(prompt)
+    for _ in range(6):
+        session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+        cache = np.zeros((1, sizes.kv_heads, sizes.room, sizes.head), "f4")
+        given = step(ids, 0) | dict.fromkeys(sizes.states, cache)
+        ids.append(
+            int(np.asarray(session.run(None, given)[0]).reshape(-1).argmax())
+            if not token
+            else int(session.run(["token"], given)[0][0])
+        )
+    want = ids[len(prompt) :]
+    tokens, milliseconds = opened.generate(prompt, 4)
+    assert (tokens, len(milliseconds)) == (want[:4], 4)
+    # the last token is in no cache yet
+    assert opened.generate([want[3]], 2, past=len(prompt) + 3)[0] == want[4:]
+    assert opened.generate(prompt, 6, end=[want[2]])[0] == want[: want.index(want[2]) + 1]
+    for wrong, past, words in (
+        ([], 0, "empty"), ([-1], 0, "no id"), ([1] * 33, 0, "cache of 32"), ([1], 32, "0 free"),
+    ):  # fmt: skip
+        with pytest.raises(TilewrightError, match=words) as caught:
+            opened.generate(wrong, 1, past=past)
+        assert caught.value.code == "input"
+    with pytest.raises(TilewrightError, match="full"):
+        opened.generate(prompt, 99)
+    with pytest.raises(TilewrightError) as caught:
+        opened.generate([sizes.words], 1)
+    assert caught.value.code == "kernel-trap"
+    assert opened.generate(prompt, 4)[0] == want[:4]

@@ -11,6 +11,7 @@ from random import Random
 
 from helpers.graphs import softmax
 from tilewright.base.dtypes import F32, I32
+from tilewright.frontend.algebra import counted
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -18,7 +19,6 @@ from tilewright.graph.node import (
     cast,
     constant,
     contract,
-    counted,
     elementwise,
     graph_input,
     iota,

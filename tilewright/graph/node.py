@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tilewright.base.dtypes import I64, DType
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError
 from tilewright.base.limits import within
 from tilewright.graph import ops
@@ -267,11 +267,6 @@ def iota(shape: Shape, axis: int) -> Node:
     return node(ops.Iota(shape, axis % len(shape)))
 
 
-def counted(shape: Shape, axis: int) -> Node:
-    """An iota that is never folded: kernels count instead of loading, and see what is counted."""
-    return Node(ops.Iota(shape, axis), (), shape, I64, _SOURCE.get(), True)
-
-
 def elementwise(fn: str, *args: Node, source: str = "") -> Node:
     """A scalar function on operands that are broadcast to each other first (NumPy rules)."""
     shape = broadcast_shape([a.shape for a in args])
@@ -365,11 +360,6 @@ def unfold(x: Node, axis: int, size: int, stride: int = 1, dilation: int = 1) ->
 def gather(x: Node, indices: Node, axis: int, source: str = "") -> Node:
     """x[.., indices, ..]; every index must lie in [0, extent)."""
     return node(ops.Gather(axis % x.rank), x, indices, source=source)
-
-
-def update(data: Node, rows: Node, at: Node, axis: int) -> Node:
-    """data with `rows` from the index `at` (one integer) on along `axis`."""
-    return node(ops.Update(axis % data.rank), data, rows, at)
 
 
 def literal(n: Node) -> float | int | bool | None:

@@ -16,18 +16,18 @@ from tilewright.frontend.operators.normalization import rms_norm
 from tilewright.frontend.operators.quantization import MICROSOFT
 from tilewright.frontend.operators.reduction import top
 from tilewright.frontend.table import operator
+from tilewright.graph import ops
 from tilewright.graph.node import (
     Node,
     broadcast,
     cast,
     concat,
     contract,
-    counted,
     gather,
     iota,
+    node,
     reshape,
     transpose,
-    update,
 )
 
 #: Where a mask hides a key.
@@ -140,7 +140,7 @@ def tensor_scatter(
 def _appended(cache: Node, rows: Node, first: Node, axis: int) -> Node:
     if cache.dtype != rows.dtype:
         raise InvalidModel("a cache and its new rows differ in dtype", dtype=str(rows.dtype))
-    return update(cache, rows, reshape(cast(first, I32), ()), axis)
+    return node(ops.Update(axis), cache, rows, reshape(cast(first, I32), ()))
 
 
 @operator(
@@ -198,8 +198,8 @@ def group_query_attention(
     if softcap:
         scores = al.mul(al.apply("tanh", al.div(scores, softcap)), softcap)
     number = reshape(past, (1, 1))
-    last_key = al.add(number, cast(counted((rows, room), 0), I32))
-    keys = cast(counted((rows, room), 1), I32)
+    last_key = al.add(number, cast(al.counted((rows, room), 0), I32))
+    keys = cast(al.counted((rows, room), 1), I32)
     seen = al.apply("le", keys, last_key)
     if local_window_size >= 0:
         seen = al.apply("and", seen, al.less(al.sub(last_key, local_window_size), keys))

@@ -77,8 +77,8 @@ def _reduce(
         count //= fan
         with inside(b, (Bound(b.thread, count),)):
             for other in range(1, fan):
-                at = b.thread + other * count
-                b.set(reg.name, step(stage.op, reg, Load(area, at, reg.dtype)))
+                part = Load(area, b.thread + other * count, reg.dtype)
+                b.set(reg.name, step(stage.op, reg, part))
             b.store(area, b.thread, reg)
         b.add(Barrier())
     b.set(reg.name, Load(area, Index(), reg.dtype))

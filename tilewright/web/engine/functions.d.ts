@@ -72,6 +72,12 @@ export type Json = (files: Files, ref: FileRef) => Promise<any>;
 /** The objection to a kernel's text, or ''; `tiles`: its invocations. */
 export type GpuObjectionTo = (bytes: Bytes, tiles: number) => string;
 
+// Functions of generate.js.
+
+export type GenerateSizes = (engine: Engine) => { rows: number[]; room: number };
+export type GenerateParts = (ids: number[], past: number, rows: number[], room: number) => number[][];
+export type Generate = (engine: Engine, prompt: number[], options?: GenerateOptions) => AsyncGenerator<number, void, void>;
+
 // Functions of auto.js, race.js, renew.js, verdicts.js and zeros.js.
 
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
