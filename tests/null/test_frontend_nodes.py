@@ -33,7 +33,7 @@ COMPLETE = """
     LSTM LayerNormalization LeakyRelu Less Log LogSoftmax MatMul Max Mean Min Mish Mod Mul Neg Not
     OneHot PRelu Pad Pow RMSNormalization RNN Range ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin
     ReduceProd ReduceSum Relu Reshape Shape Sigmoid Sign Slice Softmax Softplus SpaceToDepth
-    Split Sqrt Squeeze Sub Sum Tanh TensorScatter Tile TopK Transpose Trilu Unsqueeze Where Xor
+    Split Sqrt Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor
 """.split()  # noqa: SIM905
 
 
