@@ -33,18 +33,22 @@ from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
+from tilewright.targets.wgsl.banks import BANK
 
 #: Steps of a profile that are printed.
 SLOWEST = 15
 
 
-def build(sizes: Sizes, prompt: int, folder: Path) -> dict[str, Any]:
+def build(sizes: Sizes, prompt: int, bank: int, folder: Path) -> dict[str, Any]:
     """Writes the bundle; plans, steps and seconds."""
     start = time.perf_counter()
     path = folder / "llama.onnx"
     onnx.save_model(llama(sizes), path, save_as_external_data=True, location="weights.bin")
     made = time.perf_counter()
-    options = Options(targets=("wgsl",), buckets={"n": (1, prompt)}, states=sizes.states)
+    options = Options(
+        targets=("wgsl",), buckets={"n": (1, prompt)}, states=sizes.states,
+        settings={"bank": bank},
+    )  # fmt: skip
     compiled = compile_model(path, options)
     write(compiled.contents, folder / "bundle")
     for file in (path, folder / "weights.bin"):
@@ -126,6 +130,7 @@ def main() -> None:
     parser.set_defaults(token="greedy")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--bank", type=int, default=BANK, help="most bytes of a buffer of weights")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="also the slowest kernels")
     parser.add_argument("--no-clock", dest="clock", action="store_false", help="no GPU timestamps")
@@ -140,7 +145,7 @@ def main() -> None:
         raise SystemExit(f"--room {sizes.room} is too small for the prompt and the tokens")
     dawn = require_dawn()
     with tempfile.TemporaryDirectory(prefix="llama-") as folder, BrowserHost(dawn) as host:
-        built = build(sizes, args.prompt, Path(folder))
+        built = build(sizes, args.prompt, args.bank, Path(folder))
         print(json.dumps(built), flush=True)
         model = host.load(Path(folder, "bundle"))
         print(json.dumps(model.info["adapter"]), model.info["memoryBytes"], flush=True)

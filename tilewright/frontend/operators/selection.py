@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tilewright.base.dtypes import BOOL, I32, I64
 from tilewright.base.errors import InvalidModel
 from tilewright.frontend import algebra as al
+from tilewright.frontend.operators.indexing import take_elements
 from tilewright.frontend.table import operator
 from tilewright.graph.node import (
     Node,
@@ -74,21 +75,22 @@ def _best(values: Node, places: Node, blocks: int, count: int, largest: bool) ->
     whole = (*outer, blocks, width, width)
     own, other = _spread(values, whole, -2), _spread(values, whole, -1)
     before = al.less(own, other) if largest else al.less(other, own)
-    earlier = al.less(iota(whole, len(whole) - 1), iota(whole, len(whole) - 2))
+    earlier = al.less(_counted(whole, -1), _counted(whole, -2))
     before = al.apply("or", before, al.apply("and", al.equal(own, other), earlier))
     rank = reshape(reduce("sum", cast(before, I32), [len(whole) - 1]), values.shape)
     picks = (*outer, blocks, count, width)
-    wanted = cast(iota(picks, len(picks) - 2), I32)
-    here = al.equal(_spread(rank, picks, -1), wanted)
-    found = [
-        reduce(fn, al.where(here, _spread(t, picks, -1), none), [len(picks) - 1])
-        for t, fn, none in (
-            (values, "max" if largest else "min", worst),
-            (places, "max", -1),
-        )
-    ]
-    made = [reshape(t, (*outer, blocks * count)) for t in found]
-    return made[0], made[1]
+
+    here = al.equal(_spread(rank, picks, -1), _counted(picks, -2))
+    # of numbers that are none no rank is certain: then it is the first element
+    own_places = reduce("max", al.where(here, _counted(picks, -1), 0), [len(picks) - 1])
+    at = reshape(own_places, (*outer, blocks, count))
+    best = (reshape(take_elements(t, at, axis=-1), (*outer, -1)) for t in (values, places))
+    return next(best), next(best)
+
+
+def _counted(shape: tuple[int, ...], axis: int) -> Node:
+    """The position along an axis that is counted from the end."""
+    return cast(al.counted(shape, len(shape) + axis), I32)
 
 
 def _in_blocks(x: Node, blocks: int, width: int, fill: float | int | bool) -> Node:
