@@ -205,7 +205,13 @@ def random_attention(rng: Random) -> Graph:
     q, k = m.head("q", rows, heads, depth), m.head("k", keys, heads, depth)
     v = m.head("v", keys, heads, width)
     scores = times(scored(q, k), 0.5) if rng.random() < 0.7 else scored(q, k)
-    if rng.random() < 0.7:
+    if rng.random() < 0.3:
+        past = cast(times(m.given("past", 1, 1, 1, 1), keys / 2), I32)
+        past = elementwise("max", past, constant(0, I32))
+        row, key = (cast(counted((1, 1, rows, keys), axis), I32) for axis in (2, 3))
+        seen = elementwise("le", key, elementwise("add", past, row))
+        scores = elementwise("where", seen, scores, scalar_like(float("-inf"), scores))
+    elif rng.random() < 0.7:
         full = (m.batch, heads, rows, keys)
         mask = m.given("mask", *(n if rng.random() < 0.5 else 1 for n in full))
         if rng.random() < 0.5:

@@ -6,10 +6,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from helpers.attention import VARIANTS
 from node import run
+from test_attention import attentions, compiled
 
 from tilewright.benchkernel import product_kernel
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.tuning.candidates import build, space_of
 
@@ -49,6 +52,19 @@ def test_candidates_pass(sizes: tuple[int, int, int]) -> None:
         assert found["objection"] == ""
         assert f"@workgroup_size({found['group']})" in text
         assert found["lanes"] == (4 if "memory: array<vec4<u32>>" in text else 1)
+
+
+def test_attention_that_ends_at_run_time_passes() -> None:
+    """It reads a number that all threads share, by a pointer, and leaves its loop early."""
+    (kernel,) = attentions(compiled(VARIANTS["cached"]())[1])
+    made = build(kernel, HeadSchedule(4, 32, 32), "wgsl", "core")
+    text = made.module.decode()
+    assert "workgroupUniformLoad(&" in text
+    assert "break;" in text
+    other = text.replace("workgroupUniformLoad(&", "atomicLoad(&")
+    passed, refused = run(SCRIPT, texts=[(text, made.tiles), (other, made.tiles)])
+    assert passed["objection"] == ""
+    assert refused["objection"] == "it has '(&'"
 
 
 FOR = "  for (var block5: i32 = 0; block5 < 64; block5 += 16) {\n"

@@ -41,11 +41,11 @@ from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.gpu.heads import THREADS, Columns, HeadSchedule, areas_of
-from tilewright.targets.gpu.masks import last_seen
 from tilewright.targets.gpu.places import add_up, may_trap
 from tilewright.targets.gpu.space import Group, nearby
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
 from tilewright.targets.lite import Core
+from tilewright.targets.masks import last_seen
 
 #: Two numbers to one.
 Op = Callable[[Expr, Expr], Expr]
@@ -152,19 +152,12 @@ class _Tile:
         last = last_seen(self.form)
         if last is None or self.blocks == 1:
             return index(self.blocks)
-        rows = [{self.form.m: self.first + i} for i in range(self.s.x1)]
-        ends = [guarded(last.substitute(self.at | row), self._there_is(row), -1) for row in rows]
-        found = ends[0]
-        for end in ends[1:]:
-            found = Call("max", (found, end), I32)
+        end = index(self.form.m.extent - 1)
+        row = {self.form.m: self.b.let_min(self.first + (self.s.x1 - 1), end)}
         # a last key of -1 gives no block
-        size = Const(self.s.y1, I32)
-        whole = Call("div", (Call("add", (found, size), I32), size), I32)
+        key, size = last.substitute(self.at | row), Const(self.s.y1, I32)
+        whole = Call("div", (Call("add", (key, size), I32), size), I32)
         return self.b.uniform(whole, self.blocks + 1, "blocks")
-
-    def _there_is(self, row: Values) -> tuple[Bound, ...]:
-        """The condition that the tile's row exists."""
-        return tuple(Bound(i, self.form.m.extent) for i in row.values())
 
     # ---- scores ----------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Masks that hide all keys from some number on: those of causal attention and of caches.
 
 Input: an attention.  Output: the last key that a row sees, as an expression of the row; None if
-its mask is of another kind.  Keys behind it add nothing to a sum, so that loops may end there.
+its mask is of another kind, or later rows may see less.  Keys behind it add nothing to a sum, so
+that loops may end there.
 
     where(key <= past[0] + row, score, -inf)   ->   past[0] + row
 """
@@ -17,7 +18,7 @@ from tilewright.kernel.index import Index, Var, index
 
 
 def last_seen(form: Attention) -> Expr | None:
-    """An i32, -1 at least and the number of keys at most; a row without keys may have less."""
+    """The last key of a row, an i32 from -1 to the number of keys; later rows see no less."""
     mask = form.argument
     if not isinstance(mask, Call) or mask.fn != "where":
         return None
@@ -25,7 +26,7 @@ def last_seen(form: Attention) -> Expr | None:
     if not isinstance(hidden, Const) or hidden.value != float("-inf"):
         return None
     found = (_last(part, form.keys) for part in _all_of(seen))
-    return next((last for last in found if last is not None), None)
+    return next((last for last in found if last is not None and _grows(last, form.m)), None)
 
 
 def _all_of(e: Expr) -> Iterator[Expr]:
@@ -57,3 +58,16 @@ def _place(e: Expr) -> Index | None:
     while isinstance(e, Call) and e.fn == "cast" and dtype_of(e).kind == "int":
         e = e.operands[0]
     return e.index if isinstance(e, IndexValue) else None
+
+
+def _grows(e: Expr, row: Var) -> bool:
+    """Whether an integer is no smaller at later rows."""
+    if row not in e.variables:
+        return True
+    if isinstance(e, IndexValue):
+        return e.index.is_affine and e.index.coefficient(row) >= 0
+    if not isinstance(e, Call):
+        return False
+    if e.fn == "sub":
+        return row not in e.operands[1].variables and _grows(e.operands[0], row)
+    return e.fn in ("add", "min", "max", "cast") and all(_grows(x, row) for x in e.operands)
