@@ -148,7 +148,11 @@ fn f32_sqrt(x: f32) -> f32 {
   return bitcast<f32>((u32(half + 127) << 23u) + (s - 8388608u));
 }
 fn f32_exp2(n: f32) -> f32 { return bitcast<f32>(u32(i32(n) + 127) << 23u); }
-fn f32_reduced(x: f32, n: f32) -> f32 { return fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x)); }
+// Drivers may add up n * (HIGH + LOW) first, which rounds what the two parts keep: not through this.
+fn f32_kept(x: f32) -> f32 { return min(x, 1e38); }
+fn f32_reduced(x: f32, n: f32) -> f32 {
+  return fma(n, -LN2_LOW, f32_kept(fma(n, -LN2_HIGH, x)));
+}
 fn f32_exp(x: f32) -> f32 {
   if (is_nan(x)) { return x; }
   if (x > 88.8) { return f32_inf(); }
@@ -257,7 +261,7 @@ def prelude(text: str) -> str:
 def _parts() -> dict[str, str]:
     """By the name that each declares: constants, variables, structures and functions."""
     constants = {"LN2_HIGH": LN2_HIGH, "LN2_LOW": LN2_LOW, "LOG2E": LOG2E}
-    reduce = "\n  ".join(f"r = fma(n, -{part!r}f, r);" for part in HALF_PI)
+    reduce = "\n  ".join(f"r = f32_kept(fma(n, -{part!r}f, r));" for part in HALF_PI)
     lines = [f"const {name} = {value!r}f;" for name, value in constants.items()]
     lines += [_poly(name, terms) for name, terms in COEFFICIENTS.items()]
     text = "\n".join([*lines, INTEGERS, FLOATS.replace("REDUCE", reduce)])
