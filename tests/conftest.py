@@ -20,7 +20,7 @@ settings.load_profile("patient")
 #: Folders with tests that drive browsers, and those browsers, as parameters name them.
 PAGES = ("tests/browser", "tests/conformance")
 BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
-#: Two hosts of the same WebGPU, the faster first: scripts/test gives Dawn a better adapter if it can.
+#: Two hosts of the same WebGPU, the faster first: scripts/test gives Dawn a fast adapter if it can.
 #: With Chromium's adapter Dawn is slower, since it keeps no pipelines.
 WEBGPU = ("dawn", "chromium-webgpu")[:: 1 if "TILEWRIGHT_NODE" in os.environ else -1]
 #: Pairs that take the same code, and of how many cases the second takes one.

@@ -148,7 +148,7 @@ fn f32_sqrt(x: f32) -> f32 {
   return bitcast<f32>((u32(half + 127) << 23u) + (s - 8388608u));
 }
 fn f32_exp2(n: f32) -> f32 { return bitcast<f32>(u32(i32(n) + 127) << 23u); }
-// Drivers may add up n * (HIGH + LOW) first, which rounds what the two parts keep: not through this.
+// Drivers may compute n * (HIGH + LOW), which rounds what the two parts keep.  Not through this.
 fn f32_kept(x: f32) -> f32 { return min(x, 1e38); }
 fn f32_reduced(x: f32, n: f32) -> f32 {
   return fma(n, -LN2_LOW, f32_kept(fma(n, -LN2_HIGH, x)));
