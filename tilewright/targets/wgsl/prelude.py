@@ -112,10 +112,10 @@ fn f32_min(a: f32, b: f32) -> f32 {
 fn f32_exponent(x: f32) -> i32 { return i32((bitcast<u32>(x) >> 23u) & 255u); }
 fn f32_mantissa(x: f32) -> u32 { return (bitcast<u32>(x) & 0x7fffffu) | 0x800000u; }
 // WGSL's own / and sqrt may be off by some ULP, and its fma may round twice.  So the rest that they
-// leave is computed in integers, whose high bits may be lost: it is small.
+// leave is computed in integers, whose high bits may be lost: it is small.  Division has no early
+// return: one compiler (Mesa 26) makes wrong code of it within large kernels.
 fn f32_div(a: f32, b: f32) -> f32 {
   let ea = f32_exponent(a); let eb = f32_exponent(b);
-  if (ea == 0 || ea == 255 || eb == 0 || eb == 255) { return a / b; }
   let sign = (bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u;
   let d = f32_mantissa(b);
   let less = u32(f32_mantissa(a) < d);
@@ -129,8 +129,9 @@ fn f32_div(a: f32, b: f32) -> f32 {
   rest -= whole * i32(d);
   q += i32(2 * rest > i32(d)) - i32(2 * rest < -i32(d));
   let bits = (min(e, 255) << 23u) + (q - 8388608);
-  if (e > 254 || bits >= 0x7f800000) { return with_sign(f32_inf(), bitcast<f32>(sign)); }
-  return bitcast<f32>(sign | select(0u, u32(bits), bits >= 0x800000));
+  let size = select(select(0u, u32(bits), bits >= 0x800000), INF_BITS, e > 254 || bits >= 0x7f800000);
+  let special = ea == 0 || ea == 255 || eb == 0 || eb == 255;
+  return select(bitcast<f32>(sign | size), a / b, special);
 }
 fn f32_sqrt(x: f32) -> f32 {
   let e = f32_exponent(x);
