@@ -129,7 +129,8 @@ fn f32_div(a: f32, b: f32) -> f32 {
   rest -= whole * i32(d);
   q += i32(2 * rest > i32(d)) - i32(2 * rest < -i32(d));
   let bits = (min(e, 255) << 23u) + (q - 8388608);
-  let size = select(select(0u, u32(bits), bits >= 0x800000), INF_BITS, e > 254 || bits >= 0x7f800000);
+  let normal = select(0u, u32(bits), bits >= 0x800000);
+  let size = select(normal, INF_BITS, e > 254 || bits >= 0x7f800000);
   let special = ea == 0 || ea == 255 || eb == 0 || eb == 255;
   return select(bitcast<f32>(sign | size), a / b, special);
 }
