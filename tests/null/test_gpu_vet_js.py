@@ -11,6 +11,7 @@ from node import run
 from tilewright.benchkernel import product_kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.wgsl.features import LINES, head
 from tilewright.tuning.candidates import build, space_of
 
 SCRIPT = """
@@ -171,6 +172,39 @@ def test_many_functions_and_loops_are_refused_before_they_are_followed(good: Tex
     )
     assert "functions" in found[0]["objection"]
     assert "variables of loops" in found[1]["objection"]
+
+
+ASKING = """
+const { objectionTo } = await import('TUNE/../engine/gpu_vet.js');
+const found = <texts>.map(([text, tiles, features]) => objectionTo(new TextEncoder().encode(text), tiles, features));
+console.log(JSON.stringify(found));
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_features_pass_where_the_device_was_opened_with_them(good: Text, name: str) -> None:
+    text, tiles = good
+    asking = head({name}) + text
+    others = sorted(set(LINES) - {name})
+    found = run(ASKING, texts=[(asking, tiles, [name]), (asking, tiles, others)])
+    assert found == ["", f"it needs {name}, which the device was not opened with"]
+
+
+def test_features_are_asked_for_once_in_the_first_lines(good: Text) -> None:
+    text, tiles = good
+    every = sorted(LINES)
+    wrong = [
+        *(head({name}) * 2 + text for name in LINES),
+        text.replace("struct Step", "enable f16;\nstruct Step"),
+        "enable f16, subgroups;\n" + text,
+        "diagnostic(off, derivative_uniformity);\n" + text,
+        "enable clip_distances;\n" + text,
+    ]
+    found = run(
+        ASKING, texts=[(head(every) + text, tiles, every), *((w, tiles, every) for w in wrong)]
+    )
+    assert found[0] == ""
+    assert all(re.match("it has '(enable|requires|diagnostic)'", one) for one in found[1:])
 
 
 def test_many_invocations_count(good: Text) -> None:

@@ -50,6 +50,11 @@ class Schedule:
 
     form: ClassVar[str] = ""
 
+    @property
+    def features(self) -> frozenset[str]:
+        """What a device must have to run it, beyond what its class and variant say."""
+        return frozenset()
+
     def to_json(self) -> dict[str, Any]:
         return {"form": self.form, **vars(self)}
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -33,6 +34,7 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
+from tilewright.targets.wgsl.features import FEATURES
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
 #: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
@@ -61,6 +63,7 @@ class Wgsl(PlainTarget):
         address_bits=32,
         dtypes=frozenset(WORDS),
         packing=PACKING,
+        features=FEATURES,
         group=GROUP,
         subnormals=False,
     )
@@ -101,9 +104,9 @@ class Wgsl(PlainTarget):
             return fn
         return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
 
-    def emit(self, kernel: Kernel, fn: TileFn) -> str:
+    def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         _require_types(kernel)
-        return module(fn)
+        return module(fn, needs)
 
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float
@@ -145,6 +148,20 @@ class Wgsl(PlainTarget):
         most = max((arena_of(plan, _words)[1] for plan in program.plans), default=0)
         return self._section(program, {variant: codes}, tensors, states, old.memory // WORD - most)
 
+    def _able(self, code: Code, whole: bool) -> tuple[Code, ...]:
+        """How steps of a kernel can run, best first; the last needs no feature.
+
+        whole: whether their buffers begin at whole vectors
+        """
+        others = (self.default(code.kernel, VARIANT), Plain())
+        found = []
+        for way in chain([code], (self.code(code.kernel, s) for s in others)):
+            if whole or not in_vectors(way.loops):
+                found.append(way)
+                if not way.needs:
+                    break
+        return tuple(found)
+
     def _section(
         self,
         program: Program,
@@ -157,7 +174,18 @@ class Wgsl(PlainTarget):
         ((variant, listed),) = codes.items()
         numbers = slots_of(codes)
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
-        plain = cache(lambda number: self.code(listed[number].kernel, Plain()))
+        able = cache(lambda number, whole: self._able(listed[number], whole))
+        needs: dict[int, list[str]] = {}
+
+        def call(code: Code) -> dict[str, Any]:
+            """The fields of a step that depend on the code."""
+            slot = slots.setdefault(code.body, len(slots))
+            if code.needs:
+                needs[slot] = sorted(code.needs)
+            count, *scalars = numbers_of(code.loops)
+            group = group_of(code.loops)
+            return {"slot": slot, "tiles": count, "group": group, "scalars": scalars}
+
         plans, files, most = [], [], 0
         for plan in program.plans:
             offsets, total = arena_of(plan, _words)
@@ -178,19 +206,14 @@ class Wgsl(PlainTarget):
                     words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
                     for a in step.accesses
                 ]
-                code = listed[step.kernel]
-                if in_vectors(code.loops) and any(word % LANES for word in begin):
-                    code = plain(step.kernel)
-                count, *scalars = numbers_of(code.loops)
-                calls.append({
-                    "slot": slots.setdefault(code.body, len(slots)), "tiles": count,
-                    "group": group_of(code.loops), "words": begin, "scalars": scalars,
-                })  # fmt: skip
+                whole = not any(word % LANES for word in begin)
+                *better, usual = map(call, able(step.kernel, whole))
+                calls.append(usual | {"words": begin} | ({"better": better} if better else {}))
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
         texts = json.dumps(list(slots)).encode()
         size = (at + most) * WORD
         return Section(
-            builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
+            builds=(Build(variant, (), File(texts, "json"), tuple(files), _facts(needs)),),
             slots=len(slots),
             memory=size,
             programs={},
@@ -202,6 +225,11 @@ class Wgsl(PlainTarget):
                 "states": [words * WORD for words in states],
             },
         )
+
+
+def _facts(needs: Mapping[int, list[str]]) -> dict[str, Any]:
+    """What a build says of its slots: the features of those that need some."""
+    return {"needs": {str(slot): names for slot, names in sorted(needs.items())}} if needs else {}
 
 
 def _require_types(kernel: Kernel) -> None:

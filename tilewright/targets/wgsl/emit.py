@@ -17,6 +17,7 @@ from tilewright.kernel.expr import Call, Load, dtype_of, lanes_of
 from tilewright.kernel.loops import For, If, Set, Stmt, Store, TileFn
 from tilewright.kernel.tree import walk
 from tilewright.targets.text import Dialect, body
+from tilewright.targets.wgsl.features import head
 from tilewright.targets.wgsl.prelude import prelude
 
 #: Words of an element, by dtype.
@@ -246,8 +247,11 @@ def group_of(fn: TileFn) -> int:
     return fn.threads if fn.thread else GROUP
 
 
-def module(fn: TileFn) -> str:
-    """The kernel: the first word of memory is set if a gathered index lies outside its table."""
+def module(fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
+    """The kernel: the first word of memory is set if a gathered index lies outside its table.
+
+    needs: features that it asks for
+    """
     dialect, group = WgslDialect(fn), group_of(fn)
     scalars = len(fn.scalars) if fn.counts else 0
     blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
@@ -287,4 +291,4 @@ def module(fn: TileFn) -> str:
         ]
     lines += body(fn, dialect)
     text = "\n".join(lines)
-    return "\n".join([prelude(text), text, "}", ""])
+    return head(needs) + "\n".join([prelude(text), text, "}", ""])
