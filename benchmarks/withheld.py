@@ -1,8 +1,8 @@
 """Tuning that cannot be handed the answer: the compiler's default is no candidate.
 
 Input: browsers; kernels of space.py, or the longest of public models.  Output: a row per kernel,
-start and order in results/withheld.json.  What the server sends has neither the default nor what has the
-same code.  A session begins with
+start and order in results/withheld.json.  What the server sends has neither the default nor what
+has the same code.  A session begins with
 
     poor      the naive schedule
     median    the candidate in the middle of all, by time
