@@ -27,6 +27,7 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Pairs,
+    Part,
     Reg,
     Shuffle,
     Splat,
@@ -212,6 +213,8 @@ class _Machine:
                 return [x for part in parts for x in self.value(part)]
             case Lane(value, lane):
                 return [self.value(value)[lane]]
+            case Part(value, first, lanes):
+                return self.value(value)[first : first + lanes]
             case Shuffle(a, b, picks):
                 both = self.value(a) + self.value(b)
                 return [both[i] for i in picks]

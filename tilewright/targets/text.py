@@ -17,12 +17,15 @@ from tilewright.kernel.expr import (
     Bound,
     Call,
     Const,
+    Dot,
     Expr,
     Guard,
     IndexValue,
+    Join,
     Lane,
     Lanes,
     Load,
+    Part,
     Reg,
     Splat,
     dtype_of,
@@ -52,6 +55,16 @@ class Dialect(ABC):
 
     def lane(self, vector: str, lane: int) -> str:
         raise CompilerBug(f"no text for lane {lane} of a vector")
+
+    def join(self, dtype: DType, parts: list[str]) -> str:
+        """The lanes of several vectors, one after the other."""
+        raise CompilerBug(f"no text for longer vectors of {dtype}")
+
+    def part(self, e: Part, vector: str) -> str:
+        raise CompilerBug(f"no text for a part of {e.value}")
+
+    def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
+        raise CompilerBug("no text for dot products")
 
     @abstractmethod
     def number(self, at: str, dtype: DType) -> str:
@@ -191,6 +204,12 @@ def value_of(e: Expr, d: Dialect) -> str:
             return d.vector(e.dtype, [value_of(x, d) for x in values])
         case Lane(value, lane):
             return d.lane(value_of(value, d), lane)
+        case Join(parts):
+            return d.join(e.dtype, [value_of(x, d) for x in parts])
+        case Part(value, _, _):
+            return d.part(e, value_of(value, d))
+        case Dot(acc, row, col, _):
+            return d.dot(e, value_of(acc, d), value_of(row, d), value_of(col, d))
         case IndexValue(index, dtype, _):
             return d.number(at(index), dtype)
         case Guard(bounds, value, default):

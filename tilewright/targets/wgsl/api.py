@@ -23,7 +23,9 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, thin, tiles
+from tilewright.targets.gpu import attention, dots, thin, tiles
+from tilewright.targets.gpu.dots import DotSchedule
+from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.thin import ThinSchedule
@@ -34,7 +36,6 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
-from tilewright.targets.wgsl.features import FEATURES
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
 #: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
@@ -44,7 +45,7 @@ WORD = 4
 
 #: How groups of threads compute products and attention, by the type of the schedule.
 WAYS: Mapping[type[Schedule], Any] = {
-    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention
+    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots
 }  # fmt: skip
 
 
@@ -153,7 +154,8 @@ class Wgsl(PlainTarget):
 
         whole: whether their buffers begin at whole vectors
         """
-        others = (self.default(code.kernel, VARIANT), Plain())
+        others = dict.fromkeys((self.default(code.kernel, VARIANT), Plain()))
+        others.pop(code.schedule, None)
         found = []
         for way in chain([code], (self.code(code.kernel, s) for s in others)):
             if whole or not in_vectors(way.loops):

@@ -1,0 +1,229 @@
+"""Products of bytes by groups of threads: tiles.py with words of four bytes for elements.
+
+Input: a product of u8 by i8 whose depth is packed in groups of four (graph/passes/pack_dot.py), and
+a schedule.  Output: the loop nest of one tile.  A step is a group: one instruction multiplies and
+adds its four bytes (packed dot product), exactly, in i32.
+
+That takes bytes of one sign, so rows become x - 128 on their way to shared memory.  What the sums
+then lack, 128 times the sum of a column, the first y1 threads count along with the blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from tilewright.base.dtypes import I8, I32, U8
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Call, Const, Dot, Expr, Join, Lanes, Load, Part, Reg
+from tilewright.kernel.form import ByteContraction, classify
+from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.layout import Groups
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.reduction import identity
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu import choice, tiles
+from tilewright.targets.gpu.features import PACKED
+from tilewright.targets.gpu.places import may_trap
+from tilewright.targets.gpu.schedule import MOST_GAP, WORD, GroupSchedule, Sizes, beyond
+from tilewright.targets.gpu.space import Group, tiles_around
+from tilewright.targets.gpu.staging import LANES, Point, Side, guarded, multiple, own
+from tilewright.targets.lite import Core
+
+#: Bytes of a group: a word.
+GROUP = WORD
+#: What rows are less in shared memory.
+SHIFT = 128
+
+
+@dataclass(frozen=True)
+class DotSchedule(GroupSchedule):
+    """The same tiles, whose steps are groups of four bytes."""
+
+    form = "dot"
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({PACKED})
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, at most: the sum of each column too."""
+        return super().shared + WORD * self.y1
+
+    def objection(self, kernel: Kernel) -> str:
+        return super().objection(kernel) or beyond(self.threads, self.shared)
+
+
+def suits(kernel: Kernel) -> bool:
+    """True for products of bytes whose extents are fixed and which cannot trap."""
+    form = classify(kernel)
+    if not isinstance(form, ByteContraction) or form.group != GROUP or kernel.extents:
+        return False
+    return form.operands.n.extent >= LANES and not may_trap(kernel)
+
+
+def default(kernel: Kernel) -> DotSchedule:
+    """That of a product of f32 with a quarter of the steps."""
+    return choice.best(kernel, DotSchedule)
+
+
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[DotSchedule, float], ...]:
+    """As of a product of f32."""
+    return tiles_around(kernel, default(kernel), core, group)
+
+
+def traffic(kernel: Kernel, schedule: DotSchedule) -> tuple[int, float]:
+    """Bytes of shared memory; words loaded and stored beyond it, where a byte takes one."""
+    sizes = Sizes.of(kernel)
+    stored = sizes.batch * sizes.rows * sizes.cols
+    return schedule.shared, GROUP * (sizes.words(schedule) - stored) + stored
+
+
+def lower(kernel: Kernel, schedule: DotSchedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    return tiles.lower(kernel, schedule, _Dots)
+
+
+class Bytes(Side):
+    """Registers of a unit: a group of each of four rows or columns."""
+
+    def __init__(
+        self,
+        b: Builder,
+        name: str,
+        load: Load,
+        extent: int,
+        steps: int,
+        width: int,
+        start: Index,
+        area: int,
+        point: Point,
+        group: Var,
+        *,
+        apart: bool = False,
+        panel: int = 1,
+    ) -> None:
+        """group: the axis along a group;  apart, panel: as of `Floats`"""
+        super().__init__(b, name, extent, steps, width, start, area, point, panel)
+        self.load, self.group = load, group
+        self.deep = not self.panel
+        if apart:
+            self.stride += self.panel or LANES
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        for i in range(LANES):
+            self.b.set(self.reg(n, i, I8).name, self._word(place + i, step))
+
+    def part(self, n: int, i: int) -> Expr:
+        """Four groups, one after the other."""
+        return Join(tuple(self.reg(n, row, I8) for row in range(LANES)))
+
+    def vector(self, n: int, i: int) -> Expr:
+        return self.part(n, i)
+
+    def write(self, depth: int) -> None:
+        for n, place, step in self._units(depth):
+            self.b.store(self.area, (self.offset(step) + place) * GROUP, self.part(n, 0))
+
+    def scratch(self, depth: int) -> Scratch:
+        return Scratch(I8, self.size(depth) * GROUP)
+
+    def _word(self, place: Index, step: Index) -> Expr:
+        """The group of one row or column as bytes with a sign; 0 beyond the ends."""
+        load, ends = self.load, self.ends(place, step)
+        values: Values = self.point(place, step) | {self.group: Index()}
+        at = load.index.substitute(values)
+        if multiple(at):
+            word: Expr = Load(load.buffer, at, load.dtype, GROUP)
+        else:
+            word = Lanes(tuple(Load(load.buffer, at + g, load.dtype) for g in range(GROUP)))
+        return guarded(_signed(word) if load.dtype == U8 else word, ends)
+
+
+def _signed(word: Expr) -> Expr:
+    """u8 less `SHIFT`, as i8."""
+    less = Call("sub", (word, Const(SHIFT, U8, GROUP)), U8, GROUP)
+    return Call("cast", (less,), I8, GROUP)
+
+
+class _Dots(tiles.Tile):
+    """One tile whose sums are i32."""
+
+    dtype = I32
+
+    def _sides(self, first: int) -> tuple[Side, Side]:
+        b, s, ops, places = self.b, self.s, self.ops, self.places
+        group = self.kernel.stages[0].axes[-1]
+        layout = self.kernel.buffers[ops.col.buffer].layout
+        panel = layout.width if isinstance(layout, Groups) and layout.width <= MOST_GAP else 1
+        for n in range(self._counts):
+            b.set(_count(n).name, identity("sum", I32, 1))
+        return (
+            Bytes(
+                b, "x", ops.row, ops.m.extent, ops.steps, s.x1, self.row0, first, places.row, group,
+                apart=s.apart,
+            ),
+            Bytes(
+                b, "y", ops.col, ops.n.extent, ops.steps, s.y1, self.col0, first + 1, places.col,
+                group, apart=s.apart, panel=panel if ops.n.extent > panel else 1,
+            ),
+        )  # fmt: skip
+
+    @property
+    def _counts(self) -> int:
+        """Columns whose sum a thread counts, at most."""
+        return ceil(self.s.y1 / self.b.threads)
+
+    def _multiply(self) -> None:
+        b, s = self.b, self.s
+        (rows, cols), across, part = self.sides, s.y1 // s.y0 * LANES, s.r1 // s.slices
+        with b.loop("step", Index(), index(part), s.r0, part) as first:
+            for step in (self.slice * part + first + u for u in range(s.r0)):
+                for i in range(0, s.x0, LANES):
+                    at = rows.offset(step) + self.down * s.x0 + i
+                    b.set(f"left{i // LANES}", Load(rows.area, at * GROUP, I8, LANES * GROUP))
+                for v in range(s.y0 // LANES):
+                    at = cols.offset(step) + self.along * LANES + v * across
+                    b.set(f"right{v}", Load(cols.area, at * GROUP, I8, LANES * GROUP))
+                for i in range(s.x0):
+                    row = _part(Reg(f"left{i // LANES}", I8, LANES * GROUP), i % LANES)
+                    for v in range(s.y0 // LANES):
+                        total = self.total(i, v)
+                        b.set(total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP)))
+        self._count_columns(cols)
+
+    def _count_columns(self, cols: Side) -> None:
+        """counts += what is in each column of the block"""
+        b, s = self.b, self.s
+        ones = Const(1, I8, GROUP)
+        for n in range(self._counts):
+            steps = b.loop("step", Index(), index(s.r1), LANES, s.r1)
+            with own(b, b.thread + n * b.threads, s.y1) as col, steps as first:
+                for step in (first + u for u in range(LANES)):
+                    word = Load(cols.area, (cols.offset(step) + col) * GROUP, I8, GROUP)
+                    b.set(_count(n).name, Dot(_count(n), ones, word))
+
+    def _settle(self, area: int) -> list[Scratch]:
+        """sums += SHIFT * the count of their column"""
+        b, s = self.b, self.s
+        for n in range(self._counts):
+            with own(b, b.thread + n * b.threads, s.y1) as col:
+                b.store(area, col, Call("mul", (_count(n), Const(SHIFT, I32)), I32))
+        b.add(Barrier())
+        for v in range(s.y0 // LANES):
+            at = self.along * LANES + v * (s.y1 // s.y0 * LANES)
+            b.set(f"lack{v}", Load(area, at, I32, LANES))
+            for i in range(s.x0):
+                total = self.total(i, v)
+                b.set(total.name, Call("add", (total, Reg(f"lack{v}", I32, LANES)), I32, LANES))
+        return [Scratch(I32, s.y1)]
+
+
+def _part(groups: Reg, number: int) -> Expr:
+    """One of several groups."""
+    return Part(groups, number * GROUP, GROUP)
+
+
+def _count(n: int) -> Reg:
+    return Reg(f"count{n}", I32)
