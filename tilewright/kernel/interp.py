@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import mul
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -40,10 +41,16 @@ from tilewright.kernel.loops import (
     Let,
     LetGather,
     LetMin,
+    LoadMatrix,
+    MatrixStmt,
+    MultiplyMatrices,
     Set,
     Stmt,
     Store,
+    StoreMatrix,
     TileFn,
+    Unit,
+    ZeroMatrix,
     numbers_at,
 )
 
@@ -70,7 +77,7 @@ def run(
             machine.block(fn.body)
         return
     touched: _Touched = {}
-    threads = [_Thread(memory, known, touched, fn.thread, n) for n in range(fn.threads)]
+    threads = [_Thread(memory, known, touched, fn.thread, n, fn.unit) for n in range(fn.threads)]
     for thread in threads:
         thread.block(fn.prologue)
     for tile in chosen:
@@ -236,10 +243,44 @@ class _Thread(_Machine):
         touched: _Touched,
         name: Var,
         number: int,
+        unit: Unit | None,
     ) -> None:
         super().__init__(buffers, {**known, name.name: number})
         self.number = number
         self.touched = touched
+        self.unit = unit
+        self.matrices: dict[str, list[list[Any]]] = {}
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, MatrixStmt):
+            # the first thread of a subgroup stands for all of them
+            if self.unit and self.number % self.unit.threads == 0:
+                self.matrix(s, self.unit)
+            return
+        super().stmt(s)
+
+    def matrix(self, s: MatrixStmt, unit: Unit) -> None:
+        match s:
+            case ZeroMatrix(name):
+                self.matrices[name] = [[convert(0, unit.result)] * unit.n for _ in range(unit.m)]
+            case LoadMatrix(name, right, buffer, at, stride):
+                begin, runs = self.at(at), unit.n if right else unit.m
+                self.matrices[name] = [
+                    self.load(buffer, begin + i * stride, unit.k) for i in range(runs)
+                ]
+            case MultiplyMatrices(name, left, right):
+                rows, columns = self.matrices[left], self.matrices[right]
+                self.matrices[name] = [
+                    [
+                        convert(total + sum(map(mul, row, column)), unit.result)
+                        for total, column in zip(sums, columns, strict=True)
+                    ]
+                    for sums, row in zip(self.matrices[name], rows, strict=True)
+                ]
+            case StoreMatrix(buffer, at, name, stride):
+                begin = self.at(at)
+                for i, row in enumerate(self.matrices[name]):
+                    self.store(buffer, begin + i * stride, row, 0)
 
     def phases(self, stmts: tuple[Stmt, ...]) -> Iterator[Barrier]:
         """Runs on to the next barrier and gives it, until none is left."""

@@ -66,6 +66,14 @@ class Dialect(ABC):
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         raise CompilerBug("no text for dot products")
 
+    def matrix(self, s: l.MatrixStmt, unit: l.Unit) -> str:
+        """A statement on a subgroup's matrices."""
+        raise CompilerBug("no text for matrices")
+
+    def matrix_of(self, name: str, role: str, unit: l.Unit) -> str:
+        """Declares a matrix.  role: left, right or result"""
+        raise CompilerBug("no text for matrices")
+
     @abstractmethod
     def number(self, at: str, dtype: DType) -> str:
         """An index value as a number of a dtype."""
@@ -108,10 +116,13 @@ def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
     stmts = (*fn.prologue, *fn.body)
     for name, (dtype, lanes) in _registers(stmts).items():
         yield pad + dialect.declare(name, dtype, lanes)
+    if fn.unit:
+        for name, role in _matrices(stmts).items():
+            yield pad + dialect.matrix_of(name, role, fn.unit)
     for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
         known = dialect.scalar(number) if fn.counts else str(value)
         yield pad + dialect.let(scalar.name, known)
-    yield from _block(stmts, dialect, pad)
+    yield from _block(stmts, dialect, pad, fn.unit)
 
 
 def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
@@ -127,7 +138,23 @@ def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
     return found
 
 
-def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str) -> Iterator[str]:
+def _matrices(stmts: tuple[l.Stmt, ...]) -> dict[str, str]:
+    """What each matrix is."""
+    found: dict[str, str] = {}
+    for s in stmts:
+        match s:
+            case l.ZeroMatrix(name):
+                found[name] = "result"
+            case l.LoadMatrix(name, right):
+                found[name] = "right" if right else "left"
+            case l.For():
+                found |= _matrices(s.body)
+            case l.If():
+                found |= _matrices((*s.then, *s.orelse))
+    return found
+
+
+def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str, unit: l.Unit | None) -> Iterator[str]:
     for s in stmts:
         match s:
             case l.Let(var, value):
@@ -143,17 +170,19 @@ def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str) -> Iterator[str]:
                 yield pad + d.store(buffer, at(index), text, dtype_of(value), lanes)
             case l.For(var, begin, end, step, inside, _):
                 yield pad + d.loop(var.name, at(begin), at(end), step) + " {"
-                yield from _block(inside, d, pad + "  ")
+                yield from _block(inside, d, pad + "  ", unit)
                 yield pad + "}"
             case l.If(bounds, then, orelse):
                 yield f"{pad}if ({condition(bounds, d)}) {{"
-                yield from _block(then, d, pad + "  ")
+                yield from _block(then, d, pad + "  ", unit)
                 if orelse:
                     yield pad + "} else {"
-                    yield from _block(orelse, d, pad + "  ")
+                    yield from _block(orelse, d, pad + "  ", unit)
                 yield pad + "}"
             case l.Barrier():
                 yield pad + d.barrier()
+            case l.MatrixStmt() if unit:
+                yield pad + d.matrix(s, unit)
             case _:
                 raise CompilerBug(f"no text for the statement {type(s).__name__}")
 

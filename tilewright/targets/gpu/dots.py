@@ -10,8 +10,10 @@ then lack, 128 times the sum of a column, the first y1 threads count along with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, gcd
+from typing import TypeVar
 
 from tilewright.base.dtypes import I8, I32, U8
 from tilewright.kernel.builder import Builder, Values
@@ -24,7 +26,7 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import choice, tiles
 from tilewright.targets.gpu.features import PACKED
-from tilewright.targets.gpu.places import may_trap
+from tilewright.targets.gpu.places import Places, may_trap
 from tilewright.targets.gpu.schedule import MOST_GAP, WORD, GroupSchedule, Sizes, beyond
 from tilewright.targets.gpu.space import Group, tiles_around
 from tilewright.targets.gpu.staging import LANES, Point, Side, guarded, multiple, own
@@ -147,33 +149,74 @@ def _signed(word: Expr) -> Expr:
     return Call("cast", (less,), I8, GROUP)
 
 
+B = TypeVar("B", bound=Bytes)
+
+
+def sides(
+    b: Builder,
+    kernel: Kernel,
+    places: Places,
+    widths: tuple[int, int],
+    starts: tuple[Index, Index],
+    apart: bool,
+    kind: type[B],
+) -> tuple[B, B]:
+    """Rows and columns of a tile, so many from there on, in the first two shared areas."""
+    ops, first = places.ops, len(kernel.buffers)
+    group = kernel.stages[0].axes[-1]
+    layout = kernel.buffers[ops.col.buffer].layout
+    panel = layout.width if isinstance(layout, Groups) and ops.n.extent > layout.width else 1
+    return (
+        kind(
+            b, "x", ops.row, ops.m.extent, ops.steps, widths[0], starts[0], first, places.row,
+            group, apart=apart,
+        ),
+        kind(
+            b, "y", ops.col, ops.n.extent, ops.steps, widths[1], starts[1], first + 1, places.col,
+            group, apart=apart, panel=panel if panel <= MOST_GAP else 1,
+        ),
+    )  # fmt: skip
+
+
+class Counts:
+    """What is in each column of a tile, counted by the first threads: the rest of a sum whose rows
+    are less by `SHIFT`."""
+
+    def __init__(self, b: Builder, columns: int) -> None:
+        self.b, self.columns = b, columns
+        self.regs = [Reg(f"count{n}", I32) for n in range(ceil(columns / b.threads))]
+        for reg in self.regs:
+            b.set(reg.name, identity("sum", I32, 1))
+
+    def add(self, area: int, depth: int, place: Callable[[Index, Index], Index]) -> None:
+        """counts += so many groups of each column.  place: of a column and a step, in bytes"""
+        b, ones, unrolled = self.b, Const(1, I8, GROUP), gcd(depth, LANES)
+        for n, reg in enumerate(self.regs):
+            steps = b.loop("step", Index(), index(depth), unrolled, depth)
+            with own(b, b.thread + n * b.threads, self.columns) as col, steps as first:
+                for step in (first + u for u in range(unrolled)):
+                    word = Load(area, place(col, step), I8, GROUP)
+                    b.set(reg.name, Dot(reg, ones, word))
+
+    def put(self, area: int) -> None:
+        """shared := SHIFT * counts;  barrier"""
+        b = self.b
+        for n, reg in enumerate(self.regs):
+            with own(b, b.thread + n * b.threads, self.columns) as col:
+                b.store(area, col, Call("mul", (reg, Const(SHIFT, I32)), I32))
+        b.add(Barrier())
+
+
 class _Dots(tiles.Tile):
     """One tile whose sums are i32."""
 
     dtype = I32
 
     def _sides(self, first: int) -> tuple[Side, Side]:
-        b, s, ops, places = self.b, self.s, self.ops, self.places
-        group = self.kernel.stages[0].axes[-1]
-        layout = self.kernel.buffers[ops.col.buffer].layout
-        panel = layout.width if isinstance(layout, Groups) and layout.width <= MOST_GAP else 1
-        for n in range(self._counts):
-            b.set(_count(n).name, identity("sum", I32, 1))
-        return (
-            Bytes(
-                b, "x", ops.row, ops.m.extent, ops.steps, s.x1, self.row0, first, places.row, group,
-                apart=s.apart,
-            ),
-            Bytes(
-                b, "y", ops.col, ops.n.extent, ops.steps, s.y1, self.col0, first + 1, places.col,
-                group, apart=s.apart, panel=panel if ops.n.extent > panel else 1,
-            ),
-        )  # fmt: skip
-
-    @property
-    def _counts(self) -> int:
-        """Columns whose sum a thread counts, at most."""
-        return ceil(self.s.y1 / self.b.threads)
+        s = self.s
+        self.counts = Counts(self.b, s.y1)
+        widths, starts = (s.x1, s.y1), (self.row0, self.col0)
+        return sides(self.b, self.kernel, self.places, widths, starts, s.apart, Bytes)
 
     def _multiply(self) -> None:
         b, s = self.b, self.s
@@ -187,30 +230,17 @@ class _Dots(tiles.Tile):
                     at = cols.offset(step) + self.along * LANES + v * across
                     b.set(f"right{v}", Load(cols.area, at * GROUP, I8, LANES * GROUP))
                 for i in range(s.x0):
-                    row = _part(Reg(f"left{i // LANES}", I8, LANES * GROUP), i % LANES)
+                    left = Reg(f"left{i // LANES}", I8, LANES * GROUP)
+                    row = Part(left, i % LANES * GROUP, GROUP)
                     for v in range(s.y0 // LANES):
                         total = self.total(i, v)
                         b.set(total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP)))
-        self._count_columns(cols)
-
-    def _count_columns(self, cols: Side) -> None:
-        """counts += what is in each column of the block"""
-        b, s = self.b, self.s
-        ones = Const(1, I8, GROUP)
-        for n in range(self._counts):
-            steps = b.loop("step", Index(), index(s.r1), LANES, s.r1)
-            with own(b, b.thread + n * b.threads, s.y1) as col, steps as first:
-                for step in (first + u for u in range(LANES)):
-                    word = Load(cols.area, (cols.offset(step) + col) * GROUP, I8, GROUP)
-                    b.set(_count(n).name, Dot(_count(n), ones, word))
+        self.counts.add(cols.area, s.r1, lambda col, step: (cols.offset(step) + col) * GROUP)
 
     def _settle(self, area: int) -> list[Scratch]:
-        """sums += SHIFT * the count of their column"""
+        """sums += what they lack"""
         b, s = self.b, self.s
-        for n in range(self._counts):
-            with own(b, b.thread + n * b.threads, s.y1) as col:
-                b.store(area, col, Call("mul", (_count(n), Const(SHIFT, I32)), I32))
-        b.add(Barrier())
+        self.counts.put(area)
         for v in range(s.y0 // LANES):
             at = self.along * LANES + v * (s.y1 // s.y0 * LANES)
             b.set(f"lack{v}", Load(area, at, I32, LANES))
@@ -218,12 +248,3 @@ class _Dots(tiles.Tile):
                 total = self.total(i, v)
                 b.set(total.name, Call("add", (total, Reg(f"lack{v}", I32, LANES)), I32, LANES))
         return [Scratch(I32, s.y1)]
-
-
-def _part(groups: Reg, number: int) -> Expr:
-    """One of several groups."""
-    return Part(groups, number * GROUP, GROUP)
-
-
-def _count(n: int) -> Reg:
-    return Reg(f"count{n}", I32)

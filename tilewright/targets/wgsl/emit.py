@@ -17,13 +17,14 @@ import struct
 from collections.abc import Iterator
 
 from tilewright.base.dtypes import BOOL, F32, I8, I64, U8, DType
-from tilewright.base.errors import CompilerBug
-from tilewright.kernel.expr import Call, Const, Dot, Expr, Load, Part, dtype_of, lanes_of
-from tilewright.kernel.loops import For, If, Scratch, Set, Stmt, Store, TileFn
+from tilewright.kernel.expr import Call, Dot, Load, Part, dtype_of, lanes_of
+from tilewright.kernel.index import Index
+from tilewright.kernel.loops import For, If, MatrixStmt, Scratch, Set, Stmt, Store, TileFn, Unit
 from tilewright.kernel.tree import walk
-from tilewright.targets.text import Dialect, body
+from tilewright.targets.text import Dialect, at, body
 from tilewright.targets.wgsl.features import head
 from tilewright.targets.wgsl.prelude import prelude
+from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
 
 #: Words of an element, by dtype.
 WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}
@@ -74,10 +75,16 @@ class WgslDialect(Dialect):
 
     def __init__(self, fn: TileFn) -> None:
         self.buffers = len(fn.buffers)
-        #: Scratch areas in vectors.
-        self.wide = frozenset(n for n in _in_vectors(fn.body) if n >= self.buffers)
         #: Whether vectors of bytes are words.
-        self.packed = any(isinstance(x, Dot) for e in _values(fn.body) for x in walk(e))
+        self.packed = any(isinstance(x, Dot) for s in _statements(fn.body) for x in walk(s.value))
+        #: Scratch areas in vectors: of bytes, in vectors of words.
+        self.wide = frozenset(
+            n
+            for n, lanes in _in_vectors(fn.body).items()
+            if n >= self.buffers
+            and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
+        )
+        self.areas = fn.scratch
         #: Whether the whole memory is.
         self.vectors = any(n < self.buffers for n in _in_vectors(fn.body))
 
@@ -92,9 +99,11 @@ class WgslDialect(Dialect):
 
     def area(self, number: int, area: Scratch) -> str:
         """The declaration of a scratch area; what {} stands for says where."""
-        if number not in self.wide:
-            return f"var{{}} b{number}: array<{TYPES[area.dtype.name]}, {area.size}>;"
         words = self.words(area.dtype)
+        if number not in self.wide:
+            if words:
+                return f"var{{}} b{number}: array<u32, {area.size // 4}>;"
+            return f"var{{}} b{number}: array<{TYPES[area.dtype.name]}, {area.size}>;"
         element = "vec4<u32>" if words else _type(area.dtype, 4)
         return f"var{{}} b{number}: array<{element}, {area.size // (16 if words else 4)}>;"
 
@@ -117,7 +126,7 @@ class WgslDialect(Dialect):
     def call(self, e: Call, args: list[str]) -> str:
         dtype = dtype_of(e.operands[-1])
         if self.words(e.dtype, e.lanes):
-            return _on_bytes(e, args)
+            return on_bytes(e, args)
         if e.fn == "cast":
             small = isinstance(e.operands[0], Call) and e.operands[0].fn == "nibble"
             if small and e.dtype == F32:
@@ -177,8 +186,8 @@ class WgslDialect(Dialect):
 
     def _place(self, buffer: int, at: str, dtype: DType, lanes: int, part: int = 0) -> str:
         """An element, or a vector from there on, of an array of either."""
-        if buffer >= self.buffers and buffer in self.wide and self.words(dtype, lanes):
-            return _element(f"b{buffer}", f"u32({at}) >> 2u", True, lanes // 4)
+        if buffer >= self.buffers and self.words(dtype, lanes):
+            return _element(f"b{buffer}", f"u32({at}) >> 2u", buffer in self.wide, lanes // 4)
         assert lanes in (1, 4), f"vectors have 4 lanes, not {lanes}"
         if buffer >= self.buffers:
             return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
@@ -207,6 +216,19 @@ class WgslDialect(Dialect):
             return f"({acc} + {text.format(row, col)})"
         products = ", ".join(text.format(row, f"{col}.{part}") for part in "xyzw")
         return f"({acc} + vec4<i32>({products}))"
+
+    def matrix(self, s: MatrixStmt, unit: Unit) -> str:
+        return statement(s, unit, self._shared)
+
+    def _shared(self, buffer: int, index: Index, stride: int) -> tuple[str, int]:
+        """A place in a shared area, and the stride, in the area's elements."""
+        dtype = self.areas[buffer - self.buffers].dtype
+        each = (4 if self.words(dtype) else 1) * (4 if buffer in self.wide else 1)
+        assert stride % each == 0, f"rows of b{buffer} begin between its elements"
+        return f"&b{buffer}, u32({at(index)}) / {each}u", stride // each
+
+    def matrix_of(self, name: str, role: str, unit: Unit) -> str:
+        return f"var {name}: {kind_of(role, unit)};"
 
     def lane(self, vector: str, lane: int) -> str:
         return f"{vector}.{'xyzw'[lane]}"
@@ -247,16 +269,6 @@ class WgslDialect(Dialect):
         return f"{head}let {name} = {number}; {trap}"
 
 
-def _on_bytes(e: Call, args: list[str]) -> str:
-    """What is computed on packed bytes: a step of 128, and the other sign."""
-    match e:
-        case Call("sub", (_, Const(128, _, _))):
-            return f"({args[0]} ^ 0x80808080u)"
-        case Call("cast", (x,)) if dtype_of(x) in (I8, U8):
-            return args[0]
-    raise CompilerBug(f"no text for packed bytes: {e}")
-
-
 def _type(dtype: DType, lanes: int) -> str:
     return TYPES[dtype.name] if lanes == 1 else f"vec{lanes}<{TYPES[dtype.name]}>"
 
@@ -282,31 +294,32 @@ def _element(array: str, at: str, wide: bool, lanes: int) -> str:
     return f"{array}[({at}) >> 2u]" + ("" if lanes > 1 else f"[({at}) & 3u]")
 
 
-def _values(stmts: tuple[Stmt, ...]) -> Iterator[Expr]:
-    """Every value that is computed."""
+def _statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store]:
+    """All that compute a value."""
     for s in stmts:
         match s:
             case For():
-                yield from _values(s.body)
+                yield from _statements(s.body)
             case If():
-                yield from _values((*s.then, *s.orelse))
+                yield from _statements((*s.then, *s.orelse))
             case Set() | Store():
-                yield s.value
+                yield s
 
 
-def _in_vectors(stmts: tuple[Stmt, ...]) -> set[int]:
-    """The buffers that are read or written in vectors."""
-    found: set[int] = set()
-    for s in stmts:
-        match s:
-            case For():
-                found |= _in_vectors(s.body)
-            case If():
-                found |= _in_vectors(s.then) | _in_vectors(s.orelse)
-            case Set() | Store():
-                found |= {x.buffer for x in walk(s.value) if isinstance(x, Load) and x.lanes > 1}
-                if isinstance(s, Store) and lanes_of(s.value) > 1:
-                    found.add(s.buffer)
+def _in_vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
+    """The buffers that are read or written in vectors, and of how many lanes at most."""
+    found: dict[int, int] = {}
+
+    def note(buffer: int, lanes: int) -> None:
+        if lanes > 1:
+            found[buffer] = max(lanes, found.get(buffer, 0))
+
+    for s in _statements(stmts):
+        for x in walk(s.value):
+            if isinstance(x, Load):
+                note(x.buffer, x.lanes)
+        if isinstance(s, Store):
+            note(s.buffer, lanes_of(s.value))
     return found
 
 
