@@ -227,7 +227,7 @@ class Lane(Wrapper):
 
 
 @record
-class Part(Wrapper):
+class Subvector(Wrapper):
     """Neighbouring lanes of a vector, from number `first` on."""
 
     value: Expr

@@ -28,10 +28,10 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Pairs,
-    Part,
     Reg,
     Shuffle,
     Splat,
+    Subvector,
 )
 from tilewright.kernel.index import Div, Index, Mod, Var
 from tilewright.kernel.loops import (
@@ -43,13 +43,13 @@ from tilewright.kernel.loops import (
     LetMin,
     LoadMatrix,
     MatrixStmt,
+    MatrixUnit,
     MultiplyMatrices,
     Set,
     Stmt,
     Store,
     StoreMatrix,
     TileFn,
-    Unit,
     ZeroMatrix,
     numbers_at,
 )
@@ -79,6 +79,7 @@ def run(
     touched: _Touched = {}
     threads = [_Thread(memory, known, touched, fn.thread, n, fn.unit) for n in range(fn.threads)]
     for thread in threads:
+        thread.peers = threads
         thread.block(fn.prologue)
     for tile in chosen:
         _together(threads, fn, tile)
@@ -220,7 +221,7 @@ class _Machine:
                 return [x for part in parts for x in self.value(part)]
             case Lane(value, lane):
                 return [self.value(value)[lane]]
-            case Part(value, first, lanes):
+            case Subvector(value, first, lanes):
                 return self.value(value)[first : first + lanes]
             case Shuffle(a, b, picks):
                 both = self.value(a) + self.value(b)
@@ -243,23 +244,31 @@ class _Thread(_Machine):
         touched: _Touched,
         name: Var,
         number: int,
-        unit: Unit | None,
+        unit: MatrixUnit | None,
     ) -> None:
         super().__init__(buffers, {**known, name.name: number})
         self.number = number
         self.touched = touched
         self.unit = unit
+        self.peers: Sequence[_Thread] = ()
+        self.reached: list[tuple[MatrixStmt, int]] = []
         self.matrices: dict[str, list[list[Any]]] = {}
 
     def stmt(self, s: Stmt) -> None:
         if isinstance(s, MatrixStmt):
+            assert self.unit is not None, f"no matrix unit: {s}"
             # the first thread of a subgroup stands for all of them
-            if self.unit and self.number % self.unit.threads == 0:
+            leader = self.peers[self.number - self.number % self.unit.threads]
+            place = self.at(s.index) if isinstance(s, LoadMatrix | StoreMatrix) else 0
+            self.reached.append((s, place))
+            if leader is self:
                 self.matrix(s, self.unit)
+            same = leader.reached[len(self.reached) - 1]
+            assert same == (s, place), f"threads of a subgroup part at {s}: {place}, {same[1]}"
             return
         super().stmt(s)
 
-    def matrix(self, s: MatrixStmt, unit: Unit) -> None:
+    def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> None:
         match s:
             case ZeroMatrix(name):
                 self.matrices[name] = [[convert(0, unit.result)] * unit.n for _ in range(unit.m)]

@@ -111,7 +111,7 @@ class Barrier(Stmt):
 
 
 @dataclass(frozen=True)
-class Unit:
+class MatrixUnit:
     """A subgroup's matrix unit: result (m, n) += left (m, k) · right (k, n).
 
     threads: of a subgroup: neighbours, which reach a statement together, with the same numbers
@@ -208,7 +208,7 @@ class TileFn:
     values: tuple[int, ...]
     thread: Var | None = None
     counts: tuple[Count | None, ...] = ()
-    unit: Unit | None = None
+    unit: MatrixUnit | None = None
 
     @property
     def threads(self) -> int:

@@ -25,9 +25,9 @@ from tilewright.kernel.expr import (
     Lane,
     Lanes,
     Load,
-    Part,
     Reg,
     Splat,
+    Subvector,
     dtype_of,
     lanes_of,
 )
@@ -60,17 +60,17 @@ class Dialect(ABC):
         """The lanes of several vectors, one after the other."""
         raise CompilerBug(f"no text for longer vectors of {dtype}")
 
-    def part(self, e: Part, vector: str) -> str:
+    def part(self, e: Subvector, vector: str) -> str:
         raise CompilerBug(f"no text for a part of {e.value}")
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         raise CompilerBug("no text for dot products")
 
-    def matrix(self, s: l.MatrixStmt, unit: l.Unit) -> str:
+    def matrix(self, s: l.MatrixStmt, unit: l.MatrixUnit) -> str:
         """A statement on a subgroup's matrices."""
         raise CompilerBug("no text for matrices")
 
-    def matrix_of(self, name: str, role: str, unit: l.Unit) -> str:
+    def matrix_of(self, name: str, role: str, unit: l.MatrixUnit) -> str:
         """Declares a matrix.  role: left, right or result"""
         raise CompilerBug("no text for matrices")
 
@@ -154,7 +154,9 @@ def _matrices(stmts: tuple[l.Stmt, ...]) -> dict[str, str]:
     return found
 
 
-def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str, unit: l.Unit | None) -> Iterator[str]:
+def _block(
+    stmts: tuple[l.Stmt, ...], d: Dialect, pad: str, unit: l.MatrixUnit | None
+) -> Iterator[str]:
     for s in stmts:
         match s:
             case l.Let(var, value):
@@ -235,7 +237,7 @@ def value_of(e: Expr, d: Dialect) -> str:
             return d.lane(value_of(value, d), lane)
         case Join(parts):
             return d.join(e.dtype, [value_of(x, d) for x in parts])
-        case Part(value, _, _):
+        case Subvector(value, _, _):
             return d.part(e, value_of(value, d))
         case Dot(acc, row, col, _):
             return d.dot(e, value_of(acc, d), value_of(row, d), value_of(col, d))

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from tilewright.base.dtypes import I8, I32, U8
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Call, Const, Dot, Expr, Join, Lanes, Load, Part, Reg
+from tilewright.kernel.expr import Call, Const, Dot, Expr, Join, Lanes, Load, Reg, Subvector
 from tilewright.kernel.form import ByteContraction, classify
 from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.layout import Groups
@@ -178,7 +178,7 @@ def sides(
     )  # fmt: skip
 
 
-class Counts:
+class ColumnCounts:
     """What is in each column of a tile, counted by the first threads: the rest of a sum whose rows
     are less by `SHIFT`."""
 
@@ -207,14 +207,14 @@ class Counts:
         b.add(Barrier())
 
 
-class _Dots(tiles.Tile):
+class _Dots(tiles.ProductTile):
     """One tile whose sums are i32."""
 
     dtype = I32
 
     def _sides(self, first: int) -> tuple[Side, Side]:
         s = self.s
-        self.counts = Counts(self.b, s.y1)
+        self.counts = ColumnCounts(self.b, s.y1)
         widths, starts = (s.x1, s.y1), (self.row0, self.col0)
         return sides(self.b, self.kernel, self.places, widths, starts, s.apart, Bytes)
 
@@ -231,7 +231,7 @@ class _Dots(tiles.Tile):
                     b.set(f"right{v}", Load(cols.area, at * GROUP, I8, LANES * GROUP))
                 for i in range(s.x0):
                     left = Reg(f"left{i // LANES}", I8, LANES * GROUP)
-                    row = Part(left, i % LANES * GROUP, GROUP)
+                    row = Subvector(left, i % LANES * GROUP, GROUP)
                     for v in range(s.y0 // LANES):
                         total = self.total(i, v)
                         b.set(total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP)))

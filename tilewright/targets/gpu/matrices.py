@@ -9,7 +9,8 @@ loop nest of one tile.  A tile has down x along subgroups, each with rows x colu
         barrier
     for result:  to a patch of shared memory;  barrier;  its elements, as they are stored
 
-Bytes and their signs are as in dots.py.  Operands of another type need another `Side` and `Unit`.
+Bytes and their signs are as in dots.py.  Operands of another type need another `Side`
+and `MatrixUnit`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import (
     Barrier,
     LoadMatrix,
+    MatrixUnit,
     MultiplyMatrices,
     Scratch,
     StoreMatrix,
     TileFn,
-    Unit,
     ZeroMatrix,
 )
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import dots
-from tilewright.targets.gpu.dots import GROUP, Bytes, Counts
+from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
 from tilewright.targets.gpu.features import MATRIX, PACKED, SUBGROUPS, size_of
 from tilewright.targets.gpu.places import Places, Sums, operands
 from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
@@ -114,9 +115,9 @@ class MatrixSchedule(Schedule):
         return WORD * ((self.x1 + self.y1) * self.pitch + self.y1 + patches)
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> MatrixUnit:
         operand, result = TYPES[self.types]
-        return Unit(self.m, self.n, self.k, operand, result, self.width)
+        return MatrixUnit(self.m, self.n, self.k, operand, result, self.width)
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -150,7 +151,7 @@ UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "i8-i32": ((8, 8, 8, 8), (8, 16, 32, 16), (16, 16, 32, 32), (16, 8, 32, 32)),
 }
 #: Results of a subgroup; subgroups of a tile; bytes of the depth in a block.
-RESULTS = ((2, 2), (4, 2), (2, 4), (4, 4))
+RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4))
 SUBGROUPS_OF = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
 BLOCKS = (32, 64)
 #: Candidates of each unit, and how much faster than products of f32 they are expected to be.
@@ -255,7 +256,7 @@ class _Tile:
         subgroup, self.lane = (b.let(i, "t") for i in unflatten(b.thread, (s.subgroups, s.width)))
         self.subgroup = subgroup
         self.down, self.along = unflatten(subgroup, (s.down, s.along))
-        self.counts = Counts(b, s.y1)
+        self.counts = ColumnCounts(b, s.y1)
 
     def emit(self) -> TileFn:
         b, s, steps = self.b, self.s, self.places.ops.steps

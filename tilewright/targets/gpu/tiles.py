@@ -48,7 +48,7 @@ def traffic(kernel: Kernel, schedule: GroupSchedule) -> tuple[int, float]:
     return schedule.shared, Sizes.of(kernel).words(schedule)
 
 
-def lower(kernel: Kernel, schedule: GroupSchedule, tile: type[Tile] | None = None) -> TileFn:
+def lower(kernel: Kernel, schedule: GroupSchedule, tile: type[ProductTile] | None = None) -> TileFn:
     """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored.
 
     tile: how one is computed, of elements other than f32
@@ -64,10 +64,10 @@ def lower(kernel: Kernel, schedule: GroupSchedule, tile: type[Tile] | None = Non
     # products, so that panels and vectors are seen to begin at whole ones
     row0 = b.let(strip * band + row, "row") * schedule.x1
     col0 = b.let(col, "col") * schedule.y1
-    return (tile or Tile)(b, kernel, schedule, ops, at, row0, col0).emit()
+    return (tile or ProductTile)(b, kernel, schedule, ops, at, row0, col0).emit()
 
 
-class Tile:
+class ProductTile:
     """One tile: where it is, and the copies, the product and the stores of one thread.
 
     dtype: of the sums

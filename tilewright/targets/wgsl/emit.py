@@ -17,9 +17,19 @@ import struct
 from collections.abc import Iterator
 
 from tilewright.base.dtypes import BOOL, F32, I8, I64, U8, DType
-from tilewright.kernel.expr import Call, Dot, Load, Part, dtype_of, lanes_of
+from tilewright.kernel.expr import Call, Dot, Load, Subvector, dtype_of, lanes_of
 from tilewright.kernel.index import Index
-from tilewright.kernel.loops import For, If, MatrixStmt, Scratch, Set, Stmt, Store, TileFn, Unit
+from tilewright.kernel.loops import (
+    For,
+    If,
+    MatrixStmt,
+    MatrixUnit,
+    Scratch,
+    Set,
+    Stmt,
+    Store,
+    TileFn,
+)
 from tilewright.kernel.tree import walk
 from tilewright.targets.text import Dialect, at, body
 from tilewright.targets.wgsl.features import head
@@ -204,7 +214,7 @@ class WgslDialect(Dialect):
         assert self.words(dtype), f"no vectors of more than 4 {dtype}"
         return f"vec4<u32>({', '.join(parts)})"
 
-    def part(self, e: Part, vector: str) -> str:
+    def part(self, e: Subvector, vector: str) -> str:
         assert self.words(dtype_of(e), e.lanes), f"no word: {e}"
         return f"{vector}.{'xyzw'[e.first // 4]}"
 
@@ -217,7 +227,7 @@ class WgslDialect(Dialect):
         products = ", ".join(text.format(row, f"{col}.{part}") for part in "xyzw")
         return f"({acc} + vec4<i32>({products}))"
 
-    def matrix(self, s: MatrixStmt, unit: Unit) -> str:
+    def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
         return statement(s, unit, self._shared)
 
     def _shared(self, buffer: int, index: Index, stride: int) -> tuple[str, int]:
@@ -227,7 +237,7 @@ class WgslDialect(Dialect):
         assert stride % each == 0, f"rows of b{buffer} begin between its elements"
         return f"&b{buffer}, u32({at(index)}) / {each}u", stride // each
 
-    def matrix_of(self, name: str, role: str, unit: Unit) -> str:
+    def matrix_of(self, name: str, role: str, unit: MatrixUnit) -> str:
         return f"var {name}: {kind_of(role, unit)};"
 
     def lane(self, vector: str, lane: int) -> str:

@@ -15,15 +15,15 @@ from tilewright.kernel.index import Index
 from tilewright.kernel.loops import (
     LoadMatrix,
     MatrixStmt,
+    MatrixUnit,
     MultiplyMatrices,
     StoreMatrix,
-    Unit,
     ZeroMatrix,
 )
 
 
 def statement(
-    s: MatrixStmt, unit: Unit, place: Callable[[int, Index, int], tuple[str, int]]
+    s: MatrixStmt, unit: MatrixUnit, place: Callable[[int, Index, int], tuple[str, int]]
 ) -> str:
     """place: from a shared area, an index and a stride, a pointer with an offset, and the stride in
     the area's own elements"""
@@ -43,7 +43,7 @@ def statement(
     raise CompilerBug(f"no text for {s}")
 
 
-def kind_of(role: str, unit: Unit) -> str:
+def kind_of(role: str, unit: MatrixUnit) -> str:
     """The type of a left or right operand, or of a result: of so many columns and rows."""
     columns, rows = {
         "left": (unit.k, unit.m), "right": (unit.n, unit.k), "result": (unit.n, unit.m)
