@@ -23,8 +23,11 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, thin, tiles
+from tilewright.targets.gpu import attention, dots, matrices, thin, tiles
+from tilewright.targets.gpu.dots import DotSchedule
+from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
@@ -34,7 +37,6 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
-from tilewright.targets.wgsl.features import FEATURES
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
 #: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
@@ -42,9 +44,11 @@ HEAD = 64
 WORD = 4
 
 
-#: How groups of threads compute products and attention, by the type of the schedule.
+#: How groups of threads compute products and attention, by the type of the schedule.  Of several
+#: ways that suit a kernel the first has its default.
 WAYS: Mapping[type[Schedule], Any] = {
-    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention
+    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
+    MatrixSchedule: matrices,
 }  # fmt: skip
 
 
@@ -113,13 +117,16 @@ class Wgsl(PlainTarget):
     ) -> Sequence[Candidate]:
         """What groups of threads compute (targets/gpu); other kernels have the default alone."""
         del relaxation  # the paper's; these tiles keep sums in registers, which is another count
-        way = way_of(kernel)
-        if way is None:
+        ways = [way for way in WAYS.values() if way.suits(kernel)]
+        if not ways:
             return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
-        found = way.space(kernel, device.core, device.machine)
+        found = [
+            (s, cost, *way.traffic(kernel, s))
+            for way in ways
+            for s, cost in way.space(kernel, device.core, device.machine)
+        ]
         return [
-            Candidate(s, "lite" if n else "default", cost, *way.traffic(kernel, s))
-            for n, (s, cost) in enumerate(found)
+            Candidate(s, "lite" if n else "default", *rest) for n, (s, *rest) in enumerate(found)
         ]
 
     def encode(
@@ -153,7 +160,8 @@ class Wgsl(PlainTarget):
 
         whole: whether their buffers begin at whole vectors
         """
-        others = (self.default(code.kernel, VARIANT), Plain())
+        others = dict.fromkeys((self.default(code.kernel, VARIANT), Plain()))
+        others.pop(code.schedule, None)
         found = []
         for way in chain([code], (self.code(code.kernel, s) for s in others)):
             if whole or not in_vectors(way.loops):

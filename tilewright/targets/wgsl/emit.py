@@ -5,20 +5,36 @@ the step's uniform block has the number of invocations, the first word of each b
 scalars.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
+
+In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 four: in registers,
+and in shared areas, of which every byte is read or written so.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 
-from tilewright.base.dtypes import BOOL, F32, I64, U8, DType
-from tilewright.kernel.expr import Call, Load, dtype_of, lanes_of
-from tilewright.kernel.loops import For, If, Set, Stmt, Store, TileFn
+from tilewright.base.dtypes import BOOL, F32, I8, I64, U8, DType
+from tilewright.kernel.expr import Call, Dot, Load, Subvector, dtype_of, lanes_of
+from tilewright.kernel.index import Index
+from tilewright.kernel.loops import (
+    For,
+    If,
+    MatrixStmt,
+    MatrixUnit,
+    Scratch,
+    Set,
+    Stmt,
+    Store,
+    TileFn,
+)
 from tilewright.kernel.tree import walk
-from tilewright.targets.text import Dialect, body
+from tilewright.targets.text import Dialect, at, body
 from tilewright.targets.wgsl.features import head
 from tilewright.targets.wgsl.prelude import prelude
+from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
 
 #: Words of an element, by dtype.
 WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}
@@ -69,10 +85,37 @@ class WgslDialect(Dialect):
 
     def __init__(self, fn: TileFn) -> None:
         self.buffers = len(fn.buffers)
-        #: Scratch areas in vectors.
-        self.wide = frozenset(n for n in _in_vectors(fn.body) if n >= self.buffers)
+        #: Whether vectors of bytes are words.
+        self.packed = any(isinstance(x, Dot) for s in _statements(fn.body) for x in walk(s.value))
+        #: Scratch areas in vectors: of bytes, in vectors of words.
+        self.wide = frozenset(
+            n
+            for n, lanes in _in_vectors(fn.body).items()
+            if n >= self.buffers
+            and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
+        )
+        self.areas = fn.scratch
         #: Whether the whole memory is.
         self.vectors = any(n < self.buffers for n in _in_vectors(fn.body))
+
+    def words(self, dtype: DType, lanes: int = 4) -> bool:
+        """Whether such a vector is made of words with four bytes each."""
+        return self.packed and dtype in (I8, U8) and lanes > 1
+
+    def type(self, dtype: DType, lanes: int) -> str:
+        if self.words(dtype, lanes):
+            return "u32" if lanes == 4 else f"vec{lanes // 4}<u32>"
+        return _type(dtype, lanes)
+
+    def area(self, number: int, area: Scratch) -> str:
+        """The declaration of a scratch area; what {} stands for says where."""
+        words = self.words(area.dtype)
+        if number not in self.wide:
+            if words:
+                return f"var{{}} b{number}: array<u32, {area.size // 4}>;"
+            return f"var{{}} b{number}: array<{TYPES[area.dtype.name]}, {area.size}>;"
+        element = "vec4<u32>" if words else _type(area.dtype, 4)
+        return f"var{{}} b{number}: array<{element}, {area.size // (16 if words else 4)}>;"
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         if dtype == BOOL:
@@ -92,6 +135,8 @@ class WgslDialect(Dialect):
 
     def call(self, e: Call, args: list[str]) -> str:
         dtype = dtype_of(e.operands[-1])
+        if self.words(e.dtype, e.lanes):
+            return on_bytes(e, args)
         if e.fn == "cast":
             small = isinstance(e.operands[0], Call) and e.operands[0].fn == "nibble"
             if small and e.dtype == F32:
@@ -128,6 +173,8 @@ class WgslDialect(Dialect):
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return place
+        if self.words(dtype, lanes):
+            return f"pack4xU8({place})"
         if lanes > 1:
             return f"bitcast<{_type(dtype, lanes)}>({place})"
         if dtype == I64:
@@ -138,6 +185,8 @@ class WgslDialect(Dialect):
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return f"{place} = {value};"
+        if self.words(dtype, lanes):
+            value = f"unpack4x{dtype.name.upper()}({value})"
         if lanes > 1:
             return f"{place} = bitcast<vec4<u32>>({value});"
         if dtype == I64:
@@ -147,6 +196,8 @@ class WgslDialect(Dialect):
 
     def _place(self, buffer: int, at: str, dtype: DType, lanes: int, part: int = 0) -> str:
         """An element, or a vector from there on, of an array of either."""
+        if buffer >= self.buffers and self.words(dtype, lanes):
+            return _element(f"b{buffer}", f"u32({at}) >> 2u", buffer in self.wide, lanes // 4)
         assert lanes in (1, 4), f"vectors have 4 lanes, not {lanes}"
         if buffer >= self.buffers:
             return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
@@ -155,7 +206,39 @@ class WgslDialect(Dialect):
         return _element("memory", word, self.vectors, lanes)
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
+        if self.words(dtype):
+            return f"pack4xU8(vec4<u32>({', '.join(f'u32({part})' for part in parts)}))"
         return f"{_type(dtype, 4)}({', '.join(parts)})"
+
+    def join(self, dtype: DType, parts: list[str]) -> str:
+        assert self.words(dtype), f"no vectors of more than 4 {dtype}"
+        return f"vec4<u32>({', '.join(parts)})"
+
+    def part(self, e: Subvector, vector: str) -> str:
+        assert self.words(dtype_of(e), e.lanes), f"no word: {e}"
+        return f"{vector}.{'xyzw'[e.first // 4]}"
+
+    def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
+        kind = {dtype_of(e.row), dtype_of(e.col)}
+        assert kind in ({I8}, {U8}), f"no instruction: {e}"
+        text = "i32(dot4U8Packed({}, {}))" if kind == {U8} else "dot4I8Packed({}, {})"
+        if e.lanes == 1:
+            return f"({acc} + {text.format(row, col)})"
+        products = ", ".join(text.format(row, f"{col}.{part}") for part in "xyzw")
+        return f"({acc} + vec4<i32>({products}))"
+
+    def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
+        return statement(s, unit, self._shared)
+
+    def _shared(self, buffer: int, index: Index, stride: int) -> tuple[str, int]:
+        """A place in a shared area, and the stride, in the area's elements."""
+        dtype = self.areas[buffer - self.buffers].dtype
+        each = (4 if self.words(dtype) else 1) * (4 if buffer in self.wide else 1)
+        assert stride % each == 0, f"rows of b{buffer} begin between its elements"
+        return f"&b{buffer}, u32({at(index)}) / {each}u", stride // each
+
+    def matrix_of(self, name: str, role: str, unit: MatrixUnit) -> str:
+        return f"var {name}: {kind_of(role, unit)};"
 
     def lane(self, vector: str, lane: int) -> str:
         return f"{vector}.{'xyzw'[lane]}"
@@ -175,7 +258,7 @@ class WgslDialect(Dialect):
         return f"i32(word({1 + self.buffers + number}u))"
 
     def declare(self, name: str, dtype: DType, lanes: int) -> str:
-        return f"var {name}: {_type(dtype, lanes)};"
+        return f"var {name}: {self.type(dtype, lanes)};"
 
     def let(self, name: str, value: str) -> str:
         return f"let {name}: i32 = {value};"
@@ -221,19 +304,32 @@ def _element(array: str, at: str, wide: bool, lanes: int) -> str:
     return f"{array}[({at}) >> 2u]" + ("" if lanes > 1 else f"[({at}) & 3u]")
 
 
-def _in_vectors(stmts: tuple[Stmt, ...]) -> set[int]:
-    """The buffers that are read or written in vectors."""
-    found: set[int] = set()
+def _statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store]:
+    """All that compute a value."""
     for s in stmts:
         match s:
             case For():
-                found |= _in_vectors(s.body)
+                yield from _statements(s.body)
             case If():
-                found |= _in_vectors(s.then) | _in_vectors(s.orelse)
+                yield from _statements((*s.then, *s.orelse))
             case Set() | Store():
-                found |= {x.buffer for x in walk(s.value) if isinstance(x, Load) and x.lanes > 1}
-                if isinstance(s, Store) and lanes_of(s.value) > 1:
-                    found.add(s.buffer)
+                yield s
+
+
+def _in_vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
+    """The buffers that are read or written in vectors, and of how many lanes at most."""
+    found: dict[int, int] = {}
+
+    def note(buffer: int, lanes: int) -> None:
+        if lanes > 1:
+            found[buffer] = max(lanes, found.get(buffer, 0))
+
+    for s in _statements(stmts):
+        for x in walk(s.value):
+            if isinstance(x, Load):
+                note(x.buffer, x.lanes)
+        if isinstance(s, Store):
+            note(s.buffer, lanes_of(s.value))
     return found
 
 
@@ -255,12 +351,7 @@ def module(fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
     dialect, group = WgslDialect(fn), group_of(fn)
     scalars = len(fn.scalars) if fn.counts else 0
     blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
-    areas = [
-        f"var{{}} b{n}: array<{_type(area.dtype, 4)}, {area.size // 4}>;"
-        if n in dialect.wide
-        else f"var{{}} b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;"
-        for n, area in enumerate(fn.scratch, len(fn.buffers))
-    ]
+    areas = [dialect.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
     element = "vec4<u32>" if dialect.vectors else "u32"
     shared = [area.format("<workgroup>") for area in areas] if fn.thread else []
     lines = [
