@@ -14,24 +14,32 @@ from contextlib import contextmanager
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
+from tilewright.kernel.expr import Acc, Bound, Expr, Load, Reg, dtype_of
 from tilewright.kernel.extents import is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import Barrier, For, If, LetGather, Scratch, Stmt, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite
+from tilewright.targets.gpu.staging import inside
 
 #: Steps of a reduction that a thread must have to make up for the barrier.
 LEAST = 2
+#: Parts that a thread adds up between two barriers.
+FAN = 4
+#: Threads of a group where rows are so few that each should be computed by many.
+MANY, FEW_TILES = 256, 256
 #: With more tiles than this a thread for each fills the device.
 MOST_TILES = 4096
 
 
 def lower_rows(kernel: Kernel, threads: int) -> TileFn | None:
-    """One tile per point of the leading axes, computed by `threads` threads."""
+    """One tile per point of the leading axes, computed by `threads` threads, a power of two, or by
+    `MANY` where rows are few and long."""
     sizes = [prod(v.extent for v in stage.axes) for stage in kernel.stages]
     tiles = prod(v.extent for v in kernel.rows)
+    if sizes and tiles <= FEW_TILES and min(sizes) >= LEAST * MANY:
+        threads = MANY
     kept = any(stage.keep for stage in kernel.stages)
     if not sizes or kept or min(sizes) < LEAST * threads or tiles > MOST_TILES:
         return None
@@ -57,15 +65,23 @@ def lower_rows(kernel: Kernel, threads: int) -> TileFn | None:
 def _reduce(
     b: Builder, stage: Stage, axes: tuple[Var, ...], reg: Reg, area: int, rows: Values
 ) -> None:
-    """reg := the part of this thread;  area[thread] := reg;  barrier;  reg := over the area"""
+    """reg := the part of this thread;  area[thread] := reg;  reg := over the whole area"""
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
     with _dealt(b, axes, rows) as at:
         b.set(reg.name, step(stage.op, reg, _value(stage.value, at)))
     b.store(area, b.thread, reg)
     b.add(Barrier())
-    b.set(reg.name, identity(stage.op, reg.dtype, 1))
-    with b.loop("part", Index(), index(b.threads)) as part:
-        b.set(reg.name, step(stage.op, reg, Load(area, part, reg.dtype)))
+    count = b.threads
+    while count > 1:
+        fan = min(FAN, count)
+        count //= fan
+        with inside(b, (Bound(b.thread, count),)):
+            for other in range(1, fan):
+                part = Load(area, b.thread + other * count, reg.dtype)
+                b.set(reg.name, step(stage.op, reg, part))
+            b.store(area, b.thread, reg)
+        b.add(Barrier())
+    b.set(reg.name, Load(area, Index(), reg.dtype))
 
 
 @contextmanager
