@@ -55,6 +55,17 @@ def section(manifest: Any) -> Any:
     return manifest["targets"]["wgsl"]
 
 
+def needs(manifest: Any) -> Any:
+    """Of the first slot, a feature that the device has not."""
+    return section(manifest)["builds"][0]["facts"].setdefault("needs", {"0": ["shader-f16"]})
+
+
+def better(call: Any) -> Any:
+    """A second kernel for the step."""
+    call["better"] = [{k: v for k, v in call.items() if k != "words"}]
+    return call["better"][0]
+
+
 #: Files that the manifest refers to at these places.
 CODE = ("targets", "wgsl", "builds", 0, "code")
 PLAN = ("targets", "wgsl", "builds", 0, "plans", 0)
@@ -79,6 +90,12 @@ FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
     "no step": (PLAN, lambda calls: calls.clear()),
     "one step more": (PLAN, lambda calls: calls.append(calls[0])),
     "a step that is null": (PLAN, lambda calls: calls.insert(0, None)),
+    "needs that are a number": ((), lambda m: section(m)["builds"][0]["facts"].update(needs=1)),
+    "a need that is a number": ((), lambda m: needs(m)["0"].append(1)),
+    "a better way without a slot": (PLAN, lambda calls: better(calls[0]).pop("slot")),
+    "a better way that is not there": (PLAN, lambda calls: better(calls[0]).update(slot=99)),
+    "a better way of no threads": (PLAN, lambda calls: better(calls[0]).update(group=0)),
+    "better ways that are a number": (PLAN, lambda calls: calls[0].update(better=1)),
     "a slot that is not there": (PLAN, lambda calls: calls[0].update(slot=99)),
     "a group of none": (PLAN, lambda calls: calls[0].update(group=0)),
     "invocations without end": (PLAN, lambda calls: calls[0].update(tiles=2**52)),
@@ -96,3 +113,9 @@ def test_what_was_found(name: str) -> None:
     (found,) = outcomes("bundle", [gpu_case("extents", MAKERS["extents"]().edited(where, edit))])
     assert problems(found) == []
     assert found["load"] == "bundle-corrupt"
+
+
+def test_a_step_without_a_kernel_for_the_device_is_a_typed_error() -> None:
+    (found,) = outcomes("bundle", [gpu_case("extents", MAKERS["extents"]().edited((), needs))])
+    assert problems(found) == []
+    assert found["load"] == "unsupported-host"

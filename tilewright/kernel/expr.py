@@ -227,6 +227,18 @@ class Lane(Wrapper):
 
 
 @record
+class Subvector(Wrapper):
+    """Neighbouring lanes of a vector, from number `first` on."""
+
+    value: Expr
+    first: int
+    lanes: int
+
+    def __str__(self) -> str:
+        return f"{self.value}.{self.first}:{self.first + self.lanes}"
+
+
+@record
 class Shuffle(Wrapper):
     """Lanes picked from two vectors laid end to end: `picks[i]` is the source of lane i."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import mul
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -30,6 +31,7 @@ from tilewright.kernel.expr import (
     Reg,
     Shuffle,
     Splat,
+    Subvector,
 )
 from tilewright.kernel.index import Div, Index, Mod, Var
 from tilewright.kernel.loops import (
@@ -40,10 +42,16 @@ from tilewright.kernel.loops import (
     LetGather,
     LetMin,
     LetUniform,
+    LoadMatrix,
+    MatrixStmt,
+    MatrixUnit,
+    MultiplyMatrices,
     Set,
     Stmt,
     Store,
+    StoreMatrix,
     TileFn,
+    ZeroMatrix,
     numbers_at,
 )
 
@@ -70,8 +78,9 @@ def run(
             machine.block(fn.body)
         return
     touched: _Touched = {}
-    threads = [_Thread(memory, known, touched, fn.thread, n) for n in range(fn.threads)]
+    threads = [_Thread(memory, known, touched, fn.thread, n, fn.unit) for n in range(fn.threads)]
     for thread in threads:
+        thread.peers = threads
         thread.block(fn.prologue)
     for tile in chosen:
         _together(threads, fn, tile)
@@ -215,6 +224,8 @@ class _Machine:
                 return [x for part in parts for x in self.value(part)]
             case Lane(value, lane):
                 return [self.value(value)[lane]]
+            case Subvector(value, first, lanes):
+                return self.value(value)[first : first + lanes]
             case Shuffle(a, b, picks):
                 both = self.value(a) + self.value(b)
                 return [both[i] for i in picks]
@@ -236,10 +247,52 @@ class _Thread(_Machine):
         touched: _Touched,
         name: Var,
         number: int,
+        unit: MatrixUnit | None,
     ) -> None:
         super().__init__(buffers, {**known, name.name: number})
         self.number = number
         self.touched = touched
+        self.unit = unit
+        self.peers: Sequence[_Thread] = ()
+        self.reached: list[tuple[MatrixStmt, int]] = []
+        self.matrices: dict[str, list[list[Any]]] = {}
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, MatrixStmt):
+            assert self.unit is not None, f"no matrix unit: {s}"
+            # the first thread of a subgroup stands for all of them
+            leader = self.peers[self.number - self.number % self.unit.threads]
+            place = self.at(s.index) if isinstance(s, LoadMatrix | StoreMatrix) else 0
+            self.reached.append((s, place))
+            if leader is self:
+                self.matrix(s, self.unit)
+            same = leader.reached[len(self.reached) - 1]
+            assert same == (s, place), f"threads of a subgroup part at {s}: {place}, {same[1]}"
+            return
+        super().stmt(s)
+
+    def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> None:
+        match s:
+            case ZeroMatrix(name):
+                self.matrices[name] = [[convert(0, unit.result)] * unit.n for _ in range(unit.m)]
+            case LoadMatrix(name, right, buffer, at, stride):
+                begin, runs = self.at(at), unit.n if right else unit.m
+                self.matrices[name] = [
+                    self.load(buffer, begin + i * stride, unit.k) for i in range(runs)
+                ]
+            case MultiplyMatrices(name, left, right):
+                rows, columns = self.matrices[left], self.matrices[right]
+                self.matrices[name] = [
+                    [
+                        convert(total + sum(map(mul, row, column)), unit.result)
+                        for total, column in zip(sums, columns, strict=True)
+                    ]
+                    for sums, row in zip(self.matrices[name], rows, strict=True)
+                ]
+            case StoreMatrix(buffer, at, name, stride):
+                begin = self.at(at)
+                for i, row in enumerate(self.matrices[name]):
+                    self.store(buffer, begin + i * stride, row, 0)
 
     def phases(self, stmts: tuple[Stmt, ...]) -> Iterator[Barrier]:
         """Runs on to the next barrier and gives it, until none is left."""

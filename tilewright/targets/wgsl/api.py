@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -22,8 +23,11 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, thin, tiles
+from tilewright.targets.gpu import attention, dots, matrices, thin, tiles
+from tilewright.targets.gpu.dots import DotSchedule
+from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
@@ -40,9 +44,11 @@ from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, mod
 HEAD = 64
 
 
-#: How groups of threads compute products and attention, by the type of the schedule.
+#: How groups of threads compute products and attention, by the type of the schedule.  Of several
+#: ways that suit a kernel the first has its default.
 WAYS: Mapping[type[Schedule], Any] = {
-    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention
+    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
+    MatrixSchedule: matrices,
 }  # fmt: skip
 
 
@@ -61,6 +67,7 @@ class Wgsl(PlainTarget):
         address_bits=32,
         dtypes=frozenset(WORDS),
         packing=PACKING,
+        features=FEATURES,
         group=GROUP,
         subnormals=False,
     )
@@ -101,22 +108,25 @@ class Wgsl(PlainTarget):
             return fn
         return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
 
-    def emit(self, kernel: Kernel, fn: TileFn) -> str:
+    def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         _require_types(kernel)
-        return module(fn)
+        return module(fn, needs)
 
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float
     ) -> Sequence[Candidate]:
         """What groups of threads compute (targets/gpu); other kernels have the default alone."""
         del relaxation  # the paper's; these tiles keep sums in registers, which is another count
-        way = way_of(kernel)
-        if way is None:
+        ways = [way for way in WAYS.values() if way.suits(kernel)]
+        if not ways:
             return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
-        found = way.space(kernel, device.core, device.machine)
+        found = [
+            (s, cost, *way.traffic(kernel, s))
+            for way in ways
+            for s, cost in way.space(kernel, device.core, device.machine)
+        ]
         return [
-            Candidate(s, "lite" if n else "default", cost, *way.traffic(kernel, s))
-            for n, (s, cost) in enumerate(found)
+            Candidate(s, "lite" if n else "default", *rest) for n, (s, *rest) in enumerate(found)
         ]
 
     def encode(
@@ -153,6 +163,21 @@ class Wgsl(PlainTarget):
         at = old.memory // WORD - _most(program)
         return self._section(program, {variant: codes}, banks, states, at)
 
+    def _able(self, code: Code, whole: bool) -> tuple[Code, ...]:
+        """How steps of a kernel can run, best first; the last needs no feature.
+
+        whole: whether their buffers begin at whole vectors
+        """
+        others = dict.fromkeys((self.default(code.kernel, VARIANT), Plain()))
+        others.pop(code.schedule, None)
+        found = []
+        for way in chain([code], (self.code(code.kernel, s) for s in others)):
+            if whole or not in_vectors(way.loops):
+                found.append(way)
+                if not way.needs:
+                    break
+        return tuple(found)
+
     def _section(
         self,
         program: Program,
@@ -165,7 +190,19 @@ class Wgsl(PlainTarget):
         ((variant, listed),) = codes.items()
         numbers = slots_of(codes)
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
-        plain = cache(lambda number: self.code(listed[number].kernel, Plain()))
+        able = cache(lambda number, whole: self._able(listed[number], whole))
+        needs: dict[int, list[str]] = {}
+
+        def call(code: Code, apart: frozenset[int]) -> dict[str, Any]:
+            """The fields of a step that depend on the code.  apart: its buffers in a bank"""
+            body = module(code.loops, code.needs, apart) if apart else code.body
+            slot = slots.setdefault(body, len(slots))
+            if code.needs:
+                needs[slot] = sorted(code.needs)
+            count, *scalars = numbers_of(code.loops)
+            group = group_of(code.loops)
+            return {"slot": slot, "tiles": count, "group": group, "scalars": scalars}
+
         plans, files, most = [], [], 0
         for plan in program.plans:
             offsets, total = arena_of(plan, _words)
@@ -186,27 +223,21 @@ class Wgsl(PlainTarget):
                     words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
                     for a in step.accesses
                 ]
-                code = listed[step.kernel]
-                if in_vectors(code.loops) and any(word % LANES for word in begin):
-                    code = plain(step.kernel)
                 lying = [
                     banks.of[v.tensor] if v.kind == "weight" else 0
                     for v in (plan.values[a.value] for a in step.accesses)
                 ]
                 bank = max(lying)
                 apart = frozenset(n for n, other in enumerate(lying) if other)
-                body = module(code.loops, apart) if apart else code.body
-                count, *scalars = numbers_of(code.loops)
-                calls.append({
-                    "slot": slots.setdefault(body, len(slots)), "tiles": count,
-                    "group": group_of(code.loops), "words": begin, "scalars": scalars,
-                    **({"bank": bank} if bank else {}),
-                })  # fmt: skip
+                whole = not any(word % LANES for word in begin)
+                *better, usual = (call(code, apart) for code in able(step.kernel, whole))
+                more = {"better": better} if better else {}
+                calls.append(usual | {"words": begin} | more | ({"bank": bank} if bank else {}))
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
         texts = json.dumps(list(slots)).encode()
         size = (at + most) * WORD
         return Section(
-            builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
+            builds=(Build(variant, (), File(texts, "json"), tuple(files), _facts(needs)),),
             slots=len(slots),
             memory=size,
             programs={},
@@ -219,6 +250,11 @@ class Wgsl(PlainTarget):
                 **banks.to_facts(),
             },
         )
+
+
+def _facts(needs: Mapping[int, list[str]]) -> dict[str, Any]:
+    """What a build says of its slots: the features of those that need some."""
+    return {"needs": {str(slot): names for slot, names in sorted(needs.items())}} if needs else {}
 
 
 def _require_types(kernel: Kernel) -> None:

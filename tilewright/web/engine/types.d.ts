@@ -31,7 +31,7 @@ export type HostFeatures = {
 
 /** Limits that a caller of `load` sets. */
 export type Limits = {
-  /** Wasm features the engine may use, of those it finds; [] for the baseline. */
+  /** Features of Wasm or of the GPU that the engine may use, of those it finds; [] for the baseline. */
   features?: string[];
   /** Workers for a run, the engine's own included, from 1 to 32; default: `HostFeatures.threads`. */
   threads?: number;
@@ -105,8 +105,8 @@ export type LoadOptions = Limits & {
   /** Aborts the load and ends its workers. */
   signal?: AbortSignal;
 };
-/** A WebGPU adapter; `software`: it computes on the CPU. */
-export type Adapter = { name: string; vendor: string; architecture: string; description: string; software: boolean };
+/** A WebGPU adapter; `software`: it computes on the CPU; `features`: what kernels may use there. */
+export type Adapter = { name: string; vendor: string; architecture: string; description: string; software: boolean; features: string[] };
 /** Which device was chosen for `auto`, and why. */
 export type Choice = {
   chosen: Device;

@@ -5,7 +5,7 @@
 import { placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
 import { BANKS, deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TENSORS, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
-import { callsOf, planOf } from './gpu_plan.js';
+import { callsOf, lacking, planOf } from './gpu_plan.js';
 import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
 import { json, widener } from './weights.js';
 
@@ -32,7 +32,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, bytes);
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
-  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits.memoryLimit, ['timestamp-query']);
+  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits);
   if (limits.memoryLimit && total > limits.memoryLimit) {
     throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and the limit is ${limits.memoryLimit}`,
       'Build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
@@ -45,7 +45,15 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const layout = layoutOf(device, sizes.length);
   const texts = /** @type {string[]} */ (requireForm(await json(files, build.code), TEXTS, build.code.file));
   requireCounts(build.code.file, slots - texts.length);
-  const pipelines = await Promise.all(texts.map((code) => pipelineOf(device, layout, code)));
+  const lack = lacking(build, texts.length, adapter.features);
+  const calls = await Promise.all(program.plans.map(async (plan, number) => {
+    const ref = build.plans[number] ?? {};
+    return callsOf(await json(files, ref), ref.file, plan, lack, bytes, sizes);
+  }));
+  const used = [...new Set(calls.flat().map(({ slot }) => slot))];
+  /** By slot; those that no step uses on this device are not made. @type {GPUComputePipeline[]} */
+  const pipelines = [];
+  await Promise.all(used.map(async (slot) => (pipelines[slot] = await pipelineOf(device, layout, texts[slot]))));
   reached('code');
 
   meter.enter('weights');
@@ -56,10 +64,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     throw new EngineError('memory-limit', `The GPU has no room for the model's ${total} bytes`, 'Close other tabs, or build smaller buckets', { estimate: total });
   }
   await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf }, files);
-  const plans = await Promise.all(program.plans.map(async (plan, number) => {
-    const ref = build.plans[number] ?? {};
-    return planOf(device, layout, memory, pipelines, callsOf(await json(files, ref), ref.file, plan, texts.length, bytes, sizes), plan.steps, banks);
-  }));
+  const plans = program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks));
   reached('weights');
 
   /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
@@ -203,9 +208,12 @@ export async function load({ manifest, files, meter, reached }, limits) {
   return {
     program, setup: null, threads: 1,
     memoryBytes: total,
-    variant: { name: build.variant, features: build.features, registers: 0, why: `the page asked for WebGPU, and ${adapter.name} is there` },
+    variant: { name: build.variant, features: [...new Set(used.flatMap((slot) => lack.needs[slot] ?? []))].sort(), registers: 0, why: `the page asked for WebGPU, and ${adapter.name} is there` },
     adapter,
-    lost: () => (adapter.software ? [`The WebGPU adapter ${adapter.name} is software: kernels run on the CPU.`] : []),
+    lost: () => [
+      ...(adapter.software ? [`The WebGPU adapter ${adapter.name} is software: kernels run on the CPU.`] : []),
+      ...(lack.names.length ? [`The fastest kernels are not used: they need ${lack.names.join(', ')}, which the adapter ${adapter.name} lacks.`] : []),
+    ],
 
     async run({ wanted: outputs = [], ...work }) {
       take(work);

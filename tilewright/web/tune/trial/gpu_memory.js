@@ -38,6 +38,8 @@ const [INVOCATIONS, NONE] = [1 << 16, 0xffffffff];
 
 /** @type {GPUDevice} */
 let device;
+/** That kernels may use there. @type {string[]} */
+let features = [];
 /** @type {GPUBindGroupLayout} */
 let layout;
 /** The bundle's own kernels. @type {string[]} */
@@ -68,7 +70,7 @@ export const beating = () => () => {};
 /** @type {Tune.OpenBench} */
 export async function open({ code, bytes }) {
   texts = JSON.parse(new TextDecoder().decode(code));
-  ({ device } = await patiently(deviceFor(bytes, undefined, ['timestamp-query'])));
+  ({ device, adapter: { features } } = await patiently(deviceFor(bytes)));
   layout = layoutOf(device);
   block = device.createBuffer({ size: BLOCK, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
   comparing = await patiently(device.createComputePipelineAsync({ layout: 'auto', compute: { module: device.createShaderModule({ code: COMPARE }) } }));
@@ -98,7 +100,7 @@ const runnerOf = (runner) => runner;
 /** A candidate; rejects with Refused if its text holds anything but a kernel, or makes no pipeline. @type {Tune.RunnerFor} */
 export async function runnerFor(module, tiles) {
   const text = String(module);
-  const objection = objectionTo(new TextEncoder().encode(text), tiles);
+  const objection = objectionTo(new TextEncoder().encode(text), tiles, features);
   if (objection) throw new Refused(`its text is none of Tilewright's: ${objection}`);
   const pipeline = await patiently(pipelineOf(device, layout, text)).catch((error) => {
     throw new Refused(String(error));
