@@ -18,6 +18,8 @@ const NANO = 1e-6;
 const [FIRST_PIECE, MOST_PIECE] = [8, 128];
 /** Most kernels of a bundle. */
 const MOST_SLOTS = 65535;
+/** Bytes of weights that wait for the device at a time. */
+const MOST_WAITING = 2 ** 28;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -313,12 +315,18 @@ async function upload(device, buffers, manifest, { addresses, bankOf }, files) {
     return write(whole, 0);
   }
   // Shards end between elements: models may be larger than the largest array.
-  let first = 0;
+  let [first, waiting] = [0, 0];
   for (const ref of shards) {
     requireCounts(ref.file, ref.bytes / 64);
     const part = await files.bytes(ref);
     write(part, first);
     first += part.length;
+    waiting += part.length;
+    if (waiting < MOST_WAITING) continue;
+    // What the browser holds for the device must not grow with the model.
+    device.queue.submit([]);
+    await device.queue.onSubmittedWorkDone();
+    waiting = 0;
   }
 }
 
