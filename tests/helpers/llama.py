@@ -25,6 +25,8 @@ class Sizes:
     room:  rows of the caches
     bits:  of weights: 4 or 8 by MatMulNBits; 32 by MatMul
     token: "" for logits; "greedy" or "top-k" for one token id
+    plain: norms, rotary embeddings and attention in operators of ONNX alone, as PyTorch's exporters
+           write them, with the same weights
     """
 
     layers: int = 32
@@ -38,6 +40,7 @@ class Sizes:
     block: int = 32
     token: str = ""
     top: int = 40
+    plain: bool = False
 
     @property
     def head(self) -> int:
@@ -94,6 +97,12 @@ class _Maker:
 
     def norm(self, x: str) -> str:
         scale = self.weight(1 + 0.1 * self.rng.standard_normal(self.s.width, "f4"))
+        if self.s.plain:
+            square = self.node("Pow", x, self.number(2.0))
+            axis = self.weight(np.array([-1], "i8"))
+            mean = self.node("Add", self.node("ReduceMean", square, axis), self.number(1e-5))
+            normal = self.node("Mul", x, self.node("Reciprocal", self.node("Sqrt", mean)))
+            return str(self.node("Mul", scale, normal))
         return str(self.node("SimplifiedLayerNormalization", x, scale, axis=-1, epsilon=1e-5))
 
     def layer(self, n: int, x: str, total: str, tables: tuple[str, str]) -> str:
@@ -101,21 +110,88 @@ class _Maker:
         columns = (s.heads + 2 * s.kv_heads) * s.head
         qkv = self.product(self.norm(x), s.width, columns)
         past = [f"past_key_values.{n}.{c}" for c in ("key", "value")]
-        self.count += 1
         mixed, present = f"attention_{n}", [f"present.{n}.{c}" for c in ("key", "value")]
-        self.nodes.append(
-            helper.make_node(
-                "GroupQueryAttention", [qkv, "", "", *past, "seqlens_k", total, *tables],
-                [mixed, *present], mixed, domain=MICROSOFT, num_heads=s.heads,
-                kv_num_heads=s.kv_heads, do_rotary=1,
-            )
-        )  # fmt: skip
+        if s.plain:
+            mixed = self.attention(qkv, past, present, tables)
+        else:
+            self.nodes.append(
+                helper.make_node(
+                    "GroupQueryAttention", [qkv, "", "", *past, "seqlens_k", total, *tables],
+                    [mixed, *present], mixed, domain=MICROSOFT, num_heads=s.heads,
+                    kv_num_heads=s.kv_heads, do_rotary=1,
+                )
+            )  # fmt: skip
         x = self.node("Add", x, self.product(mixed, s.width, s.width))
         normal = self.norm(x)
         gate, up = (self.product(normal, s.width, s.hidden) for _ in range(2))
         active = self.node("Mul", gate, self.node("Sigmoid", gate))
         down = self.product(self.node("Mul", active, up), s.hidden, s.width)
         return str(self.node("Add", x, down))
+
+    def number(self, value: float) -> str:
+        return self.weight(np.array(value, "f4"))
+
+    def ints(self, *values: int) -> str:
+        return self.weight(np.array(values, "i8"))
+
+    def attention(
+        self, qkv: str, past: list[str], present: list[str], tables: tuple[str, str]
+    ) -> str:
+        """Heads of keys repeated for their queries, a mask by comparing positions."""
+        s, own = self.s, self.s.kv_heads
+        sizes = self.ints(s.heads * s.head, own * s.head, own * s.head)
+        parts = self.node("Split", qkv, sizes, outputs=3, axis=2)
+        q, k, v = (
+            self.node("Transpose", self.node("Reshape", x, self.ints(1, -1, n, s.head)),
+                      perm=[0, 2, 1, 3])
+            for x, n in zip(parts, (s.heads, own, own), strict=True)
+        )  # fmt: skip
+        first, rows = self.places()
+        turns = [
+            self.node("Concat", *[self.node("Gather", t, rows, axis=0)] * 2, axis=1) for t in tables
+        ]
+        q, k = (self.turned(x, *turns) for x in (q, k))
+        for cache, new, name in ((past[0], k, present[0]), (past[1], v, present[1])):
+            self.nodes.append(
+                helper.make_node("TensorScatter", [cache, new, first], [name], axis=2)
+            )
+        k, v = (self.repeated(x) for x in present)
+        scores = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = self.node("Mul", scores, self.number(s.head**-0.5))
+        seen = self.node(
+            "LessOrEqual",
+            self.weight(np.arange(s.room)),
+            self.node("Unsqueeze", rows, self.ints(1)),
+        )
+        hidden = self.node("Where", seen, scores, self.number(float("-inf")))
+        mixed = self.node("MatMul", self.node("Softmax", hidden, axis=-1), v)
+        mixed = self.node("Transpose", mixed, perm=[0, 2, 1, 3])
+        return str(self.node("Reshape", mixed, self.ints(1, -1, s.width)))
+
+    def places(self) -> tuple[str, str]:
+        """The position of the first new row [1], and of all [n]."""
+        count = self.node("Shape", "input_ids", start=1, end=2)
+        past = self.node("Sub", self.node("Cast", "seqlens_k", to=TensorProto.INT64), count)
+        past = self.node("Max", self.node("Add", past, self.ints(1)), self.ints(0))
+        scalar = self.node("Squeeze", count)
+        steps = [self.weight(np.array(n, "i8")) for n in (0, 1)]
+        return past, str(self.node("Add", past, self.node("Range", steps[0], scalar, steps[1])))
+
+    def turned(self, x: str, cos: str, sin: str) -> str:
+        """x · cos + (-second half, first half) · sin"""
+        half, end = self.s.head // 2, self.s.head
+        parts = [
+            self.node("Slice", x, self.ints(a), self.ints(b), self.ints(3))
+            for a, b in ((half, end), (0, half))
+        ]
+        other = self.node("Concat", self.node("Neg", parts[0]), parts[1], axis=3)
+        return str(self.node("Add", self.node("Mul", x, cos), self.node("Mul", other, sin)))
+
+    def repeated(self, x: str) -> str:
+        s, times = self.s, self.s.heads // self.s.kv_heads
+        wide = self.node("Unsqueeze", x, self.ints(2))
+        wide = self.node("Expand", wide, self.ints(1, s.kv_heads, times, s.room, s.head))
+        return str(self.node("Reshape", wide, self.ints(1, s.heads, s.room, s.head)))
 
     def tables(self) -> tuple[str, str]:
         s = self.s
@@ -181,5 +257,5 @@ def llama(sizes: Sizes = TINY, seed: int = 0) -> onnx.ModelProto:
     outputs = [info("token" if s.token else "logits", kind, shape)]
     outputs += [info(name, TensorProto.FLOAT, cache) for name in s.states.values()]
     graph = helper.make_graph(m.nodes, "llama", inputs, outputs, m.weights)
-    domains = [helper.make_opsetid("", 18), helper.make_opsetid(MICROSOFT, 1)]
+    domains = [helper.make_opsetid("", 24 if s.plain else 18), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=domains, ir_version=10)
