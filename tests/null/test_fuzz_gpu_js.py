@@ -66,6 +66,10 @@ def better(call: Any) -> Any:
     return call["better"][0]
 
 
+def banks(manifest: Any, sizes: Any, of: Any) -> None:
+    section(manifest)["facts"]["banks"] = {"bytes": sizes, "of": of}
+
+
 #: Files that the manifest refers to at these places.
 CODE = ("targets", "wgsl", "builds", 0, "code")
 PLAN = ("targets", "wgsl", "builds", 0, "plans", 0)
@@ -81,6 +85,11 @@ FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
     "an output beyond memory": ((), lambda m: section(m)["plans"][0]["outputs"].insert(0, 2**40)),
     "a tensor beyond memory": ((), lambda m: section(m)["facts"]["tensors"].insert(0, 2**40)),
     "fewer tensors": ((), lambda m: section(m)["facts"]["tensors"].clear()),
+    "banks that are a number": ((), lambda m: banks(m, 5, [])),
+    "a bank of half a word": ((), lambda m: banks(m, [64.5], [])),
+    "a tensor in no bank": ((), lambda m: banks(m, [64], [2])),
+    "a tensor in too small a bank": ((), lambda m: banks(m, [0], [1] * 99)),
+    "a step of no bank": (PLAN, lambda calls: calls[0].update(bank=1)),
     "more weights than memory": ((), lambda m: m["weights"].update(bytes=2**40, memory=0)),
     "fewer kernels than texts": ((), lambda m: section(m).update(slots=1)),
     "countless kernels": ((), lambda m: section(m).update(slots=2**40)),

@@ -18,6 +18,8 @@ const NANO = 1e-6;
 const [FIRST_PIECE, MOST_PIECE] = [8, 128];
 /** Most kernels of a bundle. */
 const MOST_SLOTS = 65535;
+/** Bytes of a buffer for results that is kept for the next ones. */
+const MOST_IDLE = 2 ** 20;
 /** Bytes of weights that wait for the device at a time. */
 const MOST_WAITING = 2 ** 28;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
@@ -69,11 +71,15 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const plans = program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks));
   reached('weights');
 
+  /** For the next results of the same size: those of a run are as long as those before. @type {GPUBuffer | null} */
+  let idle = null;
+
   /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
   async function read(places, from = memory) {
     const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
     const total = WORD + sizes.reduce((sum, size) => sum + size, 0);
-    const back = device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+    const back = idle?.size === total ? idle : device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+    if (back === idle) idle = null;
     const encoder = device.createCommandEncoder();
     encoder.copyBufferToBuffer(memory, 0, back, 0, WORD);
     let end = WORD;
@@ -84,7 +90,10 @@ export async function load({ manifest, files, meter, reached }, limits) {
     device.queue.submit([encoder.finish()]);
     await back.mapAsync(GPUMapMode.READ).catch(() => { throw gone(); });
     const words = new Uint32Array(back.getMappedRange().slice(0));
-    back.destroy();
+    back.unmap();
+    const [old, next] = total > MOST_IDLE ? [back, idle] : [idle, back];
+    old?.destroy();
+    idle = next;
     let first = 1;
     const arrays = places.map(({ dtype }, at) => narrow(dtype, words.subarray(first, (first += sizes[at] / WORD))));
     return { trapped: words[0] > 0, arrays };
