@@ -43,7 +43,8 @@ def build(sizes: Sizes, prompt: int, bank: int, folder: Path) -> dict[str, Any]:
     """Writes the bundle; plans, steps and seconds."""
     start = time.perf_counter()
     path = folder / "llama.onnx"
-    onnx.save_model(llama(sizes), path, save_as_external_data=True, location="weights.bin")
+    with (folder / "weights.bin").open("wb") as file:
+        onnx.save(llama(sizes, file=file), path)
     made = time.perf_counter()
     options = Options(
         targets=("wgsl",), buckets={"n": (1, prompt)}, states=sizes.states,
@@ -73,10 +74,11 @@ def flops(sizes: Sizes, rows: int, keys: int) -> int:
 def measure(model: BrowserModel, sizes: Sizes, args: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     prompt = [int(i) for i in rng.integers(0, sizes.words, args.prompt)]
-    model.generate(prompt, 2)  # pipelines are made at the first use
+    more = {"temperature": [0.8], "chance": [0.5]} if sizes.token == "top-k" else {}
+    model.generate(prompt, 2, inputs=more)  # pipelines are made at the first use
     prompts, tokens = [], []
     for _ in range(args.rounds):
-        found, milliseconds = model.generate(prompt, 1 + args.tokens)
+        found, milliseconds = model.generate(prompt, 1 + args.tokens, inputs=more)
         prompts.append(milliseconds[0])
         tokens += milliseconds[1:]
         print(
@@ -122,11 +124,11 @@ def show(steps: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for field in fields(Sizes):
-        kind = type(field.default)
-        name = f"--{field.name.replace('_', '-')}"
-        parser.add_argument(
-            name, type=kind, default=field.default, help=f"of the model: {kind.__name__}"
-        )
+        name, kind = f"--{field.name.replace('_', '-')}", type(field.default)
+        if kind is bool:
+            parser.add_argument(name, action="store_true", help="of the model")
+        else:
+            parser.add_argument(name, type=kind, default=field.default, help="of the model")
     parser.set_defaults(token="greedy")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=128)

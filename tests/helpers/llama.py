@@ -8,7 +8,8 @@ tests (tiny) and benchmarks (7 billion weights); nothing is trained.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
@@ -59,8 +60,13 @@ class Sizes:
 TINY = Sizes(2, 64, 4, 2, 96, 50, 64, block=16)
 
 
+#: Bytes of a weight that goes to the file of large ones, where there is one.
+LARGE = 1 << 16
+
+
 class _Maker:
-    def __init__(self, sizes: Sizes, seed: int) -> None:
+    def __init__(self, sizes: Sizes, seed: int, file: BinaryIO | None) -> None:
+        self.file = file
         self.s, self.rng = sizes, np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
@@ -77,8 +83,19 @@ class _Maker:
 
     def weight(self, value: Array) -> str:
         self.count += 1
-        self.weights.append(numpy_helper.from_array(value, f"w{self.count}"))
-        return f"w{self.count}"
+        name = f"w{self.count}"
+        if self.file is None or value.nbytes < LARGE:
+            self.weights.append(numpy_helper.from_array(value, name))
+            return name
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        tensor = onnx.TensorProto(name=name, data_type=kind, dims=value.shape)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        place = {"location": Path(self.file.name).name, "offset": self.file.tell()}
+        for key, number in (place | {"length": value.nbytes}).items():
+            tensor.external_data.add(key=key, value=str(number))
+        self.file.write(np.ascontiguousarray(value).data)
+        self.weights.append(tensor)
+        return name
 
     def product(self, x: str, depth: int, columns: int) -> str:
         s, rng = self.s, self.rng
@@ -231,9 +248,12 @@ class _Maker:
         return str(self.node("Reshape", found, self.weight(np.array([1], "i8"))))
 
 
-def llama(sizes: Sizes = TINY, seed: int = 0) -> onnx.ModelProto:
-    """The model.  Inputs input_ids i64 [1, n], seqlens_k i32 [1] and the caches."""
-    m = _Maker(sizes, seed)
+def llama(sizes: Sizes = TINY, seed: int = 0, file: BinaryIO | None = None) -> onnx.ModelProto:
+    """The model.  Inputs input_ids i64 [1, n], seqlens_k i32 [1] and the caches.
+
+    file: beside the model's, takes its large weights: a model of ONNX has less than 2 GiB
+    """
+    m = _Maker(sizes, seed, file)
     s = sizes
     table = m.weight(m.rng.standard_normal((s.words, s.width), "f4"))
     x = m.node("Gather", table, "input_ids", axis=0)
