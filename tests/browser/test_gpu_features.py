@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from helpers.damaged_bundles import Whole
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import HostError
@@ -30,6 +31,9 @@ pytestmark = pytest.mark.browser
 
 ROWS, DEPTH, COLUMNS = 37, 130, 52
 ZERO = 7
+OPTIONS = Options(targets=("wgsl",))
+#: Of the manifest, the file with the texts of kernels.
+CODE = ("targets", "wgsl", "builds", 0, "code")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +77,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / "m.onnx")
-    write(compile_model(folder / "m.onnx", Options(targets=("wgsl",))).contents, folder / "made")
+    write(compile_model(folder / "m.onnx", OPTIONS).contents, folder / "made")
     return folder / "made"
 
 
@@ -95,6 +99,29 @@ def test_and_does_without(host: BrowserHost, bundle: Path) -> None:
     assert model.info["adapter"]["features"] == []
     assert model.info["variant"]["features"] == []
     assert any(f"they need {PACKED}, which" in text for text in model.info["lost"])
+    np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
+
+
+def test_a_kernel_that_makes_no_pipeline_gives_way(
+    host: BrowserHost, bundle: Path, tmp_path: Path
+) -> None:
+    """Drivers differ in more than they list; the step's other kernel runs, and `lost` says why."""
+    if PACKED not in features(host, bundle):
+        pytest.skip(f"the adapter lacks {PACKED}")
+
+    def spoil(texts: list[str]) -> None:
+        (number,) = (n for n, text in enumerate(texts) if text.startswith(f"requires {PACKED};"))
+        texts[number] = texts[number].replace("@compute", "nonsense")
+
+    made = Whole.of(compile_model(bundle.parent / "m.onnx", OPTIONS).contents)
+    for path, data in made.edited(CODE, spoil).files.items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    model = host.load(tmp_path)
+    assert model.info["variant"]["features"] == []
+    assert PACKED not in model.info["adapter"]["features"]
+    assert any("makes no pipeline" in text for text in model.info["lost"])
     np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
 
 
