@@ -168,3 +168,15 @@ def test_states_are_checked_by_hosts(
         opened.state("h9")
     with pytest.raises(TilewrightError, match="'h0'"):
         opened.set_state("h0", np.zeros((4, 3), "f4"))
+
+
+def test_a_pattern_names_many_states(tmp_path: Path) -> None:
+    listed, states = CASES["exchanged"]
+    path = model(
+        tmp_path, [helper.make_node(op, i, [o]) for op, i, o in listed], 2, ["y", "n0", "n1"]
+    )
+    made = compile_model(path, Options(states={"h*": "n*"}))
+    assert [s.name for s in made.program.states] == list(states)
+    for wrong in ({"z*": "n*"}, {"h*": "n"}):
+        with pytest.raises(UsageError, match="no states"):
+            compile_model(path, Options(states=wrong))

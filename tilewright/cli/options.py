@@ -70,7 +70,8 @@ States = Annotated[
     typer.Option(
         "--state",
         metavar="INPUT=OUTPUT",
-        help="An input that keeps what the output gave in the run before; repeatable.",
+        help="An input that keeps what the output gave in the run before; repeatable, and a * on "
+        "both sides stands for the same text.",
     ),
 ]
 Force = Annotated[

@@ -33,6 +33,7 @@ from tilewright.kernel.loops import (
     Let,
     LetGather,
     LetMin,
+    LetUniform,
     Scratch,
     Set,
     Stmt,
@@ -263,6 +264,13 @@ class Builder:
             return Index()
         var = self.fresh(stem, extent)
         self._frames[-1].stmts.append(Let(var, value))
+        self._frames[-1].bound.add(var)
+        return index(var)
+
+    def uniform(self, value: Expr, extent: int, stem: str = "n") -> Index:
+        """Name an integer that all threads of the tile share, kept within [0, extent)."""
+        var = self.fresh(stem, extent)
+        self._frames[-1].stmts.append(LetUniform(var, self.resolve(value)))
         self._frames[-1].bound.add(var)
         return index(var)
 

@@ -42,6 +42,7 @@ from tilewright.kernel.loops import (
     Let,
     LetGather,
     LetMin,
+    LetUniform,
     LoadMatrix,
     MatrixStmt,
     MatrixUnit,
@@ -153,6 +154,8 @@ class _Machine:
                 if not 0 <= found < var.extent:
                     raise KernelTrap("gathered index out of range", limit=var.extent, index=found)
                 self.vars[var.name] = found
+            case LetUniform(var, value):
+                self.vars[var.name] = min(max(int(self.value(value)[0]), 0), var.extent - 1)
             case Set(name, value):
                 self.regs[name] = self.value(value)
             case Store(buffer, at, value, valid):

@@ -54,6 +54,17 @@ class LetGather(Stmt):
 
 
 @record
+class LetUniform(Stmt):
+    """Name an integer that is the same for every thread of the tile, kept within [0, var.extent).
+
+    So a loop with barriers may end there.
+    """
+
+    var: Var
+    value: Expr
+
+
+@record
 class Set(Stmt):
     """Write a register: (name, dtype, lanes) must be the same at every write of one name."""
 
@@ -264,6 +275,8 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                 lines.append(f"{pad}{var} = min({a}, {b})")
             case LetGather(var, value):
                 lines.append(f"{pad}{var} = gather {value} < {var.extent}")
+            case LetUniform(var, value):
+                lines.append(f"{pad}{var} = for all threads {value} within 0 .. {var.extent - 1}")
             case Set(name, value):
                 lanes = lanes_of(value)
                 lines.append(f"{pad}{name}{f'x{lanes}' if lanes > 1 else ''} := {value}")
@@ -281,15 +294,22 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                     lines += _render(orelse, pad + "  ")
             case Barrier():
                 lines.append(f"{pad}barrier")
-            case ZeroMatrix(name):
-                lines.append(f"{pad}matrix {name} := 0")
-            case LoadMatrix(name, right, buffer, at, stride):
-                side = "columns" if right else "rows"
-                lines.append(f"{pad}matrix {name} := {side} of b{buffer}[{at}] by {stride}")
-            case MultiplyMatrices(name, left, right):
-                lines.append(f"{pad}matrix {name} += {left} * {right}")
-            case StoreMatrix(buffer, at, name, stride):
-                lines.append(f"{pad}b{buffer}[{at}] by {stride} = matrix {name}")
+            case ZeroMatrix() | LoadMatrix() | MultiplyMatrices() | StoreMatrix():
+                lines.append(pad + _matrix(s))
             case _:
                 raise AssertionError(f"unknown statement {s}")
     return lines
+
+
+def _matrix(s: MatrixStmt) -> str:
+    match s:
+        case ZeroMatrix(name):
+            return f"matrix {name} := 0"
+        case LoadMatrix(name, right, buffer, at, stride):
+            side = "columns" if right else "rows"
+            return f"matrix {name} := {side} of b{buffer}[{at}] by {stride}"
+        case MultiplyMatrices(name, left, right):
+            return f"matrix {name} += {left} * {right}"
+        case StoreMatrix(buffer, at, name, stride):
+            return f"b{buffer}[{at}] by {stride} = matrix {name}"
+    raise AssertionError(f"unknown statement {s}")

@@ -104,8 +104,12 @@ class Dialect(ABC):
         """Names an index value; the statement may be repeated in another block."""
 
     @abstractmethod
-    def loop(self, name: str, begin: str, end: str, step: int) -> str:
-        """The head of a loop, up to its brace."""
+    def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
+        """The head of a loop, with its brace; where `end` is a variable, it is at most `most`."""
+
+    def uniform(self, name: str, value: str, most: int) -> str:
+        """Names an integer that all threads of the tile share, kept within 0 and `most`."""
+        raise CompilerBug("no text for a number that threads share")
 
     @abstractmethod
     def barrier(self) -> str:
@@ -170,13 +174,15 @@ def _block(
                 yield pad + d.let(var.name, f"min({at(a)}, {at(b)})")
             case l.LetGather(var, value):
                 yield pad + d.gather(var.name, value_of(value, d), dtype_of(value), var.extent)
+            case l.LetUniform(var, value):
+                yield pad + d.uniform(var.name, value_of(value, d), var.extent - 1)
             case l.Set(name, value):
                 yield f"{pad}{name} = {value_of(value, d)};"
             case l.Store(buffer, index, value, _):
                 text, lanes = value_of(value, d), lanes_of(value)
                 yield pad + d.store(buffer, at(index), text, dtype_of(value), lanes)
             case l.For(var, begin, end, step, inside, _):
-                yield pad + d.loop(var.name, at(begin), at(end), step) + " {"
+                yield pad + d.loop(var.name, at(begin), at(end), step, var.extent)
                 yield from _block(inside, d, pad + "  ", unit)
                 yield pad + "}"
             case l.If(bounds, then, orelse):

@@ -32,6 +32,7 @@ from tilewright.kernel.loops import (
 )
 from tilewright.kernel.tree import walk
 from tilewright.targets.text import Dialect, at, body
+from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
 from tilewright.targets.wgsl.features import head
 from tilewright.targets.wgsl.prelude import prelude
 from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
@@ -47,35 +48,6 @@ TYPES = {
 
 GROUP = 64
 
-_ARITHMETIC = {"add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "neg": "(-{0})"}
-_ANY = {
-    "lt": "({0} < {1})", "le": "({0} <= {1})", "eq": "({0} == {1})", "and": "({0} && {1})",
-    "or": "({0} || {1})", "not": "(!{0})", "where": "select({2}, {1}, {0})",
-}  # fmt: skip
-_FLOAT = {
-    **_ARITHMETIC, "abs": "abs({0})", "fma": "fma({0}, {1}, {2})", "floor": "floor({0})",
-    "ceil": "ceil({0})", "round": "round({0})",
-    **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow", "div", "lt", "le", "eq")},
-    **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos", "sqrt")},
-}  # fmt: skip
-_INTEGER = {
-    **_ARITHMETIC, "div": "{t}_div({0}, {1})", "abs": "abs({0})", "max": "max({0}, {1})",
-    "min": "min({0}, {1})", "nibble": "(({0} >> {u}({1})) & {t}(15))",
-}  # fmt: skip
-_LONG = {
-    "add": "i64_add({0}, {1})", "sub": "i64_sub({0}, {1})", "mul": "i64_mul({0}, {1})",
-    "div": "i64_div({0}, {1})", "neg": "i64_neg({0})", "abs": "i64_abs({0})",
-    "max": "select({0}, {1}, i64_lt({0}, {1}))", "min": "select({1}, {0}, i64_lt({0}, {1}))",
-    "lt": "i64_lt({0}, {1})", "le": "!i64_lt({1}, {0})", "eq": "i64_eq({0}, {1})",
-}  # fmt: skip
-
-#: How integers of less than 32 bits are cut.
-_CUT = {
-    "i8": "extractBits({0}, 0u, 8u)",
-    "i16": "extractBits({0}, 0u, 16u)",
-    "u8": "({0} & 0xffu)",
-}
-
 
 class WgslDialect(Dialect):
     """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function.
@@ -83,8 +55,11 @@ class WgslDialect(Dialect):
     An array that is read or written in vectors somewhere consists of vectors of 4.
     """
 
-    def __init__(self, fn: TileFn) -> None:
+    def __init__(self, fn: TileFn, apart: frozenset[int] = frozenset()) -> None:
+        """apart: numbers of the buffers that lie in another array, `weights`."""
         self.buffers = len(fn.buffers)
+        #: Names of numbers that all threads share.
+        self.uniforms: list[str] = []
         #: Whether vectors of bytes are words.
         self.packed = any(isinstance(x, Dot) for s in _statements(fn.body) for x in walk(s.value))
         #: Scratch areas in vectors: of bytes, in vectors of words.
@@ -96,7 +71,9 @@ class WgslDialect(Dialect):
         )
         self.areas = fn.scratch
         #: Whether the whole memory is.
-        self.vectors = any(n < self.buffers for n in _in_vectors(fn.body))
+        whole = {n for n in _in_vectors(fn.body) if n < self.buffers}
+        self.apart = apart
+        self.vectors, self.apart_vectors = bool(whole - apart), bool(whole & apart)
 
     def words(self, dtype: DType, lanes: int = 4) -> bool:
         """Whether such a vector is made of words with four bytes each."""
@@ -143,13 +120,13 @@ class WgslDialect(Dialect):
                 return _small(args[0], _type(dtype, e.lanes), _type(F32, e.lanes))
             return self._cast(args[0], dtype, e.dtype, e.lanes)
         table = {
-            **_ANY,
-            **(_FLOAT if dtype == F32 else _LONG if dtype == I64 else _INTEGER),
+            **ANY,
+            **(FLOAT if dtype == F32 else LONG if dtype == I64 else INTEGER),
         }
         text = table[e.fn].format(*args, t=_type(dtype, e.lanes), u=_type(U8, e.lanes))
         if e.fn == "eq" and dtype == BOOL:
             return text
-        return _CUT.get(e.dtype.name, "{0}").format(text)
+        return CUT.get(e.dtype.name, "{0}").format(text)
 
     def _cast(self, text: str, source: DType, to: DType, lanes: int) -> str:
         if source == to:
@@ -160,14 +137,14 @@ class WgslDialect(Dialect):
         if source == I64:
             if to == F32:
                 return f"f32_of_i64({text})"
-            return _CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text}.x)")
+            return CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text}.x)")
         if to == I64:
             return f"i64_of_f32({text})" if source == F32 else f"i64_of_i32(i32({text}))"
         if source == F32 and to != F32:
             bits, signed = to.size * 8, to.kind == "int"
             low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
             return f"{TYPES[to.name]}(clamped({text}, i32({low}), i32({high})))"
-        return _CUT.get(to.name, "{0}").format(f"{_type(to, lanes)}({text})")
+        return CUT.get(to.name, "{0}").format(f"{_type(to, lanes)}({text})")
 
     def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
         place = self._place(buffer, at, dtype, lanes)
@@ -203,6 +180,8 @@ class WgslDialect(Dialect):
             return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
         times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
         word = f"u32({at}){times} + at({buffer}u)" + (f" + {part}u" if part else "")
+        if buffer in self.apart:
+            return _element("weights", word, self.apart_vectors, lanes)
         return _element("memory", word, self.vectors, lanes)
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
@@ -266,8 +245,17 @@ class WgslDialect(Dialect):
     def let(self, name: str, value: str) -> str:
         return f"let {name}: i32 = {value};"
 
-    def loop(self, name: str, begin: str, end: str, step: int) -> str:
-        return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step})"
+    def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
+        if end not in self.uniforms:
+            return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step}) {{"
+        # whoever vets the text sees that it ends
+        head = f"for (var {name}: i32 = {begin}; {name} < {most}; {name} += {step}) {{"
+        return f"{head} if ({name} >= {end}) {{ break; }}"
+
+    def uniform(self, name: str, value: str, most: int) -> str:
+        self.uniforms.append(name)
+        write = f"if (local == 0u) {{ shared_{name} = clamp({value}, i32(0), i32({most})); }}"
+        return f"{write} let {name} = workgroupUniformLoad(&shared_{name});"
 
     def barrier(self) -> str:
         return "workgroupBarrier();"
@@ -338,7 +326,7 @@ def _in_vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
 
 def in_vectors(fn: TileFn) -> bool:
     """Whether the kernel needs its buffers to begin at whole vectors."""
-    return WgslDialect(fn).vectors
+    return any(n < len(fn.buffers) for n in _in_vectors(fn.body))
 
 
 def group_of(fn: TileFn) -> int:
@@ -346,22 +334,29 @@ def group_of(fn: TileFn) -> int:
     return fn.threads if fn.thread else GROUP
 
 
-def module(fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
+def module(
+    fn: TileFn, needs: frozenset[str] = frozenset(), apart: frozenset[int] = frozenset()
+) -> str:
     """The kernel: the first word of memory is set if a gathered index lies outside its table.
 
-    needs: features that it asks for
+    needs: features that it asks for;  apart: numbers of the buffers that lie in the array of
+    binding 2
     """
-    dialect, group = WgslDialect(fn), group_of(fn)
+    dialect, group = WgslDialect(fn, apart), group_of(fn)
     scalars = len(fn.scalars) if fn.counts else 0
     blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
     areas = [dialect.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
-    element = "vec4<u32>" if dialect.vectors else "u32"
+    element, other = (
+        "vec4<u32>" if wide else "u32" for wide in (dialect.vectors, dialect.apart_vectors)
+    )
+    weights = f"@group(0) @binding(2) var<storage, read> weights: array<{other}>;"
     shared = [area.format("<workgroup>") for area in areas] if fn.thread else []
     lines = [
         *shared,
         f"struct Step {{ words: array<vec4<u32>, {blocks}> }}",
         f"@group(0) @binding(0) var<storage, read_write> memory: array<{element}>;",
         "@group(0) @binding(1) var<uniform> step: Step;",
+        *([weights] if apart else []),
         "fn word(n: u32) -> u32 { return step.words[n >> 2u][n & 3u]; }",
         "fn at(buffer: u32) -> u32 { return word(buffer + 1u); }",
         f"@compute @workgroup_size({group})",
@@ -384,5 +379,6 @@ def module(fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
             *("  " + area.format("") for area in areas),
         ]
     lines += body(fn, dialect)
-    text = "\n".join(lines)
+    shared = [f"var<workgroup> shared_{name}: i32;" for name in dialect.uniforms]
+    text = "\n".join([*shared, *lines])
     return head(needs) + "\n".join([prelude(text), text, "}", ""])

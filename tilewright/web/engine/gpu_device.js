@@ -13,6 +13,8 @@ export const SECTION = {
 };
 /** Of the files that it names. */
 export const TEXTS = [(/** @type {unknown} */ value) => typeof value === 'string'];
+/** Of the buffers beside the model's own, and in which one, from 1 on, each tensor lies. */
+export const BANKS = { bytes: [count], of: [count] };
 export const TENSORS = [{ dtype: isDtype, shape: [count] }];
 export const WORD = 4;
 
@@ -62,11 +64,12 @@ export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}
   return { device, adapter: about };
 }
 
-/** The bindings of every kernel: the memory, and the step's block. @param {GPUDevice} device */
-export const layoutOf = (device) => device.createBindGroupLayout({
+/** The bindings of every kernel: the memory, the step's block, and a bank of weights if there are any. @type {T.LayoutOf} */
+export const layoutOf = (device, banks = 0) => device.createBindGroupLayout({
   entries: [
     { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'storage' } },
     { binding: 1, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform', hasDynamicOffset: true } },
+    ...(banks ? [/** @type {const} */ ({ binding: 2, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'read-only-storage' } })] : []),
   ],
 });
 

@@ -62,8 +62,8 @@ export function objectionTo(bytes, tiles, features = []) {
   return letters <= MOST_LETTERS && letters * tiles <= MOST_WORK ? '' : `it executes ${letters * tiles} letters`;
 }
 
-/** A text without its comments. @param {string} text */
-const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '');
+/** A text without its comments, and without the pointers of the one function that needs them. @param {string} text */
+const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '').replaceAll(/\bworkgroupUniformLoad\(&(\w+)\)/g, 'workgroupUniformLoad($1)');
 
 /** Of a text that was vetted: threads of a workgroup, and elements of a vector of memory (1 or 4). @param {string} text */
 export function factsOf(text) {
