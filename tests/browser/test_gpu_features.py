@@ -16,9 +16,12 @@ import pytest
 from helpers.damaged_bundles import Whole
 from onnx import TensorProto, helper, numpy_helper
 
+from tilewright.base.dtypes import F32
 from tilewright.base.errors import HostError
+from tilewright.benchkernel import compile_graph
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
+from tilewright.graph.node import Graph, elementwise, graph_input, reduce
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
 from tilewright.targets.classes import CLASSES
@@ -81,6 +84,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "made"
 
 
+@pytest.fixture(scope="module")
+def reduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sums of squares of long rows."""
+    folder = tmp_path_factory.mktemp("reduction")
+    x = graph_input("x", (37, 1000), F32)
+    y = reduce("sum", elementwise("mul", x, x), [1])
+    write(compile_graph(Graph("rows", (("x", x),), (("y", y),)), OPTIONS).contents, folder)
+    return folder
+
+
 def features(host: BrowserHost, bundle: Path) -> list[str]:
     """Of the adapter, as engines find them."""
     found: list[str] = host.load(bundle).info["adapter"]["features"]
@@ -123,6 +136,27 @@ def test_a_kernel_that_makes_no_pipeline_gives_way(
     assert PACKED not in model.info["adapter"]["features"]
     assert any("makes no pipeline" in text for text in model.info["lost"])
     np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
+
+
+@pytest.mark.parametrize("over_subgroups", [False, True])
+def test_other_threads_give_the_same_sums(
+    host: BrowserHost, reduction: Path, over_subgroups: bool, tmp_path: Path
+) -> None:
+    opened = open_bundle(reduction)
+    (kernel,) = kernels_of(opened)
+    rows = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.form == "rows"]
+    has = set(features(host, reduction))
+    able = [s for s in rows if s.features <= has and bool(s.features) == over_subgroups]
+    if not able:
+        pytest.skip("the adapter lacks subgroups of one size")
+    given = np.random.default_rng(0).integers(-9, 10, (37, 1000)).astype("f4")
+    for at, schedule in enumerate(able):
+        write(relink(opened, CLASSES["webgpu"], {0: schedule}), tmp_path / str(at))
+        model = host.load(tmp_path / str(at))
+        assert model.info["variant"]["features"] == sorted(schedule.features)
+        found = model.run({"x": given}).outputs["y"]
+        np.testing.assert_array_equal(found.ravel(), (given * given).sum(1))
+        model.dispose()
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -64,11 +64,12 @@ LEAST_THREADS = min(THREADS)
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[Schedule, float], ...]:
     """The default, then other numbers of threads, with and without subgroups: the latter are
     expected to be better, with as many threads as are usual."""
-    usual = RowsSchedule()
+    same = lower_rows(kernel, RowsSchedule.threads)
+    usual = RowsSchedule() if same is None else RowsSchedule(same.threads)
     every_one = (
         RowsSchedule(threads, width)
         for threads, width in product(THREADS, (0, *SIZES))
-        if threads <= group.threads and (threads, width) != (usual.threads, usual.width)
+        if threads <= group.threads and (same is None or (threads, width) != (usual.threads, 0))
     )
 
     def cost(s: RowsSchedule) -> float:
