@@ -13,7 +13,7 @@ from tilewright.graph.node import Graph, graph_input, reduce
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.reductions import RowsSchedule
+from tilewright.targets.gpu.reductions import ReductionSchedule
 from tilewright.targets.plain import Plain
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
@@ -37,7 +37,7 @@ def test_the_space_starts_with_what_the_target_does(columns: int, rows: int) -> 
     assert others
     usual = WGSL.code(kernel, first).body
     for schedule in others:
-        assert isinstance(schedule, RowsSchedule)
+        assert isinstance(schedule, ReductionSchedule)
         assert not WGSL.objection(kernel, schedule)
         assert WGSL.schedule(schedule.to_json()) == schedule
         assert schedule.width or WGSL.code(kernel, schedule).body != usual
@@ -46,17 +46,17 @@ def test_the_space_starts_with_what_the_target_does(columns: int, rows: int) -> 
 def test_subgroups_of_the_class_come_first() -> None:
     for device, width in (("webgpu-nvidia", 32), ("webgpu-intel-gen-9", 16)):
         best = space_of(sums(1000), CLASSES[device]).schedules[1]
-        assert isinstance(best, RowsSchedule)
+        assert isinstance(best, ReductionSchedule)
         assert best.width == width
 
 
 def test_a_text_says_the_size_of_its_subgroups() -> None:
-    kernel, schedule = sums(1000), RowsSchedule(64, 16)
+    kernel, schedule = sums(1000), ReductionSchedule(64, 16)
     code = WGSL.code(kernel, schedule)
     assert code.needs == schedule.features == {"subgroups", "subgroups-16"}
     assert str(code.body).startswith("enable subgroups;\n// subgroups of 16\n")
     assert code.body.count("subgroupShuffleXor(") == 4
-    alone = WGSL.code(kernel, RowsSchedule(32, 32)).body
+    alone = WGSL.code(kernel, ReductionSchedule(32, 32)).body
     assert "var<workgroup>" not in alone
     assert "workgroupBarrier" not in alone
 
@@ -64,12 +64,12 @@ def test_a_text_says_the_size_of_its_subgroups() -> None:
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
-        (RowsSchedule(48), "a power of two"),
-        (RowsSchedule(512), "a power of two up to 256"),
-        (RowsSchedule(64, 24), "width is 0, or one of"),
-        (RowsSchedule(32, 64), "up to threads"),
-        (RowsSchedule(128), "too short for 128 threads"),
+        (ReductionSchedule(48), "a power of two"),
+        (ReductionSchedule(512), "a power of two up to 256"),
+        (ReductionSchedule(64, 24), "width is 0, or one of"),
+        (ReductionSchedule(32, 64), "up to threads"),
+        (ReductionSchedule(128), "too short for 128 threads"),
     ],
 )
-def test_objections(schedule: RowsSchedule, words: str) -> None:
+def test_objections(schedule: ReductionSchedule, words: str) -> None:
     assert words in WGSL.objection(sums(100), schedule)

@@ -1,7 +1,7 @@
 """Other numbers of threads for long reductions, and whether subgroups swap what they have.
 
-Input: a kernel that rows.py lowers.  Output: `RowsSchedule`, its space, its loops.  The default is
-the target's own choice for any reduction.
+Input: a kernel that rows.py lowers.  Output: `ReductionSchedule`, its space, its loops.  The
+default is the target's own choice for any reduction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.targets.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class RowsSchedule(Schedule):
+class ReductionSchedule(Schedule):
     """So many threads for a tile; width: threads of a subgroup that swap what they have, 0: none
     do."""
 
@@ -64,15 +64,15 @@ LEAST_THREADS = min(THREADS)
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[Schedule, float], ...]:
     """The default, then other numbers of threads, with and without subgroups: the latter are
     expected to be better, with as many threads as are usual."""
-    same = lower_rows(kernel, RowsSchedule.threads)
-    usual = RowsSchedule() if same is None else RowsSchedule(same.threads)
+    same = lower_rows(kernel, ReductionSchedule.threads)
+    usual = ReductionSchedule() if same is None else ReductionSchedule(same.threads)
     every_one = (
-        RowsSchedule(threads, width)
+        ReductionSchedule(threads, width)
         for threads, width in product(THREADS, (0, *SIZES))
         if threads <= group.threads and (same is None or (threads, width) != (usual.threads, 0))
     )
 
-    def cost(s: RowsSchedule) -> float:
+    def cost(s: ReductionSchedule) -> float:
         far = abs(log2(s.threads / usual.threads))
         return float(UNUSUAL ** (far + (0 if s.width else 1) + (s.width != core.warp_width)))
 
@@ -85,12 +85,12 @@ def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[Schedule, flo
 
 def traffic(kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
     """Bytes of shared memory; words beyond it are the same for all."""
-    if not isinstance(schedule, RowsSchedule):
+    if not isinstance(schedule, ReductionSchedule):
         return 0, 0.0
     return WORD * len(kernel.stages) * schedule.threads // max(1, schedule.width), 0.0
 
 
-def lower(kernel: Kernel, schedule: RowsSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: ReductionSchedule) -> TileFn:
     fn = lower_rows(kernel, schedule.threads, schedule.width)
     assert fn is not None, f"{kernel.name} has no long reductions"
     return fn

@@ -28,7 +28,7 @@ from tilewright.targets.gpu.dots import DotSchedule
 from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.targets.gpu.reductions import RowsSchedule
+from tilewright.targets.gpu.reductions import ReductionSchedule
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
@@ -49,7 +49,7 @@ HEAD = 64
 #: ways that suit a kernel the first has its default.
 WAYS: Mapping[type[Schedule], Any] = {
     GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
-    MatrixSchedule: matrices, RowsSchedule: reductions,
+    MatrixSchedule: matrices, ReductionSchedule: reductions,
 }  # fmt: skip
 
 
