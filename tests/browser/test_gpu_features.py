@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from helpers.damaged_bundles import Whole
 from onnx import TensorProto, helper, numpy_helper
 
+from tilewright.base.dtypes import F32
 from tilewright.base.errors import HostError
+from tilewright.benchkernel import compile_graph
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
+from tilewright.graph.node import Graph, elementwise, graph_input, reduce
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
 from tilewright.targets.classes import CLASSES
@@ -30,6 +34,9 @@ pytestmark = pytest.mark.browser
 
 ROWS, DEPTH, COLUMNS = 37, 130, 52
 ZERO = 7
+OPTIONS = Options(targets=("wgsl",))
+#: Of the manifest, the file with the texts of kernels.
+CODE = ("targets", "wgsl", "builds", 0, "code")
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +80,18 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / "m.onnx")
-    write(compile_model(folder / "m.onnx", Options(targets=("wgsl",))).contents, folder / "made")
+    write(compile_model(folder / "m.onnx", OPTIONS).contents, folder / "made")
     return folder / "made"
+
+
+@pytest.fixture(scope="module")
+def reduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sums of squares of long rows."""
+    folder = tmp_path_factory.mktemp("reduction")
+    x = graph_input("x", (37, 1000), F32)
+    y = reduce("sum", elementwise("mul", x, x), [1])
+    write(compile_graph(Graph("rows", (("x", x),), (("y", y),)), OPTIONS).contents, folder)
+    return folder
 
 
 def features(host: BrowserHost, bundle: Path) -> list[str]:
@@ -96,6 +113,50 @@ def test_and_does_without(host: BrowserHost, bundle: Path) -> None:
     assert model.info["variant"]["features"] == []
     assert any(f"they need {PACKED}, which" in text for text in model.info["lost"])
     np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
+
+
+def test_a_kernel_that_makes_no_pipeline_gives_way(
+    host: BrowserHost, bundle: Path, tmp_path: Path
+) -> None:
+    """Drivers differ in more than they list; the step's other kernel runs, and `lost` says why."""
+    if PACKED not in features(host, bundle):
+        pytest.skip(f"the adapter lacks {PACKED}")
+
+    def spoil(texts: list[str]) -> None:
+        (number,) = (n for n, text in enumerate(texts) if text.startswith(f"requires {PACKED};"))
+        texts[number] = texts[number].replace("@compute", "nonsense")
+
+    made = Whole.of(compile_model(bundle.parent / "m.onnx", OPTIONS).contents)
+    for path, data in made.edited(CODE, spoil).files.items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    model = host.load(tmp_path)
+    assert model.info["variant"]["features"] == []
+    assert PACKED not in model.info["adapter"]["features"]
+    assert any("makes no pipeline" in text for text in model.info["lost"])
+    np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
+
+
+@pytest.mark.parametrize("over_subgroups", [False, True])
+def test_other_threads_give_the_same_sums(
+    host: BrowserHost, reduction: Path, over_subgroups: bool, tmp_path: Path
+) -> None:
+    opened = open_bundle(reduction)
+    (kernel,) = kernels_of(opened)
+    rows = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.form == "rows"]
+    has = set(features(host, reduction))
+    able = [s for s in rows if s.features <= has and bool(s.features) == over_subgroups]
+    if not able:
+        pytest.skip("the adapter lacks subgroups of one size")
+    given = np.random.default_rng(0).integers(-9, 10, (37, 1000)).astype("f4")
+    for at, schedule in enumerate(able):
+        write(relink(opened, CLASSES["webgpu"], {0: schedule}), tmp_path / str(at))
+        model = host.load(tmp_path / str(at))
+        assert model.info["variant"]["features"] == sorted(schedule.features)
+        found = model.run({"x": given}).outputs["y"]
+        np.testing.assert_array_equal(found.ravel(), (given * given).sum(1))
+        model.dispose()
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -32,6 +32,7 @@ from tilewright.kernel.expr import (
     Shuffle,
     Splat,
     Subvector,
+    Swapped,
 )
 from tilewright.kernel.index import Div, Index, Mod, Var
 from tilewright.kernel.loops import (
@@ -91,11 +92,17 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
     for thread in threads:
         thread.vars[fn.tile.name] = tile
     running = [thread.phases(fn.body) for thread in threads]
-    arrived: list[Barrier | None] = []
+    arrived: list[Barrier | Set | None] = []
     while not arrived or arrived[0] is not None:
-        threads[0].touched.clear()
+        if not (arrived and isinstance(arrived[0], Set)):
+            threads[0].touched.clear()
         arrived = [next(thread, None) for thread in running]
         assert len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier"
+        if isinstance(arrived[0], Set) and isinstance(arrived[0].value, Swapped):
+            bits = arrived[0].value.bits
+            assert 0 < bits < fn.subgroup, f"a subgroup has {fn.subgroup} threads: {arrived[0]}"
+            for thread in threads:
+                thread.taken = threads[thread.number ^ bits].offered
 
 
 def convert(value: Any, dtype: DType) -> Any:
@@ -253,6 +260,8 @@ class _Thread(_Machine):
         self.number = number
         self.touched = touched
         self.unit = unit
+        self.offered: list[Any] = []
+        self.taken: list[Any] = []
         self.peers: Sequence[_Thread] = ()
         self.reached: list[tuple[MatrixStmt, int]] = []
         self.matrices: dict[str, list[list[Any]]] = {}
@@ -294,11 +303,16 @@ class _Thread(_Machine):
                 for i, row in enumerate(self.matrices[name]):
                     self.store(buffer, begin + i * stride, row, 0)
 
-    def phases(self, stmts: tuple[Stmt, ...]) -> Iterator[Barrier]:
-        """Runs on to the next barrier and gives it, until none is left."""
+    def phases(self, stmts: tuple[Stmt, ...]) -> Iterator[Barrier | Set]:
+        """Runs on to the next barrier, or to what threads swap, and gives it, until none is
+        left."""
         for s in stmts:
             if isinstance(s, Barrier):
                 yield s
+            elif isinstance(s, Set) and isinstance(s.value, Swapped):
+                self.offered = self.value(s.value.value)
+                yield s
+                self.regs[s.name] = self.taken
             elif isinstance(s, For) and _waits(s.body):
                 for i in self.span(s):
                     self.vars[s.var.name] = i
@@ -327,9 +341,10 @@ class _Thread(_Machine):
 
 
 def _waits(stmts: tuple[Stmt, ...]) -> bool:
-    """Whether there is a barrier among these statements, at any depth."""
+    """Whether threads wait for each other among these statements, at any depth."""
     return any(
         isinstance(s, Barrier)
+        or (isinstance(s, Set) and isinstance(s.value, Swapped))
         or (isinstance(s, For) and _waits(s.body))
         or (isinstance(s, If) and _waits((*s.then, *s.orelse)))
         for s in stmts

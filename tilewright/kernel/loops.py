@@ -204,6 +204,7 @@ class TileFn:
     tiles:    how many tiles the kernel's shape has
     values:   the value of each scalar for this shape
     unit:     the matrix unit of its subgroups; None if it uses none
+    subgroup: threads of a subgroup, neighbours; 0: of any size
     counts:   empty if tiles and values are fixed; else for the tiles, then for each scalar, how the
               number follows an extent (None: not at all); `tiles` and `values` are then the largest
     """
@@ -220,6 +221,7 @@ class TileFn:
     thread: Var | None = None
     counts: tuple[Count | None, ...] = ()
     unit: MatrixUnit | None = None
+    subgroup: int = 0
 
     @property
     def threads(self) -> int:

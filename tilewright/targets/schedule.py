@@ -27,8 +27,8 @@ _SETTINGS: dict[str, tuple[object, ...]] = {
     "types": ("i8-i32",),
 }
 
-#: Sizes that may be 0: "all at once".
-_OPTIONAL = frozenset({"r1"})
+#: Sizes that may be 0: "all at once", "any".
+_OPTIONAL = frozenset({"r1", "width"})
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tilewright.kernel.expr import (
     Reg,
     Splat,
     Subvector,
+    Swapped,
     dtype_of,
     lanes_of,
 )
@@ -62,6 +63,10 @@ class Dialect(ABC):
 
     def part(self, e: Subvector, vector: str) -> str:
         raise CompilerBug(f"no text for a part of {e.value}")
+
+    def swapped(self, value: str, bits: int) -> str:
+        """What the thread has whose number in the subgroup differs in these bits."""
+        raise CompilerBug("no text for subgroups")
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         raise CompilerBug("no text for dot products")
@@ -245,6 +250,8 @@ def value_of(e: Expr, d: Dialect) -> str:
             return d.join(e.dtype, [value_of(x, d) for x in parts])
         case Subvector(value, _, _):
             return d.part(e, value_of(value, d))
+        case Swapped(value, bits):
+            return d.swapped(value_of(value, d), bits)
         case Dot(acc, row, col, _):
             return d.dot(e, value_of(acc, d), value_of(row, d), value_of(col, d))
         case IndexValue(index, dtype, _):

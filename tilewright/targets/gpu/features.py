@@ -3,7 +3,7 @@
 Input: nothing.  Output: names, those of WebGPU and WGSL.  Two kinds are ours, which engines derive
 (web/engine/gpu_device.js):
 
-    subgroups-32                       every subgroup has exactly 32 threads
+    subgroups-32                       subgroups have exactly 32 threads, or can have
     subgroup-matrix-f16-f32-16x16x16   types of operands and result, M x N x K
 """
 

@@ -37,7 +37,7 @@ from tilewright.kernel.loops import (
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import dots
 from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
-from tilewright.targets.gpu.features import MATRIX, PACKED, SUBGROUPS, size_of
+from tilewright.targets.gpu.features import MATRIX, PACKED, SIZES, SUBGROUPS, size_of
 from tilewright.targets.gpu.places import Places, Sums, operands
 from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
 from tilewright.targets.gpu.space import BANDS, BEYOND, CORES, Group
@@ -122,6 +122,8 @@ class MatrixSchedule(Schedule):
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
             return found
+        if self.width not in SIZES:
+            return f"width is one of {', '.join(map(str, SIZES))}"
         if self.m % LANES or self.n % LANES or self.k % (LANES * GROUP // 2):
             return f"m and n are multiples of {LANES}, k of {LANES * GROUP // 2}"
         if self.rows * self.columns > MOST_RESULTS:

@@ -23,11 +23,12 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, dots, matrices, thin, tiles
+from tilewright.targets.gpu import attention, dots, matrices, reductions, thin, tiles
 from tilewright.targets.gpu.dots import DotSchedule
 from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.reductions import ReductionSchedule
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
@@ -48,8 +49,12 @@ HEAD = 64
 #: ways that suit a kernel the first has its default.
 WAYS: Mapping[type[Schedule], Any] = {
     GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
-    MatrixSchedule: matrices,
+    MatrixSchedule: matrices, ReductionSchedule: reductions,
 }  # fmt: skip
+
+
+#: Those that only add candidates to those of another.
+FURTHER = (matrices,)
 
 
 def way_of(kernel: Kernel) -> Any | None:
@@ -117,12 +122,12 @@ class Wgsl(PlainTarget):
     ) -> Sequence[Candidate]:
         """What groups of threads compute (targets/gpu); other kernels have the default alone."""
         del relaxation  # the paper's; these tiles keep sums in registers, which is another count
-        ways = [way for way in WAYS.values() if way.suits(kernel)]
-        if not ways:
+        first = way_of(kernel)
+        if first is None:
             return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
         found = [
             (s, cost, *way.traffic(kernel, s))
-            for way in ways
+            for way in (first, *(way for way in FURTHER if way.suits(kernel)))
             for s, cost in way.space(kernel, device.core, device.machine)
         ]
         return [

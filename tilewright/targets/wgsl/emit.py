@@ -197,6 +197,9 @@ class WgslDialect(Dialect):
         assert self.words(dtype_of(e), e.lanes), f"no word: {e}"
         return f"{vector}.{'xyzw'[e.first // 4]}"
 
+    def swapped(self, value: str, bits: int) -> str:
+        return f"subgroupShuffleXor({value}, {bits}u)"
+
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         kind = {dtype_of(e.row), dtype_of(e.col)}
         assert kind in ({I8}, {U8}), f"no instruction: {e}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.targets.gpu.features import F16, MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.features import F16, MATRIX, PACKED, SIZES, SUBGROUPS, size_of
 
 #: The lines of a text that ask for a feature; engines let no others through.
 LINES = {
@@ -20,6 +20,11 @@ LINES = {
 }
 
 
+#: The line of a text whose subgroups must have one size: engines ask for it where adapters have
+#: several.
+SIZED = {size_of(threads): f"// subgroups of {threads}\n" for threads in SIZES}
+
+
 def head(needs: Collection[str]) -> str:
     """The first lines of a text that needs these."""
-    return "".join(lines for name, lines in LINES.items() if name in needs)
+    return "".join(line for name, line in (LINES | SIZED).items() if name in needs)

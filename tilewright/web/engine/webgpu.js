@@ -49,15 +49,35 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const layout = layoutOf(device, sizes.length);
   const texts = /** @type {string[]} */ (requireForm(await json(files, build.code), TEXTS, build.code.file));
   requireCounts(build.code.file, slots - texts.length);
-  const lack = lacking(build, texts.length, adapter.features);
-  const calls = await Promise.all(program.plans.map(async (plan, number) => {
-    const ref = build.plans[number] ?? {};
-    return callsOf(await json(files, ref), ref.file, plan, lack, bytes, sizes);
-  }));
-  const used = [...new Set(calls.flat().map(({ slot }) => slot))];
+  const listed = await Promise.all(program.plans.map(async (_, number) => json(files, build.plans[number] ?? {})));
   /** By slot; those that no step uses on this device are not made. @type {GPUComputePipeline[]} */
   const pipelines = [];
-  await Promise.all(used.map(async (slot) => (pipelines[slot] = await pipelineOf(device, layout, texts[slot]))));
+  /** Why kernels that need features made no pipeline: what they need then counts as lacking. @type {string[]} */
+  const refused = [];
+  /** The steps with kernels that the device runs. @type {() => Promise<{lack: T.Lack, calls: T.Dispatched[][], used: number[]}>} */
+  async function chosen() {
+    const lack = lacking(build, texts.length, adapter.features);
+    const calls = program.plans.map((plan, number) => callsOf(listed[number], build.plans[number]?.file, plan, lack, bytes, sizes));
+    const used = [...new Set(calls.flat().map(({ slot }) => slot))];
+    /** @type {string[]} */
+    const failed = [];
+    await Promise.all(used.map(async (slot) => {
+      try {
+        pipelines[slot] ??= await pipelineOf(device, layout, texts[slot]);
+      } catch (error) {
+        const needs = lack.needs[slot];
+        if (!needs) throw error;
+        failed.push(...needs);
+        refused.push(`A kernel that needs ${needs.join(', ')} makes no pipeline on the adapter ${adapter.name}, another is used: ${error}`);
+      }
+    }));
+    if (!failed.length) return { lack, calls, used };
+    // Sizes and configurations are what drivers differ in.
+    const named = failed.filter((name) => /-\d/.test(name));
+    adapter.features = adapter.features.filter((name) => !(named.length ? named : failed).includes(name));
+    return chosen();
+  }
+  const { lack, calls, used } = await chosen();
   reached('code');
 
   meter.enter('weights');
@@ -223,6 +243,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     adapter,
     lost: () => [
       ...(adapter.software ? [`The WebGPU adapter ${adapter.name} is software: kernels run on the CPU.`] : []),
+      ...refused,
       ...(lack.names.length ? [`The fastest kernels are not used: they need ${lack.names.join(', ')}, which the adapter ${adapter.name} lacks.`] : []),
     ],
 
