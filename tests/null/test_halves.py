@@ -1,4 +1,4 @@
-"""Weights that are halves: which may lie so, what a section says of them, and how trials write them."""
+"""Weights that are halves: which may lie so, what sections say of them, how trials write them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from helpers import halves
+from helpers.halves import DEPTH
 from node import run
 from onnx import helper
 
@@ -70,6 +71,24 @@ def test_kernels_keep_the_mark_and_differ_by_it() -> None:
         plain = replace(kernel, buffers=tuple(replace(b, halves=False) for b in kernel.buffers))
         assert key_of(plain) != key_of(kernel)
         assert all(len(b) == 4 for b in kernel_to_data(plain)["buffers"])
+
+
+def test_weights_are_rounded_if_one_asks_for_it() -> None:
+    """Matrices become f16; vectors, and what f16 has no number for, stay as they are."""
+    proto = halves.model()
+    large = np.full((DEPTH, 4), 1e5, np.float32)
+    for tensor in list(proto.graph.initializer):
+        wide = onnx.numpy_helper.to_array(tensor).astype(np.float32) * np.float32(1 + 2**-20)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(wide, tensor.name))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(large, "large"))
+    proto.graph.node.append(helper.make_node("MatMul", ["x", "large"], ["more"]))
+    proto.graph.output.append(helper.make_tensor_value_info("more", 1, None))
+    made = compile_model(load(proto), replace(OPTIONS, halves=True))
+    stored = {t.shape: t.stored for t in made.program.tensors}
+    assert sorted(stored.values()) == ["", "", *["f16"] * 4]
+    assert stored[(37,)] == ""
+    assert all(t.stored == "" for t in compiled(proto).program.tensors)
+    assert len(made.manifest.targets["wgsl"].facts["halves"]) == 4
 
 
 SCRIPT = """

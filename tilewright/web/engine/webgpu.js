@@ -314,10 +314,10 @@ async function upload(device, buffers, manifest, { addresses, bankOf, halves }, 
       // Before others are widened to where these are.
       for (let tensor; (tensor = listed[left[0]]) && tensor.offset + tensor.bytes <= arrived; left.shift()) {
         const { buffer, address, elements } = places[left[0]];
-        const size = Math.ceil(tensor.bytes / WORD) * WORD;
+        const from = widening.start + tensor.offset, end = from + Math.ceil(tensor.bytes / WORD) * WORD;
         requireForm(tensor.stored === 'f16', Boolean, 'halves');
-        requireCounts('halves', tensor.offset, tensor.bytes - 2 * elements, 2 * elements - tensor.bytes, whole.length - widening.start - tensor.offset - size);
-        device.queue.writeBuffer(buffer, address, whole, widening.start + tensor.offset, size);
+        requireCounts('halves', tensor.offset, tensor.bytes - 2 * elements, 2 * elements - tensor.bytes, whole.length - end);
+        device.queue.writeBuffer(buffer, address, whole.subarray(from, end));
       }
       widening.arrived(whole, arrived);
     }
