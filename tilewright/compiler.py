@@ -45,6 +45,7 @@ class Options:
     targets:  names of the targets to build for
     variants: which of the targets' variants to build; all of them if none is named
     states:   by the name of an input, the output that is its contents in the next run
+    halves:   whether f32 weights of two axes or more are rounded to f16, to be stored as such
     assets:   files to put into the bundle for the page, such as tokenizer.json
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
     without:  names of optional passes of targets that do not run
@@ -57,6 +58,7 @@ class Options:
     targets: tuple[str, ...] = DEFAULT
     variants: tuple[str, ...] = ()
     states: States = field(default_factory=dict)
+    halves: bool = False
     assets: tuple[Path, ...] = ()
     name: str = ""
     schedule: Choose | None = None
@@ -101,6 +103,8 @@ def compile_model(
     clock = _Clock(progress)
     with clock.stage("read"):
         model = load(source)
+        if options.halves:
+            model = replace(model, halves=True, _constants={})
     options = replace(options, states=_all_states(model, options.states))
     # what all combinations share is imported, rewritten, packed and fused once
     importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()

@@ -74,6 +74,13 @@ States = Annotated[
         "both sides stands for the same text.",
     ),
 ]
+Halves = Annotated[
+    bool,
+    typer.Option(
+        "--halves",
+        help="Round weights to f16: half the download, and on GPUs half the memory that is read.",
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
 ]

@@ -14,6 +14,7 @@ from itertools import accumulate
 from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
 from tilewright.base.limits import within
+from tilewright.fusion.halves import agreed
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
@@ -58,7 +59,7 @@ def program_of(
     offsets = accumulate((align(t.bytes) for t in shared.tensors), initial=0)
     tensors = tuple(replace(t, offset=at) for t, at in zip(shared.tensors, offsets, strict=False))
     kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())
-    made = Program(tuple(shared.kernels), plans, tensors, tuple(shared.states), kept)
+    made = Program(agreed(tuple(shared.kernels), plans), plans, tensors, tuple(shared.states), kept)
     return made, tuple(shared.stored)
 
 

@@ -130,9 +130,10 @@ class WgpuHost:
         )
         self._places, self._states = section.plans, facts["states"]
         of = other["of"] or [0] * len(facts["tensors"])
+        halves = frozenset(facts.get("halves", ()))
         everything = zip(of, facts["tensors"], tensors_of(self.bundle), strict=True)
-        for bank, address, data in everything:
-            self._write(address, data, bank)
+        for number, (bank, address, data) in enumerate(everything):
+            self._write(address, _words_of_halves(data) if number in halves else data, bank)
         compute = api.ShaderStage.COMPUTE
         weights = {"type": "read-only-storage"}
         uniform = {"type": "uniform", "has_dynamic_offset": True}
@@ -234,6 +235,11 @@ class WgpuHost:
         with reading("the section for WGSL"):
             data = self._device.queue.read_buffer(self._memory, address, size)
         return np.frombuffer(data, words).astype(kind)
+
+
+def _words_of_halves(data: Array) -> Array:
+    """Numbers of f16 as words of two, the first in the low bits."""
+    return np.pad(data.astype(np.float16), (0, data.size % 2)).view(np.int32)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]

@@ -142,7 +142,11 @@ class Wgsl(PlainTarget):
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
-        sizes, kept = [_words(t) for t in program.tensors], [_words(s) for s in program.states]
+        halves = _halves(program)
+        sizes = [
+            -(-_words(t) // 2) if n in halves else _words(t) for n, t in enumerate(program.tensors)
+        ]
+        kept = [_words(s) for s in program.states]
         most = settings.get("bank", BANK) // WORD
         words, end = row(sizes, HEAD)
         banks = Banks((0,) * len(sizes), words)
@@ -195,6 +199,7 @@ class Wgsl(PlainTarget):
         ((variant, listed),) = codes.items()
         numbers = slots_of(codes)
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
+        halves = _halves(program)
         able = cache(lambda number, whole: self._able(listed[number], whole))
         needs: dict[int, list[str]] = {}
 
@@ -224,14 +229,12 @@ class Wgsl(PlainTarget):
             })  # fmt: skip
             calls = []
             for step in plan.steps:
+                read = [plan.values[a.value] for a in step.accesses]
                 begin = [
-                    words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
-                    for a in step.accesses
+                    words[a.value] + a.offset * WORDS[v.dtype.name] // (1 + _in(v, halves))
+                    for a, v in zip(step.accesses, read, strict=True)
                 ]
-                lying = [
-                    banks.of[v.tensor] if v.kind == "weight" else 0
-                    for v in (plan.values[a.value] for a in step.accesses)
-                ]
+                lying = [banks.of[v.tensor] if v.kind == "weight" else 0 for v in read]
                 bank = max(lying)
                 apart = frozenset(n for n, other in enumerate(lying) if other)
                 whole = not any(word % LANES for word in begin)
@@ -252,6 +255,7 @@ class Wgsl(PlainTarget):
                 "memory": {"bytes": size},
                 "tensors": [words * WORD for words in banks.words],
                 "states": [words * WORD for words in states],
+                **({"halves": sorted(halves)} if halves else {}),
                 **banks.to_facts(),
             },
         )
@@ -285,6 +289,21 @@ def _most(program: Program) -> int:
     return max((arena_of(plan, _words)[1] for plan in program.plans), default=0)
 
 
+def _halves(program: Program) -> frozenset[int]:
+    """The tensors that lie as halves, two in a word: all readers say so (fusion/halves.py)."""
+    return frozenset(
+        plan.values[access.value].tensor
+        for plan in program.plans
+        for step in plan.steps
+        for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
+        if buffer.halves
+    )
+
+
+def _in(value: Value, tensors: frozenset[int]) -> bool:
+    return value.kind == "weight" and value.tensor in tensors
+
+
 def _words(tensor: Tensor | State | Value) -> int:
-    """How many words it takes."""
+    """How many words it takes, if not as halves."""
     return tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]

@@ -5,6 +5,7 @@ the step's uniform block has the number of invocations, the first word of each b
 scalars.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
+    f32 of which all are halves        half a word, the first in its low bits
 
 In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 four: in registers,
 and in shared areas, of which every byte is read or written so.
@@ -58,6 +59,8 @@ class WgslDialect(Dialect):
     def __init__(self, fn: TileFn, apart: frozenset[int] = frozenset()) -> None:
         """apart: numbers of the buffers that lie in another array, `weights`."""
         self.buffers = len(fn.buffers)
+        #: Those with two numbers in a word.
+        self.halves = frozenset(n for n, b in enumerate(fn.buffers) if b.halves)
         #: Names of numbers that all threads share.
         self.uniforms: list[str] = []
         #: Whether vectors of bytes are words.
@@ -147,6 +150,10 @@ class WgslDialect(Dialect):
         return CUT.get(to.name, "{0}").format(f"{_type(to, lanes)}({text})")
 
     def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
+        if buffer in self.halves:
+            word = f"(u32({at}) >> 1u) + at({buffer}u)"
+            place = self._word(buffer, word, lanes)
+            return f"halves_at({place}, {word})" if lanes > 1 else f"half_at({place}, u32({at}))"
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return place
@@ -180,6 +187,10 @@ class WgslDialect(Dialect):
             return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
         times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
         word = f"u32({at}){times} + at({buffer}u)" + (f" + {part}u" if part else "")
+        return self._word(buffer, word, lanes)
+
+    def _word(self, buffer: int, word: str, lanes: int) -> str:
+        """A word of the array that a buffer lies in, or the vector of words that has it."""
         if buffer in self.apart:
             return _element("weights", word, self.apart_vectors, lanes)
         return _element("memory", word, self.vectors, lanes)

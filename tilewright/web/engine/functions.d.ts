@@ -66,7 +66,7 @@ export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memor
 };
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
 /** `buffers`: the model's own, then its banks; `bankOf`: in which each tensor lies, or nothing. */
-export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[] }, files: Files) => Promise<void>;
+export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[]; halves: number[] }, files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
 export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
 export type WordsOf = (dtype: DType, elements: number) => number;

@@ -2,7 +2,7 @@
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 // In the device's memory, elements of less than 32 bits take one word each (docs/bundle.md).
 
-import { placed, requireCounts, requireForm, sectionOf } from './bundle.js';
+import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
 import { BANKS, deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TENSORS, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
 import { callsOf, lacking, planOf } from './gpu_plan.js';
@@ -28,8 +28,9 @@ const MOST_KEPT = 64;
 /** @type {T.LoadBackend} */
 export async function load({ manifest, files, meter, reached }, limits) {
   const section = sectionOf(manifest, TARGET, SECTION);
-  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors, banks: other = { bytes: [], of: [] } } } = section;
+  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors, halves = [], banks: other = { bytes: [], of: [] } } } = section;
   const { bytes: sizes, of: bankOf } = /** @type {{bytes: number[], of: number[]}} */ (requireForm(other, BANKS, TARGET));
+  requireForm(halves, [count], TARGET);
   const total = sizes.reduce((sum, size) => sum + size, bytes);
   requireCounts('memory', section.builds.length - 1, MOST_SLOTS - slots, bytes / WORD - 1);
   const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, section) };
@@ -87,7 +88,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   if (await device.popErrorScope()) {
     throw new EngineError('memory-limit', `The GPU has no room for the model's ${total} bytes`, 'Close other tabs, or build smaller buckets', { estimate: total });
   }
-  await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf }, files);
+  await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf, halves }, files);
   const plans = program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks));
   reached('weights');
 
@@ -303,17 +304,17 @@ export async function load({ manifest, files, meter, reached }, limits) {
   };
 }
 
-/** Uploads all weights to their addresses. @type {T.Upload} */
-async function upload(device, buffers, manifest, { addresses, bankOf }, files) {
+/** Uploads all weights to their addresses; `halves` are numbers of tensors that stay as files have them. @type {T.Upload} */
+async function upload(device, buffers, manifest, { addresses, bankOf, halves }, files) {
   const { shards, tensors, bytes, memory } = manifest.weights;
   const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
   const inFiles = shards.reduce((sum, ref) => sum + ref.bytes, 0);
-  requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, memory));
+  requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, halves.length ? memory / 2 : memory));
   let start = 0;
   const places = listed.map(({ dtype, shape }, at) => {
     const [from, buffer] = [start, buffers[bankOf[at] ?? 0]];
     requireForm(buffer, {}, 'banks');
-    requireRoom({ name: `${at}`, dtype, shape, address: addresses[at] }, buffer.size);
+    requireRoom({ name: `${at}`, dtype, shape: halves.includes(at) ? [Math.ceil(elementsOf(shape) / 2)] : shape, address: addresses[at] }, buffer.size);
     start += Math.ceil((elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT) / 64) * 64;
     return { dtype, from, elements: elementsOf(shape), buffer, address: addresses[at] };
   });
@@ -325,6 +326,7 @@ async function upload(device, buffers, manifest, { addresses, bankOf }, files) {
   const write = (part, first) => {
     const last = first + part.length;
     for (let at = next; at < places.length && places[at].from < last; at++) {
+      if (halves.includes(at)) continue;
       const { dtype, from, elements, buffer, address } = places[at];
       const each = arrayOf(dtype).BYTES_PER_ELEMENT;
       const [begin, stop] = [Math.max(0, (first - from) / each), Math.min(elements, (last - from) / each)];
@@ -337,11 +339,21 @@ async function upload(device, buffers, manifest, { addresses, bankOf }, files) {
     const widening = await widener(manifest, files);
     requireCounts('weights', widening.start);
     const whole = new Uint8Array(widening.memory);
+    const left = [...halves];
     let arrived = 0;
     for (const ref of shards) {
       await files.into(ref, whole.subarray(widening.start + arrived, widening.start + (arrived += ref.bytes)));
+      // Before others are widened to where these are.
+      for (let tensor; (tensor = listed[left[0]]) && tensor.offset + tensor.bytes <= arrived; left.shift()) {
+        const { buffer, address, elements } = places[left[0]];
+        const from = widening.start + tensor.offset, end = from + Math.ceil(tensor.bytes / WORD) * WORD;
+        requireForm(tensor.stored === 'f16', Boolean, 'halves');
+        requireCounts('halves', tensor.offset, tensor.bytes - 2 * elements, 2 * elements - tensor.bytes, whole.length - end);
+        device.queue.writeBuffer(buffer, address, whole.subarray(from, end));
+      }
       widening.arrived(whole, arrived);
     }
+    requireCounts('halves', -left.length);
     return write(whole, 0);
   }
   // Shards end between elements: models may be larger than the largest array.

@@ -16,7 +16,7 @@ const FILES = [
     .map((name) => `/tune/loop/${name}.js`),
   ...['backend', 'wasm', 'webgpu']
     .map((name) => `/tune/backend/${name}.js`),
-  ...['breath', 'checks', 'clock', 'gpu_memory', 'gpu_specs', 'gpu_timing', 'gpu_worker', 'inputs', 'judge', 'memory', 'pairs', 'pristine', 'specs', 'statistics', 'timing', 'trials', 'worker']
+  ...['breath', 'checks', 'clock', 'gpu_memory', 'gpu_specs', 'gpu_timing', 'gpu_worker', 'halves', 'inputs', 'judge', 'memory', 'pairs', 'pristine', 'specs', 'statistics', 'timing', 'trials', 'worker']
     .map((name) => `/tune/trial/${name}.js`),
   ...['adopt', 'agree', 'confirm', 'gain', 'guard', 'runs', 'turns', 'watch']
     .map((name) => `/tune/exchange/${name}.js`),
