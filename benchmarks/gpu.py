@@ -28,9 +28,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 import numpy as np
 
-from tilewright.benchkernel import Subject, alone, product, product_step
+from tilewright.benchkernel import BLOCK, Subject, alone, product, product_step
+from tilewright.benchkernel import weight_of as random_weight
 from tilewright.bundle import write
 from tilewright.compiler import Options
+from tilewright.graph.node import evaluate
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
 
@@ -53,6 +55,7 @@ CHECKED = 64
 class Case:
     """A product of f32; `layers`: that many weights one after the other, else one kernel repeated.
 
+    bits: of a weight's elements; those of 4 have a scale in f32 for each block of 32 rows
     With one kernel repeated its operands stay in the caches, for cuBLAS as for us.
     """
 
@@ -62,6 +65,7 @@ class Case:
     b: tuple[int, ...]
     weight: bool = True
     layers: int = 0
+    bits: int = 32
 
     @property
     def flops(self) -> int:
@@ -72,16 +76,17 @@ class Case:
         return 2 * prod(dims.values())
 
     def subject(self, times: int) -> Subject:
-        if self.layers:
+        if self.layers or self.bits < 32:
             return product(
-                self.equation, self.a, self.b, weight=True, times=self.layers, options=WGSL
-            )
+                self.equation, self.a, self.b, weight=True, times=self.layers or times,
+                bits=self.bits, options=WGSL,
+            )  # fmt: skip
         step = product_step(self.equation, self.a, self.b, weight=self.weight)
         return alone(step, WGSL, times)
 
 
-def matmul(name: str, m: int, k: int, n: int, layers: int = 0) -> Case:
-    return Case(name, "mk,kn->mn", (m, k), (k, n), layers=layers)
+def matmul(name: str, m: int, k: int, n: int, layers: int = 0, bits: int = 32) -> Case:
+    return Case(name, "mk,kn->mn", (m, k), (k, n), layers=layers, bits=bits)
 
 
 def batched(name: str, batch: int, m: int, k: int, n: int) -> Case:
@@ -96,6 +101,13 @@ CASES = (
     *(matmul(f"GEMM {n}", n, n, n) for n in (512, 1024, 2048, 4096)),
     matmul("GEMV 4096x4096", 1, 4096, 4096, layers=8),
     matmul("GEMV 4096x11008", 1, 4096, 11008, layers=3),
+    matmul("GEMV 4096x11008, 16 bits", 1, 4096, 11008, layers=8, bits=16),
+    matmul("GEMV 4096x11008, 4 bits", 1, 4096, 11008, layers=16, bits=4),
+    matmul("GEMV 11008x4096, 4 bits", 1, 11008, 4096, layers=16, bits=4),
+    matmul("GEMM 512x4096x11008", 512, 4096, 11008),
+    matmul("GEMM 512x4096x11008, 16 bits", 512, 4096, 11008, bits=16),
+    matmul("GEMM 512x4096x11008, 4 bits", 512, 4096, 11008, bits=4),
+    matmul("GEMM 4096, 16 bits", 4096, 4096, 4096, bits=16),
 )
 
 #: Runs something once per sample and gives the milliseconds of one product in each.
@@ -151,6 +163,8 @@ def check(model: BrowserModel, case: Case) -> float:
 
 def weight_of(case: Case) -> np.ndarray[Any, Any]:
     """The first weight of `product` and `product_step`."""
+    if case.bits < 32:
+        return evaluate([random_weight(case.b, 0, case.bits)])[0]
     scale = np.float32(1 / np.sqrt(case.b[-2]))
     return np.random.default_rng(0).standard_normal(case.b, np.float32) * scale
 
@@ -228,7 +242,8 @@ def figures(case: Case, times: Sequence[float]) -> dict[str, Any]:
     middle = statistics.median(times)
     found: dict[str, Any] = {"ms": round(middle, 6), "tflops": round(case.flops / middle / 1e9, 3)}
     if case.layers:
-        found["gb_per_s"] = round(4 * prod(case.b) / middle / 1e6, 1)
+        scales = 32 / BLOCK if case.bits == 4 else 0
+        found["gb_per_s"] = round((case.bits + scales) / 8 * prod(case.b) / middle / 1e6, 1)
     return found | {"spread": round(common.spread(times), 4), "n": len(times)}
 
 

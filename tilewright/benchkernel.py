@@ -146,7 +146,10 @@ BLOCK = 32
 
 
 def weight_of(shape: Shape, seed: int, bits: int = 32) -> Node:
-    """A weight of random numbers: f32, or [k, n] of 4 bits with a scale per block of 32 rows."""
+    """A weight of random numbers: f32, f16, or [k, n] of 4 bits, a scale per block of 32 rows."""
+    if bits == 16:
+        halves = _scaled(shape, seed).astype(np.float16).astype(np.float32)
+        return node(ops.Weight(f"w{seed}", shape, F32, lambda: halves, "f16"))
     if bits == 32:
         return _weight(f"w{seed}", _scaled(shape, seed))
     k, n = shape

@@ -364,7 +364,7 @@ def gather(x: Node, indices: Node, axis: int, source: str = "") -> Node:
 
 def literal(n: Node) -> float | int | bool | None:
     """The number that a constant repeats everywhere, if it is only one."""
-    while isinstance(n.op, (ops.Broadcast, ops.Reshape)):
+    while isinstance(n.op, ops.VIEWS):
         n = n.inputs[0]
     if isinstance(n.op, ops.Constant) and n.size == 1:
         return n.op.value.reshape(()).item()  # type: ignore[no-any-return]
