@@ -189,6 +189,14 @@ def _per_block(x: Node, blocks: int, size: int) -> Node:
     number = _number(x)
     if number is not None:
         return constant(number, x.dtype)
+    # as the model has it, where it is stored per block: not taken from one number for each weight
+    n, b = Var("n", x.shape[0]), Var("b", blocks)
+    root, at = through_views(x, (index(n), index(b) * size))
+    place = flatten(at, root.shape)
+    if root.size == n.extent * blocks and place == index(n) * blocks + index(b):
+        return reshape(root, (n.extent, blocks))
+    if root.size == n.extent * blocks and place == index(b) * n.extent + index(n):
+        return transpose(reshape(root, (blocks, n.extent)), (1, 0))
     return slice_(x, (0, 0), (x.shape[0], blocks), (1, size))
 
 

@@ -40,8 +40,8 @@ class HeadSchedule(Schedule):
         return beyond(self.threads, self.shared(kernel))
 
     def shared(self, kernel: Kernel) -> int:
-        """Bytes of shared memory."""
-        return WORD * sum(areas_of(kernel, self))
+        """Bytes of shared memory; a vector of it holds the number that all threads share."""
+        return WORD * (sum(areas_of(kernel, self)) + LANES)
 
 
 @dataclass(frozen=True)
