@@ -21,7 +21,8 @@ from tilewright.compiler import Options
 from tilewright.graph.node import Graph, elementwise, graph_input
 
 from .bundles import BOTH, Array
-from .conftest import Visit
+from .conftest import Visit, on_software
+from .driver import Driver, closing
 from .serving import Site, serving
 
 SHAPES = {
@@ -37,6 +38,13 @@ SCALE, BIAS = [1 / 0.229, 1 / 0.224, 1 / 0.225], [-0.485 / 0.229, -0.456 / 0.224
 SAME, WIDE = [48, 32], [96, 32]
 #: Steps of 8 bits, twice: a video frame may be converted from one form to another.
 NEAR = 2 * 2.5 / 255
+
+
+@pytest.fixture(scope="module")
+def textured() -> Iterator[Driver]:
+    """Without a GPU process that draws, Chromium has no external textures."""
+    with on_software("--use-angle=swiftshader") as driver:
+        yield driver
 
 
 def doubled(shape: tuple[int, ...]) -> Graph:
@@ -84,6 +92,7 @@ def right_pictures(page: Any, site: Site, device: str) -> None:
     fits = ["stretch", "contain", "cover"]
     cases += [{"size": WIDE, "options": {**normal, "fit": fit}} for fit in fits]
     found = page.do("frames", url=site.bundle("planes"), device=device, cases=cases)
+    assert not [one for one in found if "error" in one], found[0]
     for case, one in zip(cases, found, strict=True):
         fit = case["options"].get("fit", "stretch")
         want = 2 * (expected(fit) * SCALE + BIAS)
@@ -129,5 +138,6 @@ def test_on_webassembly(visit: Visit, site: Site, check: Any) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("check", [right_pictures, other_layouts, wrong_frames])
-def test_on_webgpu(gpu_visit: Visit, site: Site, check: Any) -> None:
-    check(gpu_visit(site.blank), site, "webgpu")
+def test_on_webgpu(textured: Driver, site: Site, check: Any) -> None:
+    with closing(textured) as opened:
+        check(opened(site.blank), site, "webgpu")
