@@ -36,14 +36,21 @@ COLOURS = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [204, 128, 64]]]) 
 SCALE, BIAS = [1 / 0.229, 1 / 0.224, 1 / 0.225], [-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]
 #: A picture with the model's proportions; one that is wider, so that `contain` and `cover` matter.
 SAME, WIDE = [48, 32], [96, 32]
+TEXTURED = (
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--enable-features=Vulkan",
+    "--use-vulkan=swiftshader",
+    "--ignore-gpu-blocklist",
+)
 #: Steps of 8 bits, twice: a video frame may be converted from one form to another.
 NEAR = 2 * 2.5 / 255
 
 
 @pytest.fixture(scope="module")
 def textured() -> Iterator[Driver]:
-    """Without a GPU process that draws, Chromium has no external textures."""
-    with on_software("--use-angle=swiftshader") as driver:
+    """Chromium has external textures only where it draws with the driver of its adapter."""
+    with on_software(*TEXTURED) as driver:
         yield driver
 
 
