@@ -234,7 +234,8 @@ export interface Engine {
   /** What was loaded, where it runs, and what this host costs. */
   readonly info: Info;
   /**
-   * Runs the model once.  Runs are queued in the order of the calls.  Inputs are copied before this returns.
+   * Runs the model once.  Runs are queued in the order of the calls.  Inputs are copied before this returns, but for frames
+   * (`FrameInput`), whose run is queued a little later.
    * Rejects with `input` for bad arguments, `kernel-trap`, `host`, `disposed`, or an AbortError.  An aborted run
    * rejects at once; if it has already started, it finishes in the worker and its result is dropped.
    *
