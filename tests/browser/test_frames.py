@@ -1,4 +1,4 @@
-"""Pictures as inputs of the engine: on WebGPU as external textures, on WebAssembly through a canvas.
+"""Pictures as inputs of the engine: external textures on WebGPU, a canvas on WebAssembly.
 
 The pictures are four quarters of plain colours; the model returns its input twice as large.  Both
 devices must agree with numpy away from the edges, where filters differ.
