@@ -15,24 +15,36 @@ from typing import Any
 
 import pytest
 from fuzz_node import outcomes
+from helpers import halves
 from helpers.damaged_bundles import Damaged, Whole
 from helpers.seeds import seeds
 from test_bundle_fuzz import whole
-from test_fuzz_js import BUNDLES, as_case, problems, rich
+from test_fuzz_js import BUNDLES, as_case, problems, rich, tensor
+
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend import load
+
+
+def in_halves() -> Whole:
+    options = Options(targets=("wgsl",))
+    return Whole.of(compile_model(load(halves.model()), options).contents)
+
 
 MAKERS = {
     "extents": partial(whole, "wgsl", "core"),
     "rich": partial(rich, "wgsl", "core"),
+    "halves": in_halves,
 }
+HALVES = [{name: tensor(*value.shape) for name, value in halves.inputs().items()}] * 2
 
 
 def gpu_case(name: str, bundle: Damaged | Whole) -> tuple[dict[str, Any], bool]:
-    _, inputs = BUNDLES[name]
+    inputs = HALVES if name == "halves" else BUNDLES[name][1]
     return as_case(bundle, inputs, isolated=True) | {"device": "webgpu"}, False
 
 
 def damaged_case(number: int) -> tuple[dict[str, Any], bool]:
-    name = ("extents", "rich")[number % 2]
+    name = tuple(MAKERS)[number % len(MAKERS)]
     return gpu_case(name, MAKERS[name]().damaged(Random(f"gpu {number}")))
 
 
@@ -66,6 +78,10 @@ def better(call: Any) -> Any:
     return call["better"][0]
 
 
+def banks(manifest: Any, sizes: Any, of: Any) -> None:
+    section(manifest)["facts"]["banks"] = {"bytes": sizes, "of": of}
+
+
 #: Files that the manifest refers to at these places.
 CODE = ("targets", "wgsl", "builds", 0, "code")
 PLAN = ("targets", "wgsl", "builds", 0, "plans", 0)
@@ -81,6 +97,11 @@ FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
     "an output beyond memory": ((), lambda m: section(m)["plans"][0]["outputs"].insert(0, 2**40)),
     "a tensor beyond memory": ((), lambda m: section(m)["facts"]["tensors"].insert(0, 2**40)),
     "fewer tensors": ((), lambda m: section(m)["facts"]["tensors"].clear()),
+    "banks that are a number": ((), lambda m: banks(m, 5, [])),
+    "a bank of half a word": ((), lambda m: banks(m, [64.5], [])),
+    "a tensor in no bank": ((), lambda m: banks(m, [64], [2])),
+    "a tensor in too small a bank": ((), lambda m: banks(m, [0], [1] * 99)),
+    "a step of no bank": (PLAN, lambda calls: calls[0].update(bank=1)),
     "more weights than memory": ((), lambda m: m["weights"].update(bytes=2**40, memory=0)),
     "fewer kernels than texts": ((), lambda m: section(m).update(slots=1)),
     "countless kernels": ((), lambda m: section(m).update(slots=2**40)),
@@ -111,6 +132,29 @@ FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
 def test_what_was_found(name: str) -> None:
     where, edit = FOUND[name]
     (found,) = outcomes("bundle", [gpu_case("extents", MAKERS["extents"]().edited(where, edit))])
+    assert problems(found) == []
+    assert found["load"] == "bundle-corrupt"
+
+
+#: The same of weights that are halves.
+HALVED: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
+    "a tensor that is not there": ((), lambda m: section(m)["facts"]["halves"].append(99)),
+    "a number that is none": ((), lambda m: section(m)["facts"].update(halves=[0.5])),
+    "no list": ((), lambda m: section(m)["facts"].update(halves=1)),
+    "stored as it is": (TENSORS, lambda t: t[0].update(stored="", bytes=2 * t[0]["bytes"])),
+    "stored as another type": (TENSORS, lambda t: t[0].update(stored="bf16")),
+    "beyond the files": (TENSORS, lambda t: t[-1].update(offset=2**30)),
+    "before the files": (TENSORS, lambda t: t[0].update(offset=-64)),
+    "longer than its shape": (TENSORS, lambda t: t[0].update(bytes=t[0]["bytes"] + 64)),
+    "no memory to widen in": ((), lambda m: m["weights"].update(memory=0)),
+    "more memory than weights": ((), lambda m: m["weights"].update(memory=2**40)),
+}
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_what_is_wrong_with_halves(name: str) -> None:
+    where, edit = HALVED[name]
+    (found,) = outcomes("bundle", [gpu_case("halves", in_halves().edited(where, edit))])
     assert problems(found) == []
     assert found["load"] == "bundle-corrupt"
 

@@ -1,20 +1,13 @@
-"""What an adapter may have beyond core WebGPU, by name, and how a kernel's text asks for it.
+"""How the text of a kernel asks for features of the GPU (targets/gpu/features.py).
 
-Input: names that a schedule needs.  Output: the first lines of its text.  Names are those of WebGPU
-and WGSL; two kinds are ours, which engines derive (web/engine/gpu_device.js):
-
-    subgroups-32                       every subgroup has exactly 32 threads
-    subgroup-matrix-f16-f32-16x16x16   types of operands and result, M x N x K
+Input: names that a schedule needs.  Output: the first lines of its text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-F16 = "shader-f16"
-SUBGROUPS = "subgroups"
-PACKED = "packed_4x8_integer_dot_product"
-MATRIX = "chromium-experimental-subgroup-matrix"
+from tilewright.targets.gpu.features import F16, MATRIX, PACKED, SIZES, SUBGROUPS, size_of
 
 #: The lines of a text that ask for a feature; engines let no others through.
 LINES = {
@@ -26,33 +19,12 @@ LINES = {
     "diagnostic(off, chromium.subgroup_matrix_uniformity);\n",
 }
 
-#: Threads of a subgroup that kernels may ask for.
-SIZES = (4, 8, 16, 32, 64, 128)
 
-
-def size_of(threads: int) -> str:
-    """The name of the feature that subgroups have exactly so many threads."""
-    return f"{SUBGROUPS}-{threads}"
-
-
-#: Configurations of subgroup matrices that kernels may ask for: types of operands and result, and
-#: their sizes, as adapters list them: Apple and Mesa's software driver 8x8x8, Intel 8x16x16, the
-#: others NVIDIA.
-CONFIGURATIONS = tuple(
-    f"subgroup-matrix-{types}-{size}"
-    for types, sizes in {
-        "f16-f16": ("8x8x8", "8x16x16", "16x16x16", "16x8x16", "16x8x8"),
-        "f16-f32": ("8x8x8", "8x16x16", "16x16x16", "16x8x16", "16x8x8"),
-        "f32-f32": ("8x8x8",),
-        "i8-i32": ("8x8x8", "8x16x32", "16x16x16", "16x16x32", "16x8x32"),
-        "u8-u32": ("8x8x8", "8x16x32", "16x16x16", "16x16x32", "16x8x32"),
-    }.items()
-    for size in sizes
-)
-
-FEATURES = frozenset((*LINES, *(size_of(n) for n in SIZES), *CONFIGURATIONS))
+#: The line of a text whose subgroups must have one size: engines ask for it where adapters have
+#: several.
+SIZED = {size_of(threads): f"// subgroups of {threads}\n" for threads in SIZES}
 
 
 def head(needs: Collection[str]) -> str:
     """The first lines of a text that needs these."""
-    return "".join(lines for name, lines in LINES.items() if name in needs)
+    return "".join(line for name, line in (LINES | SIZED).items() if name in needs)

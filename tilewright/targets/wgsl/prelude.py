@@ -77,6 +77,11 @@ fn i32_div(a: i32, b: i32) -> i32 {
   return a / b;
 }
 fn u32_div(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }
+fn half_at(word: u32, n: u32) -> f32 { return unpack2x16float(word)[n & 1u]; }
+fn halves_at(words: vec4<u32>, n: u32) -> vec4<f32> {
+  let two = select(words.xy, words.zw, (n & 2u) != 0u);
+  return vec4<f32>(unpack2x16float(two.x), unpack2x16float(two.y));
+}
 fn clamped(x: f32, low: i32, high: i32) -> i32 {
   if (x != x) { return 0; }
   if (x >= f32(high)) { return high; }

@@ -16,10 +16,10 @@ const SHORT = 0.5;
 export { EngineError, probeHost };
 
 /** Total bytes of bundle files that this origin keeps. */
-export const cachedBytes = () => import('./kept.js').then((kept) => kept.cachedBytes());
+export const cachedBytes = async () => (await import('./kept.js')).cachedBytes();
 
 /** Deletes all kept bundle files; returns their total bytes. */
-export const clearCache = () => import('./kept.js').then((kept) => kept.clearCache());
+export const clearCache = async () => (await import('./kept.js')).clearCache();
 
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? location.href).href;

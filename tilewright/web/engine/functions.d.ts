@@ -5,7 +5,7 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, FrameInput, HostFeatures, Info, Input, Jobs, TunedKernel,
+  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
   Limits, Link, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
@@ -50,7 +50,7 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
  * A step as the plan's file has it.  `tiles`: invocations, in workgroups of `group`; `words`: the first word of each buffer, the
  * output first.  In `tiles` and `scalars`, what follows an extent is given by the fields of kernel/extents.py's `Count`.
  */
-export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[] };
+export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[]; bank?: number };
 /** The same with kernels that need features, best first: a device runs the first of them that it can. */
 export type Listed = Dispatched & { better?: Omit<Dispatched, 'words'>[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
@@ -60,21 +60,24 @@ export type Submit = (plan: number, first?: number, last?: number, times?: numbe
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
 export type DeviceFor = (bytes: number, limits?: Limits) => Promise<{ device: GPUDevice; adapter: Adapter }>;
+/** `banks`: how many buffers of weights there are beside the model's own. */
+export type LayoutOf = (device: GPUDevice, banks?: number) => GPUBindGroupLayout;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
 /** By slot, what its kernel needs, and what of that the device lacks; `names`: all of these. */
 export type Lack = { needs: Record<string, string[]>; bySlot: string[][]; names: string[] };
 export type Lacking = (build: Build, slots: number, features: string[]) => Lack;
 export type Resolved = (calls: Listed[], lack: Lack) => Dispatched[];
 /** `path`: the plan's file; `memory`: its bytes. */
-export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, lack: Lack, memory: number) => Dispatched[];
-export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[]) => {
+export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, lack: Lack, memory: number, banks?: number[]) => Dispatched[];
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[], banks?: GPUBuffer[]) => {
   dispatches: Dispatch[];
   /** Exchanges kernels, by number; `resize` must follow. */
   use: (kernels: Map<number, GpuTuned>) => void;
   resize: (sizes: number[]) => void;
 };
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
-export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
+/** `buffers`: the model's own, then its banks; `bankOf`: in which each tensor lies, or nothing. */
+export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[]; halves: number[] }, files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
 export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
 export type WordsOf = (dtype: DType, elements: number) => number;
@@ -84,6 +87,12 @@ export type Json = (files: Files, ref: FileRef) => Promise<any>;
 
 /** The objection to a kernel's text, or ''; `tiles`: its invocations; `features`: of the device. */
 export type GpuObjectionTo = (bytes: Bytes, tiles: number, features?: string[]) => string;
+
+// Functions of generate.js.
+
+export type GenerateSizes = (engine: Engine) => { rows: number[]; room: number };
+export type GenerateParts = (ids: number[], past: number, rows: number[], room: number) => number[][];
+export type Generate = (engine: Engine, prompt: number[], options?: GenerateOptions) => AsyncGenerator<number, void, void>;
 
 // Functions of auto.js, race.js, renew.js, verdicts.js and zeros.js.
 

@@ -13,11 +13,18 @@ export const SECTION = {
 };
 /** Of the files that it names. */
 export const TEXTS = [(/** @type {unknown} */ value) => typeof value === 'string'];
+/** Of the buffers beside the model's own, and in which one, from 1 on, each tensor lies. */
+export const BANKS = { bytes: [count], of: [count] };
 export const TENSORS = [{ dtype: isDtype, shape: [count] }];
 export const WORD = 4;
 
 /** What the engine asks of an adapter for kernels, and of its WGSL. @type {[GPUFeatureName[], string[]]} */
-const [FEATURES, LANGUAGE] = [/** @type {any} */ (['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix']), ['packed_4x8_integer_dot_product']];
+const [FEATURES, LANGUAGE] = [/** @type {any} */ (['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix']), ['packed_4x8_integer_dot_product']];
+
+/** By which a pipeline has subgroups of one size, where the adapter has several; and sizes that kernels ask for. @type {[any, number[]]} */
+const [CONTROL, SIZES] = ['subgroup-size-control', [4, 8, 16, 32, 64, 128]];
+/** How a text says that its subgroups have one size. */
+const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
 
 /** What kernels may use (targets/wgsl/features.py): by the names of WebGPU, then those of sizes and configurations. @param {GPUAdapter} adapter */
 function featuresOf({ features, info }) {
@@ -26,7 +33,7 @@ function featuresOf({ features, info }) {
   return [
     ...FEATURES.filter((name) => features.has(name)),
     ...LANGUAGE.filter((name) => language?.has(name)),
-    ...(least && least === most ? [`subgroups-${least}`] : []),
+    ...SIZES.filter((size) => size >= least && size <= most && (least === most || features.has(CONTROL))).map((size) => `subgroups-${size}`),
     ...[...configs].map(({ componentType, resultComponentType, M, N, K }) => `subgroup-matrix-${componentType}-${resultComponentType}-${M}x${N}x${K}`),
   ];
 }
@@ -57,16 +64,19 @@ export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}
   return { device, adapter: about };
 }
 
-/** The bindings of every kernel: the memory, and the step's block. @param {GPUDevice} device */
-export const layoutOf = (device) => device.createBindGroupLayout({
+/** The bindings of every kernel: the memory, the step's block, and a bank of weights if there are any. @type {T.LayoutOf} */
+export const layoutOf = (device, banks = 0) => device.createBindGroupLayout({
   entries: [
     { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'storage' } },
     { binding: 1, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform', hasDynamicOffset: true } },
+    ...(banks ? [/** @type {const} */ ({ binding: 2, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'read-only-storage' } })] : []),
   ],
 });
 
 /** @type {T.PipelineOf} */
-export async function pipelineOf(device, layout, code) {
+export async function pipelineOf(device, layout, text) {
+  const size = device.features.has(CONTROL) && SIZED.exec(text)?.[1];
+  const code = size ? `enable subgroup_size_control;\n${text.replace('@compute ', `@compute @subgroup_size(${size}) `)}` : text;
   const module = device.createShaderModule({ code });
   const { messages } = await module.getCompilationInfo();
   const wrong = messages.find(({ type }) => type === 'error');

@@ -11,12 +11,15 @@
 const [MOST_BYTES, MOST_THREADS, MOST_LETTERS, MOST_WORK] = [1 << 18, 256, 2 ** 32, 2 ** 46];
 /** Maximum functions, and variables of loops: reading must end, too. */
 const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
+const MATRIX = 'chromium-experimental-subgroup-matrix';
+/** The only pointers: matrices are read from shared areas, and written there.  No variable of a loop is an array. */
+const PLACED = /\b(subgroupMatrix(?:Load|Store)<[\w<>, ]{1,80}>\()&(?=b\d{1,4}, )/g;
 /** How a text asks for features, in this order, before all else (targets/wgsl/features.py). */
 const ASKED = {
   'shader-f16': 'enable f16;\n',
   subgroups: 'enable subgroups;\n',
   packed_4x8_integer_dot_product: 'requires packed_4x8_integer_dot_product;\n',
-  'chromium-experimental-subgroup-matrix': 'enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n',
+  [MATRIX]: 'enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n',
 };
 /** Nothing but these lines may have attributes. */
 const DECLARED = [
@@ -44,6 +47,7 @@ export function objectionTo(bytes, tiles, features = []) {
     if (!text.startsWith(lines)) continue;
     if (!features.includes(name)) return `it needs ${name}, which the device was not opened with`;
     text = text.slice(lines.length);
+    if (name === MATRIX) text = text.replaceAll(PLACED, '$1');
   }
   const found = FORBIDDEN.exec(text);
   if (found) return `it has '${found[0]}'`;
@@ -58,8 +62,8 @@ export function objectionTo(bytes, tiles, features = []) {
   return letters <= MOST_LETTERS && letters * tiles <= MOST_WORK ? '' : `it executes ${letters * tiles} letters`;
 }
 
-/** A text without its comments. @param {string} text */
-const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '');
+/** A text without its comments, and without the pointers of the one function that needs them. @param {string} text */
+const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '').replaceAll(/\bworkgroupUniformLoad\(&(\w+)\)/g, 'workgroupUniformLoad($1)');
 
 /** Of a text that was vetted: threads of a workgroup, and elements of a vector of memory (1 or 4). @param {string} text */
 export function factsOf(text) {

@@ -127,6 +127,21 @@ export type Choice = {
   /** It was measured at an earlier visit. */
   remembered: boolean;
 };
+/** Options of `generate` (engine/generate.js). */
+export type GenerateOptions = {
+  /** Tokens that the caches hold already, from earlier calls: prompt and generated ones but for the last, which no run took in. */
+  past?: number;
+  /** At most so many tokens. */
+  most?: number;
+  /** Ids that end the text. */
+  end?: number[];
+  /** Chooses an id of the logits, where the model does not; by default the likeliest one. */
+  choose?: (logits: ArrayLike<number>) => number;
+  /** Further inputs of each run, such as temperature and a random number. */
+  inputs?: () => Record<string, Input>;
+  signal?: AbortSignal;
+};
+
 export type Info = {
   name: string;
   device: Device;
