@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,11 @@ def visit(driver: Driver) -> Iterator[Visit]:
         yield opened
 
 
-def on_software() -> Driver:
-    """Chromium with its software adapter of WebGPU."""
+def on_software(*flags: str) -> Driver:
+    """Chromium with its software adapter of WebGPU, and with more flags."""
     try:
-        return Driver(program("chromium-webgpu"))  # type: ignore[arg-type]
+        found: Browser = program("chromium-webgpu")  # type: ignore[assignment]
+        return Driver(replace(found, flags=(*found.flags, *flags)))
     except HostError as error:
         pytest.skip(str(error))
 

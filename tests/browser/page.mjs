@@ -7,6 +7,7 @@ import puppeteer from 'puppeteer-core';
 import { makeProfiles, PROFILES } from './profiles.mjs';
 import { DISTURBED } from './disturbed.mjs';
 import { ENGINES } from './engines.mjs';
+import { FRAMES } from './frames.mjs';
 import { GPUS } from './gpus.mjs';
 import { PATIENCE } from './scenario.mjs';
 import { RUNS } from './runs.mjs';
@@ -219,6 +220,7 @@ const SCENARIOS = {
 
   ...PROFILES,
   ...ENGINES,
+  ...FRAMES,
   ...GPUS,
   ...RUNS,
   ...SWAPPING,

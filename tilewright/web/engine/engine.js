@@ -13,8 +13,13 @@ import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, r
 /** Milliseconds times threads below which a plan runs in the page's thread: a message round trip would take longer. */
 const SHORT = 0.5;
 
-export { cachedBytes, clearCache } from './store.js';
 export { EngineError, probeHost };
+
+/** Total bytes of bundle files that this origin keeps. */
+export const cachedBytes = async () => (await import('./kept.js')).cachedBytes();
+
+/** Deletes all kept bundle files; returns their total bytes. */
+export const clearCache = async () => (await import('./kept.js')).clearCache();
 
 /** @param {string | URL} url */
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? location.href).href;
@@ -113,6 +118,7 @@ function makeEngine(link, info, parts, near) {
     async run(inputs, { signal, into = {} } = {}) {
       requireLive();
       refuseIf(signal);
+      if (Object.values(inputs ?? {}).some((/** @type {any} */ input) => input?.frame)) return (await import('./frames.js')).runFrames(run, info, inputs, { signal, into });
       const start = performance.now();
       const { tensors, sizes } = checkInputs(info.inputs, inputs);
       const plan = pickPlan(info.plans, sizes);
@@ -182,6 +188,7 @@ function makeEngine(link, info, parts, near) {
       link.close(new EngineError('host', 'The engine was disposed while it worked', 'Wait for open runs before dispose()'));
     },
   };
+  const { run } = engine;
   link.onend = () => {
     last = near = null;
     engine.onjob(-1);

@@ -5,8 +5,8 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
-  Limits, Link, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
+  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
+  Limits, Link, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
 
@@ -30,6 +30,17 @@ export type SizesOf = (plan: PlacedPlan, sizes?: Sizes) => number[];
 export type InputArray = (buffer: ArrayBufferLike | undefined, places: Placed[], name: string) => any;
 /** Copies the box [0, box) from one row-major array to another. */
 export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[], box: number[]) => void;
+
+// Functions of frames.js and gpu_frames.js.
+
+/** Runs `run`, the engine's own, with what the device takes instead of frames. */
+export type RunFrames = (run: Engine['run'], info: Info, inputs: Record<string, Input>, options: RunOptions) => Promise<RunResult>;
+/** `last`: channels are the last axis; `box`: left, top, width and height of the whole picture in the input. */
+export type Picture = { name: string; frame: FrameInput['frame']; shape: number[]; width: number; height: number; channels: number; last: boolean; scale: number[]; bias: number[]; box: [number, number, number, number] };
+export type PictureOf = (info: TensorInfo, input: FrameInput) => Picture;
+/** Puts a frame into an input's place, and closes it; null: of a run that is measured again. */
+export type TakeFrame = (place: Placed, shape: number[], picture: Omit<Picture, 'frame'> & { pixels: VideoFrame | null }) => void;
+export type FrameTaker = (device: GPUDevice, memory: GPUBuffer) => Promise<TakeFrame>;
 
 // Functions of webgpu.js, with the browser's own WebGPU types.
 

@@ -1,7 +1,7 @@
 // Bundle files that this origin keeps in its private file system (OPFS), named by content digest.
 // A failing store (private mode, quota) is never an error: it notes the problem and turns itself off.
 
-const FOLDER = 'tilewright-v2';
+export const FOLDER = 'tilewright-v2';
 /** Temporary name of the file being written: one at a time in all tabs, under a lock. */
 const PART = 'part';
 /** Milliseconds to wait for other tabs' writes. */
@@ -122,20 +122,5 @@ async function openAccess(file, options) {
   }
 }
 
-const root = async () => navigator.storage?.getDirectory().catch(() => null);
-
-/** Total bytes of bundle files that this origin keeps. */
-export async function cachedBytes() {
-  /** @type {any} */
-  const folder = await (await root())?.getDirectoryHandle(FOLDER).catch(() => null);
-  let sum = 0;
-  for await (const file of folder?.values() ?? []) sum += (await file.getFile()).size;
-  return sum;
-}
-
-/** Deletes all kept bundle files; returns their total bytes. */
-export async function clearCache() {
-  const bytes = await cachedBytes();
-  await (await root())?.removeEntry(FOLDER, { recursive: true }).catch(() => {});
-  return bytes;
-}
+/** The folder of this origin, if the browser has one. */
+export const root = async () => navigator.storage?.getDirectory().catch(() => null);

@@ -70,6 +70,8 @@ const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /** @type {T.Convert} */
 function convert(info, given) {
+  // Of a frame (frames.js).
+  if (given?.pixels) return given;
   const { name, dtype } = info;
   const { array, also = [], range } = KINDS[dtype];
   const found = typeName(given);
@@ -152,7 +154,7 @@ export function inputArray(buffer, places, name) {
 export const regionOf = (buffer, { dtype, shape, address }) => new (arrayOf(dtype))(buffer, address, elementsOf(shape));
 
 /** A copy of the tensor that owns its buffer; empty if the array was detached. @param {T.Tensor} tensor */
-export const copied = ({ data, shape }) => ({ data: data.length ? data.slice() : new data.constructor(), shape });
+export const copied = ({ data, shape }) => ({ data: data.length ? data.slice?.() ?? data : new data.constructor(), shape });
 
 /** @type {T.WriteInputs} */
 export function writeInputs(buffer, places, tensors) {

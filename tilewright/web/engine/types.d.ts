@@ -64,7 +64,15 @@ export type TensorData =
   | Float32Array | Float64Array | Int8Array | Uint8Array | Uint8ClampedArray | Int32Array | BigInt64Array;
 export type InputData = ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>;
 /** An input: a row-major array, with its shape if more than one dimension is open. */
-export type Input = InputData | { data: InputData; shape: number[] };
+export type Input = InputData | { data: InputData; shape: number[] } | FrameInput;
+/** How a picture fills an input of another shape: distorted; whole, between black bars; or cut. */
+export type Fit = 'stretch' | 'contain' | 'cover';
+/**
+ * A picture for an f32 input [1, 3, h, w], [1, 1, h, w] (grey), [1, h, w, 3] or [1, h, w, 1]: each element is its colour,
+ * from 0 to 1 in sRGB, times `scale` plus `bias` (one number, or one per channel).  It should be opaque.  `shape`: for inputs with
+ * open dimensions.  The caller keeps `frame`: it stays open until the run has settled, and then the caller closes it.
+ */
+export type FrameInput = { frame: VideoFrame | ImageBitmap | HTMLVideoElement | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas; scale?: number | ArrayLike<number>; bias?: number | ArrayLike<number>; fit?: Fit; shape?: number[] };
 /** A checked input; `data` is a typed array, possibly the caller's own. */
 export type Tensor = { data: any; shape: number[] };
 /** A requested output; `data`: the caller's array for it, else a fresh one is made. */
@@ -241,7 +249,8 @@ export interface Engine {
   /** What was loaded, where it runs, and what this host costs. */
   readonly info: Info;
   /**
-   * Runs the model once.  Runs are queued in the order of the calls.  Inputs are copied before this returns.
+   * Runs the model once.  Runs are queued in the order of the calls.  Inputs are copied before this returns, but for frames
+   * (`FrameInput`), whose run is queued a little later.
    * Rejects with `input` for bad arguments, `kernel-trap`, `host`, `disposed`, or an AbortError.  An aborted run
    * rejects at once; if it has already started, it finishes in the worker and its result is dropped.
    *

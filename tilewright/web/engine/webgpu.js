@@ -151,13 +151,23 @@ export async function load({ manifest, files, meter, reached }, limits) {
     }
   }
 
-  /** @type {(work: T.RunWork) => void} */
-  function take({ plan, sizes, tensors: given }) {
+  /** What takes frames; made for the first of them. @type {Promise<T.TakeFrame> | undefined} */
+  let framing;
+
+  /** @type {(work: T.RunWork) => Promise<void>} */
+  async function take({ plan, sizes, tensors: given }) {
     plans[plan].resize(sizesOf(program.plans[plan], sizes));
     if (!given) return;
-    const { inputs } = program.plans[plan];
+    const all = program.plans[plan].inputs;
+    const isFrame = (/** @type {unknown} */ _, /** @type {number} */ at) => 'pixels' in (given[at]?.data ?? {});
+    if (given.some(isFrame)) {
+      const takeFrame = await (framing ??= import('./gpu_frames.js').then(({ frameTaker }) => frameTaker(device, memory)));
+      all.forEach((place, at) => isFrame(place, at) && takeFrame(place, given[at].shape, given[at].data));
+    }
+    const isArray = (/** @type {unknown} */ _, /** @type {number} */ at) => !isFrame(_, at);
+    const inputs = all.filter(isArray);
     const { buffer, places } = staged(inputs);
-    writeInputs(buffer, places, given);
+    writeInputs(buffer, places, given.filter(isArray));
     inputs.forEach(({ dtype, address }, at) => device.queue.writeBuffer(memory, address, widen(dtype, regionOf(buffer, places[at]))));
   }
 
@@ -249,7 +259,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     ],
 
     async run({ wanted: outputs = [], ...work }) {
-      take(work);
+      await take(work);
       const start = performance.now();
       submit(work.plan);
       const places = program.plans[work.plan].outputs;
@@ -268,7 +278,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
       if (repeat && !device.features.has('timestamp-query')) {
         throw new EngineError('unsupported-host', `The adapter ${adapter.name} has no clock of its own`, "Leave out 'repeat'");
       }
-      take(work);
+      await take(work);
       const { steps } = program.plans[work.plan];
       // Runs that nobody asked for must not move what the page's next run goes on with.
       const back = kept();
