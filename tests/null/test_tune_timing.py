@@ -109,7 +109,7 @@ console.log(JSON.stringify({ value, error, ran }));
 def test_a_hopeless_candidate_is_dropped_after_its_first_tiles(
     cost: float, tiles: int, most: int
 ) -> None:
-    """The kernel in use takes a millisecond; one long tile is enough, short ones are looked at thrice."""
+    """The kernel in use takes a millisecond; one long tile is enough."""
     found = run(JUDGED, given={"cost": cost, "tiles": tiles})
     assert found.get("error") is None
     assert found["value"]["verdict"] == "slower"

@@ -1,7 +1,8 @@
-"""The three passes over Wasm IR that make naive code fast, each switchable on its own.
+"""The three passes over Wasm IR, each switchable on its own.
 
-Input: a `Func`.  Output: a `Func` that computes the same.  There are exactly three, those of the
-nnJIT paper; what else an optimiser could do, the engine's own compiler does.
+Input: a `Func`.  Output: a `Func` that computes the same.  The three are those of the nnJIT paper.
+Invariant values and addresses are placed outside loops before, while loops are lowered (build.py):
+that is no pass.  What else an optimiser could do, the engine's own compiler does.
 
     offset_load_store       load(p + 16)              ->  load offset=16 (p)
     combined_instruction    splat(f32.load(p))        ->  v128.load32_splat(p)
