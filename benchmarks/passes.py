@@ -31,7 +31,7 @@ def variants() -> list[tuple[str, frozenset[str]]]:
     """No pass, then one more each time, in the paper's order."""
     names = [name for name, _ in wasm.PASSES]
     return [
-        (" + ".join(names[:count]) or "no pass", frozenset(names[:count]))
+        (" + ".join(names[:count]) or "no pass", wasm.ALL - frozenset(names[count:]))
         for count in range(len(names) + 1)
     ]
 

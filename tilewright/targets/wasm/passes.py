@@ -372,7 +372,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("combined_instruction", combined_instruction),
     ("load_store_to_variable", load_store_to_variable),
 )
-ALL: frozenset[str] = frozenset(name for name, _ in PASSES)
+#: No pass: that lowering keeps values and addresses outside loops (build.py).  It can be left out
+#: like a pass, for comparison with code that has nothing but the passes.
+PLACEMENT = "placement"
+ALL: frozenset[str] = frozenset(name for name, _ in PASSES) | {PLACEMENT}
 
 
 #: Each changes one access or instruction, whatever is around it: one walk does for both.

@@ -147,6 +147,8 @@ class ValueLowering:
         A constant goes to the pointer (as its `bias`) where the instruction could not take it, or
         where that would not be free; accesses near each other share one bias.
         """
+        if not self.b.placed:
+            return add(self.b.find(f"@{buffer}"), times(self.index(i), size))
         place = self.place(buffer, i)
         base, terms, bias = place.base, place.terms, 0
         if i.const < 0 or place.falls:
