@@ -96,16 +96,23 @@ def save(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
     return path
 
 
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """The rows of results/NAME.json; none if there is no such file."""
+    path = RESULTS / f"{name}.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
+    return found
+
+
 def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str]) -> Path:
     """Replaces the rows of results/NAME.json with the same `key`; the others stay.
 
-    Rows may come from different runs, so each has its date and commit.  Parts of the key that an
-    older row lacks count as equal.
+    Rows may come from different runs, so each has its date, commit and processor.  Parts of the
+    key that an older row lacks count as equal.
     """
-    path = RESULTS / f"{name}.json"
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    before = rows_of(name)
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
-    new = [{**row, "date": when, "commit": commit()} for row in rows]
+    own = {"date": when, "commit": commit(), "cpu": cpu()}
+    new = [{**row, **own} for row in rows]
     kept = [old for old in before if not any(_replaces(row, old, key) for row in new)]
     return save(name, kept + new)
 
@@ -118,3 +125,9 @@ def spread(values: Sequence[float]) -> float:
     """Interquartile range over the median."""
     low, _, high = statistics.quantiles(values, n=4)
     return (high - low) / statistics.median(values)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that this share of all does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

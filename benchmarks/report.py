@@ -19,6 +19,7 @@ from typing import Any
 
 import report_crowd
 import report_gpu
+import report_headroom
 import report_peers
 import report_server
 import report_space
@@ -187,6 +188,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "space": report_space.space,
     "shapes": report_space.shapes,
     "tuning": report_tuning.tuning,
+    "withheld": report_headroom.withheld,
+    "headroom": report_headroom.headroom,
     "second_visit": second_visit,
     "earlier": report_versions.earlier,
     "versions": report_versions.versions,
@@ -259,6 +262,16 @@ ABOUT: dict[str, tuple[str, str]] = {
         "its own winner.",
     ),
     "tuning": ("Tuning in the page", "Sessions of the page's own tuner."),
+    "withheld": (
+        "Tuning without the default",
+        "The compiler's default and what has its code are no candidates. Shares are of the fastest "
+        "of the others, timed beside what was in use.",
+    ),
+    "headroom": (
+        "What is left to tune",
+        "Models of public packages: each kernel with 2 % of the time against the fastest of its "
+        "whole space.",
+    ),
     "second_visit": (
         "The second visit",
         "Whether Chromium finds optimised code of the first visit, and what that saves.",

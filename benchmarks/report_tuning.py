@@ -32,10 +32,11 @@ _TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
         "bundle whose default is the optimum; medians and fastest of fresh browsers",
         ["kernel", "host", "default", "swaps", "first inference ms, as built: median", "fastest",
          "with the winners: median", "fastest", "with the optimum: median", "fastest",
-         "share of the optimum's speed, first inference: median", "fastest", "warm", "browsers"],
+         "share of the optimum's speed, first inference: median", "fastest",
+         "of the same bundle again: median", "fastest", "warm", "browsers"],
         ("subject", "host", "start", "swaps", "built_first_ms", "built_fastest_ms", "first_ms",
          "fastest_ms", "optimum_first_ms", "optimum_fastest_ms", "first_share", "fastest_share",
-         "share", "n"),
+         "first_noise", "fastest_noise", "share", "n"),
     ),
     "server": (
         "The server's part of a round",

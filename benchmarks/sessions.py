@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.table import default_schedule
 from tilewright.targets.wasm.primitives import untuned
+from tilewright.tuning.candidates import Space
 
 Row = dict[str, Any]
 STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {
@@ -40,12 +41,13 @@ BUILT = -1
 
 @dataclass
 class Session:
-    """The tuner's events: trials in order, the candidate in use after each, and the last one of
-    each kernel that changed."""
+    """The tuner's events: trials in order, the candidate in use after each and the second in which
+    it came, and the last one of each kernel that changed."""
 
     device: str = ""
     trials: list[Row] = field(default_factory=list)
     used: list[tuple[int, int]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     current: dict[int, int] = field(default_factory=dict)
     last_swap: float = 0.0
     started: float = field(default_factory=time.monotonic)
@@ -59,17 +61,25 @@ class Session:
             self.trials.append(event)
         elif kind == "swap":
             self.current[event["spec"]] = event["candidate"]
-            self.used.append((len(self.trials), event["candidate"]))
-            self.last_swap = time.monotonic() - self.started
+            self._use(event["candidate"])
+            self.last_swap = self.seconds[-1]
         elif kind == "rollback" and self.current.get(event["spec"]) == event["candidate"]:
             # of one that was in use; others were undone before they counted
             del self.current[event["spec"]]
-            self.used.append((len(self.trials), BUILT))
+            self._use(BUILT)
+
+    def _use(self, candidate: int) -> None:
+        self.used.append((len(self.trials), candidate))
+        self.seconds.append(time.monotonic() - self.started)
 
 
-def page(host: str) -> BrowserHost:
-    """A browser whose server makes candidates; nothing is reported or remembered."""
-    return BrowserHost(host, tuning=Tuning(makers(1)))
+def page(host: str, space: Callable[..., Space] | None = None) -> BrowserHost:
+    """A browser whose server makes candidates; nothing is reported or remembered.
+
+    space: what the server takes for a kernel's space, instead of the compiler's
+    """
+    made = makers(1)
+    return BrowserHost(host, tuning=Tuning(replace(made, space=space) if space else made))
 
 
 def kernel_bundle(step: KernelStep, start: str, path: Path) -> Path:
@@ -88,11 +98,14 @@ def model_bundle(
     return path
 
 
-def tuned(host: BrowserHost, path: Path, seconds: float) -> tuple[BrowserModel, Session, Row]:
+def tuned(
+    host: BrowserHost, path: Path, seconds: float, budget: float = 1
+) -> tuple[BrowserModel, Session, Row]:
+    """budget: the share of the time that tuning takes"""
     model = host.load(path, threads=1)
     model.time(3)
     session = Session()
-    summary = model.tune({"seconds": seconds, "budget": 1}, session.take)
+    summary = model.tune({"seconds": seconds, "budget": budget}, session.take)
     session.spent = time.monotonic() - session.started
     return model, session, summary
 

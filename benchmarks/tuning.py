@@ -6,7 +6,8 @@ Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a 
              of the speed of the exhaustive optimum (results/space.json), and its share after 32.
              All kernels that were in use are timed again, alternating with the optimum
     known    winners of one device, linked into the bundle as a server does for the next one of its
-             class: the first inference in new browsers, and the share of the optimum's speed
+             class: the first inference in new browsers, and the share of the optimum's speed; two
+             bundles of the optimum show how much first inferences differ by themselves
     server   milliseconds for the code of one candidate
     model    a whole model: seconds until the last swap, the speed relative to the model of good
              defaults, and the gain that the session itself reports
@@ -142,8 +143,10 @@ def known(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
         found = {spec: space.schedules[c] for spec, c in session.current.items()}
         relinked, best = Path(folder) / "relinked", Path(folder) / "best"
         write(relink(open_bundle(built), device, found), relinked)
-        write(alone(step, Options(schedule=lambda *_: optimum)).contents, best)
-        times: dict[Path, list[float]] = {built: [], relinked: [], best: []}
+        again = Path(folder) / "again"
+        for path in (best, again):
+            write(alone(step, Options(schedule=lambda *_: optimum)).contents, path)
+        times: dict[Path, list[float]] = {built: [], relinked: [], best: [], again: []}
         for number in range(runs):
             for path in list(times)[:: -1 if number % 2 else 1]:
                 with page(host) as browser:
@@ -158,16 +161,22 @@ def known(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
     }  # fmt: skip
 
 
-def firsts(built: Sequence[float], linked: Sequence[float], best: Sequence[float]) -> Row:
-    """Medians and fastest of first inferences, which differ by up to a factor of 2."""
+def firsts(
+    built: Sequence[float], linked: Sequence[float], best: Sequence[float], again: Sequence[float]
+) -> Row:
+    """Medians and fastest of first inferences, which differ by up to a factor of 2.
+
+    again: of the same bundle as `best`: the share that it has of that is the noise
+    """
     row: Row = {}
     for word, judged in (("first", statistics.median), ("fastest", min)):
-        own, mine, optimum = judged(built), judged(linked), judged(best)
+        own, mine, optimum = judged(built), judged(linked), judged([*best, *again])
         row |= {
             f"built_{word}_ms": round(own, 2),
             f"{word}_ms": round(mine, 2),
             f"optimum_{word}_ms": round(optimum, 2),
             f"{word}_share": round(optimum / mine, 3),
+            f"{word}_noise": round(judged(best) / judged(again), 3),
         }
     return row
 

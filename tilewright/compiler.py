@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Options:
     targets:  names of the targets to build for
     variants: which of the targets' variants to build; all of them if none is named
     states:   by the name of an input, the output that is its contents in the next run
+    halves:   whether f32 weights of two axes or more are rounded to f16, to be stored as such
     assets:   files to put into the bundle for the page, such as tokenizer.json
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
     without:  names of optional passes of targets that do not run
@@ -57,6 +58,7 @@ class Options:
     targets: tuple[str, ...] = DEFAULT
     variants: tuple[str, ...] = ()
     states: States = field(default_factory=dict)
+    halves: bool = False
     assets: tuple[Path, ...] = ()
     name: str = ""
     schedule: Choose | None = None
@@ -101,6 +103,9 @@ def compile_model(
     clock = _Clock(progress)
     with clock.stage("read"):
         model = load(source)
+        if options.halves:
+            model = replace(model, halves=True, _constants={})
+    options = replace(options, states=_all_states(model, options.states))
     # what all combinations share is imported, rewritten, packed and fused once
     importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()
     plans: list[Planned] = []
@@ -116,6 +121,30 @@ def compile_model(
     with clock.stage("graph"):
         probes = tuple(_probes(importer, options))
     return assemble(model.name, plans, options, clock, probes)
+
+
+def _all_states(model: Model, given: States) -> States:
+    """The states by name, where `past.*` = `present.*` stands for as many as the model has."""
+    found: dict[str, str] = {}
+    for old, new in given.items():
+        if "*" not in old:
+            found[old] = new
+            continue
+        before, _, behind = old.partition("*")
+        matching = [
+            i.name for i in model.inputs
+            if i.name.startswith(before) and i.name.endswith(behind)
+            and len(i.name) >= len(before) + len(behind)
+        ]  # fmt: skip
+        if not matching or new.count("*") != 1:
+            raise UsageError(
+                f"The model has no states {old}={new}",
+                hint="A pattern has one * on both sides, which stands for the same text",
+                inputs=[i.name for i in model.inputs],
+            )
+        for name in matching:
+            found[name] = new.replace("*", name[len(before) : len(name) - len(behind)])
+    return found
 
 
 def _packing(names: Sequence[str]) -> Packing:

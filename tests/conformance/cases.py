@@ -78,6 +78,16 @@ def epilogue() -> Case:
     return case([a, b], values, elementwise("add", gelu, b), relative=1e-6)
 
 
+def division_in_a_tile() -> Case:
+    """A tile of 64 rows whose sums are divided, as torch writes GELU: Mesa 26 made wrong code."""
+    (a,), values = given((960, 96))
+    x = elementwise("add", contract("mk,kn->mn", a, weight(96, 192)), weight(192, seed=3))
+    scaled = elementwise("div", x, scalar_like(2**0.5, x))
+    one = elementwise("add", elementwise("erf", scaled), scalar_like(1.0, x))
+    gelu = elementwise("mul", elementwise("mul", x, one), scalar_like(0.5, x))
+    return case([a], values, gelu, relative=1e-6)
+
+
 def attention(length: int) -> Case:
     nodes, values = given((2, length, 8), (2, length, 8), (2, length, 8))
     q, k, v = nodes
@@ -262,6 +272,7 @@ BUILDERS: dict[str, Callable[[], Case]] = {
     },
     **{f"blocks-{n.replace(' ', '-')}": lambda n=n: Case(*blocks(n)) for n in BLOCKS},
     "matmul-bias-gelu-residual": epilogue,
+    "division-in-a-tile": division_in_a_tile,
     "attention-10": lambda: attention(10),
     "attention-16": lambda: attention(16),
     "softmax": lambda: case(*_softmax(), relative=1e-6),

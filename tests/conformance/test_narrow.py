@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import BundleOf, RunBundle
+from helpers import halves
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -134,3 +135,11 @@ def test_integers_of_convolutions(run_bundle: RunBundle, bundle_of: BundleOf) ->
     found = run_bundle(path, {"x": x})["yc"]
     (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
     assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
+def test_weights_in_halves(run_bundle: RunBundle, bundle_of: BundleOf) -> None:
+    """Hosts of WebGPU keep them so in the GPU's memory; the numbers are the same everywhere."""
+    path = bundle_of("halves", lambda o: compile_model(load(halves.model()), o).contents)
+    found = run_bundle(path, halves.inputs())
+    for name, wanted in halves.wanted().items():
+        assert np.linalg.norm(found[name] - wanted) <= 1e-6 * np.linalg.norm(wanted), name

@@ -168,3 +168,69 @@ def test_states_are_checked_by_hosts(
         opened.state("h9")
     with pytest.raises(TilewrightError, match="'h0'"):
         opened.set_state("h0", np.zeros((4, 3), "f4"))
+
+
+def test_a_pattern_names_many_states(tmp_path: Path) -> None:
+    listed, states = CASES["exchanged"]
+    path = model(
+        tmp_path, [helper.make_node(op, i, [o]) for op, i, o in listed], 2, ["y", "n0", "n1"]
+    )
+    made = compile_model(path, Options(states={"h*": "n*"}))
+    assert [s.name for s in made.program.states] == list(states)
+    for wrong in ({"z*": "n*"}, {"h*": "n"}):
+        with pytest.raises(UsageError, match="no states"):
+            compile_model(path, Options(states=wrong))
+
+
+#: Rows of a cache that a step changes: nodes, whether the old contents are read as well.
+UPDATES = {
+    "alone": [("TensorScatter", ["h0", "turned", "at"], "n0"), ("ReduceSum", ["n0", "rows"], "y")],
+    "and the old ones": [
+        ("TensorScatter", ["h0", "turned", "at"], "n0"), ("Mul", ["n0", "h0"], "m"),
+        ("ReduceSum", ["m", "rows"], "y"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UPDATES)
+def test_rows_of_a_cache(
+    case: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """New rows, computed in the step that stores them, change a cache where it lies; where others
+    read the old contents, they are copied first."""
+    room, new = 6, 2
+    first = [helper.make_node("Tanh", ["x"], ["turned"])]
+    nodes = [helper.make_node(op, i, [o]) for op, i, o in UPDATES[case]]
+    nodes[0].attribute.append(helper.make_attribute("axis", 1))
+    if nodes[-1].op_type == "ReduceSum":
+        nodes[-1].attribute.append(helper.make_attribute("keepdims", 0))
+    at = helper.make_tensor_value_info("at", TensorProto.INT64, [1])
+    graph = helper.make_graph(
+        first + nodes, "g", [info("x", 1, new, 4), at, info("h0", 1, room, 4)],
+        [info("y", 1, 4), info("n0", 1, room, 4)],
+        [numpy_helper.from_array(np.array([1]), "rows")],
+    )  # fmt: skip
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10), path
+    )
+    options = replace(options_for(TARGETS[host_name]), states={"h0": "n0"})
+    compiled = compile_model(path, options)
+    check(compiled.program)
+    names = [compiled.program.kernels[s.kernel].name for s in compiled.program.plans[0].steps]
+    assert any("copy" in name for name in names) == (case != "alone")
+    write(compiled.contents, tmp_path / "bundle")
+    opened = open_host(tmp_path / "bundle")
+    rng, held = np.random.default_rng(2), np.zeros((1, room, 4), "f4")
+    for start in (0, 4, 1, 2):
+        x, old = rng.standard_normal((1, new, 4)).astype("f4"), held.copy()
+        held[:, start : start + new] = np.tanh(x)
+        want = (held if case == "alone" else held * old).sum(1)
+        got = opened.run({"x": x, "at": np.array([start])}).outputs["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(opened.state("h0"), held, rtol=1e-5, atol=1e-6)
+    for wrong in (-1, room - new + 1):
+        with pytest.raises(TilewrightError) as caught:
+            opened.run({"x": x, "at": np.array([wrong])})
+        assert caught.value.code == "kernel-trap"
+    np.testing.assert_allclose(opened.state("h0"), held, rtol=1e-5, atol=1e-6)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from random import Random
 
 from helpers.graphs import softmax
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import F32, I32
+from tilewright.frontend.algebra import counted
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -175,8 +176,25 @@ def swapped() -> Graph:
     return m.finish(contract("abnd,abmn->abmd", v, p))
 
 
+def cached() -> Graph:
+    """A cache of which only the first rows are valid: how many is a number in memory; two query
+    heads share a head of it."""
+    m = Maker(1)
+    q = reshape(m.given("q", 1, ROWS, 4 * DEPTH), (1, ROWS, 2, 2, DEPTH))
+    k, v = (m.given(name, 1, 2, 67, DEPTH) for name in "kv")
+    past = cast(m.given("past", 1, 1), I32)
+    rows, keys = (cast(counted((ROWS, 67), axis), I32) for axis in (0, 1))
+    seen = elementwise("le", keys, elementwise("add", past, rows))
+    scores = times(contract("bmhgd,bhnd->bhgmn", q, k), 0.35)
+    mask = broadcast(reshape(seen, (1, 1, 1, ROWS, 67)), scores.shape)
+    scores = elementwise("where", mask, scores, constant(float("-inf"), F32))
+    made = contract("bhgmn,bhnd->bmhgd", softmax(scores), v)
+    return Graph("attention", tuple(m.inputs.items()), (("y", elementwise("neg", made)),))
+
+
 VARIANTS: dict[str, Callable[[], Graph]] = {
-    f.__name__: f for f in (bert, roberta, merged, gpt2, t5, bart, grouped, shared, decode, swapped)
+    f.__name__: f
+    for f in (bert, roberta, merged, gpt2, t5, bart, grouped, shared, decode, swapped, cached)
 }
 
 
@@ -187,7 +205,13 @@ def random_attention(rng: Random) -> Graph:
     q, k = m.head("q", rows, heads, depth), m.head("k", keys, heads, depth)
     v = m.head("v", keys, heads, width)
     scores = times(scored(q, k), 0.5) if rng.random() < 0.7 else scored(q, k)
-    if rng.random() < 0.7:
+    if rng.random() < 0.3:
+        past = cast(times(m.given("past", 1, 1, 1, 1), keys / 2), I32)
+        past = elementwise("max", past, constant(0, I32))
+        row, key = (cast(counted((1, 1, rows, keys), axis), I32) for axis in (2, 3))
+        seen = elementwise("le", key, elementwise("add", past, row))
+        scores = elementwise("where", seen, scores, scalar_like(float("-inf"), scores))
+    elif rng.random() < 0.7:
         full = (m.batch, heads, rows, keys)
         mask = m.given("mask", *(n if rng.random() < 0.5 else 1 for n in full))
         if rng.random() < 0.5:

@@ -24,7 +24,18 @@ from tilewright.kernel.expr import (
     lanes_of,
 )
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
-from tilewright.kernel.loops import For, If, Let, LetGather, LetMin, Set, Stmt, Store, TileFn
+from tilewright.kernel.loops import (
+    For,
+    If,
+    Let,
+    LetGather,
+    LetMin,
+    LetUniform,
+    Set,
+    Stmt,
+    Store,
+    TileFn,
+)
 from tilewright.kernel.tree import walk
 from tilewright.targets.simd.vectorize import VECTOR_DTYPES
 
@@ -52,7 +63,7 @@ class _Checker:
                     self.index(a, known)
                     self.index(b, known)
                     known.add(var)
-                case LetGather(var, value):
+                case LetGather(var, value) | LetUniform(var, value):
                     assert lanes_of(value) == 1
                     self.expr(value, known)
                     known.add(var)

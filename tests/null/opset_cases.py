@@ -143,6 +143,9 @@ def _elementwise() -> Iterator[Case]:
         yield Case(op, (X, _floats(3, 1, seed=1)))
     for op in ("Greater", "Less"):
         yield Case(op, (_ints(2, 3), _ints(3)), since=9)
+    for axis in (0, -1):
+        yield Case("TopK", (X,), attributes={"k": 2, "axis": axis}, until=9, outputs=2)
+        yield Case("TopK", (X,), (np.array([2]),), {"axis": axis}, since=10, outputs=2)
     yield Case("Pow", (POSITIVE, _floats(3, 1, seed=1)))
     yield Case("Pow", (POSITIVE,), (np.array(2, np.int64),), since=12)
     yield Case("Equal", (_ints(2, 3, top=2), _ints(3, top=2)))

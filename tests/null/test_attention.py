@@ -176,3 +176,26 @@ def test_scores_of_queries_divided_by_zero_stay_where_they_are() -> None:
     y = contract("bqk,bkd->bqd", p, v)
     graph = Graph("zero", (("q", q), ("k", k), ("v", v)), (("y", y),))
     assert len(attentions(compiled(graph)[1])) == 1
+
+
+@pytest.mark.parametrize("past", [-3, 0, 9, 31, 60])
+@pytest.mark.parametrize("keys", [4096, 16, 7], ids=["one-block", "online", "odd"])
+def test_keys_that_no_row_sees_are_not_read(past: int, keys: int) -> None:
+    """What lies behind the last one may be anything; with less than no past the first rows see
+    nothing, and are NaN."""
+    graph = VARIANTS["cached"]()
+    packed, steps = compiled(graph)
+    values = values_of(graph)
+    values["past"][:] = past
+    with np.errstate(invalid="ignore"):
+        (want,) = results(graph, values)
+    for name in "kv":
+        values[name][:, :, past + want.shape[1] :] = np.nan
+    assert np.isnan(want).any() == (past < 0)
+
+    def pick(kernel: Kernel) -> Schedule:
+        chosen = default_of(kernel)
+        return replace(chosen, y1=keys) if kernel.anchor == "attention" else chosen
+
+    (got,) = run_steps(packed, steps, values, interpreted(pick))
+    assert_same(got, want)

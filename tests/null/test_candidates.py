@@ -123,7 +123,7 @@ def test_a_space_of_one_says_why(tmp_path: Path) -> None:
         assert space.fixed == ("extents" if kernel.extents else "")
         assert not space.fixed or space.trial == ()
         asked = catalogue.offer(number, space, 0, asked=space.gold)
-        assert asked.fixed == offers.ordered(number, space, 0)["fixed"] == space.fixed
+        assert asked.fixed == offers.ordered(number, space, 0, ())["fixed"] == space.fixed
     assert space_of(product_kernel("mk,kn->mn", (8, 8), (8, 8), weight=True), X86).fixed == ""
 
 

@@ -12,8 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 from cli_call import Called
+from helpers.llama import llama
 
 from tilewright.hosts.browser_find import find
 
@@ -54,9 +56,10 @@ def test_there_are_commands() -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the model under the name that the documents use."""
+    """A folder with models under the names that the documents use."""
     folder = tmp_path_factory.mktemp("docs")
     shutil.copy(MODEL, folder / "model.onnx")
+    onnx.save(llama(), folder / "llama.onnx")
     return folder
 
 

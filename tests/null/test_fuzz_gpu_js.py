@@ -15,24 +15,36 @@ from typing import Any
 
 import pytest
 from fuzz_node import outcomes
+from helpers import halves
 from helpers.damaged_bundles import Damaged, Whole
 from helpers.seeds import seeds
 from test_bundle_fuzz import whole
-from test_fuzz_js import BUNDLES, as_case, problems, rich
+from test_fuzz_js import BUNDLES, as_case, problems, rich, tensor
+
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend import load
+
+
+def in_halves() -> Whole:
+    options = Options(targets=("wgsl",))
+    return Whole.of(compile_model(load(halves.model()), options).contents)
+
 
 MAKERS = {
     "extents": partial(whole, "wgsl", "core"),
     "rich": partial(rich, "wgsl", "core"),
+    "halves": in_halves,
 }
+HALVES = [{name: tensor(*value.shape) for name, value in halves.inputs().items()}] * 2
 
 
 def gpu_case(name: str, bundle: Damaged | Whole) -> tuple[dict[str, Any], bool]:
-    _, inputs = BUNDLES[name]
+    inputs = HALVES if name == "halves" else BUNDLES[name][1]
     return as_case(bundle, inputs, isolated=True) | {"device": "webgpu"}, False
 
 
 def damaged_case(number: int) -> tuple[dict[str, Any], bool]:
-    name = ("extents", "rich")[number % 2]
+    name = tuple(MAKERS)[number % len(MAKERS)]
     return gpu_case(name, MAKERS[name]().damaged(Random(f"gpu {number}")))
 
 
@@ -55,6 +67,21 @@ def section(manifest: Any) -> Any:
     return manifest["targets"]["wgsl"]
 
 
+def needs(manifest: Any) -> Any:
+    """Of the first slot, a feature that the device has not."""
+    return section(manifest)["builds"][0]["facts"].setdefault("needs", {"0": ["shader-f16"]})
+
+
+def better(call: Any) -> Any:
+    """A second kernel for the step."""
+    call["better"] = [{k: v for k, v in call.items() if k != "words"}]
+    return call["better"][0]
+
+
+def banks(manifest: Any, sizes: Any, of: Any) -> None:
+    section(manifest)["facts"]["banks"] = {"bytes": sizes, "of": of}
+
+
 #: Files that the manifest refers to at these places.
 CODE = ("targets", "wgsl", "builds", 0, "code")
 PLAN = ("targets", "wgsl", "builds", 0, "plans", 0)
@@ -70,6 +97,11 @@ FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
     "an output beyond memory": ((), lambda m: section(m)["plans"][0]["outputs"].insert(0, 2**40)),
     "a tensor beyond memory": ((), lambda m: section(m)["facts"]["tensors"].insert(0, 2**40)),
     "fewer tensors": ((), lambda m: section(m)["facts"]["tensors"].clear()),
+    "banks that are a number": ((), lambda m: banks(m, 5, [])),
+    "a bank of half a word": ((), lambda m: banks(m, [64.5], [])),
+    "a tensor in no bank": ((), lambda m: banks(m, [64], [2])),
+    "a tensor in too small a bank": ((), lambda m: banks(m, [0], [1] * 99)),
+    "a step of no bank": (PLAN, lambda calls: calls[0].update(bank=1)),
     "more weights than memory": ((), lambda m: m["weights"].update(bytes=2**40, memory=0)),
     "fewer kernels than texts": ((), lambda m: section(m).update(slots=1)),
     "countless kernels": ((), lambda m: section(m).update(slots=2**40)),
@@ -79,6 +111,12 @@ FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
     "no step": (PLAN, lambda calls: calls.clear()),
     "one step more": (PLAN, lambda calls: calls.append(calls[0])),
     "a step that is null": (PLAN, lambda calls: calls.insert(0, None)),
+    "needs that are a number": ((), lambda m: section(m)["builds"][0]["facts"].update(needs=1)),
+    "a need that is a number": ((), lambda m: needs(m)["0"].append(1)),
+    "a better way without a slot": (PLAN, lambda calls: better(calls[0]).pop("slot")),
+    "a better way that is not there": (PLAN, lambda calls: better(calls[0]).update(slot=99)),
+    "a better way of no threads": (PLAN, lambda calls: better(calls[0]).update(group=0)),
+    "better ways that are a number": (PLAN, lambda calls: calls[0].update(better=1)),
     "a slot that is not there": (PLAN, lambda calls: calls[0].update(slot=99)),
     "a group of none": (PLAN, lambda calls: calls[0].update(group=0)),
     "invocations without end": (PLAN, lambda calls: calls[0].update(tiles=2**52)),
@@ -96,3 +134,32 @@ def test_what_was_found(name: str) -> None:
     (found,) = outcomes("bundle", [gpu_case("extents", MAKERS["extents"]().edited(where, edit))])
     assert problems(found) == []
     assert found["load"] == "bundle-corrupt"
+
+
+#: The same of weights that are halves.
+HALVED: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
+    "a tensor that is not there": ((), lambda m: section(m)["facts"]["halves"].append(99)),
+    "a number that is none": ((), lambda m: section(m)["facts"].update(halves=[0.5])),
+    "no list": ((), lambda m: section(m)["facts"].update(halves=1)),
+    "stored as it is": (TENSORS, lambda t: t[0].update(stored="", bytes=2 * t[0]["bytes"])),
+    "stored as another type": (TENSORS, lambda t: t[0].update(stored="bf16")),
+    "beyond the files": (TENSORS, lambda t: t[-1].update(offset=2**30)),
+    "before the files": (TENSORS, lambda t: t[0].update(offset=-64)),
+    "longer than its shape": (TENSORS, lambda t: t[0].update(bytes=t[0]["bytes"] + 64)),
+    "no memory to widen in": ((), lambda m: m["weights"].update(memory=0)),
+    "more memory than weights": ((), lambda m: m["weights"].update(memory=2**40)),
+}
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_what_is_wrong_with_halves(name: str) -> None:
+    where, edit = HALVED[name]
+    (found,) = outcomes("bundle", [gpu_case("halves", in_halves().edited(where, edit))])
+    assert problems(found) == []
+    assert found["load"] == "bundle-corrupt"
+
+
+def test_a_step_without_a_kernel_for_the_device_is_a_typed_error() -> None:
+    (found,) = outcomes("bundle", [gpu_case("extents", MAKERS["extents"]().edited((), needs))])
+    assert problems(found) == []
+    assert found["load"] == "unsupported-host"

@@ -83,3 +83,19 @@ def test_a_default_fits_any_length(rows: int, keys: int) -> None:
     schedule = attention.default(kernel)
     assert not schedule.objection(kernel)
     assert schedule.x1 == {1: 1, 1500: 8}.get(rows, 4)
+
+
+@pytest.mark.parametrize("past", [-3, 0, 9, 31, 50, 60])
+def test_keys_that_no_row_sees_are_not_read(past: int) -> None:
+    """What lies behind the last one, in blocks of their own, may be anything; with less than no
+    past the first rows see nothing, and are NaN."""
+    graph = VARIANTS["cached"]()
+    values = values_of(graph)
+    values["past"][:] = past
+    with np.errstate(invalid="ignore"):
+        (want,) = results(graph, values)
+    first = -(-(past + want.shape[1]) // 16) * 16
+    for name in "kv":
+        values[name][:, :, first:] = np.nan
+    assert np.isnan(want).any() == (past < 0)
+    assert_same(by_groups(attention, graph, values, lambda _: HeadSchedule(4, 16, 16)), want)

@@ -6,11 +6,22 @@ from __future__ import annotations
 import re
 
 import pytest
+from helpers.attention import VARIANTS
+from helpers.graphs import steps_of
+from helpers.integers import quantised_graph
 from node import run
+from test_attention import attentions, compiled
 
 from tilewright.benchkernel import product_kernel
+from tilewright.graph.passes import optimise
+from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import matrices
+from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.features import LINES, head
 from tilewright.tuning.candidates import build, space_of
 
 SCRIPT = """
@@ -49,6 +60,19 @@ def test_candidates_pass(sizes: tuple[int, int, int]) -> None:
         assert found["objection"] == ""
         assert f"@workgroup_size({found['group']})" in text
         assert found["lanes"] == (4 if "memory: array<vec4<u32>>" in text else 1)
+
+
+def test_attention_that_ends_at_run_time_passes() -> None:
+    """It reads a number that all threads share, by a pointer, and leaves its loop early."""
+    (kernel,) = attentions(compiled(VARIANTS["cached"]())[1])
+    made = build(kernel, HeadSchedule(4, 32, 32), "wgsl", "core")
+    text = made.module.decode()
+    assert "workgroupUniformLoad(&" in text
+    assert "break;" in text
+    other = text.replace("workgroupUniformLoad(&", "atomicLoad(&")
+    passed, refused = run(SCRIPT, texts=[(text, made.tiles), (other, made.tiles)])
+    assert passed["objection"] == ""
+    assert refused["objection"] == "it has '(&'"
 
 
 FOR = "  for (var block5: i32 = 0; block5 < 64; block5 += 16) {\n"
@@ -171,6 +195,77 @@ def test_many_functions_and_loops_are_refused_before_they_are_followed(good: Tex
     )
     assert "functions" in found[0]["objection"]
     assert "variables of loops" in found[1]["objection"]
+
+
+ASKING = """
+const { objectionTo } = await import('TUNE/../engine/gpu_vet.js');
+const found = <texts>.map(([text, tiles, features]) => objectionTo(new TextEncoder().encode(text), tiles, features));
+console.log(JSON.stringify(found));
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_features_pass_where_the_device_was_opened_with_them(good: Text, name: str) -> None:
+    text, tiles = good
+    asking = head({name}) + text
+    others = sorted(set(LINES) - {name})
+    found = run(ASKING, texts=[(asking, tiles, [name]), (asking, tiles, others)])
+    assert found == ["", f"it needs {name}, which the device was not opened with"]
+
+
+def bytes_kernel() -> Kernel:
+    graph, _ = quantised_graph(12)
+    (kernel,) = (s.kernel for s in steps_of(optimise(graph, PACKING)) if matrices.suits(s.kernel))
+    return kernel
+
+
+def test_candidates_that_need_features_pass() -> None:
+    kernel = bytes_kernel()
+    schedules = space_of(kernel, CLASSES["webgpu"]).schedules[::5]
+    assert {s.form for s in schedules} == {"dot", "matrix"}
+    made = [build(kernel, s, "wgsl", "core") for s in schedules]
+    texts = [(one.module.decode(), one.tiles, one.features) for one in made]
+    assert run(ASKING, texts=texts) == [""] * len(texts)
+    bare = [(text, tiles, []) for text, tiles, _ in texts]
+    assert all("which the device was not opened with" in one for one in run(ASKING, texts=bare))
+
+
+MATRICES = {
+    "a pointer of its own": ("(&b", "(&memory + b"),
+    "a pointer to memory": ("(&b5, ", "(&memory, "),
+    "a pointer in a variable": ("left0 = ", "let p = &b5; left0 = "),
+    "a pointer in a call": ("left0 = ", "f(&b5, 0); left0 = "),
+    "many types": ("Load<", "Load<" + "subgroup_matrix_left<i8, 8, 8>, " * 9),
+}
+
+
+@pytest.mark.parametrize("change", MATRICES)
+def test_no_other_pointers_pass(change: str) -> None:
+    old, new = MATRICES[change]
+    made = build(bytes_kernel(), MatrixSchedule(rows=1, columns=1), "wgsl", "core")
+    text = re.sub(r"&b\d+, ", "&b5, ", made.module.decode())
+    assert old in text
+    given = [(t, made.tiles, made.features) for t in (text, text.replace(old, new))]
+    found = run(ASKING, texts=given)
+    assert found[0] == ""
+    assert "&'" in found[1]
+
+
+def test_features_are_asked_for_once_in_the_first_lines(good: Text) -> None:
+    text, tiles = good
+    every = sorted(LINES)
+    wrong = [
+        *(head({name}) * 2 + text for name in LINES),
+        text.replace("struct Step", "enable f16;\nstruct Step"),
+        "enable f16, subgroups;\n" + text,
+        "diagnostic(off, derivative_uniformity);\n" + text,
+        "enable clip_distances;\n" + text,
+    ]
+    found = run(
+        ASKING, texts=[(head(every) + text, tiles, every), *((w, tiles, every) for w in wrong)]
+    )
+    assert found[0] == ""
+    assert all(re.match("it has '(enable|requires|diagnostic)'", one) for one in found[1:])
 
 
 def test_many_invocations_count(good: Text) -> None:

@@ -41,6 +41,22 @@ def test_threads_of_a_row_compute_what_the_specification_means(anchor: str) -> N
     assert shared > 5
 
 
+@pytest.mark.parametrize("anchor", ["reduce", "rows", "contract"])
+@pytest.mark.parametrize("width", [2, 4, 8])
+def test_subgroups_of_a_row_do_so_too(anchor: str, width: int) -> None:
+    shared = 0
+    for seed in seeds(60):
+        case = random_case(seed, anchor)
+        fn = lower_rows(collapse(case.kernel), width * Random(seed).choice((1, 2)), width)
+        if fn is None:
+            continue
+        shared += 1
+        assert fn.subgroup == width
+        out = interpret(fn, case.data, [list(range(fn.tiles))])
+        assert_close(out, expected(case), case.exact, case.relative)
+    assert shared
+
+
 def without_barriers(fn: TileFn) -> TileFn:
     return replace(fn, body=tuple(s for s in fn.body if not isinstance(s, Barrier)))
 

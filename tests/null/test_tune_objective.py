@@ -58,14 +58,14 @@ def test_a_folder_has_the_order_of_every_objective() -> None:
     """It is written for latency; the page makes of it what a server would send."""
     kernel = product_kernel("mk,nk->mn", (96, 512), (96, 512), weight=False)
     space = space_of(kernel, X86)
-    listed = ordered(0, space, 0) | {
+    listed = ordered(0, space, 0, ()) | {
         "candidates": [{"needs": needs_of(space, n)} for n in range(len(space.schedules))]
     }
     wanted = [list(space_of(kernel, X86, objective).trial) for objective in OBJECTIVES]
     assert len({tuple(order) for order in wanted}) == 3
     assert run(SERVING, objectives=OBJECTIVES, listed=listed) == wanted
     # of a relinked bundle the compiler's own comes before all
-    relinked = listed | ordered(0, space, 3)
+    relinked = listed | ordered(0, space, 3, ())
     order = [[0, *(n for n in all_of if n != 3)] for all_of in wanted]
     assert run(SERVING, objectives=OBJECTIVES, listed=relinked) == order
     # the compiler's own could not be made: of nobody is known that it needs less
@@ -77,8 +77,8 @@ def test_what_a_kernel_needs_is_said_where_it_is_known() -> None:
     space = space_of(product_kernel("mk,nk->mn", (96, 512), (96, 512), weight=False), X86)
     assert space.gold is not None
     assert needs_of(space, None) is needs_of(space, space.gold) is None
-    assert ordered(0, space, 3)["needs"] == needs_of(space, 3)
-    assert ordered(0, space, None)["needs"] is None
+    assert ordered(0, space, 3, ())["needs"] == needs_of(space, 3)
+    assert ordered(0, space, None, ())["needs"] is None
 
 
 def page(script: str, *candidates: int, **given: Any) -> Any:

@@ -86,9 +86,10 @@ def test_the_server_part_is_counted_per_candidate(
 
 
 def test_first_inferences_are_medians_and_fastest(sessions: ModuleType) -> None:
-    row = sessions.firsts([9.0, 30.0, 10.0], [5.0, 4.0, 9.0], [2.0, 6.0, 6.0])
+    row = sessions.firsts([9.0, 30.0, 10.0], [5.0, 4.0, 9.0], [2.0, 6.0, 6.0], [4.0, 3.0, 6.0])
     assert row == {
-        "built_first_ms": 10.0, "first_ms": 5.0, "optimum_first_ms": 6.0, "first_share": 1.2,
+        "built_first_ms": 10.0, "first_ms": 5.0, "optimum_first_ms": 5.0, "first_share": 1.0,
+        "first_noise": 1.5, "fastest_noise": 0.667,
         "built_fastest_ms": 9.0, "fastest_ms": 4.0, "optimum_fastest_ms": 2.0,
         "fastest_share": 0.5,
     }  # fmt: skip

@@ -86,7 +86,7 @@ def test_a_step_that_no_device_can_run_is_a_damaged_bundle(
         create_bind_group=lambda **_: None,
         queue=SimpleNamespace(write_buffer=lambda *_: None),
     )
-    host: Any = SimpleNamespace(_device=device, _memory=SimpleNamespace(size=4096))
+    host: Any = SimpleNamespace(_device=device, _memory=SimpleNamespace(size=4096), _banks=[])
 
     def dispatched() -> Any:
         steps = parse(json.dumps([CALL | wrong]).encode(), list[wgpu._Call], "a plan for WGSL")

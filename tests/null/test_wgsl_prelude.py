@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from tilewright.targets.wgsl import emit
+from tilewright.targets.wgsl import calls
 from tilewright.targets.wgsl.prelude import prelude
 
-TABLES = (*emit._FLOAT.values(), *emit._LONG.values(), *emit._INTEGER.values())
+TABLES = (*calls.FLOAT.values(), *calls.LONG.values(), *calls.INTEGER.values())
 CALLED = sorted({n for t in TABLES for n in re.findall(r"(?:f32|i64)_\w+", t)})
 DECLARED = re.compile(r"^(?:const|var<private>|struct|fn) (\w+)", re.MULTILINE)
 

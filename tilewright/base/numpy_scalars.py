@@ -40,6 +40,22 @@ def cast(x: Array, dtype: DType) -> Array:
     return x.astype(dtype.numpy)
 
 
+#: Elements of a short axis.
+SHORT = 8
+
+
+def _nibble(a: Array, b: Array) -> Array:
+    """Four bits.  Where the last axis is short its elements go one by one: NumPy's inner loop is
+    along it, and costs most at its beginning."""
+    a, b = np.broadcast_arrays(a, b)
+    if a.ndim < 2 or a.shape[-1] > SHORT:
+        return np.asarray(np.right_shift(a, b) & 15)
+    made = np.empty(a.shape, np.result_type(a, b))
+    for i in range(a.shape[-1]):
+        made[..., i] = np.right_shift(a[..., i], b[..., i]) & 15
+    return made
+
+
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 NUMPY_SCALARS: dict[str, Callable[..., Array]] = {
@@ -51,6 +67,6 @@ NUMPY_SCALARS: dict[str, Callable[..., Array]] = {
     "pow": np.power,
     "lt": np.less, "le": np.less_equal, "eq": np.equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
-    "nibble": lambda a, b: np.right_shift(a, b) & 15,
+    "nibble": _nibble,
     "where": np.where,
 }  # fmt: skip

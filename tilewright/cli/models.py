@@ -28,6 +28,7 @@ from tilewright.cli.options import (
     Client,
     Extents,
     Force,
+    Halves,
     Json,
     ModelFile,
     ModelOrBundle,
@@ -59,6 +60,7 @@ def build(
     bucket: Buckets = None,
     extent: Extents = None,
     state: States = None,
+    halves: Halves = False,
     asset: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; may be repeated."),
@@ -89,7 +91,7 @@ def build(
     start = time.perf_counter()
     compiled = _compile(
         model, shape, bucket, extent, as_json,
-        assets=_assets(asset or ()), targets=targets, states=states,
+        assets=_assets(asset or ()), targets=targets, states=states, halves=halves,
     )  # fmt: skip
     write(compiled.contents, output, signer)
     bundle = open_bundle(output)

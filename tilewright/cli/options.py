@@ -70,7 +70,15 @@ States = Annotated[
     typer.Option(
         "--state",
         metavar="INPUT=OUTPUT",
-        help="An input that keeps what the output gave in the run before; repeatable.",
+        help="An input that keeps what the output gave in the run before; repeatable, and a * on "
+        "both sides stands for the same text.",
+    ),
+]
+Halves = Annotated[
+    bool,
+    typer.Option(
+        "--halves",
+        help="Round weights to f16: half the download, and on GPUs half the memory that is read.",
     ),
 ]
 Force = Annotated[

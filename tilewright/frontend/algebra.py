@@ -15,6 +15,7 @@ from tilewright.base.dtypes import F64, I64, DType
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType, UnsupportedOp
 from tilewright.base.limits import within
 from tilewright.base.scalars import SCALARS
+from tilewright.graph import ops
 from tilewright.graph.node import (
     Node,
     broadcast,
@@ -141,6 +142,12 @@ def _limit(dtype: DType, infinite: float, end: str) -> Number:
     if dtype.kind == "bool":
         return end == "max"
     return int(getattr(np.iinfo(dtype.numpy), end))
+
+
+def counted(shape: Shape, axis: int) -> Node:
+    """The position along `axis`, never folded: kernels count instead of loading a table, and see
+    what is counted."""
+    return Node(ops.Iota(shape, axis), (), shape, I64, constant=True)
 
 
 def squeeze(x: Node, axes: Sequence[int]) -> Node:

@@ -60,7 +60,10 @@ class TensorDecl:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model, read once; graphs of all shapes are made from it."""
+    """A model, read once; graphs of all shapes are made from it.
+
+    halves: whether weights are rounded to f16 (tensors.py)
+    """
 
     name: str
     inputs: tuple[TensorDecl, ...]
@@ -70,13 +73,17 @@ class Model:
     opsets: Mapping[str, int]
     folder: Path | None
     skeleton: ModelProto
+    halves: bool = False
     #: By `id` of the tensor, which is valid because the tensor is kept alive here.
     _constants: dict[int, tuple[TensorProto, Node]] = field(default_factory=dict, repr=False)
 
     def constant(self, tensor: TensorProto, name: str = "") -> Node:
         """The node of a tensor of this file, the same in all graphs, so that it is hashed once."""
         if id(tensor) not in self._constants:
-            self._constants[id(tensor)] = (tensor, tensor_node(tensor, self.folder, name))
+            self._constants[id(tensor)] = (
+                tensor,
+                tensor_node(tensor, self.folder, name, self.halves),
+            )
         return self._constants[id(tensor)][1]
 
     @property

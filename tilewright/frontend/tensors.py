@@ -6,6 +6,7 @@ decide shapes, lazy weight nodes for all others; typed errors for missing bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -62,8 +63,13 @@ def dtype_of(kind: int) -> DType:
     )
 
 
-def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Node:
-    """A constant if the tensor is small or may decide shapes, else a lazy weight."""
+def tensor_node(
+    tensor: TensorProto, folder: Path | None, name: str = "", halves: bool = False
+) -> Node:
+    """A constant if the tensor is small or may decide shapes, else a lazy weight.
+
+    halves: whether f32 of two axes or more are rounded to f16; not where one is too large for it
+    """
     name = name or tensor.name
     dtype = HALVES.get(tensor.data_type) or dtype_of(tensor.data_type)
     shape = tuple(tensor.dims)
@@ -71,7 +77,20 @@ def tensor_node(tensor: TensorProto, folder: Path | None, name: str = "") -> Nod
     number = dtype.is_float or dtype in (I8, U8)
     if prod(shape) <= (SMALL if number else FOLD_LIMIT):
         return constant(load())
-    return node(ops.Weight(name, shape, dtype, load, WIDENED.get(tensor.data_type, "")))
+    stored = WIDENED.get(tensor.data_type, "")
+    if halves and tensor.data_type == TensorProto.FLOAT and len(shape) > 1 and _fits(load()):
+        load, stored = partial(_rounded, load), "f16"
+    return node(ops.Weight(name, shape, dtype, load, stored))
+
+
+def _fits(value: Array) -> bool:
+    """Whether f16 has no infinity that is none here."""
+    finite = value[np.isfinite(value)]
+    return not finite.size or bool(np.abs(finite).max() <= np.finfo(np.float16).max)
+
+
+def _rounded(load: Callable[[], Array]) -> Array:
+    return load().astype(np.float16).astype(np.float32)
 
 
 def bytes_of(tensor: TensorProto) -> int:

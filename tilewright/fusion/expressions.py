@@ -57,20 +57,15 @@ class Maker:
     limits: dict[Var, Limit] = field(default_factory=dict)
     extents: set[Var] = field(default_factory=set)
 
-    @property
-    def store(self) -> tuple[Node, Indices]:
-        """The node whose buffer the kernel stores to, and where in it each element goes."""
-        out = self.output
-        axes = (index(Var(AXES[i], extent)) for i, extent in enumerate(out.shape))
-        return self.memory.spot(out, tuple(axes))
-
     def kernel(self) -> Kernel:
+        """Of an update it is the kernel that stores the rows."""
         out = self.output
-        axes = tuple(self._axis(AXES[i], out, i) for i in range(out.rank))
+        source = out.inputs[1] if isinstance(out.op, ops.Update) else out
+        axes = tuple(self._axis(AXES[i], source, i) for i in range(out.rank))
         at = tuple(index(v) for v in axes)
-        value = self._compute(out, at)
+        value = self._compute(out, at) if source is out else self._element(source, at)
         rows, cols = self._split(axes)
-        host, where = self.store
+        host, where = self.memory.spot(out, self._moved(at))
         store = flatten(where, host.shape)
         sizes = [Buffer(out.dtype, host.size)] + [buffer_of(n) for n in self.buffers]
         name = _name(out, tuple(self.stages))
@@ -78,6 +73,16 @@ class Maker:
             name, rows + cols, tuple(self.stages), value, store, tuple(sizes), len(cols),
             tuple(sorted(self.extents)), tuple(sorted(self.limits.values())),
         )  # fmt: skip
+
+    def _moved(self, at: Indices) -> Indices:
+        """Where the element that is computed at `at` is stored."""
+        op = self.output.op
+        if not isinstance(op, ops.Update):
+            return at
+        data, rows, first = self.output.inputs
+        places = data.shape[op.axis] - rows.shape[op.axis] + 1
+        begin = Index(((Gathered(self._element(first, (Index(),) * first.rank), places), 1),))
+        return (*at[: op.axis], at[op.axis] + begin, *at[op.axis + 1 :])
 
     def _axis(self, name: str, n: Node, axis: int) -> Var:
         """A variable for an axis of a node, which may end at run time."""
@@ -131,6 +136,11 @@ class Maker:
             follows = self.memory.extents.number(n)
             return Const(number, n.dtype) if follows is None else self._literal(follows, n.dtype)
         return self._copy(n, at) if self.memory.holds(n) else self.known.get((n, at))
+
+    def _element(self, n: Node, at: Indices) -> Expr:
+        """The same, computed where it is none of these."""
+        found = self._found(n, at)
+        return self._compute(n, at) if found is None else found
 
     def _expand(self, n: Node, at: Indices) -> Making:
         op = n.op

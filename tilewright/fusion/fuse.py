@@ -43,8 +43,10 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
-        if isinstance(n.op, Scan):
+        if isinstance(n.op, (Scan, ops.Update)):
             stored.add(n)
+        if isinstance(n.op, ops.Update):
+            stored.add(n.inputs[0])
         if isinstance(n.op, (ops.Contract, Scan)):
             roots = map(root_of, n.inputs[_is_context(n) :])  # probabilities stay in the kernel
             stored |= {root for root in roots if not root.constant}
@@ -176,6 +178,7 @@ def _store_shared(
 ) -> None:
     """Store what several kernels would compute, and what is `costly` and computed many times by
     one; but nothing in `kept`."""
+    free = _counted(nodes)
     kernels: dict[Node, set[Node]] = {}  # two are enough to know
     repeated: dict[Node, bool] = {}
     for n in reversed(nodes):
@@ -186,10 +189,29 @@ def _store_shared(
                 break
         kernels[n] = own
         repeated[n] = any(_repeats(u) or (u not in stored and repeated[u]) for u in users[n])
-        if n in stored or n in kept or isinstance(n.op, (*ops.VIEWS, ops.Input)):
+        if n in stored or n in kept or n in free or isinstance(n.op, (*ops.VIEWS, ops.Input)):
             continue
         if len(own) > 1 or (repeated[n] and n in costly):
             stored.add(n)
+
+
+def _counted(nodes: Sequence[Node]) -> set[Node]:
+    """What follows from positions and single numbers by a few steps, such as a causal mask: it
+    costs no more to compute again than to load."""
+    found: set[Node] = set()
+
+    def cheap(n: Node) -> bool:
+        while isinstance(n.op, ops.VIEWS):
+            n = n.inputs[0]
+        if isinstance(n.op, ops.Elementwise) and n.constant:
+            return all(map(cheap, n.inputs))
+        return n in found or n.size == 1 or isinstance(n.op, ops.Iota)
+
+    for n in nodes:
+        plain = isinstance(n.op, ops.Elementwise) and n.op.fn not in EXPENSIVE
+        if plain and n.size > 1 and n.dtype in CHEAP and all(map(cheap, n.inputs)):
+            found.add(n)
+    return found
 
 
 def _repeats(user: Node) -> bool:

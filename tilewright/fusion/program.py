@@ -14,6 +14,7 @@ from itertools import accumulate
 from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
 from tilewright.base.limits import within
+from tilewright.fusion.halves import agreed
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
@@ -58,7 +59,7 @@ def program_of(
     offsets = accumulate((align(t.bytes) for t in shared.tensors), initial=0)
     tensors = tuple(replace(t, offset=at) for t, at in zip(shared.tensors, offsets, strict=False))
     kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())
-    made = Program(tuple(shared.kernels), plans, tensors, tuple(shared.states), kept)
+    made = Program(agreed(tuple(shared.kernels), plans), plans, tensors, tuple(shared.states), kept)
     return made, tuple(shared.stored)
 
 
@@ -204,6 +205,8 @@ class _Maker:
         layouts = (buffer.layout for buffer in step.kernel.buffers)
         numbers = map(self._number, nodes, layouts)
         write, *reads = map(Access, numbers, step.offsets)
+        if reads == [write] and _moves(step.kernel):
+            return  # an update in place: its other elements are there already
         kernel = self.shared.kernel(step.kernel)
         self.steps.append(Step(kernel, write, tuple(reads), node=step.source))
 
@@ -224,7 +227,7 @@ class _Maker:
         last = max(reads, default=-1)
         if last < writes[0]:
             return True
-        return [last] == writes and _elementwise(self.given[last], old)
+        return last == writes[0] and _elementwise(self.given[last], old)
 
     def _keep(self, kept: Mapping[Node, Node]) -> None:
         """Copies that give each state its next contents, where no step has stored them there."""
@@ -296,6 +299,12 @@ def _elementwise(step: KernelStep, n: Node) -> bool:
     loads = [e for e in walk(kernel.value) if isinstance(e, Load) and e.buffer in numbers]
     plain = all(e.index == kernel.store for e in loads)
     return not inside and plain and not any(step.offsets[i] != step.offsets[0] for i in numbers)
+
+
+def _moves(kernel: Kernel) -> bool:
+    """Whether the kernel copies each element to its own place."""
+    value = kernel.value
+    return not kernel.stages and isinstance(value, Load) and value.index == kernel.store
 
 
 def _copy_of(buffer: Buffer) -> Kernel:

@@ -13,7 +13,7 @@ from tilewright.base.limits import within
 from tilewright.fusion.expressions import AXES, Maker
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.place import place
-from tilewright.fusion.regions import Region, StoredNodes, region_of
+from tilewright.fusion.regions import Region, StoredNodes, buffer_of, region_of
 from tilewright.fusion.steps import KernelStep, distinct, unrolled
 from tilewright.graph import ops
 from tilewright.graph.extents import NONE, Extents
@@ -21,7 +21,7 @@ from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import scored
 from tilewright.graph.scan import Scan
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.expr import Const
+from tilewright.kernel.expr import Const, Load
 from tilewright.kernel.index import Index, Var, flatten, index
 from tilewright.kernel.spec import Buffer, Kernel, check
 
@@ -71,6 +71,8 @@ def _steps(n: Node, memory: StoredNodes, known: Known) -> list[KernelStep]:
         within("steps", n.op.length * len(once), "the number of steps of a loop", node=n.source)
         return list(unrolled(n, body, once))
     places = memory.places
+    if isinstance(n.op, ops.Update):
+        return [_copy(n, n.inputs[0], memory), _step(n, memory, known)]
     if not any(i in places and places[i].host is n for i in n.inputs):
         return [_step(n, memory, known)]
     if not isinstance(n.op, ops.Pad):
@@ -88,6 +90,18 @@ def _step(n: Node, memory: StoredNodes, known: Known) -> KernelStep:
     source = next(filter(None, sources), n.source)
     host, _ = memory.spot(n, (Index(),) * n.rank)
     return KernelStep(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)))
+
+
+def _copy(n: Node, source: Node, memory: StoredNodes) -> KernelStep:
+    """Store a tensor that lies in memory where another one of its shape will lie."""
+    axes = tuple(Var(AXES[i], extent) for i, extent in enumerate(n.shape))
+    (host, at), (other, there) = (memory.spot(x, tuple(map(index, axes))) for x in (n, source))
+    size = "x".join(str(extent) for extent in n.shape if extent > 1)
+    kernel = Kernel(
+        f"copy_{size}", axes, (), Load(1, flatten(there, other.shape), n.dtype),
+        flatten(at, host.shape), (Buffer(n.dtype, host.size), buffer_of(other)),
+    )  # fmt: skip
+    return KernelStep(collapse(kernel), host, (other,), n.source, (0, 0))
 
 
 def _made(n: Node, memory: StoredNodes, region: Region) -> _Made:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.alignment import align
+from tilewright.base.dtypes import F32
 from tilewright.graph import ops
 from tilewright.graph.node import Node, computed, constant, fact, node
 from tilewright.graph.ops import Array
@@ -38,6 +39,11 @@ class Narrow:
 
 def narrow(n: Node) -> Narrow:
     return _quantised(n) or Narrow(_stored_as(n), n)
+
+
+def in_halves(n: Node) -> bool:
+    """True for weights whose numbers all are ones of f16."""
+    return n.constant and n.dtype == F32 and _stored_as(n) == "f16"
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())

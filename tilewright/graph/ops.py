@@ -181,6 +181,17 @@ class Gather(Op):
 
 
 @dataclass(frozen=True)
+class Update(Op):
+    """data, but from the index `at` on along `axis` the rows of another tensor: out = data;
+    out[.., at : at + n, ..] = rows.  All n rows must lie in `data`.
+
+    It is stored in any case; where `data` is a state that nobody else reads, only rows are written.
+    """
+
+    axis: int
+
+
+@dataclass(frozen=True)
 class Realize(Op):
     """The same values, stored in memory in this axis order (a packed operand, for example).
 

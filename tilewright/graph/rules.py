@@ -37,6 +37,7 @@ from tilewright.graph.ops import (
     Slice,
     Transpose,
     Unfold,
+    Update,
     Weight,
 )
 
@@ -119,6 +120,28 @@ def _gather(op: Gather, shapes: Sequence[Shape]) -> Shape:
     if not data[op.axis] and 0 not in indices:
         raise _nothing("a gather takes from", shapes)
     return (*data[: op.axis], *indices, *data[op.axis + 1 :])
+
+
+def _update(op: Update, shapes: Sequence[Shape]) -> Shape:
+    data, rows, at = shapes
+    others = [i for i in range(len(data)) if i != op.axis]
+    fits = len(data) == len(rows) and all(data[i] == rows[i] for i in others)
+    if not fits or prod(at) != 1 or not 0 < rows[op.axis] <= data[op.axis]:
+        raise ShapeError(
+            f"the rows do not fit along axis {op.axis}",
+            hint="Rows have the other axes of the tensor that they change, and are not longer",
+            shape=list(shapes),
+        )
+    return data
+
+
+def _np_update(op: Update, data: Array, rows: Array, at: Array) -> Array:
+    first, count = int(at.reshape(())), rows.shape[op.axis]
+    if not 0 <= first <= data.shape[op.axis] - count:
+        raise IndexError(f"{count} rows from {first} on do not fit")
+    made = data.copy()
+    made[(slice(None),) * op.axis + (slice(first, first + count),)] = rows
+    return made
 
 
 def _np_input(op: Input) -> Array:
@@ -260,5 +283,6 @@ RULES: dict[type[Op], Rule] = {
     Concat: Rule(None, _concat, _first, lambda op, *xs: np.concatenate(xs, op.axis)),
     Unfold: Rule(1, _unfold, _first, _np_unfold),
     Gather: Rule(2, _gather, _first, lambda op, x, i: np.take(x, i, op.axis)),
+    Update: Rule(3, _update, _first, _np_update),
     Realize: Rule(1, lambda op, s: s[0], _first, lambda op, x: np.ascontiguousarray(x)),
 }

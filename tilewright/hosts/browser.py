@@ -202,6 +202,26 @@ class BrowserModel:
             found["run"],
         )
 
+    def generate(
+        self,
+        prompt: Sequence[int],
+        most: int,
+        past: int = 0,
+        end: Sequence[int] = (),
+        inputs: Mapping[str, Sequence[float]] | None = None,
+    ) -> tuple[list[int], list[float]]:
+        """Ids that follow a prompt, and the milliseconds to each; the first has the prompt's.
+
+        past: tokens that the caches hold;  end: ids that end the text;  inputs: of each run
+        Raises InputError for a prompt that does not fit or a full cache, KernelTrap, HostError.
+        """
+        params: Json = {
+            "handle": self.handle, "prompt": list(prompt), "past": past, "most": most,
+            "end": list(end), "inputs": {k: list(v) for k, v in (inputs or {}).items()},
+        }  # fmt: skip
+        found = self.host.request("generate", params).result
+        return found["tokens"], found["milliseconds"]
+
     def time(
         self,
         runs: int = 20,

@@ -107,7 +107,8 @@ class WgpuHost:
         api, (build,), facts = wgpu(), section.builds, section.facts
         if min(len(section.plans), len(build.plans)) < len(self.bundle.manifest.plans):
             raise ValueError("a plan is missing")
-        size = int(facts["memory"]["bytes"])
+        own, other = int(facts["memory"]["bytes"]), facts.get("banks", {"bytes": [], "of": []})
+        size = max(own, *other["bytes"], 0)
         most = found.limits["max-storage-buffer-binding-size"]
         if size > min(most, found.limits["max-buffer-size"]):
             raise MemoryLimit(
@@ -121,18 +122,30 @@ class WgpuHost:
         limits["max-buffer-size"] = min(2 * room, found.limits["max-buffer-size"])
         self._device = found.request_device_sync(required_limits=limits)
         usage = api.BufferUsage
-        self._memory = self._device.create_buffer(
-            size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
+        self._memory, *self._banks = (
+            self._device.create_buffer(
+                size=n, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
+            )
+            for n in (own, *other["bytes"])
         )
         self._places, self._states = section.plans, facts["states"]
-        for address, data in zip(facts["tensors"], tensors_of(self.bundle), strict=True):
-            self._write(address, data)
+        of = other["of"] or [0] * len(facts["tensors"])
+        halves = frozenset(facts.get("halves", ()))
+        everything = zip(of, facts["tensors"], tensors_of(self.bundle), strict=True)
+        for number, (bank, address, data) in enumerate(everything):
+            self._write(address, _words_of_halves(data) if number in halves else data, bank)
         compute = api.ShaderStage.COMPUTE
+        weights = {"type": "read-only-storage"}
         uniform = {"type": "uniform", "has_dynamic_offset": True}
         layout = self._device.create_bind_group_layout(
             entries=[
                 {"binding": 0, "visibility": compute, "buffer": {"type": "storage"}},
                 {"binding": 1, "visibility": compute, "buffer": uniform},
+                *(
+                    [{"binding": 2, "visibility": compute, "buffer": weights}]
+                    if self._banks
+                    else []
+                ),
             ]
         )
         texts = parse(self.bundle.read(build.code), list[str], "the kernels for WGSL")
@@ -205,12 +218,13 @@ class WgpuHost:
         number = state_number(self.bundle.manifest, name)
         self._write(self._states[number], state_array(self.bundle.manifest, number, value))
 
-    def _write(self, address: int, data: Array) -> None:
-        """Elements of less than 32 bits take a word each."""
+    def _write(self, address: int, data: Array, bank: int = 0) -> None:
+        """Elements of less than 32 bits take a word each.  bank: 0 is the model's own buffer."""
         words = data if data.dtype.itemsize >= WORD else data.astype(np.int32)
         with reading("the section for WGSL"):  # its addresses may be outside of memory
             if words.size:
-                self._device.queue.write_buffer(self._memory, address, words.tobytes())
+                buffer = (self._memory, *self._banks)[bank]
+                self._device.queue.write_buffer(buffer, address, words.tobytes())
 
     def _read(self, address: int, dtype: str, elements: int) -> Array:
         kind: Any = np.dtype(DTYPES[dtype].numpy)
@@ -221,6 +235,11 @@ class WgpuHost:
         with reading("the section for WGSL"):
             data = self._device.queue.read_buffer(self._memory, address, size)
         return np.frombuffer(data, words).astype(kind)
+
+
+def _words_of_halves(data: Array) -> Array:
+    """Numbers of f16 as words of two, the first in the low bits."""
+    return np.pad(data.astype(np.float16), (0, data.size % 2)).view(np.int32)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -236,6 +255,7 @@ class _Call(msgspec.Struct, frozen=True):
     group: Annotated[int, msgspec.Meta(ge=1, le=256)]
     words: list[_Count]
     scalars: list[_Number]
+    bank: _Count = 1
 
 
 class _Dispatches:
@@ -260,10 +280,17 @@ class _Dispatches:
         self._uniform = self._device.create_buffer(size=size, usage=usage.UNIFORM | usage.COPY_DST)
         block = {"buffer": self._uniform, "offset": 0, "size": self._stride}
         memory = {"buffer": host._memory, "offset": 0, "size": host._memory.size}
-        self._bindings = self._device.create_bind_group(
-            layout=layout,
-            entries=[{"binding": 0, "resource": memory}, {"binding": 1, "resource": block}],
-        )
+        usual = [{"binding": 0, "resource": memory}, {"binding": 1, "resource": block}]
+        more: list[Any] = [
+            [{"binding": 2, "resource": {"buffer": bank, "offset": 0, "size": bank.size}}]
+            for bank in host._banks
+        ]
+        groups = [
+            self._device.create_bind_group(layout=layout, entries=usual + bank)
+            for bank in more or [[]]
+        ]
+        with reading("a plan for WGSL"):
+            self._bindings = [groups[call.bank - 1] for call in calls]
 
     def resize(self, extents: Sequence[int]) -> None:
         """Raises BundleCorrupt for numbers that are none for a device."""
@@ -283,7 +310,7 @@ class _Dispatches:
         run = encoder.begin_compute_pass()
         for at, (pipeline, groups) in enumerate(zip(self._pipelines, self._groups, strict=True)):
             run.set_pipeline(pipeline)
-            run.set_bind_group(0, self._bindings, [at * self._stride])
+            run.set_bind_group(0, self._bindings[at], [at * self._stride])
             run.dispatch_workgroups(*groups)
         run.end()
 

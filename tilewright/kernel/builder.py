@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from tilewright.base.dtypes import I32
 from tilewright.kernel.expr import (
     Acc,
     Bound,
@@ -33,6 +34,7 @@ from tilewright.kernel.loops import (
     Let,
     LetGather,
     LetMin,
+    LetUniform,
     Scratch,
     Set,
     Stmt,
@@ -265,6 +267,14 @@ class Builder:
         self._frames[-1].stmts.append(Let(var, value))
         self._frames[-1].bound.add(var)
         return index(var)
+
+    def uniform(self, value: Expr, extent: int, stem: str = "n", least: int = 0) -> Index:
+        """Name an integer that all threads share, kept within [least, least + extent)."""
+        value = Call("sub", (value, Const(least, I32)), I32) if least else value
+        var = self.fresh(stem, extent)
+        self._frames[-1].stmts.append(LetUniform(var, self.resolve(value)))
+        self._frames[-1].bound.add(var)
+        return index(var) + least
 
     def let_min(self, a: Index, b: Index, stem: str = "e") -> Index:
         """Name the smaller of two index values, in the outermost scope that knows both, unless

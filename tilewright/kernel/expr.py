@@ -227,6 +227,36 @@ class Lane(Wrapper):
 
 
 @record
+class Swapped(Wrapper):
+    """What another thread of the subgroup has for it: the one whose number differs in these bits.
+
+    Only as the whole value of a `Set`, which all threads of the tile reach together.
+    """
+
+    value: Expr
+    bits: int
+
+    @property
+    def lanes(self) -> int:
+        return lanes_of(self.value)
+
+    def __str__(self) -> str:
+        return f"swapped{self.bits}({self.value})"
+
+
+@record
+class Subvector(Wrapper):
+    """Neighbouring lanes of a vector, from number `first` on."""
+
+    value: Expr
+    first: int
+    lanes: int
+
+    def __str__(self) -> str:
+        return f"{self.value}.{self.first}:{self.first + self.lanes}"
+
+
+@record
 class Shuffle(Wrapper):
     """Lanes picked from two vectors laid end to end: `picks[i]` is the source of lane i."""
 

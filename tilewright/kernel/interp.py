@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import mul
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -30,6 +31,8 @@ from tilewright.kernel.expr import (
     Reg,
     Shuffle,
     Splat,
+    Subvector,
+    Swapped,
 )
 from tilewright.kernel.index import Div, Index, Mod, Var
 from tilewright.kernel.loops import (
@@ -39,10 +42,17 @@ from tilewright.kernel.loops import (
     Let,
     LetGather,
     LetMin,
+    LetUniform,
+    LoadMatrix,
+    MatrixStmt,
+    MatrixUnit,
+    MultiplyMatrices,
     Set,
     Stmt,
     Store,
+    StoreMatrix,
     TileFn,
+    ZeroMatrix,
     numbers_at,
 )
 
@@ -69,8 +79,9 @@ def run(
             machine.block(fn.body)
         return
     touched: _Touched = {}
-    threads = [_Thread(memory, known, touched, fn.thread, n) for n in range(fn.threads)]
+    threads = [_Thread(memory, known, touched, fn.thread, n, fn.unit) for n in range(fn.threads)]
     for thread in threads:
+        thread.peers = threads
         thread.block(fn.prologue)
     for tile in chosen:
         _together(threads, fn, tile)
@@ -81,11 +92,17 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
     for thread in threads:
         thread.vars[fn.tile.name] = tile
     running = [thread.phases(fn.body) for thread in threads]
-    arrived: list[Barrier | None] = []
+    arrived: list[Barrier | Set | None] = []
     while not arrived or arrived[0] is not None:
-        threads[0].touched.clear()
+        if not (arrived and isinstance(arrived[0], Set)):
+            threads[0].touched.clear()
         arrived = [next(thread, None) for thread in running]
         assert len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier"
+        if isinstance(arrived[0], Set) and isinstance(arrived[0].value, Swapped):
+            bits = arrived[0].value.bits
+            assert 0 < bits < fn.subgroup, f"a subgroup has {fn.subgroup} threads: {arrived[0]}"
+            for thread in threads:
+                thread.taken = threads[thread.number ^ bits].offered
 
 
 def convert(value: Any, dtype: DType) -> Any:
@@ -137,6 +154,8 @@ class _Machine:
                 if not 0 <= found < var.extent:
                     raise KernelTrap("gathered index out of range", limit=var.extent, index=found)
                 self.vars[var.name] = found
+            case LetUniform(var, value):
+                self.vars[var.name] = min(max(int(self.value(value)[0]), 0), var.extent - 1)
             case Set(name, value):
                 self.regs[name] = self.value(value)
             case Store(buffer, at, value, valid):
@@ -212,6 +231,8 @@ class _Machine:
                 return [x for part in parts for x in self.value(part)]
             case Lane(value, lane):
                 return [self.value(value)[lane]]
+            case Subvector(value, first, lanes):
+                return self.value(value)[first : first + lanes]
             case Shuffle(a, b, picks):
                 both = self.value(a) + self.value(b)
                 return [both[i] for i in picks]
@@ -233,16 +254,65 @@ class _Thread(_Machine):
         touched: _Touched,
         name: Var,
         number: int,
+        unit: MatrixUnit | None,
     ) -> None:
         super().__init__(buffers, {**known, name.name: number})
         self.number = number
         self.touched = touched
+        self.unit = unit
+        self.offered: list[Any] = []
+        self.taken: list[Any] = []
+        self.peers: Sequence[_Thread] = ()
+        self.reached: list[tuple[MatrixStmt, int]] = []
+        self.matrices: dict[str, list[list[Any]]] = {}
 
-    def phases(self, stmts: tuple[Stmt, ...]) -> Iterator[Barrier]:
-        """Runs on to the next barrier and gives it, until none is left."""
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, MatrixStmt):
+            assert self.unit is not None, f"no matrix unit: {s}"
+            # the first thread of a subgroup stands for all of them
+            leader = self.peers[self.number - self.number % self.unit.threads]
+            place = self.at(s.index) if isinstance(s, LoadMatrix | StoreMatrix) else 0
+            self.reached.append((s, place))
+            if leader is self:
+                self.matrix(s, self.unit)
+            same = leader.reached[len(self.reached) - 1]
+            assert same == (s, place), f"threads of a subgroup part at {s}: {place}, {same[1]}"
+            return
+        super().stmt(s)
+
+    def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> None:
+        match s:
+            case ZeroMatrix(name):
+                self.matrices[name] = [[convert(0, unit.result)] * unit.n for _ in range(unit.m)]
+            case LoadMatrix(name, right, buffer, at, stride):
+                begin, runs = self.at(at), unit.n if right else unit.m
+                self.matrices[name] = [
+                    self.load(buffer, begin + i * stride, unit.k) for i in range(runs)
+                ]
+            case MultiplyMatrices(name, left, right):
+                rows, columns = self.matrices[left], self.matrices[right]
+                self.matrices[name] = [
+                    [
+                        convert(total + sum(map(mul, row, column)), unit.result)
+                        for total, column in zip(sums, columns, strict=True)
+                    ]
+                    for sums, row in zip(self.matrices[name], rows, strict=True)
+                ]
+            case StoreMatrix(buffer, at, name, stride):
+                begin = self.at(at)
+                for i, row in enumerate(self.matrices[name]):
+                    self.store(buffer, begin + i * stride, row, 0)
+
+    def phases(self, stmts: tuple[Stmt, ...]) -> Iterator[Barrier | Set]:
+        """Runs on to the next barrier, or to what threads swap, and gives it, until none is
+        left."""
         for s in stmts:
             if isinstance(s, Barrier):
                 yield s
+            elif isinstance(s, Set) and isinstance(s.value, Swapped):
+                self.offered = self.value(s.value.value)
+                yield s
+                self.regs[s.name] = self.taken
             elif isinstance(s, For) and _waits(s.body):
                 for i in self.span(s):
                     self.vars[s.var.name] = i
@@ -271,9 +341,10 @@ class _Thread(_Machine):
 
 
 def _waits(stmts: tuple[Stmt, ...]) -> bool:
-    """Whether there is a barrier among these statements, at any depth."""
+    """Whether threads wait for each other among these statements, at any depth."""
     return any(
         isinstance(s, Barrier)
+        or (isinstance(s, Set) and isinstance(s.value, Swapped))
         or (isinstance(s, For) and _waits(s.body))
         or (isinstance(s, If) and _waits((*s.then, *s.orelse)))
         for s in stmts

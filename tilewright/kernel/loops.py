@@ -54,6 +54,17 @@ class LetGather(Stmt):
 
 
 @record
+class LetUniform(Stmt):
+    """Name an integer that is the same for every thread of the tile, kept within [0, var.extent).
+
+    So a loop with barriers may end there.
+    """
+
+    var: Var
+    value: Expr
+
+
+@record
 class Set(Stmt):
     """Write a register: (name, dtype, lanes) must be the same at every write of one name."""
 
@@ -107,6 +118,66 @@ class Barrier(Stmt):
     """
 
 
+# ---- what the threads of a subgroup do together --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MatrixUnit:
+    """A subgroup's matrix unit: result (m, n) += left (m, k) · right (k, n).
+
+    threads: of a subgroup: neighbours, which reach a statement together, with the same numbers
+    """
+
+    m: int
+    n: int
+    k: int
+    operand: DType
+    result: DType
+    threads: int
+
+
+@record
+class MatrixStmt(Stmt):
+    """Base of statements on a subgroup's matrices, which have names as registers do."""
+
+
+@record
+class ZeroMatrix(MatrixStmt):
+    """A result := 0."""
+
+    name: str
+
+
+@record
+class LoadMatrix(MatrixStmt):
+    """A left operand := its rows, a right one := its columns, `stride` elements apart."""
+
+    name: str
+    right: bool
+    buffer: int
+    index: Index
+    stride: int
+
+
+@record
+class MultiplyMatrices(MatrixStmt):
+    """result += left · right, in the result's type."""
+
+    name: str
+    left: str
+    right: str
+
+
+@record
+class StoreMatrix(MatrixStmt):
+    """The rows of a result to a shared area, `stride` elements apart."""
+
+    buffer: int
+    index: Index
+    name: str
+    stride: int
+
+
 @dataclass(frozen=True)
 class Scratch:
     """Staging memory of one tile ("cache read"), numbered after the kernel's buffers.
@@ -132,6 +203,8 @@ class TileFn:
     body:     statements that compute one tile
     tiles:    how many tiles the kernel's shape has
     values:   the value of each scalar for this shape
+    unit:     the matrix unit of its subgroups; None if it uses none
+    subgroup: threads of a subgroup, neighbours; 0: of any size
     counts:   empty if tiles and values are fixed; else for the tiles, then for each scalar, how the
               number follows an extent (None: not at all); `tiles` and `values` are then the largest
     """
@@ -147,6 +220,8 @@ class TileFn:
     values: tuple[int, ...]
     thread: Var | None = None
     counts: tuple[Count | None, ...] = ()
+    unit: MatrixUnit | None = None
+    subgroup: int = 0
 
     @property
     def threads(self) -> int:
@@ -200,6 +275,8 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                 lines.append(f"{pad}{var} = min({a}, {b})")
             case LetGather(var, value):
                 lines.append(f"{pad}{var} = gather {value} < {var.extent}")
+            case LetUniform(var, value):
+                lines.append(f"{pad}{var} = for all threads {value} within 0 .. {var.extent - 1}")
             case Set(name, value):
                 lanes = lanes_of(value)
                 lines.append(f"{pad}{name}{f'x{lanes}' if lanes > 1 else ''} := {value}")
@@ -217,6 +294,22 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                     lines += _render(orelse, pad + "  ")
             case Barrier():
                 lines.append(f"{pad}barrier")
+            case ZeroMatrix() | LoadMatrix() | MultiplyMatrices() | StoreMatrix():
+                lines.append(pad + _matrix(s))
             case _:
                 raise AssertionError(f"unknown statement {s}")
     return lines
+
+
+def _matrix(s: MatrixStmt) -> str:
+    match s:
+        case ZeroMatrix(name):
+            return f"matrix {name} := 0"
+        case LoadMatrix(name, right, buffer, at, stride):
+            side = "columns" if right else "rows"
+            return f"matrix {name} := {side} of b{buffer}[{at}] by {stride}"
+        case MultiplyMatrices(name, left, right):
+            return f"matrix {name} += {left} * {right}"
+        case StoreMatrix(buffer, at, name, stride):
+            return f"b{buffer}[{at}] by {stride} = matrix {name}"
+    raise AssertionError(f"unknown statement {s}")

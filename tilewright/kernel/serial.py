@@ -45,8 +45,8 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
         _to_expr(data["value"]),
         _to_index(data["store"]),
         tuple(
-            Buffer(DTYPES[name], size, limit, layout_from_data(layout))
-            for name, size, limit, layout in data["buffers"]
+            Buffer(DTYPES[name], size, limit, layout_from_data(layout), *halves)
+            for name, size, limit, layout, *halves in data["buffers"]
         ),
         data["cols"],
         _vars(data.get("extents", [])),
@@ -55,7 +55,7 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
 
 
 def _buffer(b: Buffer) -> Data:
-    return [b.dtype.name, b.size, b.limit, layout_to_data(b.layout)]
+    return [b.dtype.name, b.size, b.limit, layout_to_data(b.layout), *([True] if b.halves else [])]
 
 
 def _var(v: Var) -> Data:

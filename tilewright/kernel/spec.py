@@ -36,12 +36,14 @@ class Buffer:
 
     limit:  no element is larger in magnitude, where that is known (weights); 0 if not
     layout: how a packed operand lies in it
+    halves: every number is one of f16 (weights), so that a target may let them lie as such
     """
 
     dtype: DType
     size: int
     limit: int = 0
     layout: Layout = ROWS
+    halves: bool = False
 
 
 @dataclass(frozen=True)

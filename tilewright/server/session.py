@@ -202,8 +202,10 @@ class Session:
         asks = self._desk.open and client.votes and not hello.check
         offers = {}
         for spec, space in spaces.items():
-            own = opened.default(spec, hello.variant, space)
+            own = opened.default(spec, hello.variant, space, hello.features)
             asked = crowd[spec].asks(own, takes_part(spec, client.seed)) if asks else None
+            if asked is not None and not space.runs(asked, hello.features):
+                asked = None
             if asked is None and asks and asks_gold(spec, client.seed):
                 asked = space.gold
             offers[spec] = catalogue.offer(spec, space, own, asked=asked)
@@ -343,7 +345,7 @@ class Session:
                 spec=spec,
                 share=share,
                 lite=client.spaces[spec].marks.count("lite"),
-                order=(0, *client.spaces[spec].trial),
+                order=(0, *client.spaces[spec].trial_on(hello.features)),
                 default=client.offers[spec].default,
                 known=client.crowd[spec].known,
                 settled=client.crowd[spec].default is not None,

@@ -109,15 +109,16 @@ class PlainTarget(ABC):
 
     def code(self, kernel: Kernel, schedule: Schedule) -> Code:
         fn = self.lower(kernel, schedule)
-        return Code(kernel, schedule, fn, 0, frozenset(), self.emit(kernel, fn))
+        needs = schedule.features
+        return Code(kernel, schedule, fn, 0, needs, self.emit(kernel, fn, needs))
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
         """The loop nest of one tile."""
         return lower(kernel)
 
     @abstractmethod
-    def emit(self, kernel: Kernel, fn: TileFn) -> str:
-        """The text of one kernel; kernels of equal text share a slot."""
+    def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
+        """The text of one kernel; kernels of equal text share a slot.  needs: features it uses"""
 
     @abstractmethod
     def encode(

@@ -24,10 +24,11 @@ _SETTINGS: dict[str, tuple[object, ...]] = {
     "apart": (False, True),
     "cache": ("", "k", "v", "kv"),
     "dot": ("pair", "wide"),
+    "types": ("i8-i32",),
 }
 
-#: Sizes that may be 0: "all at once".
-_OPTIONAL = frozenset({"r1"})
+#: Sizes that may be 0: "all at once", "any".
+_OPTIONAL = frozenset({"r1", "width"})
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,16 @@ class Schedule:
     stage:  copy each block of columns into scratch memory first ("cache read")
     lanes:  elements per vector ("vectorize"); 1 = scalar code
     cache:  operands whose blocks are copied to scratch memory before use ("cache read")
+    types:  of what a matrix unit multiplies and adds up
     dot:    how bytes are multiplied: "pair" (4 products per lane) or "wide" (2, in 16 bits)
     """
 
     form: ClassVar[str] = ""
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What a device must have to run it, beyond what its class and variant say."""
+        return frozenset()
 
     def to_json(self) -> dict[str, Any]:
         return {"form": self.form, **vars(self)}

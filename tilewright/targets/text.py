@@ -17,14 +17,18 @@ from tilewright.kernel.expr import (
     Bound,
     Call,
     Const,
+    Dot,
     Expr,
     Guard,
     IndexValue,
+    Join,
     Lane,
     Lanes,
     Load,
     Reg,
     Splat,
+    Subvector,
+    Swapped,
     dtype_of,
     lanes_of,
 )
@@ -53,6 +57,28 @@ class Dialect(ABC):
     def lane(self, vector: str, lane: int) -> str:
         raise CompilerBug(f"no text for lane {lane} of a vector")
 
+    def join(self, dtype: DType, parts: list[str]) -> str:
+        """The lanes of several vectors, one after the other."""
+        raise CompilerBug(f"no text for longer vectors of {dtype}")
+
+    def part(self, e: Subvector, vector: str) -> str:
+        raise CompilerBug(f"no text for a part of {e.value}")
+
+    def swapped(self, value: str, bits: int) -> str:
+        """What the thread has whose number in the subgroup differs in these bits."""
+        raise CompilerBug("no text for subgroups")
+
+    def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
+        raise CompilerBug("no text for dot products")
+
+    def matrix(self, s: l.MatrixStmt, unit: l.MatrixUnit) -> str:
+        """A statement on a subgroup's matrices."""
+        raise CompilerBug("no text for matrices")
+
+    def matrix_of(self, name: str, role: str, unit: l.MatrixUnit) -> str:
+        """Declares a matrix.  role: left, right or result"""
+        raise CompilerBug("no text for matrices")
+
     @abstractmethod
     def number(self, at: str, dtype: DType) -> str:
         """An index value as a number of a dtype."""
@@ -78,8 +104,12 @@ class Dialect(ABC):
         """Names an index value; the statement may be repeated in another block."""
 
     @abstractmethod
-    def loop(self, name: str, begin: str, end: str, step: int) -> str:
-        """The head of a loop, up to its brace."""
+    def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
+        """The head of a loop, with its brace; where `end` is a variable, it is at most `most`."""
+
+    def uniform(self, name: str, value: str, most: int) -> str:
+        """Names an integer that all threads of the tile share, kept within 0 and `most`."""
+        raise CompilerBug("no text for a number that threads share")
 
     @abstractmethod
     def barrier(self) -> str:
@@ -95,10 +125,13 @@ def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
     stmts = (*fn.prologue, *fn.body)
     for name, (dtype, lanes) in _registers(stmts).items():
         yield pad + dialect.declare(name, dtype, lanes)
+    if fn.unit:
+        for name, role in _matrices(stmts).items():
+            yield pad + dialect.matrix_of(name, role, fn.unit)
     for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
         known = dialect.scalar(number) if fn.counts else str(value)
         yield pad + dialect.let(scalar.name, known)
-    yield from _block(stmts, dialect, pad)
+    yield from _block(stmts, dialect, pad, fn.unit)
 
 
 def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
@@ -114,7 +147,25 @@ def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
     return found
 
 
-def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str) -> Iterator[str]:
+def _matrices(stmts: tuple[l.Stmt, ...]) -> dict[str, str]:
+    """What each matrix is."""
+    found: dict[str, str] = {}
+    for s in stmts:
+        match s:
+            case l.ZeroMatrix(name):
+                found[name] = "result"
+            case l.LoadMatrix(name, right):
+                found[name] = "right" if right else "left"
+            case l.For():
+                found |= _matrices(s.body)
+            case l.If():
+                found |= _matrices((*s.then, *s.orelse))
+    return found
+
+
+def _block(
+    stmts: tuple[l.Stmt, ...], d: Dialect, pad: str, unit: l.MatrixUnit | None
+) -> Iterator[str]:
     for s in stmts:
         match s:
             case l.Let(var, value):
@@ -123,24 +174,28 @@ def _block(stmts: tuple[l.Stmt, ...], d: Dialect, pad: str) -> Iterator[str]:
                 yield pad + d.let(var.name, f"min({at(a)}, {at(b)})")
             case l.LetGather(var, value):
                 yield pad + d.gather(var.name, value_of(value, d), dtype_of(value), var.extent)
+            case l.LetUniform(var, value):
+                yield pad + d.uniform(var.name, value_of(value, d), var.extent - 1)
             case l.Set(name, value):
                 yield f"{pad}{name} = {value_of(value, d)};"
             case l.Store(buffer, index, value, _):
                 text, lanes = value_of(value, d), lanes_of(value)
                 yield pad + d.store(buffer, at(index), text, dtype_of(value), lanes)
             case l.For(var, begin, end, step, inside, _):
-                yield pad + d.loop(var.name, at(begin), at(end), step) + " {"
-                yield from _block(inside, d, pad + "  ")
+                yield pad + d.loop(var.name, at(begin), at(end), step, var.extent)
+                yield from _block(inside, d, pad + "  ", unit)
                 yield pad + "}"
             case l.If(bounds, then, orelse):
                 yield f"{pad}if ({condition(bounds, d)}) {{"
-                yield from _block(then, d, pad + "  ")
+                yield from _block(then, d, pad + "  ", unit)
                 if orelse:
                     yield pad + "} else {"
-                    yield from _block(orelse, d, pad + "  ")
+                    yield from _block(orelse, d, pad + "  ", unit)
                 yield pad + "}"
             case l.Barrier():
                 yield pad + d.barrier()
+            case l.MatrixStmt() if unit:
+                yield pad + d.matrix(s, unit)
             case _:
                 raise CompilerBug(f"no text for the statement {type(s).__name__}")
 
@@ -191,6 +246,14 @@ def value_of(e: Expr, d: Dialect) -> str:
             return d.vector(e.dtype, [value_of(x, d) for x in values])
         case Lane(value, lane):
             return d.lane(value_of(value, d), lane)
+        case Join(parts):
+            return d.join(e.dtype, [value_of(x, d) for x in parts])
+        case Subvector(value, _, _):
+            return d.part(e, value_of(value, d))
+        case Swapped(value, bits):
+            return d.swapped(value_of(value, d), bits)
+        case Dot(acc, row, col, _):
+            return d.dot(e, value_of(acc, d), value_of(row, d), value_of(col, d))
         case IndexValue(index, dtype, _):
             return d.number(at(index), dtype)
         case Guard(bounds, value, default):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,10 @@ class Space:
         """Numbers in the order of trial, as far as they serve the objective."""
         return self.order[: self.useful]
 
+    def trial_on(self, features: Collection[str]) -> tuple[int, ...]:
+        """The same of a device with these features beyond those of its class."""
+        return tuple(number for number in self.trial if self.runs(number, features))
+
     @property
     def gold(self) -> int | None:
         """The number after the last; it has no votes, so that checksums need not name it."""
@@ -85,6 +89,11 @@ class Space:
         """What a number means; None if it means nothing."""
         known = (*self.schedules, self.slow)
         return known[number] if 0 <= number < len(known) else None
+
+    def runs(self, number: int, features: Collection[str]) -> bool:
+        """Whether a device with these features beyond those of its class can run it."""
+        found = self.schedule(number)
+        return found is not None and found.features.issubset(features)
 
     def mark(self, number: int) -> Mark:
         """What is said of it; who asks about gold need not tell that it is."""
@@ -186,7 +195,7 @@ def build(kernel: Kernel, schedule: Schedule, target: str, variant: str) -> Buil
         grain=chosen.grain(kernel, tiles),
         scratch=code.scratch,
         schedule=schedule,
-        features=tuple(sorted(code.needs & chosen.variants[variant].features)),
+        features=tuple(sorted(code.needs & chosen.facts.features)),
     )
 
 

@@ -6,7 +6,7 @@ compose.py, messages for candidates.  It keeps nothing, waits for nothing and kn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -51,10 +51,15 @@ class Opened:
         section = self.bundle.manifest.targets.get(device.target)
         return section is not None and section.build(variant) is not None
 
-    def default(self, spec: int, variant: str, space: Space) -> int | None:
-        """The number of the candidate that the bundle itself has; None if the space lacks it."""
+    def default(
+        self, spec: int, variant: str, space: Space, features: Collection[str]
+    ) -> int | None:
+        """The number of the candidate that a device with these features runs of the bundle itself;
+        None if the space lacks it."""
         slots = self.slots.get(space.device.target)
-        return None if slots is None else offers.default_of(slots[spec].builds, variant, space)
+        if slots is None:
+            return None
+        return offers.default_of(slots[spec].builds, variant, space, features)
 
 
 def opened(bundle: Bundle) -> Opened:

@@ -31,7 +31,7 @@ class PageSession:
 
     given: "kernels": the text of the bundle's list of kernels; "slots": that of what the class's
     target made of each; "plans": the numbers of the kernels that each plan's steps run; "device":
-    id of a class; "objective"
+    id of a class; "features" of the device beyond its class's; "objective"
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -41,6 +41,7 @@ class PageSession:
                 f"There are no candidates for devices of class {self.device.id} yet",
                 hint="Choose a class that has a variant",
             )
+        self.features = frozenset(given.get("features") or ())
         self.objective = given.get("objective", "latency")
         self.slots = json.loads(given["slots"])
         self.kernels = [kernel_from_data(entry["spec"]) for entry in json.loads(given["kernels"])]
@@ -52,10 +53,13 @@ class PageSession:
 
     def offers(self, specs: list[int]) -> list[dict[str, Any]]:
         """The kernels, each with its candidates in their order of trial."""
-        return [ordered(spec, self.space(spec), self._default(spec)) for spec in specs]
+        return [
+            ordered(spec, self.space(spec), self._default(spec), self.features) for spec in specs
+        ]
 
     def _default(self, spec: int) -> int | None:
-        return default_of(self.slots[spec]["builds"], self.device.variant, self.space(spec))
+        builds, space = self.slots[spec]["builds"], self.space(spec)
+        return default_of(builds, self.device.variant, space, self.features)
 
     def make(self, spec: int, candidate: int) -> Made | None:
         """A candidate and its module; None if it cannot be made: it is left out, as elsewhere."""

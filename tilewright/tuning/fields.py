@@ -21,6 +21,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "device": "id of a class of devices: one of the public list at /api/classes",
         "browser": "family of the browser: chromium, firefox, safari, wasmtime or other",
         "variant": "which variant of the bundle's code runs",
+        "features": "what kernels may use of the device beyond its class: names from the list that "
+        "its interface has for all of them",
         "objective": "what to tune for: latency, traffic or scratch",
         "specs": "numbers of the kernels to tune, hottest first",
         "shares": "share of the time of each, rounded to 1, 1/4, 1/16, ... 1/1024",

@@ -24,6 +24,7 @@ from tilewright.bundle.writer import reference
 from tilewright.bundle.written import FolderPart, check
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
+from tilewright.targets import target as find_target
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.lite import Objective
 from tilewright.targets.schedule import Schedule
@@ -225,8 +226,11 @@ async def _candidates_of(job: Job, call: Call) -> _Made:
                 about.append(described(space, number, built, plans))
             else:
                 about.append(None)
-        default = default_of(builds.get(device.target, {}), device.variant, space)
-        offered = ordered(spec, space, default)
+        own = builds.get(device.target, {})
+        # pages leave out what their device cannot run
+        every = find_target(device.target).facts.features
+        default = default_of(own, device.variant, space, every)
+        offered = ordered(spec, space, default, every)
         offered["order"] = [n for n in offered["order"] if about[n] is not None]
         listed[device.id] = {**offered, "candidates": about}
     return _Made(

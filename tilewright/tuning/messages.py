@@ -26,6 +26,7 @@ MOST_FROM_CLIENT = 256 << 10
 MOST_FROM_SERVER = 8 << 20
 
 MOST_SPECS = 1024
+MOST_FEATURES = 64
 MOST_CANDIDATES = 4096
 MOST_CREDIT = 64
 #: What is put off is gone through before the first candidate, while others wait.
@@ -178,6 +179,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     specs:  kernels to tune, hottest first; shares: of each, its share of the time (or empty)
     tried:  candidates of this visit that need not come again, by kernel
     skip:   how many of the candidates that nobody has tried come last: earlier visits tried as many
+    features: what the device has beyond its class's, of what candidates may need
     check:  whether only candidate 0 is wanted, of kernels for which the bundle has another one
     """
 
@@ -187,6 +189,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     device: Word
     browser: Browser
     variant: Word
+    features: Annotated[tuple[Word, ...], Meta(max_length=MOST_FEATURES)] = ()
     objective: Objective = "latency"
     specs: Specs
     shares: Annotated[tuple[Share, ...], Meta(max_length=MOST_SPECS)] = ()
@@ -240,6 +243,7 @@ class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
     """A candidate; the payload is its module.
 
     grains:  by number of the plan, tiles per ticket for the steps of this kernel
+    features: what its schedule needs beyond the class's
     scratch: bytes of staging memory that a worker needs; bytes: length of the payload
     needs:   None for one beyond the space
     signature: by the site's key, if the server has it (bundle/signing.py)
@@ -249,6 +253,7 @@ class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
     candidate: Candidate
     mark: Mark
     schedule: Annotated[str, Meta(max_length=1000)]
+    features: tuple[Word, ...] = ()
     checksum: Checksum
     digest: Digest
     tiles: Count

@@ -6,7 +6,7 @@ or a page made it.  It needs only the standard library.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,15 +25,18 @@ def plans_of(plans: Sequence[Iterable[int]]) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def default_of(builds: Mapping[str, Data], variant: str, space: Space) -> int | None:
-    """The candidate that a bundle itself has: 0, unless it was relinked.
+def default_of(
+    builds: Mapping[str, Data], variant: str, space: Space, features: Collection[str]
+) -> int | None:
+    """The candidate that a device runs of a bundle itself: 0, unless it was relinked.
 
-    builds: of a slot (bundle/kernels.py)
+    builds: of a slot (bundle/kernels.py);  features: of the device; where one is missing, the
+    bundle has 0 as well
     """
     if variant not in builds:
         return None
-    chosen = target(space.device.target)
-    return number_of(space, chosen.schedule(builds[variant]["schedule"]))
+    chosen = target(space.device.target).schedule(builds[variant]["schedule"])
+    return number_of(space, chosen) if chosen.features.issubset(features) else 0
 
 
 def offer(spec: int, space: Space, default: int | None) -> Data:
@@ -58,14 +61,15 @@ def needs_of(space: Space, number: int | None) -> Data | None:
     return asdict(space.needs[number])
 
 
-def ordered(spec: int, space: Space, default: int | None) -> Data:
-    """The same with its candidates in their order of trial, for who has no server to order them.
+def ordered(spec: int, space: Space, default: int | None, features: Collection[str]) -> Data:
+    """The same with the candidates that a device with these features can run, in their order of
+    trial, for who has no server to order them.
 
     Where a bundle has its choice already, the compiler's own comes before all: devices judge the
     bundle's by it, and try no other one before.
     """
     judge = [] if default == 0 else [0]
-    order = [number for number in space.trial if number != default]
+    order = [number for number in space.trial_on(features) if number != default]
     return offer(spec, space, default) | {"order": judge + order}
 
 
@@ -74,6 +78,7 @@ def described(space: Space, number: int, built: Built, plans: Iterable[int]) -> 
     return {
         "mark": space.mark(number),
         "schedule": str(built.schedule),
+        "features": sorted(built.schedule.features),
         "digest": built.digest,
         "tiles": built.tiles,
         "grains": dict.fromkeys(plans, built.grain),

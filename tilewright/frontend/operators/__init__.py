@@ -14,7 +14,9 @@ from tilewright.frontend.operators import (
     recurrent,
     reduction,
     resize,
+    selection,
     shape,
+    transformer,
 )
 
 __all__ = [
@@ -31,5 +33,7 @@ __all__ = [
     "recurrent",
     "reduction",
     "resize",
+    "selection",
     "shape",
+    "transformer",
 ]

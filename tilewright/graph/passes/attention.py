@@ -238,6 +238,8 @@ def _build(n: Node, found: _Found, between: Set[Node], made: dict[Node, Node]) -
     batch = [c for c in n.op.out if c in p and c in v]
     rows = [c for c in n.op.out if c in p and c not in v]
     order = [*batch[:-1], *rows, *batch[-1:], column]
+    if rows and batch and n.op.out.index(rows[0]) < n.op.out.index(batch[-1]):
+        order = [*(c for c in n.op.out if c != column), column]  # rows are in front already
     op = ops.Contract(p, v, "".join(order), "context")
     values = _readable(made[found.values], v, {key, column})
     context = node(op, powers, values, source=n.source)

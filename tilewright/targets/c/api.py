@@ -28,7 +28,7 @@ class C(PlainTarget):
     variant = PlainVariant("scalar")
     facts = Facts(address_bits=64, dtypes=frozenset(TYPES), packing=PACKING)
 
-    def emit(self, kernel: Kernel, fn: TileFn) -> str:
+    def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         return function(fn, "k")
 
     def encode(

@@ -140,8 +140,8 @@ class CDialect(Dialect):
     def let(self, name: str, value: str) -> str:
         return f"const long {name} = {value};"
 
-    def loop(self, name: str, begin: str, end: str, step: int) -> str:
-        return f"for (long {name} = {begin}; {name} < {end}; {name} += {step})"
+    def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
+        return f"for (long {name} = {begin}; {name} < {end}; {name} += {step}) {{"
 
     def barrier(self) -> str:
         return ";"

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil, prod
 
-from tilewright.base.dtypes import BOOL, F32
+from tilewright.base.dtypes import BOOL, F32, I32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Acc,
@@ -45,6 +45,7 @@ from tilewright.targets.gpu.places import add_up, may_trap
 from tilewright.targets.gpu.space import Group, nearby
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
 from tilewright.targets.lite import Core
+from tilewright.targets.masks import last_seen
 
 #: Two numbers to one.
 Op = Callable[[Expr, Expr], Expr]
@@ -53,6 +54,8 @@ Op = Callable[[Expr, Expr], Expr]
 ENOUGH_TILES = 256
 #: Query rows of a tile, keys of a block and threads that are tried.
 SETTINGS = {"x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256)}
+#: Keys of a block, to begin with, where a mask hides all keys from some number on.
+SEEN_BLOCK = 2 * THREADS
 #: Maxima and sums of so many threads are combined by one.
 FAN = 4
 
@@ -70,7 +73,9 @@ def default(kernel: Kernel) -> HeadSchedule:
     form = form_as(kernel, Attention)
     rows, heads = form.m.extent, prod(v.extent for v in form.outer)
     x1 = 1 if rows == 1 else LANES if heads * ceil(rows / LANES) < 2 * ENOUGH_TILES else 2 * LANES
-    most = ceil(form.keys.extent / THREADS) * THREADS
+    # what no row sees falls away in whole blocks
+    block = SEEN_BLOCK if last_seen(form) is not None else 8 * THREADS
+    most = min(ceil(form.keys.extent / THREADS) * THREADS, block)
     sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
     smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
     return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
@@ -132,7 +137,7 @@ class _Tile:
             for c in range(self.columns.width):
                 b.set(self._context(c, g).name, Const(0.0, F32, self.lanes))
         b.add(Barrier())
-        with b.loop("block", Index(), index(self.blocks), 1, self.blocks) as block:
+        with b.loop("block", Index(), self._end(), 1, self.blocks) as block:
             start = b.let(block * self.s.y1, "key")
             self._score(start)
             self._softmax()
@@ -141,6 +146,18 @@ class _Tile:
         self._add_up()
         self._store()
         return b.finish(self.kernel, tuple(Scratch(F32, n) for n in areas_of(self.kernel, self.s)))
+
+    def _end(self) -> Index:
+        """The blocks that hold a key which a row of the tile sees."""
+        last = last_seen(self.form)
+        if last is None or self.blocks == 1:
+            return index(self.blocks)
+        end = index(self.form.m.extent - 1)
+        row = {self.form.m: self.b.let_min(self.first + (self.s.x1 - 1), end)}
+        # a last key of -1 gives no block
+        key, size = last.substitute(self.at | row), Const(self.s.y1, I32)
+        whole = Call("div", (Call("add", (key, size), I32), size), I32)
+        return self.b.uniform(whole, self.blocks + 1, "blocks")
 
     # ---- scores ----------------------------------------------------------------------------------
 

@@ -12,9 +12,12 @@ from __future__ import annotations
 from functools import cache
 from itertools import product as every
 from math import ceil
+from typing import TypeVar
 
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, GroupSchedule, Sizes
+
+G = TypeVar("G", bound=GroupSchedule)
 
 #: Cores of a large GPU, and multiply-adds that one does in a cycle.
 CORES, LANES_OF_CORE = 132, 128
@@ -64,5 +67,11 @@ def cycles(s: GroupSchedule, sizes: Sizes) -> float:
 
 def default(kernel: Kernel) -> GroupSchedule:
     """The tile with the fewest cycles."""
+    return best(kernel, GroupSchedule)
+
+
+def best(kernel: Kernel, kind: type[G]) -> G:
+    """The same of a type of tiles that may need more than those of f32."""
     sizes = Sizes.of(kernel)
-    return min(_tiles(), key=lambda s: cycles(s, sizes))
+    found = (kind(**vars(s)) for s in _tiles())
+    return min((s for s in found if not s.objection(kernel)), key=lambda s: cycles(s, sizes))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import F32, I8, I32, U8
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Bound, Call, Expr, Lane, Lanes, Load, Reg
 from tilewright.kernel.form import BlockContraction, Contraction, classify, product
@@ -20,6 +20,9 @@ from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import indices_of, rewrite, walk
 from tilewright.targets.gpu.staging import LANES, in_vectors, inside, spread
+
+#: Types that are stored in whole vectors.
+VECTORS = (F32, I32, U8, I8)
 
 
 def fixed_product(kernel: Kernel) -> Operands | None:
@@ -119,7 +122,8 @@ class Sums:
     def __init__(self, b: Builder, kernel: Kernel, places: Places) -> None:
         self.b, self.kernel, self.places = b, kernel, places
         n = places.ops.n
-        self.whole, self.vectors = n.extent % LANES == 0, in_vectors(kernel.store, n)
+        self.whole = n.extent % LANES == 0
+        self.vectors = kernel.dtype in VECTORS and in_vectors(kernel.store, n)
 
     def put(self, row: Index, col: Index, total: Reg) -> None:
         """Nothing is stored beyond the ends."""
@@ -129,7 +133,8 @@ class Sums:
             with inside(self.b, ends):
                 for lane in range(LANES):
                     self.b.compute(f"o{lane}", self._value(total, lane, row, col))
-                lanes = Lanes(tuple(Reg(f"o{lane}", F32) for lane in range(LANES)))
+                dtype = self.kernel.dtype
+                lanes = Lanes(tuple(Reg(f"o{lane}", dtype) for lane in range(LANES)))
                 self.b.store(0, self._at(row, col), lanes)
         elif self.whole:
             with inside(self.b, ends):

@@ -5,33 +5,51 @@ or None where one thread per tile does as well.  The order of a sum is the same 
 
     softmax:  r0 := max over columns t, t + 64, …;  b3[t] := r0;  barrier
               r0 := max over b3[0..63];  the same for the sum;  store columns t, t + 64, …
+
+Threads of subgroups of a known size first swap what they have, so that shared memory has one part
+for each subgroup, or is not needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
+from tilewright.kernel.expr import Acc, Bound, Expr, Load, Reg, Swapped, dtype_of
 from tilewright.kernel.extents import is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import Barrier, For, If, LetGather, Scratch, Stmt, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite
+from tilewright.targets.gpu.staging import inside
 
 #: Steps of a reduction that a thread must have to make up for the barrier.
 LEAST = 2
+#: Parts that a thread adds up between two barriers.
+FAN = 4
+#: Threads of a group where rows are so few that each should be computed by many.
+MANY, FEW_TILES = 256, 256
 #: With more tiles than this a thread for each fills the device.
 MOST_TILES = 4096
 
 
-def lower_rows(kernel: Kernel, threads: int) -> TileFn | None:
-    """One tile per point of the leading axes, computed by `threads` threads."""
+@lru_cache(maxsize=1024)
+def lower_rows(kernel: Kernel, threads: int, width: int | None = None) -> TileFn | None:
+    """One tile per point of the leading axes, computed by `threads` threads, a power of two, or by
+    `MANY` where rows are few and long.
+
+    width: threads of a subgroup that swap what they have, 0: none do; then there are as many
+    threads as were said
+    """
     sizes = [prod(v.extent for v in stage.axes) for stage in kernel.stages]
     tiles = prod(v.extent for v in kernel.rows)
+    if width is None and sizes and tiles <= FEW_TILES and min(sizes) >= LEAST * MANY:
+        threads = MANY
     kept = any(stage.keep for stage in kernel.stages)
     if not sizes or kept or min(sizes) < LEAST * threads or tiles > MOST_TILES:
         return None
@@ -45,26 +63,55 @@ def lower_rows(kernel: Kernel, threads: int) -> TileFn | None:
     rows: Values = dict(zip(outer, unflatten(b.tile, shape), strict=True))
     for n, stage in enumerate(kernel.stages):
         reg, area = Reg(f"r{n}", dtype_of(stage.value)), len(kernel.buffers) + n
-        _reduce(b, stage, limited_first(kernel, stage.axes), reg, area, rows)
+        _reduce(b, stage, limited_first(kernel, stage.axes), reg, area, rows, width or 1)
     with _dealt(b, limited_first(kernel, cols), rows) as at:
         b.store(0, kernel.store.substitute(at), _value(kernel.value, at))
-    areas = tuple(Scratch(dtype_of(stage.value), threads) for stage in kernel.stages)
-    fn = b.finish(kernel, areas)
+    parts = threads // (width or 1)
+    areas = tuple(Scratch(dtype_of(stage.value), parts) for stage in kernel.stages if parts > 1)
+    fn = replace(b.finish(kernel, areas), subgroup=width or 0)
     # A trap ends one thread, and the others would wait for it.
     return None if _may_trap(fn.body) else fn
 
 
 def _reduce(
-    b: Builder, stage: Stage, axes: tuple[Var, ...], reg: Reg, area: int, rows: Values
+    b: Builder, stage: Stage, axes: tuple[Var, ...], reg: Reg, area: int, rows: Values, width: int
 ) -> None:
-    """reg := the part of this thread;  area[thread] := reg;  barrier;  reg := over the area"""
+    """reg := the part of this thread;  area[thread] := reg;  reg := over the whole area"""
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
     with _dealt(b, axes, rows) as at:
         b.set(reg.name, step(stage.op, reg, _value(stage.value, at)))
+    if width > 1:
+        _over_subgroups(b, stage, reg, area, width)
+        return
     b.store(area, b.thread, reg)
     b.add(Barrier())
+    count = b.threads
+    while count > 1:
+        fan = min(FAN, count)
+        count //= fan
+        with inside(b, (Bound(b.thread, count),)):
+            for other in range(1, fan):
+                part = Load(area, b.thread + other * count, reg.dtype)
+                b.set(reg.name, step(stage.op, reg, part))
+            b.store(area, b.thread, reg)
+        b.add(Barrier())
+    b.set(reg.name, Load(area, Index(), reg.dtype))
+
+
+def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -> None:
+    """reg := over the subgroup;  area[subgroup] := reg;  barrier;  reg := over the area"""
+    other, bits = Reg(f"{reg.name}_other", reg.dtype), 1
+    while bits < width:
+        b.set(other.name, Swapped(reg, bits))
+        b.set(reg.name, step(stage.op, reg, other))
+        bits *= 2
+    if b.threads == width:
+        return
+    with inside(b, (Bound(b.thread % width, 1),)):
+        b.store(area, b.thread // width, reg)
+    b.add(Barrier())
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
-    with b.loop("part", Index(), index(b.threads)) as part:
+    with b.loop("part", Index(), index(b.threads // width)) as part:
         b.set(reg.name, step(stage.op, reg, Load(area, part, reg.dtype)))
 
 

@@ -24,6 +24,7 @@ from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
 S = TypeVar("S", bound=Schedule)
+G = TypeVar("G", bound=GroupSchedule)
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,12 @@ CORES = 48
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule, float], ...]:
     """At most `MOST` schedules with their costs: the default, then the others, the likely best
     first."""
+    return tiles_around(kernel, default(kernel), core, group)
+
+
+def tiles_around(kernel: Kernel, usual: G, core: Core, group: Group) -> tuple[tuple[G, float], ...]:
+    """The same for a default of any type of tiles."""
     sizes = Sizes.of(kernel)
-    usual = default(kernel)
 
     def fits(s: GroupSchedule) -> bool:
         within = LEAST_THREADS <= s.threads <= group.threads and s.shared <= group.shared
@@ -136,7 +141,7 @@ def _flight(s: GroupSchedule, core: Core, most: float) -> float:
     return lanes * min(1.0, max(min(*room, most), 0.25) * s.threads / BUSY)
 
 
-def _shapes(usual: GroupSchedule, sizes: Sizes) -> Iterator[GroupSchedule]:
+def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:
     """Every tile of the ranges that is not twice as large as the product, with usual settings."""
     slices = sorted({1, usual.slices})
     for x0, y0, x1, y1, r1, parts in every(REGISTERS, REGISTERS, ROWS, COLUMNS, STEPS, slices):
@@ -147,7 +152,7 @@ def _shapes(usual: GroupSchedule, sizes: Sizes) -> Iterator[GroupSchedule]:
             yield replace(shape, slices=parts)
 
 
-def _varied(s: GroupSchedule) -> Iterator[GroupSchedule]:
+def _varied(s: G) -> Iterator[G]:
     """The same shape, and each with one other setting."""
     yield from (replace(s, band=band) for band in BANDS)
     for name, values in SETTINGS.items():

@@ -31,6 +31,7 @@ from tilewright.kernel.expr import (
     lanes_of,
 )
 from tilewright.kernel.index import Index, Mod, Var, index, stride, unflatten
+from tilewright.kernel.loops import Scratch
 
 #: The values of a kernel's variables at a row (or column) and a step.
 Point = Callable[[Index, Index], Values]
@@ -99,6 +100,10 @@ class Side(ABC):
     def size(self, depth: int) -> int:
         """Elements of shared memory for so many steps."""
         return depth * self.stride + ceil(depth / self.each) * self.gap
+
+    def scratch(self, depth: int) -> Scratch:
+        """The shared area for so many steps."""
+        return Scratch(F32, self.size(depth))
 
     def read(self, block: Index, depth: int) -> None:
         """Registers := this thread's units of the block, 0 beyond the ends."""

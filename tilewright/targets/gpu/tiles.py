@@ -48,8 +48,11 @@ def traffic(kernel: Kernel, schedule: GroupSchedule) -> tuple[int, float]:
     return schedule.shared, Sizes.of(kernel).words(schedule)
 
 
-def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:
-    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+def lower(kernel: Kernel, schedule: GroupSchedule, tile: type[ProductTile] | None = None) -> TileFn:
+    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored.
+
+    tile: how one is computed, of elements other than f32
+    """
     ops = operands(kernel)
     rows, cols = -(-ops.m.extent // schedule.x1), -(-ops.n.extent // schedule.y1)
     outer = tuple(v.extent for v in ops.outer)
@@ -61,11 +64,16 @@ def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:
     # products, so that panels and vectors are seen to begin at whole ones
     row0 = b.let(strip * band + row, "row") * schedule.x1
     col0 = b.let(col, "col") * schedule.y1
-    return _Tile(b, kernel, schedule, ops, at, row0, col0).emit()
+    return (tile or ProductTile)(b, kernel, schedule, ops, at, row0, col0).emit()
 
 
-class _Tile:
-    """One tile: where it is, and the copies, the product and the stores of one thread."""
+class ProductTile:
+    """One tile: where it is, and the copies, the product and the stores of one thread.
+
+    dtype: of the sums
+    """
+
+    dtype = F32
 
     def __init__(
         self,
@@ -79,26 +87,30 @@ class _Tile:
     ) -> None:
         self.b, self.kernel, self.s, self.ops = b, kernel, schedule, ops
         self.places = Places(ops, at)
-        first, steps = len(kernel.buffers), ops.steps
-        self.sides: tuple[Side, Side] = (
-            Floats(
-                b, "x", ops.row, ops.m.extent, steps, schedule.x1, row0, first, self.places.row,
-                apart=schedule.apart,
-            ),
-            columns(
-                b, kernel, ops, schedule.y1, col0, first + 1, self.places.col,
-                apart=schedule.apart, widest=MOST_GAP,
-            ),
-        )  # fmt: skip
         self.row0, self.col0 = row0, col0
+        self.sides = self._sides(len(kernel.buffers))
         shape = (schedule.slices, schedule.x1 // schedule.x0, schedule.y1 // schedule.y0)
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(b.thread, shape))
+
+    def _sides(self, first: int) -> tuple[Side, Side]:
+        """Both operands.  first: the number of the first shared area"""
+        b, s, ops, places = self.b, self.s, self.ops, self.places
+        return (
+            Floats(
+                b, "x", ops.row, ops.m.extent, ops.steps, s.x1, self.row0, first, places.row,
+                apart=s.apart,
+            ),
+            columns(
+                b, self.kernel, ops, s.y1, self.col0, first + 1, places.col,
+                apart=s.apart, widest=MOST_GAP,
+            ),
+        )  # fmt: skip
 
     def emit(self) -> TileFn:
         b, s, steps = self.b, self.s, self.ops.steps
         for i in range(s.x0):
             for v in range(s.y0 // LANES):
-                b.set(_sum(i, v), identity("sum", F32, LANES))
+                b.set(_sum(i, v), identity("sum", self.dtype, LANES))
         if s.ahead:
             self._read(Index())
         blocks = ceil(steps / s.r1)
@@ -113,13 +125,19 @@ class _Tile:
                 self._read(b.let_min(block + 1, index(blocks - 1)) * s.r1)
             self._multiply()
             b.add(Barrier())
-        areas = [Scratch(F32, side.size(s.r1)) for side in self.sides]
+        areas = [side.scratch(s.r1) for side in self.sides]
         if s.slices > 1:
-            areas.append(Scratch(F32, (s.slices - 1) * s.x1 // s.x0 * s.y1))
+            areas.append(Scratch(self.dtype, (s.slices - 1) * s.x1 // s.x0 * s.y1))
             self._add_up(self.sides[-1].area + 1)
+        areas += self._settle(self.sides[0].area + len(areas))
         with inside(b, (Bound(self.slice, 1),)):
             self._store()
         return b.finish(self.kernel, tuple(areas))
+
+    def _settle(self, area: int) -> list[Scratch]:
+        """What is left to do before sums are stored, and the shared areas for it, from this number
+        on."""
+        return []
 
     def _read(self, first: Index) -> None:
         for side in self.sides:
@@ -140,7 +158,7 @@ class _Tile:
                 for i in range(s.x0):
                     a = Splat(Lane(Reg(f"left{i // LANES}", F32, LANES), i % LANES), LANES)
                     for v in range(s.y0 // LANES):
-                        factors = (a, Reg(f"right{v}", F32, LANES), _total(i, v))
+                        factors = (a, Reg(f"right{v}", F32, LANES), self.total(i, v))
                         b.set(_sum(i, v), Call("fma", factors, F32, LANES))
 
     def _add_up(self, area: int) -> None:
@@ -155,15 +173,20 @@ class _Tile:
         for i in range(s.x0):
             with inside(b, (Bound(self.slice - 1, others),)):
                 for v in range(s.y0 // LANES):
-                    b.store(area, place(self.slice - 1, v), _total(i, v))
+                    b.store(area, place(self.slice - 1, v), self.total(i, v))
             b.add(Barrier())
             with inside(b, (Bound(self.slice, 1),)):
                 for v in range(s.y0 // LANES):
                     for other in range(others):
-                        part = Load(area, place(index(other), v), F32, LANES)
-                        b.set(_sum(i, v), Call("add", (_total(i, v), part), F32, LANES))
+                        part = Load(area, place(index(other), v), self.dtype, LANES)
+                        total = self.total(i, v)
+                        b.set(total.name, Call("add", (total, part), self.dtype, LANES))
             if i + 1 < s.x0:
                 b.add(Barrier())
+
+    def total(self, i: int, v: int) -> Reg:
+        """The sums of row i and four columns."""
+        return Reg(_sum(i, v), self.dtype, LANES)
 
     def _store(self) -> None:
         b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
@@ -172,12 +195,8 @@ class _Tile:
             row = b.let(self.row0 + self.down * s.x0 + i, "row")
             for v in range(s.y0 // LANES):
                 col = b.let(self.col0 + self.along * LANES + v * across, "col")
-                output.put(row, col, _total(i, v))
+                output.put(row, col, self.total(i, v))
 
 
 def _sum(i: int, v: int) -> str:
     return f"sum{i}_{v}"
-
-
-def _total(i: int, v: int) -> Reg:
-    return Reg(_sum(i, v), F32, LANES)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.base.dtypes import BOOL, F32
+from tilewright.base.dtypes import BOOL, F32, I32
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
+from tilewright.targets.masks import last_seen
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.attention_tile import VECTORS, AttentionTile
 from tilewright.targets.simd.lanes import across_lanes, lane_sums, transposed
@@ -39,7 +40,7 @@ class _Lowering(AttentionTile):
 
     def lower(self) -> TileFn:
         full, rest = divmod(self.at.keys.extent, self.block)
-        end = self.b.end(self.at.keys) if self.b.limited(self.at.keys) else None
+        end = self.b.end(self.at.keys) if self.b.limited(self.at.keys) else self._seen()
         if not self.online:
             self._block(Index(), self.block, end)
             return self.b.finish(self.kernel, tuple(self.scratch))
@@ -57,6 +58,15 @@ class _Lowering(AttentionTile):
             self._blocks(end, full, rest)
         self._finish()
         return self.b.finish(self.kernel, tuple(self.scratch))
+
+    def _seen(self) -> Index | None:
+        """The number of keys that some row of the tile sees, if the mask tells; 1 at least."""
+        last = last_seen(self.at)
+        if last is None:
+            return None
+        row = {self.at.m: self.b.let(self.first + self.count - 1)}
+        keys = Call("add", (last.substitute(self.values | row), Const(1, I32)), I32)
+        return self.b.uniform(keys, self.at.keys.extent, "seen", least=1)
 
     def _blocks(self, end: Index, full: int, rest: int) -> None:
         """Blocks up to a run-time end: the last may hold fewer keys than it has room for."""

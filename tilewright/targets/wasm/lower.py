@@ -90,6 +90,13 @@ class Lowering:
     def let_gather(self, s: l.LetGather) -> None:
         self.b.bind(s.var.name, self.values.gather(s.value, s.var.extent))
 
+    def let_uniform(self, s: l.LetUniform) -> None:
+        zero, most = const(0), const(s.var.extent - 1)
+        x = self.b.let(self.values.value(s.value), "i32")
+        x = self.b.let(op("select", x, zero, op("i32.gt_s", x, zero)), "i32")
+        smaller = op("select", x, most, op("i32.lt_s", x, most))
+        self.b.bind(s.var.name, self.b.let(smaller, "i32", s.var.name, 0))
+
     def set(self, s: l.Set) -> None:
         value = self.values.value(s.value)
         known = self.b.registers.get(s.name)
@@ -186,6 +193,7 @@ _RULES: dict[type, Callable[[Lowering, Any], None]] = {
     l.Let: Lowering.let,
     l.LetMin: Lowering.let_min,
     l.LetGather: Lowering.let_gather,
+    l.LetUniform: Lowering.let_uniform,
     l.Set: Lowering.set,
     l.Store: Lowering.store,
     l.For: Lowering.loop,

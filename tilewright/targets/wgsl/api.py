@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -22,8 +23,12 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, thin, tiles
+from tilewright.targets.gpu import attention, dots, matrices, reductions, thin, tiles
+from tilewright.targets.gpu.dots import DotSchedule
+from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.reductions import ReductionSchedule
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import LANES, GroupSchedule
@@ -31,19 +36,25 @@ from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_o
 from tilewright.targets.protocol import Candidate, Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
 #: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
 HEAD = 64
-WORD = 4
 
 
-#: How groups of threads compute products and attention, by the type of the schedule.
+#: How groups of threads compute products and attention, by the type of the schedule.  Of several
+#: ways that suit a kernel the first has its default.
 WAYS: Mapping[type[Schedule], Any] = {
-    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention
+    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
+    MatrixSchedule: matrices, ReductionSchedule: reductions,
 }  # fmt: skip
+
+
+#: Those that only add candidates to those of another.
+FURTHER = (matrices,)
 
 
 def way_of(kernel: Kernel) -> Any | None:
@@ -61,6 +72,7 @@ class Wgsl(PlainTarget):
         address_bits=32,
         dtypes=frozenset(WORDS),
         packing=PACKING,
+        features=FEATURES,
         group=GROUP,
         subnormals=False,
     )
@@ -101,22 +113,25 @@ class Wgsl(PlainTarget):
             return fn
         return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
 
-    def emit(self, kernel: Kernel, fn: TileFn) -> str:
+    def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         _require_types(kernel)
-        return module(fn)
+        return module(fn, needs)
 
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float
     ) -> Sequence[Candidate]:
         """What groups of threads compute (targets/gpu); other kernels have the default alone."""
         del relaxation  # the paper's; these tiles keep sums in registers, which is another count
-        way = way_of(kernel)
-        if way is None:
+        first = way_of(kernel)
+        if first is None:
             return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
-        found = way.space(kernel, device.core, device.machine)
+        found = [
+            (s, cost, *way.traffic(kernel, s))
+            for way in (first, *(way for way in FURTHER if way.suits(kernel)))
+            for s, cost in way.space(kernel, device.core, device.machine)
+        ]
         return [
-            Candidate(s, "lite" if n else "default", cost, *way.traffic(kernel, s))
-            for n, (s, cost) in enumerate(found)
+            Candidate(s, "lite" if n else "default", *rest) for n, (s, *rest) in enumerate(found)
         ]
 
     def encode(
@@ -127,9 +142,18 @@ class Wgsl(PlainTarget):
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
-        tensors, at = row([_words(t) for t in program.tensors], HEAD)
-        states, at = row([_words(s) for s in program.states], at)
-        return self._section(program, codes, tensors, states, at)
+        halves = _halves(program)
+        sizes = [
+            -(-_words(t) // 2) if n in halves else _words(t) for n, t in enumerate(program.tensors)
+        ]
+        kept = [_words(s) for s in program.states]
+        most = settings.get("bank", BANK) // WORD
+        words, end = row(sizes, HEAD)
+        banks = Banks((0,) * len(sizes), words)
+        if row(kept, end)[1] + _most(program) > most:
+            banks, end = banks_of(program, sizes, HEAD, most)
+        states, at = row(kept, end)
+        return self._section(program, codes, banks, states, at)
 
     def exchange(
         self,
@@ -142,28 +166,59 @@ class Wgsl(PlainTarget):
     ) -> Section:
         """Where tensors lie is read from the old section: nobody asks for their table again."""
         tensors, states = ([at // WORD for at in old.facts[n]] for n in ("tensors", "states"))
-        most = max((arena_of(plan, _words)[1] for plan in program.plans), default=0)
-        return self._section(program, {variant: codes}, tensors, states, old.memory // WORD - most)
+        known = old.facts.get("banks", {"bytes": [], "of": [0] * len(tensors)})
+        sizes = tuple(size // WORD for size in known["bytes"])
+        banks = Banks(tuple(known["of"]), tuple(tensors), sizes)
+        at = old.memory // WORD - _most(program)
+        return self._section(program, {variant: codes}, banks, states, at)
+
+    def _able(self, code: Code, whole: bool) -> tuple[Code, ...]:
+        """How steps of a kernel can run, best first; the last needs no feature.
+
+        whole: whether their buffers begin at whole vectors
+        """
+        others = dict.fromkeys((self.default(code.kernel, VARIANT), Plain()))
+        others.pop(code.schedule, None)
+        found = []
+        for way in chain([code], (self.code(code.kernel, s) for s in others)):
+            if whole or not in_vectors(way.loops):
+                found.append(way)
+                if not way.needs:
+                    break
+        return tuple(found)
 
     def _section(
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        tensors: Sequence[int],
+        banks: Banks,
         states: Sequence[int],
         at: int,
     ) -> Section:
-        """The section, given the first words of all tensors, of all states, and of the arena."""
+        """The section, given where tensors lie, the first words of all states, and of the arena."""
         ((variant, listed),) = codes.items()
         numbers = slots_of(codes)
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
-        plain = cache(lambda number: self.code(listed[number].kernel, Plain()))
+        halves = _halves(program)
+        able = cache(lambda number, whole: self._able(listed[number], whole))
+        needs: dict[int, list[str]] = {}
+
+        def call(code: Code, apart: frozenset[int]) -> dict[str, Any]:
+            """The fields of a step that depend on the code.  apart: its buffers in a bank"""
+            body = module(code.loops, code.needs, apart) if apart else code.body
+            slot = slots.setdefault(body, len(slots))
+            if code.needs:
+                needs[slot] = sorted(code.needs)
+            count, *scalars = numbers_of(code.loops)
+            group = group_of(code.loops)
+            return {"slot": slot, "tiles": count, "group": group, "scalars": scalars}
+
         plans, files, most = [], [], 0
         for plan in program.plans:
             offsets, total = arena_of(plan, _words)
             most = max(most, total)
             words = [
-                tensors[v.tensor] if v.kind == "weight"
+                banks.words[v.tensor] if v.kind == "weight"
                 else states[v.tensor] if v.kind == "state"
                 else at + offset
                 for v, offset in zip(plan.values, offsets, strict=True)
@@ -174,23 +229,23 @@ class Wgsl(PlainTarget):
             })  # fmt: skip
             calls = []
             for step in plan.steps:
+                read = [plan.values[a.value] for a in step.accesses]
                 begin = [
-                    words[a.value] + a.offset * WORDS[plan.values[a.value].dtype.name]
-                    for a in step.accesses
+                    words[a.value] + a.offset * WORDS[v.dtype.name] // (1 + _in(v, halves))
+                    for a, v in zip(step.accesses, read, strict=True)
                 ]
-                code = listed[step.kernel]
-                if in_vectors(code.loops) and any(word % LANES for word in begin):
-                    code = plain(step.kernel)
-                count, *scalars = numbers_of(code.loops)
-                calls.append({
-                    "slot": slots.setdefault(code.body, len(slots)), "tiles": count,
-                    "group": group_of(code.loops), "words": begin, "scalars": scalars,
-                })  # fmt: skip
+                lying = [banks.of[v.tensor] if v.kind == "weight" else 0 for v in read]
+                bank = max(lying)
+                apart = frozenset(n for n, other in enumerate(lying) if other)
+                whole = not any(word % LANES for word in begin)
+                *better, usual = (call(code, apart) for code in able(step.kernel, whole))
+                more = {"better": better} if better else {}
+                calls.append(usual | {"words": begin} | more | ({"bank": bank} if bank else {}))
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
         texts = json.dumps(list(slots)).encode()
         size = (at + most) * WORD
         return Section(
-            builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
+            builds=(Build(variant, (), File(texts, "json"), tuple(files), _facts(needs)),),
             slots=len(slots),
             memory=size,
             programs={},
@@ -198,10 +253,17 @@ class Wgsl(PlainTarget):
             kernels=numbers,
             facts={
                 "memory": {"bytes": size},
-                "tensors": [words * WORD for words in tensors],
+                "tensors": [words * WORD for words in banks.words],
                 "states": [words * WORD for words in states],
+                **({"halves": sorted(halves)} if halves else {}),
+                **banks.to_facts(),
             },
         )
+
+
+def _facts(needs: Mapping[int, list[str]]) -> dict[str, Any]:
+    """What a build says of its slots: the features of those that need some."""
+    return {"needs": {str(slot): names for slot, names in sorted(needs.items())}} if needs else {}
 
 
 def _require_types(kernel: Kernel) -> None:
@@ -222,6 +284,26 @@ def _require(dtype: DType, who: str) -> None:
         )
 
 
+def _most(program: Program) -> int:
+    """Words of the arena that all plans share."""
+    return max((arena_of(plan, _words)[1] for plan in program.plans), default=0)
+
+
+def _halves(program: Program) -> frozenset[int]:
+    """The tensors that lie as halves, two in a word: all readers say so (fusion/halves.py)."""
+    return frozenset(
+        plan.values[access.value].tensor
+        for plan in program.plans
+        for step in plan.steps
+        for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
+        if buffer.halves
+    )
+
+
+def _in(value: Value, tensors: frozenset[int]) -> bool:
+    return value.kind == "weight" and value.tensor in tensors
+
+
 def _words(tensor: Tensor | State | Value) -> int:
-    """How many words it takes."""
+    """How many words it takes, if not as halves."""
     return tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]

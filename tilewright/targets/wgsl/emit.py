@@ -5,19 +5,38 @@ the step's uniform block has the number of invocations, the first word of each b
 scalars.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
+    f32 of which all are halves        half a word, the first in its low bits
+
+In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 four: in registers,
+and in shared areas, of which every byte is read or written so.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 
-from tilewright.base.dtypes import BOOL, F32, I64, U8, DType
-from tilewright.kernel.expr import Call, Load, dtype_of, lanes_of
-from tilewright.kernel.loops import For, If, Set, Stmt, Store, TileFn
+from tilewright.base.dtypes import BOOL, F32, I8, I64, U8, DType
+from tilewright.kernel.expr import Call, Dot, Load, Subvector, dtype_of, lanes_of
+from tilewright.kernel.index import Index
+from tilewright.kernel.loops import (
+    For,
+    If,
+    MatrixStmt,
+    MatrixUnit,
+    Scratch,
+    Set,
+    Stmt,
+    Store,
+    TileFn,
+)
 from tilewright.kernel.tree import walk
-from tilewright.targets.text import Dialect, body
+from tilewright.targets.text import Dialect, at, body
+from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
+from tilewright.targets.wgsl.features import head
 from tilewright.targets.wgsl.prelude import prelude
+from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
 
 #: Words of an element, by dtype.
 WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}
@@ -30,35 +49,6 @@ TYPES = {
 
 GROUP = 64
 
-_ARITHMETIC = {"add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "neg": "(-{0})"}
-_ANY = {
-    "lt": "({0} < {1})", "le": "({0} <= {1})", "eq": "({0} == {1})", "and": "({0} && {1})",
-    "or": "({0} || {1})", "not": "(!{0})", "where": "select({2}, {1}, {0})",
-}  # fmt: skip
-_FLOAT = {
-    **_ARITHMETIC, "abs": "abs({0})", "fma": "fma({0}, {1}, {2})", "floor": "floor({0})",
-    "ceil": "ceil({0})", "round": "round({0})",
-    **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow", "div", "lt", "le", "eq")},
-    **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos", "sqrt")},
-}  # fmt: skip
-_INTEGER = {
-    **_ARITHMETIC, "div": "{t}_div({0}, {1})", "abs": "abs({0})", "max": "max({0}, {1})",
-    "min": "min({0}, {1})", "nibble": "(({0} >> {u}({1})) & {t}(15))",
-}  # fmt: skip
-_LONG = {
-    "add": "i64_add({0}, {1})", "sub": "i64_sub({0}, {1})", "mul": "i64_mul({0}, {1})",
-    "div": "i64_div({0}, {1})", "neg": "i64_neg({0})", "abs": "i64_abs({0})",
-    "max": "select({0}, {1}, i64_lt({0}, {1}))", "min": "select({1}, {0}, i64_lt({0}, {1}))",
-    "lt": "i64_lt({0}, {1})", "le": "!i64_lt({1}, {0})", "eq": "i64_eq({0}, {1})",
-}  # fmt: skip
-
-#: How integers of less than 32 bits are cut.
-_CUT = {
-    "i8": "extractBits({0}, 0u, 8u)",
-    "i16": "extractBits({0}, 0u, 16u)",
-    "u8": "({0} & 0xffu)",
-}
-
 
 class WgslDialect(Dialect):
     """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function.
@@ -66,12 +56,46 @@ class WgslDialect(Dialect):
     An array that is read or written in vectors somewhere consists of vectors of 4.
     """
 
-    def __init__(self, fn: TileFn) -> None:
+    def __init__(self, fn: TileFn, apart: frozenset[int] = frozenset()) -> None:
+        """apart: numbers of the buffers that lie in another array, `weights`."""
         self.buffers = len(fn.buffers)
-        #: Scratch areas in vectors.
-        self.wide = frozenset(n for n in _in_vectors(fn.body) if n >= self.buffers)
+        #: Those with two numbers in a word.
+        self.halves = frozenset(n for n, b in enumerate(fn.buffers) if b.halves)
+        #: Names of numbers that all threads share.
+        self.uniforms: list[str] = []
+        #: Whether vectors of bytes are words.
+        self.packed = any(isinstance(x, Dot) for s in _statements(fn.body) for x in walk(s.value))
+        #: Scratch areas in vectors: of bytes, in vectors of words.
+        self.wide = frozenset(
+            n
+            for n, lanes in _in_vectors(fn.body).items()
+            if n >= self.buffers
+            and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
+        )
+        self.areas = fn.scratch
         #: Whether the whole memory is.
-        self.vectors = any(n < self.buffers for n in _in_vectors(fn.body))
+        whole = {n for n in _in_vectors(fn.body) if n < self.buffers}
+        self.apart = apart
+        self.vectors, self.apart_vectors = bool(whole - apart), bool(whole & apart)
+
+    def words(self, dtype: DType, lanes: int = 4) -> bool:
+        """Whether such a vector is made of words with four bytes each."""
+        return self.packed and dtype in (I8, U8) and lanes > 1
+
+    def type(self, dtype: DType, lanes: int) -> str:
+        if self.words(dtype, lanes):
+            return "u32" if lanes == 4 else f"vec{lanes // 4}<u32>"
+        return _type(dtype, lanes)
+
+    def area(self, number: int, area: Scratch) -> str:
+        """The declaration of a scratch area; what {} stands for says where."""
+        words = self.words(area.dtype)
+        if number not in self.wide:
+            if words:
+                return f"var{{}} b{number}: array<u32, {area.size // 4}>;"
+            return f"var{{}} b{number}: array<{TYPES[area.dtype.name]}, {area.size}>;"
+        element = "vec4<u32>" if words else _type(area.dtype, 4)
+        return f"var{{}} b{number}: array<{element}, {area.size // (16 if words else 4)}>;"
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         if dtype == BOOL:
@@ -91,19 +115,21 @@ class WgslDialect(Dialect):
 
     def call(self, e: Call, args: list[str]) -> str:
         dtype = dtype_of(e.operands[-1])
+        if self.words(e.dtype, e.lanes):
+            return on_bytes(e, args)
         if e.fn == "cast":
             small = isinstance(e.operands[0], Call) and e.operands[0].fn == "nibble"
             if small and e.dtype == F32:
                 return _small(args[0], _type(dtype, e.lanes), _type(F32, e.lanes))
             return self._cast(args[0], dtype, e.dtype, e.lanes)
         table = {
-            **_ANY,
-            **(_FLOAT if dtype == F32 else _LONG if dtype == I64 else _INTEGER),
+            **ANY,
+            **(FLOAT if dtype == F32 else LONG if dtype == I64 else INTEGER),
         }
         text = table[e.fn].format(*args, t=_type(dtype, e.lanes), u=_type(U8, e.lanes))
         if e.fn == "eq" and dtype == BOOL:
             return text
-        return _CUT.get(e.dtype.name, "{0}").format(text)
+        return CUT.get(e.dtype.name, "{0}").format(text)
 
     def _cast(self, text: str, source: DType, to: DType, lanes: int) -> str:
         if source == to:
@@ -114,19 +140,25 @@ class WgslDialect(Dialect):
         if source == I64:
             if to == F32:
                 return f"f32_of_i64({text})"
-            return _CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text}.x)")
+            return CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text}.x)")
         if to == I64:
             return f"i64_of_f32({text})" if source == F32 else f"i64_of_i32(i32({text}))"
         if source == F32 and to != F32:
             bits, signed = to.size * 8, to.kind == "int"
             low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
             return f"{TYPES[to.name]}(clamped({text}, i32({low}), i32({high})))"
-        return _CUT.get(to.name, "{0}").format(f"{_type(to, lanes)}({text})")
+        return CUT.get(to.name, "{0}").format(f"{_type(to, lanes)}({text})")
 
     def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
+        if buffer in self.halves:
+            word = f"(u32({at}) >> 1u) + at({buffer}u)"
+            place = self._word(buffer, word, lanes)
+            return f"halves_at({place}, {word})" if lanes > 1 else f"half_at({place}, u32({at}))"
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return place
+        if self.words(dtype, lanes):
+            return f"pack4xU8({place})"
         if lanes > 1:
             return f"bitcast<{_type(dtype, lanes)}>({place})"
         if dtype == I64:
@@ -137,6 +169,8 @@ class WgslDialect(Dialect):
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return f"{place} = {value};"
+        if self.words(dtype, lanes):
+            value = f"unpack4x{dtype.name.upper()}({value})"
         if lanes > 1:
             return f"{place} = bitcast<vec4<u32>>({value});"
         if dtype == I64:
@@ -146,15 +180,58 @@ class WgslDialect(Dialect):
 
     def _place(self, buffer: int, at: str, dtype: DType, lanes: int, part: int = 0) -> str:
         """An element, or a vector from there on, of an array of either."""
+        if buffer >= self.buffers and self.words(dtype, lanes):
+            return _element(f"b{buffer}", f"u32({at}) >> 2u", buffer in self.wide, lanes // 4)
         assert lanes in (1, 4), f"vectors have 4 lanes, not {lanes}"
         if buffer >= self.buffers:
             return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
         times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
         word = f"u32({at}){times} + at({buffer}u)" + (f" + {part}u" if part else "")
+        return self._word(buffer, word, lanes)
+
+    def _word(self, buffer: int, word: str, lanes: int) -> str:
+        """A word of the array that a buffer lies in, or the vector of words that has it."""
+        if buffer in self.apart:
+            return _element("weights", word, self.apart_vectors, lanes)
         return _element("memory", word, self.vectors, lanes)
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
+        if self.words(dtype):
+            return f"pack4xU8(vec4<u32>({', '.join(f'u32({part})' for part in parts)}))"
         return f"{_type(dtype, 4)}({', '.join(parts)})"
+
+    def join(self, dtype: DType, parts: list[str]) -> str:
+        assert self.words(dtype), f"no vectors of more than 4 {dtype}"
+        return f"vec4<u32>({', '.join(parts)})"
+
+    def part(self, e: Subvector, vector: str) -> str:
+        assert self.words(dtype_of(e), e.lanes), f"no word: {e}"
+        return f"{vector}.{'xyzw'[e.first // 4]}"
+
+    def swapped(self, value: str, bits: int) -> str:
+        return f"subgroupShuffleXor({value}, {bits}u)"
+
+    def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
+        kind = {dtype_of(e.row), dtype_of(e.col)}
+        assert kind in ({I8}, {U8}), f"no instruction: {e}"
+        text = "i32(dot4U8Packed({}, {}))" if kind == {U8} else "dot4I8Packed({}, {})"
+        if e.lanes == 1:
+            return f"({acc} + {text.format(row, col)})"
+        products = ", ".join(text.format(row, f"{col}.{part}") for part in "xyzw")
+        return f"({acc} + vec4<i32>({products}))"
+
+    def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
+        return statement(s, unit, self._shared)
+
+    def _shared(self, buffer: int, index: Index, stride: int) -> tuple[str, int]:
+        """A place in a shared area, and the stride, in the area's elements."""
+        dtype = self.areas[buffer - self.buffers].dtype
+        each = (4 if self.words(dtype) else 1) * (4 if buffer in self.wide else 1)
+        assert stride % each == 0, f"rows of b{buffer} begin between its elements"
+        return f"&b{buffer}, u32({at(index)}) / {each}u", stride // each
+
+    def matrix_of(self, name: str, role: str, unit: MatrixUnit) -> str:
+        return f"var {name}: {kind_of(role, unit)};"
 
     def lane(self, vector: str, lane: int) -> str:
         return f"{vector}.{'xyzw'[lane]}"
@@ -174,13 +251,22 @@ class WgslDialect(Dialect):
         return f"i32(word({1 + self.buffers + number}u))"
 
     def declare(self, name: str, dtype: DType, lanes: int) -> str:
-        return f"var {name}: {_type(dtype, lanes)};"
+        return f"var {name}: {self.type(dtype, lanes)};"
 
     def let(self, name: str, value: str) -> str:
         return f"let {name}: i32 = {value};"
 
-    def loop(self, name: str, begin: str, end: str, step: int) -> str:
-        return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step})"
+    def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
+        if end not in self.uniforms:
+            return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step}) {{"
+        # whoever vets the text sees that it ends
+        head = f"for (var {name}: i32 = {begin}; {name} < {most}; {name} += {step}) {{"
+        return f"{head} if ({name} >= {end}) {{ break; }}"
+
+    def uniform(self, name: str, value: str, most: int) -> str:
+        self.uniforms.append(name)
+        write = f"if (local == 0u) {{ shared_{name} = clamp({value}, i32(0), i32({most})); }}"
+        return f"{write} let {name} = workgroupUniformLoad(&shared_{name});"
 
     def barrier(self) -> str:
         return "workgroupBarrier();"
@@ -220,25 +306,38 @@ def _element(array: str, at: str, wide: bool, lanes: int) -> str:
     return f"{array}[({at}) >> 2u]" + ("" if lanes > 1 else f"[({at}) & 3u]")
 
 
-def _in_vectors(stmts: tuple[Stmt, ...]) -> set[int]:
-    """The buffers that are read or written in vectors."""
-    found: set[int] = set()
+def _statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store]:
+    """All that compute a value."""
     for s in stmts:
         match s:
             case For():
-                found |= _in_vectors(s.body)
+                yield from _statements(s.body)
             case If():
-                found |= _in_vectors(s.then) | _in_vectors(s.orelse)
+                yield from _statements((*s.then, *s.orelse))
             case Set() | Store():
-                found |= {x.buffer for x in walk(s.value) if isinstance(x, Load) and x.lanes > 1}
-                if isinstance(s, Store) and lanes_of(s.value) > 1:
-                    found.add(s.buffer)
+                yield s
+
+
+def _in_vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
+    """The buffers that are read or written in vectors, and of how many lanes at most."""
+    found: dict[int, int] = {}
+
+    def note(buffer: int, lanes: int) -> None:
+        if lanes > 1:
+            found[buffer] = max(lanes, found.get(buffer, 0))
+
+    for s in _statements(stmts):
+        for x in walk(s.value):
+            if isinstance(x, Load):
+                note(x.buffer, x.lanes)
+        if isinstance(s, Store):
+            note(s.buffer, lanes_of(s.value))
     return found
 
 
 def in_vectors(fn: TileFn) -> bool:
     """Whether the kernel needs its buffers to begin at whole vectors."""
-    return WgslDialect(fn).vectors
+    return any(n < len(fn.buffers) for n in _in_vectors(fn.body))
 
 
 def group_of(fn: TileFn) -> int:
@@ -246,24 +345,29 @@ def group_of(fn: TileFn) -> int:
     return fn.threads if fn.thread else GROUP
 
 
-def module(fn: TileFn) -> str:
-    """The kernel: the first word of memory is set if a gathered index lies outside its table."""
-    dialect, group = WgslDialect(fn), group_of(fn)
+def module(
+    fn: TileFn, needs: frozenset[str] = frozenset(), apart: frozenset[int] = frozenset()
+) -> str:
+    """The kernel: the first word of memory is set if a gathered index lies outside its table.
+
+    needs: features that it asks for;  apart: numbers of the buffers that lie in the array of
+    binding 2
+    """
+    dialect, group = WgslDialect(fn, apart), group_of(fn)
     scalars = len(fn.scalars) if fn.counts else 0
     blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
-    areas = [
-        f"var{{}} b{n}: array<{_type(area.dtype, 4)}, {area.size // 4}>;"
-        if n in dialect.wide
-        else f"var{{}} b{n}: array<{TYPES[area.dtype.name]}, {area.size}>;"
-        for n, area in enumerate(fn.scratch, len(fn.buffers))
-    ]
-    element = "vec4<u32>" if dialect.vectors else "u32"
+    areas = [dialect.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
+    element, other = (
+        "vec4<u32>" if wide else "u32" for wide in (dialect.vectors, dialect.apart_vectors)
+    )
+    weights = f"@group(0) @binding(2) var<storage, read> weights: array<{other}>;"
     shared = [area.format("<workgroup>") for area in areas] if fn.thread else []
     lines = [
         *shared,
         f"struct Step {{ words: array<vec4<u32>, {blocks}> }}",
         f"@group(0) @binding(0) var<storage, read_write> memory: array<{element}>;",
         "@group(0) @binding(1) var<uniform> step: Step;",
+        *([weights] if apart else []),
         "fn word(n: u32) -> u32 { return step.words[n >> 2u][n & 3u]; }",
         "fn at(buffer: u32) -> u32 { return word(buffer + 1u); }",
         f"@compute @workgroup_size({group})",
@@ -286,5 +390,6 @@ def module(fn: TileFn) -> str:
             *("  " + area.format("") for area in areas),
         ]
     lines += body(fn, dialect)
-    text = "\n".join(lines)
-    return "\n".join([prelude(text), text, "}", ""])
+    shared = [f"var<workgroup> shared_{name}: i32;" for name in dialect.uniforms]
+    text = "\n".join([*shared, *lines])
+    return head(needs) + "\n".join([prelude(text), text, "}", ""])

@@ -77,6 +77,11 @@ fn i32_div(a: i32, b: i32) -> i32 {
   return a / b;
 }
 fn u32_div(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }
+fn half_at(word: u32, n: u32) -> f32 { return unpack2x16float(word)[n & 1u]; }
+fn halves_at(words: vec4<u32>, n: u32) -> vec4<f32> {
+  let two = select(words.xy, words.zw, (n & 2u) != 0u);
+  return vec4<f32>(unpack2x16float(two.x), unpack2x16float(two.y));
+}
 fn clamped(x: f32, low: i32, high: i32) -> i32 {
   if (x != x) { return 0; }
   if (x >= f32(high)) { return high; }
@@ -112,10 +117,10 @@ fn f32_min(a: f32, b: f32) -> f32 {
 fn f32_exponent(x: f32) -> i32 { return i32((bitcast<u32>(x) >> 23u) & 255u); }
 fn f32_mantissa(x: f32) -> u32 { return (bitcast<u32>(x) & 0x7fffffu) | 0x800000u; }
 // WGSL's own / and sqrt may be off by some ULP, and its fma may round twice.  So the rest that they
-// leave is computed in integers, whose high bits may be lost: it is small.
+// leave is computed in integers, whose high bits may be lost: it is small.  Division has no early
+// return: one compiler (Mesa 26) makes wrong code of it within large kernels.
 fn f32_div(a: f32, b: f32) -> f32 {
   let ea = f32_exponent(a); let eb = f32_exponent(b);
-  if (ea == 0 || ea == 255 || eb == 0 || eb == 255) { return a / b; }
   let sign = (bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u;
   let d = f32_mantissa(b);
   let less = u32(f32_mantissa(a) < d);
@@ -129,8 +134,10 @@ fn f32_div(a: f32, b: f32) -> f32 {
   rest -= whole * i32(d);
   q += i32(2 * rest > i32(d)) - i32(2 * rest < -i32(d));
   let bits = (min(e, 255) << 23u) + (q - 8388608);
-  if (e > 254 || bits >= 0x7f800000) { return with_sign(f32_inf(), bitcast<f32>(sign)); }
-  return bitcast<f32>(sign | select(0u, u32(bits), bits >= 0x800000));
+  let normal = select(0u, u32(bits), bits >= 0x800000);
+  let size = select(normal, INF_BITS, e > 254 || bits >= 0x7f800000);
+  let special = ea == 0 || ea == 255 || eb == 0 || eb == 255;
+  return select(bitcast<f32>(sign | size), a / b, special);
 }
 fn f32_sqrt(x: f32) -> f32 {
   let e = f32_exponent(x);
@@ -148,7 +155,11 @@ fn f32_sqrt(x: f32) -> f32 {
   return bitcast<f32>((u32(half + 127) << 23u) + (s - 8388608u));
 }
 fn f32_exp2(n: f32) -> f32 { return bitcast<f32>(u32(i32(n) + 127) << 23u); }
-fn f32_reduced(x: f32, n: f32) -> f32 { return fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x)); }
+// Drivers may compute n * (HIGH + LOW), which rounds what the two parts keep.  Not through this.
+fn f32_kept(x: f32) -> f32 { return min(x, 1e38); }
+fn f32_reduced(x: f32, n: f32) -> f32 {
+  return fma(n, -LN2_LOW, f32_kept(fma(n, -LN2_HIGH, x)));
+}
 fn f32_exp(x: f32) -> f32 {
   if (is_nan(x)) { return x; }
   if (x > 88.8) { return f32_inf(); }
@@ -257,7 +268,7 @@ def prelude(text: str) -> str:
 def _parts() -> dict[str, str]:
     """By the name that each declares: constants, variables, structures and functions."""
     constants = {"LN2_HIGH": LN2_HIGH, "LN2_LOW": LN2_LOW, "LOG2E": LOG2E}
-    reduce = "\n  ".join(f"r = fma(n, -{part!r}f, r);" for part in HALF_PI)
+    reduce = "\n  ".join(f"r = f32_kept(fma(n, -{part!r}f, r));" for part in HALF_PI)
     lines = [f"const {name} = {value!r}f;" for name, value in constants.items()]
     lines += [_poly(name, terms) for name, terms in COEFFICIENTS.items()]
     text = "\n".join([*lines, INTEGERS, FLOATS.replace("REDUCE", reduce)])

@@ -20,7 +20,7 @@ const imagesOf = (link, { plans, builds }, variant) => Promise.all(plans.map(asy
 }));
 
 /** @type {T.Swapped} */
-export async function swapped(link, program, variant, kernels, changes) {
+export async function swapped(link, program, { variant: { name: variant } }, kernels, changes) {
   const next = merged(program.plans, kernels, changes, kernelFor(program.memory.scratch_bytes));
   const originals = known.get(link) ?? imagesOf(link, program, variant);
   known.set(link, originals);

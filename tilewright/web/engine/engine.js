@@ -167,7 +167,7 @@ function makeEngine(link, info, parts, near) {
       requireLive();
       const { swapped } = await (info.adapter ? import('./gpu_changes.js') : import('./changes.js'));
       return enqueue(async () => {
-        kernels = await swapped(link, program, info.variant.name, kernels, changes);
+        kernels = await swapped(link, program, info, kernels, changes);
       });
     },
 

@@ -5,7 +5,7 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, HostFeatures, Info, Input, Jobs, TunedKernel,
+  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
   Limits, Link, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
@@ -39,26 +39,34 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
  * A step as the plan's file has it.  `tiles`: invocations, in workgroups of `group`; `words`: the first word of each buffer, the
  * output first.  In `tiles` and `scalars`, what follows an extent is given by the fields of kernel/extents.py's `Count`.
  */
-export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[] };
+export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[]; bank?: number };
+/** The same with kernels that need features, best first: a device runs the first of them that it can. */
+export type Listed = Dispatched & { better?: Omit<Dispatched, 'words'>[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
 /** `from`: another buffer than the model's. */
 export type ReadPlaces = (places: Placed[], from?: GPUBuffer) => Promise<{ trapped: boolean; arrays: any[] }>;
 export type Submit = (plan: number, first?: number, last?: number, times?: number, timestampWrites?: GPUComputePassTimestampWrites) => void;
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
-/** `features`: wanted where the adapter has them. */
-export type DeviceFor = (bytes: number, limit?: number, features?: GPUFeatureName[]) => Promise<{ device: GPUDevice; adapter: Adapter }>;
+export type DeviceFor = (bytes: number, limits?: Limits) => Promise<{ device: GPUDevice; adapter: Adapter }>;
+/** `banks`: how many buffers of weights there are beside the model's own. */
+export type LayoutOf = (device: GPUDevice, banks?: number) => GPUBindGroupLayout;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
-/** `path`: the plan's file; `slots`: of kernels; `memory`: its bytes. */
-export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, slots: number, memory: number) => Dispatched[];
-export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[]) => {
+/** By slot, what its kernel needs, and what of that the device lacks; `names`: all of these. */
+export type Lack = { needs: Record<string, string[]>; bySlot: string[][]; names: string[] };
+export type Lacking = (build: Build, slots: number, features: string[]) => Lack;
+export type Resolved = (calls: Listed[], lack: Lack) => Dispatched[];
+/** `path`: the plan's file; `memory`: its bytes. */
+export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, lack: Lack, memory: number, banks?: number[]) => Dispatched[];
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[], banks?: GPUBuffer[]) => {
   dispatches: Dispatch[];
   /** Exchanges kernels, by number; `resize` must follow. */
   use: (kernels: Map<number, GpuTuned>) => void;
   resize: (sizes: number[]) => void;
 };
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
-export type Upload = (device: GPUDevice, memory: GPUBuffer, manifest: Manifest, addresses: number[], files: Files) => Promise<void>;
+/** `buffers`: the model's own, then its banks; `bankOf`: in which each tensor lies, or nothing. */
+export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[]; halves: number[] }, files: Files) => Promise<void>;
 export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
 export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
 export type WordsOf = (dtype: DType, elements: number) => number;
@@ -66,8 +74,14 @@ export type Widen = (dtype: DType, array: any) => any;
 export type Narrow = (dtype: DType, words: Uint32Array) => any;
 export type Json = (files: Files, ref: FileRef) => Promise<any>;
 
-/** The objection to a kernel's text, or ''; `tiles`: its invocations. */
-export type GpuObjectionTo = (bytes: Bytes, tiles: number) => string;
+/** The objection to a kernel's text, or ''; `tiles`: its invocations; `features`: of the device. */
+export type GpuObjectionTo = (bytes: Bytes, tiles: number, features?: string[]) => string;
+
+// Functions of generate.js.
+
+export type GenerateSizes = (engine: Engine) => { rows: number[]; room: number };
+export type GenerateParts = (ids: number[], past: number, rows: number[], room: number) => number[][];
+export type Generate = (engine: Engine, prompt: number[], options?: GenerateOptions) => AsyncGenerator<number, void, void>;
 
 // Functions of auto.js, race.js, renew.js, verdicts.js and zeros.js.
 
@@ -229,7 +243,7 @@ export type KernelOf = (kernel: TunedKernel, refuse: (problem: string, hint: str
 /** `original`: the compiler's image of the plan `number`; `slots`: table entries of the bundle's own kernels. */
 export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: TunedKernel[]) => Uint32Array;
 /** Applies changes in all workers; resolves with the tuned kernels now in use, and the machine for runs in the page. */
-export type Swapped = (link: Link, program: Program, variant: string, kernels: TunedKernel[], changes: Change[]) => Promise<TunedKernel[]>;
+export type Swapped = (link: Link, program: Program, info: Pick<Info, 'variant' | 'adapter'>, kernels: TunedKernel[], changes: Change[]) => Promise<TunedKernel[]>;
 /** Headers and records of the build's plan images, as the compiler made them. */
 export type ImagesOf = (link: Link, program: Program, variant: string) => Promise<Uint32Array[]>;
 /** Resolves with what went wrong, in words. */

@@ -7,12 +7,12 @@ import { isCount, merged } from './merge.js';
 const MOST_TILES = 2 ** 32 - 1;
 
 /** @type {T.Swapped} */
-export async function swapped(link, { plans }, _variant, kernels, changes) {
+export async function swapped(link, { plans }, { adapter }, kernels, changes) {
   const next = merged(plans, kernels, changes, (kernel, refuse) => {
     const { module, tiles } = kernel;
     if (typeof module !== 'string') return refuse('is no text', 'Its module must be WGSL');
     if (!isCount(tiles, 1, MOST_TILES)) refuse(`has ${tiles} invocations`, 'Give their number, an integer from 1 on', { tiles });
-    const objection = objectionTo(new TextEncoder().encode(module), tiles);
+    const objection = objectionTo(new TextEncoder().encode(module), tiles, adapter?.features);
     if (objection) refuse(`is none of Tilewright's: ${objection}`, 'Its text must be of this compiler');
     return { ...kernel, ...factsOf(module) };
   });

@@ -7,14 +7,36 @@ import { arrayOf, elementsOf, isDtype } from './tensors.js';
 
 /** What the backend relies on in the section `wgsl`. */
 export const SECTION = {
-  builds: [{ features: [Object], code: {}, plans: [{}] }],
+  builds: [{ features: [Object], code: {}, plans: [{}], facts: {} }],
   plans: [{ inputs: [count], outputs: [count] }],
   facts: { memory: { bytes: count }, tensors: [count], states: [count] },
 };
 /** Of the files that it names. */
 export const TEXTS = [(/** @type {unknown} */ value) => typeof value === 'string'];
+/** Of the buffers beside the model's own, and in which one, from 1 on, each tensor lies. */
+export const BANKS = { bytes: [count], of: [count] };
 export const TENSORS = [{ dtype: isDtype, shape: [count] }];
 export const WORD = 4;
+
+/** What the engine asks of an adapter for kernels, and of its WGSL. @type {[GPUFeatureName[], string[]]} */
+const [FEATURES, LANGUAGE] = [/** @type {any} */ (['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix']), ['packed_4x8_integer_dot_product']];
+
+/** By which a pipeline has subgroups of one size, where the adapter has several; and sizes that kernels ask for. @type {[any, number[]]} */
+const [CONTROL, SIZES] = ['subgroup-size-control', [4, 8, 16, 32, 64, 128]];
+/** How a text says that its subgroups have one size. */
+const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
+
+/** What kernels may use (targets/wgsl/features.py): by the names of WebGPU, then those of sizes and configurations. @param {GPUAdapter} adapter */
+function featuresOf({ features, info }) {
+  const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs = [] } = /** @type {any} */ (info);
+  const language = navigator.gpu.wgslLanguageFeatures;
+  return [
+    ...FEATURES.filter((name) => features.has(name)),
+    ...LANGUAGE.filter((name) => language?.has(name)),
+    ...SIZES.filter((size) => size >= least && size <= most && (least === most || features.has(CONTROL))).map((size) => `subgroups-${size}`),
+    ...[...configs].map(({ componentType, resultComponentType, M, N, K }) => `subgroup-matrix-${componentType}-${resultComponentType}-${M}x${N}x${K}`),
+  ];
+}
 
 /** The adapter, and what the engine says of it; rejects with `unsupported-host`. */
 export async function findAdapter() {
@@ -23,32 +45,38 @@ export async function findAdapter() {
     throw new EngineError('unsupported-host', 'This browser gives no WebGPU adapter', "Load the bundle with device 'wasm', or use a browser with WebGPU");
   }
   const { vendor, architecture, description, isFallbackAdapter: software = false } = adapter.info;
-  return { adapter, about: { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software } };
+  return { adapter, about: { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software, features: featuresOf(adapter) } };
 }
 
-/** A device with room for the model; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
-export async function deviceFor(bytes, limit, features = []) {
+/** A device with room for the model, and all features that kernels may use; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
+export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}) {
   const { adapter, about } = await findAdapter();
-  const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, limit ?? Infinity);
+  if (features) about.features = about.features.filter((name) => features.includes(name));
+  const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, memoryLimit);
   if (bytes > most) {
     throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit is ${most}`,
       'Build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
   }
-  const requiredFeatures = features.filter((feature) => adapter.features.has(feature));
+  /** @type {GPUFeatureName[]} */
+  const wanted = ['timestamp-query', ...FEATURES.filter((name) => about.features.includes(name))];
+  const requiredFeatures = wanted.filter((name) => adapter.features.has(name));
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28) } });
   return { device, adapter: about };
 }
 
-/** The bindings of every kernel: the memory, and the step's block. @param {GPUDevice} device */
-export const layoutOf = (device) => device.createBindGroupLayout({
+/** The bindings of every kernel: the memory, the step's block, and a bank of weights if there are any. @type {T.LayoutOf} */
+export const layoutOf = (device, banks = 0) => device.createBindGroupLayout({
   entries: [
     { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'storage' } },
     { binding: 1, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform', hasDynamicOffset: true } },
+    ...(banks ? [/** @type {const} */ ({ binding: 2, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'read-only-storage' } })] : []),
   ],
 });
 
 /** @type {T.PipelineOf} */
-export async function pipelineOf(device, layout, code) {
+export async function pipelineOf(device, layout, text) {
+  const size = device.features.has(CONTROL) && SIZED.exec(text)?.[1];
+  const code = size ? `enable subgroup_size_control;\n${text.replace('@compute ', `@compute @subgroup_size(${size}) `)}` : text;
   const module = device.createShaderModule({ code });
   const { messages } = await module.getCompilationInfo();
   const wrong = messages.find(({ type }) => type === 'error');

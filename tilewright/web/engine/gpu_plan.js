@@ -2,6 +2,7 @@
 // Input: the plan's steps as docs/bundle.md has them, kernels in use instead of the bundle's.  Output: dispatches.  It runs nothing.
 
 import { count, requireCounts, requireForm } from './bundle.js';
+import { EngineError } from './errors.js';
 import { WORD } from './gpu_device.js';
 
 /** WebGPU's default limits: workgroups per dimension, threads of one, bytes of a step's block, and of all. */
@@ -9,17 +10,39 @@ const [MOST_GROUPS, MOST_THREADS, MOST_BLOCK, MOST_BLOCKS] = [65535, 256, 2 ** 1
 /** Bytes; WebGPU's default limit minUniformBufferOffsetAlignment. */
 const ALIGNMENT = 256;
 
-/** The steps of a plan, as read; throws `bundle-corrupt` if one is none that a device can run in this memory. @type {T.CallsOf} */
-export function callsOf(calls, path, { steps, extents }, slots, memory) {
+/** Which kernels of a bundle a device cannot run. @type {T.Lacking} */
+export function lacking({ facts }, slots, features) {
+  const needs = facts.needs ?? {};
+  const text = (/** @type {unknown} */ name) => typeof name === 'string';
+  for (const slot in requireForm(needs, {}, 'needs')) requireForm(needs[slot], [text], slot);
+  const bySlot = Array.from({ length: slots }, (_, slot) => (needs[slot] ?? []).filter((name) => !features.includes(name)));
+  return { needs, bySlot, names: [...new Set(bySlot.flat())].sort() };
+}
+
+/** The steps with the best kernel that the device can run; a step that has none keeps its own. @type {T.Resolved} */
+export const resolved = (calls, { bySlot }) => calls.map(({ better = [], ...usual }) => ({ ...usual, ...better.find(({ slot }) => !bySlot[slot].length) }));
+
+/** The steps of a plan, as the device runs them; throws `bundle-corrupt` if one is none that a device can run in this memory. @type {T.CallsOf} */
+export function callsOf(listed, path, { steps, extents }, lack, memory, banks = []) {
   const isNumber = (/** @type {any} */ value) => Array.isArray(value) ? value.length === 6 && value.every(count) && value[0] < extents.length && value[3] > 0
     : Number.isSafeInteger(value);
-  requireForm(calls, [{
-    slot: (/** @type {number} */ slot) => count(slot) && slot < slots,
+  const way = {
+    slot: (/** @type {number} */ slot) => count(slot) && slot < lack.bySlot.length,
     tiles: isNumber,
     group: (/** @type {number} */ group) => count(group - 1) && group <= MOST_THREADS,
-    words: [(/** @type {number} */ word) => count(word) && word * WORD <= memory],
     scalars: [isNumber],
+  };
+  requireForm(listed, [{
+    ...way,
+    words: [(/** @type {number} */ word) => count(word) && word * WORD <= Math.max(memory, ...banks)],
+    bank: (/** @type {number | undefined} */ bank) => bank === undefined || (count(bank - 1) && bank <= banks.length),
   }], path);
+  for (const { better } of listed) if (better !== undefined) requireForm(better, [way], path);
+  const calls = resolved(listed, lack);
+  for (const { slot } of calls) {
+    const missing = lack.bySlot[slot];
+    if (missing.length) throw new EngineError('unsupported-host', `A kernel needs ${missing.join(', ')}, which this device lacks`, 'Build the bundle again: it then has another kernel as well', { missing });
+  }
   const stride = strideOf(calls);
   requireCounts(path, calls.length - steps.length, steps.length - calls.length, MOST_BLOCK - stride, MOST_BLOCKS - stride * calls.length);
   for (const { tiles, group } of calls) {
@@ -33,23 +56,28 @@ export function callsOf(calls, path, { steps, extents }, slots, memory) {
 const strideOf = (calls) => calls.reduce((most, { words, scalars }) => Math.max(most, aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
 
 /** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
-export function planOf(device, layout, memory, pipelines, calls, steps) {
+export function planOf(device, layout, memory, pipelines, calls, steps, banks = []) {
   const stride = strideOf(calls);
   const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
   const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
-  const bindings = device.createBindGroup({
+  /** One for each bank, or the only one. */
+  const bindings = (banks.length ? banks : [null]).map((bank) => device.createBindGroup({
     layout,
-    entries: [{ binding: 0, resource: { buffer: memory } }, { binding: 1, resource: { buffer: uniform, size: stride } }],
-  });
+    entries: [
+      { binding: 0, resource: { buffer: memory } }, { binding: 1, resource: { buffer: uniform, size: stride } },
+      ...(bank ? [{ binding: 2, resource: { buffer: bank } }] : []),
+    ],
+  }));
   /** @type {T.Dispatch[]} */
-  const dispatches = calls.map(({ slot }, at) => ({ pipeline: pipelines[slot], bindings, offset: at * stride, groups: [0, 0] }));
+  const dispatches = calls.map(({ slot, bank = 1 }, at) => ({ pipeline: pipelines[slot], bindings: bindings[bank - 1], offset: at * stride, groups: [0, 0] }));
   let last = '';
   /** By kernel, what is in use instead of the bundle's own. @type {Map<number, T.GpuTuned>} */
   let tuned = new Map();
   /** A kernel that reads vectors needs buffers that begin at whole ones; other steps keep the bundle's. @type {(at: number) => T.GpuTuned | undefined} */
   const tunedAt = (at) => {
     const found = tuned.get(steps[at].spec);
-    return found && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
+    // Nor is any made for weights in a bank.
+    return found && !calls[at].bank && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
   };
   return {
     dispatches,

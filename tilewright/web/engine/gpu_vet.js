@@ -1,6 +1,6 @@
 // Vets the text of a WebGPU kernel before a pipeline is made of it: it may hold only what Tilewright's compiler writes
 // (targets/wgsl/emit.py), and it must end.
-// Input: the text's bytes, its invocations.  Output: the objection to it, or ''; what an engine has to know of it.
+// Input: the text's bytes, its invocations, features of the device.  Output: the objection to it, or ''; what an engine has to know of it.
 // WGSL itself keeps a kernel inside its bindings; the browser's own validation comes on top.
 //
 // A GPU cannot be taken from a kernel that never ends.  So every loop counts from one number to another, nothing else assigns its
@@ -11,6 +11,16 @@
 const [MOST_BYTES, MOST_THREADS, MOST_LETTERS, MOST_WORK] = [1 << 18, 256, 2 ** 32, 2 ** 46];
 /** Maximum functions, and variables of loops: reading must end, too. */
 const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
+const MATRIX = 'chromium-experimental-subgroup-matrix';
+/** The only pointers: matrices are read from shared areas, and written there.  No variable of a loop is an array. */
+const PLACED = /\b(subgroupMatrix(?:Load|Store)<[\w<>, ]{1,80}>\()&(?=b\d{1,4}, )/g;
+/** How a text asks for features, in this order, before all else (targets/wgsl/features.py). */
+const ASKED = {
+  'shader-f16': 'enable f16;\n',
+  subgroups: 'enable subgroups;\n',
+  packed_4x8_integer_dot_product: 'requires packed_4x8_integer_dot_product;\n',
+  [MATRIX]: 'enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n',
+};
 /** Nothing but these lines may have attributes. */
 const DECLARED = [
   /^@group\(0\) @binding\(0\) var<storage, read_write> memory: array<(?:u32|(vec4)<u32>)>;$/gm,
@@ -28,11 +38,17 @@ const DOWN = /for \(var (\w+) = (\d{1,9}); \1 >= 0; \1 -= 1\) \{/y;
 const PARTS = /\bfor\b|\bfn\s+(\w+)|\b([A-Za-z_]\w*)\s*\(|[{}]/g;
 
 /** @type {T.GpuObjectionTo} */
-export function objectionTo(bytes, tiles) {
+export function objectionTo(bytes, tiles, features = []) {
   if (bytes.length > MOST_BYTES) return `it has ${bytes.length} bytes, more than ${MOST_BYTES}`;
   const whole = new TextDecoder().decode(bytes);
   if (!PLAIN.test(whole)) return 'it has other characters than ASCII';
-  const text = bare(whole);
+  let text = bare(whole);
+  for (const [name, lines] of Object.entries(ASKED)) {
+    if (!text.startsWith(lines)) continue;
+    if (!features.includes(name)) return `it needs ${name}, which the device was not opened with`;
+    text = text.slice(lines.length);
+    if (name === MATRIX) text = text.replaceAll(PLACED, '$1');
+  }
   const found = FORBIDDEN.exec(text);
   if (found) return `it has '${found[0]}'`;
   const declared = DECLARED.map((line) => [...text.matchAll(line)]);
@@ -46,8 +62,8 @@ export function objectionTo(bytes, tiles) {
   return letters <= MOST_LETTERS && letters * tiles <= MOST_WORK ? '' : `it executes ${letters * tiles} letters`;
 }
 
-/** A text without its comments. @param {string} text */
-const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '');
+/** A text without its comments, and without the pointers of the one function that needs them. @param {string} text */
+const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '').replaceAll(/\bworkgroupUniformLoad\(&(\w+)\)/g, 'workgroupUniformLoad($1)');
 
 /** Of a text that was vetted: threads of a workgroup, and elements of a vector of memory (1 or 4). @param {string} text */
 export function factsOf(text) {

@@ -19,7 +19,8 @@ export type Build = {
   features: string[];
   code: FileRef;
   plans: FileRef[];
-  facts: { registers: number };
+  /** `needs`: on WebGPU, by slot, the features that its kernel needs. */
+  facts: { registers: number; needs?: Record<string, string[]> };
 };
 
 /** The steps for one combination of buckets, for all targets; shapes of inputs and outputs in the model's order. */

@@ -31,7 +31,7 @@ export type HostFeatures = {
 
 /** Limits that a caller of `load` sets. */
 export type Limits = {
-  /** Wasm features the engine may use, of those it finds; [] for the baseline. */
+  /** Features of Wasm or of the GPU that the engine may use, of those it finds; [] for the baseline. */
   features?: string[];
   /** Workers for a run, the engine's own included, from 1 to 32; default: `HostFeatures.threads`. */
   threads?: number;
@@ -105,8 +105,8 @@ export type LoadOptions = Limits & {
   /** Aborts the load and ends its workers. */
   signal?: AbortSignal;
 };
-/** A WebGPU adapter; `software`: it computes on the CPU. */
-export type Adapter = { name: string; vendor: string; architecture: string; description: string; software: boolean };
+/** A WebGPU adapter; `software`: it computes on the CPU; `features`: what kernels may use there. */
+export type Adapter = { name: string; vendor: string; architecture: string; description: string; software: boolean; features: string[] };
 /** Which device was chosen for `auto`, and why. */
 export type Choice = {
   chosen: Device;
@@ -119,6 +119,21 @@ export type Choice = {
   /** It was measured at an earlier visit. */
   remembered: boolean;
 };
+/** Options of `generate` (engine/generate.js). */
+export type GenerateOptions = {
+  /** Tokens that the caches hold already, from earlier calls: prompt and generated ones but for the last, which no run took in. */
+  past?: number;
+  /** At most so many tokens. */
+  most?: number;
+  /** Ids that end the text. */
+  end?: number[];
+  /** Chooses an id of the logits, where the model does not; by default the likeliest one. */
+  choose?: (logits: ArrayLike<number>) => number;
+  /** Further inputs of each run, such as temperature and a random number. */
+  inputs?: () => Record<string, Input>;
+  signal?: AbortSignal;
+};
+
 export type Info = {
   name: string;
   device: Device;

@@ -2,10 +2,10 @@
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 // In the device's memory, elements of less than 32 bits take one word each (docs/bundle.md).
 
-import { placed, requireCounts, requireForm, sectionOf } from './bundle.js';
+import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
-import { deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TENSORS, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
-import { callsOf, planOf } from './gpu_plan.js';
+import { BANKS, deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TENSORS, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
+import { callsOf, lacking, planOf } from './gpu_plan.js';
 import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
 import { json, widener } from './weights.js';
 
@@ -18,48 +18,89 @@ const NANO = 1e-6;
 const [FIRST_PIECE, MOST_PIECE] = [8, 128];
 /** Most kernels of a bundle. */
 const MOST_SLOTS = 65535;
+/** Bytes of a buffer for results that is kept for the next ones. */
+const MOST_IDLE = 2 ** 20;
+/** Bytes of weights that wait for the device at a time. */
+const MOST_WAITING = 2 ** 28;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
 /** @type {T.LoadBackend} */
 export async function load({ manifest, files, meter, reached }, limits) {
   const section = sectionOf(manifest, TARGET, SECTION);
-  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors } } = section;
+  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors, halves = [], banks: other = { bytes: [], of: [] } } } = section;
+  const { bytes: sizes, of: bankOf } = /** @type {{bytes: number[], of: number[]}} */ (requireForm(other, BANKS, TARGET));
+  requireForm(halves, [count], TARGET);
+  const total = sizes.reduce((sum, size) => sum + size, bytes);
   requireCounts('memory', section.builds.length - 1, MOST_SLOTS - slots, bytes / WORD - 1);
   const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, section) };
   for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, bytes);
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
-  const { device, adapter } = await deviceFor(bytes, limits.memoryLimit, ['timestamp-query']);
+  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits);
+  if (limits.memoryLimit && total > limits.memoryLimit) {
+    throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and the limit is ${limits.memoryLimit}`,
+      'Build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
+  }
   /** @type {string} */
   let lost = '';
   device.lost.then(({ message }) => (lost = message || 'the browser gave no reason'));
 
   meter.enter('code');
-  const layout = layoutOf(device);
+  const layout = layoutOf(device, sizes.length);
   const texts = /** @type {string[]} */ (requireForm(await json(files, build.code), TEXTS, build.code.file));
   requireCounts(build.code.file, slots - texts.length);
-  const pipelines = await Promise.all(texts.map((code) => pipelineOf(device, layout, code)));
+  const listed = await Promise.all(program.plans.map(async (_, number) => json(files, build.plans[number] ?? {})));
+  /** By slot; those that no step uses on this device are not made. @type {GPUComputePipeline[]} */
+  const pipelines = [];
+  /** Why kernels that need features made no pipeline: what they need then counts as lacking. @type {string[]} */
+  const refused = [];
+  /** The steps with kernels that the device runs. @type {() => Promise<{lack: T.Lack, calls: T.Dispatched[][], used: number[]}>} */
+  async function chosen() {
+    const lack = lacking(build, texts.length, adapter.features);
+    const calls = program.plans.map((plan, number) => callsOf(listed[number], build.plans[number]?.file, plan, lack, bytes, sizes));
+    const used = [...new Set(calls.flat().map(({ slot }) => slot))];
+    /** @type {string[]} */
+    const failed = [];
+    await Promise.all(used.map(async (slot) => {
+      try {
+        pipelines[slot] ??= await pipelineOf(device, layout, texts[slot]);
+      } catch (error) {
+        const needs = lack.needs[slot];
+        if (!needs) throw error;
+        failed.push(...needs);
+        refused.push(`A kernel that needs ${needs.join(', ')} makes no pipeline on the adapter ${adapter.name}, another is used: ${error}`);
+      }
+    }));
+    if (!failed.length) return { lack, calls, used };
+    // Sizes and configurations are what drivers differ in.
+    const named = failed.filter((name) => /-\d/.test(name));
+    adapter.features = adapter.features.filter((name) => !(named.length ? named : failed).includes(name));
+    return chosen();
+  }
+  const { lack, calls, used } = await chosen();
   reached('code');
 
   meter.enter('weights');
   device.pushErrorScope('out-of-memory');
   const memory = device.createBuffer({ size: bytes, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+  const banks = sizes.map((size) => device.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST }));
   if (await device.popErrorScope()) {
-    throw new EngineError('memory-limit', `The GPU has no room for the model's buffer of ${bytes} bytes`, 'Close other tabs, or build smaller buckets', { estimate: bytes });
+    throw new EngineError('memory-limit', `The GPU has no room for the model's ${total} bytes`, 'Close other tabs, or build smaller buckets', { estimate: total });
   }
-  await upload(device, memory, manifest, tensors, files);
-  const plans = await Promise.all(program.plans.map(async (plan, number) => {
-    const ref = build.plans[number] ?? {};
-    return planOf(device, layout, memory, pipelines, callsOf(await json(files, ref), ref.file, plan, texts.length, bytes), plan.steps);
-  }));
+  await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf, halves }, files);
+  const plans = program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks));
   reached('weights');
+
+  /** For the next results of the same size: those of a run are as long as those before. @type {GPUBuffer | null} */
+  let idle = null;
 
   /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
   async function read(places, from = memory) {
     const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
     const total = WORD + sizes.reduce((sum, size) => sum + size, 0);
-    const back = device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+    const back = idle?.size === total ? idle : device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+    if (back === idle) idle = null;
     const encoder = device.createCommandEncoder();
     encoder.copyBufferToBuffer(memory, 0, back, 0, WORD);
     let end = WORD;
@@ -70,7 +111,10 @@ export async function load({ manifest, files, meter, reached }, limits) {
     device.queue.submit([encoder.finish()]);
     await back.mapAsync(GPUMapMode.READ).catch(() => { throw gone(); });
     const words = new Uint32Array(back.getMappedRange().slice(0));
-    back.destroy();
+    back.unmap();
+    const [old, next] = total > MOST_IDLE ? [back, idle] : [idle, back];
+    old?.destroy();
+    idle = next;
     let first = 1;
     const arrays = places.map(({ dtype }, at) => narrow(dtype, words.subarray(first, (first += sizes[at] / WORD))));
     return { trapped: words[0] > 0, arrays };
@@ -195,10 +239,14 @@ export async function load({ manifest, files, meter, reached }, limits) {
 
   return {
     program, setup: null, threads: 1,
-    memoryBytes: bytes,
-    variant: { name: build.variant, features: build.features, registers: 0, why: `the page asked for WebGPU, and ${adapter.name} is there` },
+    memoryBytes: total,
+    variant: { name: build.variant, features: [...new Set(used.flatMap((slot) => lack.needs[slot] ?? []))].sort(), registers: 0, why: `the page asked for WebGPU, and ${adapter.name} is there` },
     adapter,
-    lost: () => (adapter.software ? [`The WebGPU adapter ${adapter.name} is software: kernels run on the CPU.`] : []),
+    lost: () => [
+      ...(adapter.software ? [`The WebGPU adapter ${adapter.name} is software: kernels run on the CPU.`] : []),
+      ...refused,
+      ...(lack.names.length ? [`The fastest kernels are not used: they need ${lack.names.join(', ')}, which the adapter ${adapter.name} lacks.`] : []),
+    ],
 
     async run({ wanted: outputs = [], ...work }) {
       take(work);
@@ -256,26 +304,72 @@ export async function load({ manifest, files, meter, reached }, limits) {
   };
 }
 
-/** Uploads all weights to their addresses. @type {T.Upload} */
-async function upload(device, memory, manifest, addresses, files) {
-  const { shards, tensors, bytes } = manifest.weights;
+/** Uploads all weights to their addresses; `halves` are numbers of tensors that stay as files have them. @type {T.Upload} */
+async function upload(device, buffers, manifest, { addresses, bankOf, halves }, files) {
+  const { shards, tensors, bytes, memory } = manifest.weights;
   const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
-  const widening = await widener(manifest, files);
-  // In the device's memory they take as much or more.
-  requireCounts('weights', widening.start, bytes - shards.reduce((sum, ref) => sum + ref.bytes, 0), memory.size - widening.memory);
-  const whole = new Uint8Array(widening.memory);
-  let end = 0, offset = 0;
-  for (const ref of shards) {
-    await files.into(ref, whole.subarray(widening.start + end, widening.start + (end += ref.bytes)));
-    widening.arrived(whole, end);
-  }
-  listed.forEach(({ dtype, shape }, at) => {
-    requireCounts('tensors', whole.length - offset - elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT);
-    requireRoom({ name: `${at}`, dtype, shape, address: addresses[at] }, memory.size);
-    const array = new (arrayOf(dtype))(whole.buffer, offset, elementsOf(shape));
-    offset += Math.ceil(array.byteLength / 64) * 64;
-    if (array.length) device.queue.writeBuffer(memory, addresses[at], widen(dtype, array));
+  const inFiles = shards.reduce((sum, ref) => sum + ref.bytes, 0);
+  requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, halves.length ? memory / 2 : memory));
+  let start = 0;
+  const places = listed.map(({ dtype, shape }, at) => {
+    const [from, buffer] = [start, buffers[bankOf[at] ?? 0]];
+    requireForm(buffer, {}, 'banks');
+    requireRoom({ name: `${at}`, dtype, shape: halves.includes(at) ? [Math.ceil(elementsOf(shape) / 2)] : shape, address: addresses[at] }, buffer.size);
+    start += Math.ceil((elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT) / 64) * 64;
+    return { dtype, from, elements: elementsOf(shape), buffer, address: addresses[at] };
   });
+  const end = memory || inFiles;
+  requireCounts('tensors', end - Math.max(0, ...places.map(({ dtype, from, elements }) => from + elements * arrayOf(dtype).BYTES_PER_ELEMENT)));
+
+  let next = 0;
+  /** Writes what of the tensors lies in these bytes, which begin at `first` of all. @type {(part: Uint8Array, first: number) => void} */
+  const write = (part, first) => {
+    const last = first + part.length;
+    for (let at = next; at < places.length && places[at].from < last; at++) {
+      if (halves.includes(at)) continue;
+      const { dtype, from, elements, buffer, address } = places[at];
+      const each = arrayOf(dtype).BYTES_PER_ELEMENT;
+      const [begin, stop] = [Math.max(0, (first - from) / each), Math.min(elements, (last - from) / each)];
+      if (stop > begin) device.queue.writeBuffer(buffer, address + WORD * wordsOf(dtype, begin), widen(dtype, new (arrayOf(dtype))(part.buffer, part.byteOffset + from + begin * each - first, stop - begin)));
+      if (stop === elements) next = at + 1;
+    }
+  };
+
+  if (memory) {
+    const widening = await widener(manifest, files);
+    requireCounts('weights', widening.start);
+    const whole = new Uint8Array(widening.memory);
+    const left = [...halves];
+    let arrived = 0;
+    for (const ref of shards) {
+      await files.into(ref, whole.subarray(widening.start + arrived, widening.start + (arrived += ref.bytes)));
+      // Before others are widened to where these are.
+      for (let tensor; (tensor = listed[left[0]]) && tensor.offset + tensor.bytes <= arrived; left.shift()) {
+        const { buffer, address, elements } = places[left[0]];
+        const from = widening.start + tensor.offset, end = from + Math.ceil(tensor.bytes / WORD) * WORD;
+        requireForm(tensor.stored === 'f16', Boolean, 'halves');
+        requireCounts('halves', tensor.offset, tensor.bytes - 2 * elements, 2 * elements - tensor.bytes, whole.length - end);
+        device.queue.writeBuffer(buffer, address, whole.subarray(from, end));
+      }
+      widening.arrived(whole, arrived);
+    }
+    requireCounts('halves', -left.length);
+    return write(whole, 0);
+  }
+  // Shards end between elements: models may be larger than the largest array.
+  let [first, waiting] = [0, 0];
+  for (const ref of shards) {
+    requireCounts(ref.file, ref.bytes / 64);
+    const part = await files.bytes(ref);
+    write(part, first);
+    first += part.length;
+    waiting += part.length;
+    if (waiting < MOST_WAITING) continue;
+    // What the browser holds for the device must not grow with the model.
+    device.queue.submit([]);
+    await device.queue.onSubmittedWorkDone();
+    waiting = 0;
+  }
 }
 
 /** A staging buffer in the worker, with one place after the other, aligned to 8 bytes. @type {T.Staged} */

@@ -54,6 +54,7 @@ export class Methods {
     switch (method) {
       case 'load': return json(await this.#load(id, params, signal));
       case 'run': return this.#run(params, parts, signal);
+      case 'generate': return json(await this.#generate(params, signal));
       case 'time': return json(await this.#engine(params).time(params));
       case 'profile': return json(await this.#engine(params).profile(params));
       case 'tune': return json({ summary: await this.#tune(id, params, signal) });
@@ -105,6 +106,23 @@ export class Methods {
       },
       parts: tensors.map(([, { data }]) => data.buffer),
     };
+  }
+
+  /**
+   * @param {{handle: number, prompt: number[], past?: number, most: number, end?: number[], inputs?: Record<string, number[]>}} params
+   * @param {AbortSignal} signal
+   */
+  async #generate({ handle, prompt, inputs = {}, ...options }, signal) {
+    const [tokens, milliseconds] = [/** @type {number[]} */ ([]), /** @type {number[]} */ ([])];
+    const { generate } = await import('../engine/generate.js');
+    let before = performance.now();
+    for await (const token of generate(this.#engine({ handle }), prompt, { ...options, inputs: () => inputs, signal })) {
+      const now = performance.now();
+      tokens.push(token);
+      milliseconds.push(now - before);
+      before = now;
+    }
+    return { tokens, milliseconds };
   }
 
   /**

@@ -8,7 +8,7 @@ const FILES = [
   '/', '/classes', '/style.css', '/icon.svg', '/sentences.json', '/api/bundles',
   ...['app', 'catalogue', 'classes', 'collection', 'device_view', 'elements', 'latency_view', 'model', 'ranking_view', 'status_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view', 'words']
     .map((name) => `/${name}.js`),
-  ...['abi', 'auto', 'bundle', 'changes', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'gpu_changes', 'gpu_device', 'gpu_plan', 'gpu_vet', 'gpu_worker', 'link', 'loader', 'machine', 'measure', 'merge', 'pool', 'race', 'renew', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'tidy', 'verdicts', 'vet', 'wasm', 'webgpu', 'weights', 'widening', 'worker', 'zeros']
+  ...['abi', 'auto', 'bundle', 'changes', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'generate', 'gpu_changes', 'gpu_device', 'gpu_plan', 'gpu_vet', 'gpu_worker', 'link', 'loader', 'machine', 'measure', 'merge', 'pool', 'race', 'renew', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'tidy', 'verdicts', 'vet', 'wasm', 'webgpu', 'weights', 'widening', 'worker', 'zeros']
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',
@@ -16,7 +16,7 @@ const FILES = [
     .map((name) => `/tune/loop/${name}.js`),
   ...['backend', 'wasm', 'webgpu']
     .map((name) => `/tune/backend/${name}.js`),
-  ...['breath', 'checks', 'clock', 'gpu_memory', 'gpu_specs', 'gpu_timing', 'gpu_worker', 'inputs', 'judge', 'memory', 'pairs', 'pristine', 'specs', 'statistics', 'timing', 'trials', 'worker']
+  ...['breath', 'checks', 'clock', 'gpu_memory', 'gpu_specs', 'gpu_timing', 'gpu_worker', 'halves', 'inputs', 'judge', 'memory', 'pairs', 'pristine', 'specs', 'statistics', 'timing', 'trials', 'worker']
     .map((name) => `/tune/trial/${name}.js`),
   ...['adopt', 'agree', 'confirm', 'gain', 'guard', 'runs', 'turns', 'watch']
     .map((name) => `/tune/exchange/${name}.js`),

@@ -203,7 +203,7 @@ function helloOf({ engine: { info }, objective, ledger, targets, device }) {
   const specs = [...targets.keys()];
   return {
     protocol: 1, bundle: bundleName(info.url), digest: info.digest, device, browser: browserFamily(),
-    variant: info.variant.name, objective, specs, shares: [...targets.values()].map(({ share }) => Math.min(1, share)),
+    variant: info.variant.name, features: info.adapter?.features ?? [], objective, specs, shares: [...targets.values()].map(({ share }) => Math.min(1, share)),
     tried: Object.fromEntries(specs.map((spec) => [spec, ledger.done(spec)])),
   };
 }

@@ -50,6 +50,8 @@ export type DeviceClass = {
 };
 export type Hello = {
   protocol: number; bundle: string; digest: string; device: string; browser: string; variant: string; objective: string;
+  /** Of the adapter, where the device is WebGPU: candidates that need others are not sent. */
+  features: string[];
   /** Kernels to tune, hottest first, and their shares of the time, from 0 to 1. */
   specs: number[]; shares: number[];
   /** By kernel, numbers of the candidates that were tried. */
@@ -74,6 +76,8 @@ export type Welcome = { compiler: string; kernels: Offer[] };
 /** A candidate: another schedule of a kernel.  `digest` and `bytes` are of its module, `scratch` is in bytes. */
 export type Header = {
   spec: number; candidate: number; mark: Mark; schedule: string; checksum: string; digest: string;
+  /** What it needs of a device beyond its class (docs/spaces.md). */
+  features?: string[];
   tiles: number;
   /** Tiles per ticket, by plan index. */
   grains: Record<string, number>;

@@ -9,7 +9,7 @@ const PLACE = 'the list of kernels';
 /** Most levels of a list: expressions of kernels are trees of some dozens, and readers are recursive. */
 const MOST_LEVELS = 500;
 
-/** [dtype, elements, limit, layout] */
+/** [dtype, elements, limit, layout, whether they are halves] */
 const isBuffer = (/** @type {any} */ buffer) => Array.isArray(buffer) && Object.hasOwn(BYTES, buffer[0]) && count(buffer[1]) && Array.isArray(buffer[3]);
 /** [operation, …, what is kept] */
 const isStage = (/** @type {any} */ stage) => Array.isArray(stage) && Array.isArray(stage[3]);

@@ -82,9 +82,11 @@ export function folderSource(url, { signal } = {}) {
       extension = classes.find(({ id }) => id === device)?.target ?? 'wasm';
       const { kernels } = requireForm(readJson(await files.bytes(checked(ref)), ref.file), LIST, ref.file);
       listed = new Map(kernels.map((/** @type {S.ListedKernel} */ kernel) => [kernel.spec, kernel]));
-      left = inOrder([...listed.values()].map((kernel) => ({ ...kernel, order: serving(kernel, hello.objective) })), hello);
+      const runs = (/** @type {S.ListedKernel} */ { candidates }, /** @type {number} */ number) => (candidates[number]?.features ?? []).every((name) => hello.features.includes(name));
+      left = inOrder([...listed.values()].map((kernel) => ({ ...kernel, order: serving(kernel, hello.objective).filter((number) => runs(kernel, number)) })), hello);
       const offers = hello.specs.flatMap((spec) => listed.get(spec) ?? []);
-      return { compiler: tool, kernels: offers.map(({ candidates, order, ...offer }) => offer) };
+      // Where the device cannot run the bundle's choice, the bundle has the compiler's own as well.
+      return { compiler: tool, kernels: offers.map(({ candidates, order, ...offer }) => ({ ...offer, default: runs({ ...offer, candidates, order }, offer.default ?? 0) ? offer.default : 0 })) };
     },
 
     async next() {

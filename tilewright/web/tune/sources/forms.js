@@ -7,6 +7,7 @@ import { EngineError } from '../../engine/errors.js';
 const text = (/** @type {unknown} */ value) => typeof value === 'string';
 const isLeft = (/** @type {unknown} */ value) => value === undefined;
 const isNested = (/** @type {unknown} */ value) => Object(value) === value;
+const texts = (/** @type {any} */ value) => isLeft(value) || (Array.isArray(value) && value.every(text));
 /** Tiles per ticket, by plan. */
 const grains = (/** @type {unknown} */ value) => isLeft(value) || isNested(value);
 
@@ -20,7 +21,7 @@ export const CANDIDATE = { header: KERNEL, module: (/** @type {unknown} */ value
 /** Of a static build (docs/modes.md). */
 export const INDEX = { tool: text, bundle: text, objective: text, classes: CLASSES, spaces: {} };
 export const LIST = {
-  kernels: [{ spec: count, checksum: text, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && grains(one.grains))] }],
+  kernels: [{ spec: count, checksum: text, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && grains(one.grains) && texts(one.features))] }],
 };
 
 /** Most bytes of an answer over HTTP: device classes take some kilobytes. */

@@ -25,7 +25,7 @@ export type Index = {
   /** By class: the file that lists its candidates. */
   spaces: Record<string, Engine.FileRef>;
 };
-export type Listed = Pick<Tuner.Header, 'mark' | 'schedule' | 'digest' | 'tiles' | 'grains' | 'scratch' | 'needs' | 'bytes' | 'signature'>;
+export type Listed = Pick<Tuner.Header, 'mark' | 'schedule' | 'features' | 'digest' | 'tiles' | 'grains' | 'scratch' | 'needs' | 'bytes' | 'signature'>;
 /** A kernel in such a file; a candidate that cannot be made or does not serve the objective is null. */
 export type ListedKernel = Ordered & { candidates: (Listed | null)[] };
 

@@ -10,6 +10,7 @@ import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
 import { beat, beating as steadily, breathe } from './breath.js';
 import { checksOf, Refused, Trapped } from './checks.js';
+import { halvesOf } from './halves.js';
 import { arrayOf, isFloat, shake } from './inputs.js';
 
 /** Words before everything else, and between two regions; every buffer begins at a multiple of them. */
@@ -38,6 +39,8 @@ const [INVOCATIONS, NONE] = [1 << 16, 0xffffffff];
 
 /** @type {GPUDevice} */
 let device;
+/** That kernels may use there. @type {string[]} */
+let features = [];
 /** @type {GPUBindGroupLayout} */
 let layout;
 /** The bundle's own kernels. @type {string[]} */
@@ -68,7 +71,7 @@ export const beating = () => () => {};
 /** @type {Tune.OpenBench} */
 export async function open({ code, bytes }) {
   texts = JSON.parse(new TextDecoder().decode(code));
-  ({ device } = await patiently(deviceFor(bytes, undefined, ['timestamp-query'])));
+  ({ device, adapter: { features } } = await patiently(deviceFor(bytes)));
   layout = layoutOf(device);
   block = device.createBuffer({ size: BLOCK, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
   comparing = await patiently(device.createComputePipelineAsync({ layout: 'auto', compute: { module: device.createShaderModule({ code: COMPARE }) } }));
@@ -98,7 +101,7 @@ const runnerOf = (runner) => runner;
 /** A candidate; rejects with Refused if its text holds anything but a kernel, or makes no pipeline. @type {Tune.RunnerFor} */
 export async function runnerFor(module, tiles) {
   const text = String(module);
-  const objection = objectionTo(new TextEncoder().encode(text), tiles);
+  const objection = objectionTo(new TextEncoder().encode(text), tiles, features);
   if (objection) throw new Refused(`its text is none of Tilewright's: ${objection}`);
   const pipeline = await patiently(pipelineOf(device, layout, text)).catch((error) => {
     throw new Refused(String(error));
@@ -106,12 +109,15 @@ export async function runnerFor(module, tiles) {
   return runnerOf({ tiles, group: factsOf(text).group, pipeline });
 }
 
+/** How many words a buffer takes. @param {Tune.Buffer} buffer */
+const lengthOf = ({ dtype, size, halves }) => (halves ? Math.ceil(size / 2) : wordsOf(/** @type {T.DType} */ (dtype), size));
+
 /** Lays out a specification's buffers, and returns their first words. @type {Tune.Lay} */
 export function lay(facts) {
   let at = CANARY;
-  const addresses = facts.buffers.map(({ dtype, size }) => {
+  const addresses = facts.buffers.map((buffer) => {
     const address = at + CANARY;
-    at = Math.ceil((address + wordsOf(/** @type {T.DType} */ (dtype), size)) / CANARY) * CANARY;
+    at = Math.ceil((address + lengthOf(buffer)) / CANARY) * CANARY;
     return address;
   });
   words = at + CANARY;
@@ -129,8 +135,7 @@ const place = () => /** @type {NonNullable<typeof memory>} */ (memory);
 /** The words of a buffer: where they begin, and how many. @param {number} number */
 function regionOf(number) {
   const { addresses, facts: { buffers } } = current();
-  const { dtype, size } = buffers[number];
-  return { from: addresses[number], length: wordsOf(/** @type {T.DType} */ (dtype), size) };
+  return { from: addresses[number], length: lengthOf(buffers[number]) };
 }
 
 /** What memory holds before a kernel runs on this set. @param {Tune.TrialSet} set */
@@ -140,11 +145,11 @@ function imageOf(set) {
   if (!images.has(set)) {
     const whole = new Uint32Array(made.getMappedRange()).fill(MARK);
     whole.fill(0, 0, CANARY);
-    current().facts.buffers.forEach(({ dtype }, number) => {
+    current().facts.buffers.forEach((buffer, number) => {
       const { from, length } = regionOf(number);
       const given = set.inputs[number];
-      if (!given) whole.fill(isFloat(dtype) ? UNWRITTEN.float : UNWRITTEN.integer, from, from + length);
-      else whole.set(wordsFrom(dtype, given), from);
+      if (!given) whole.fill(isFloat(buffer.dtype) ? UNWRITTEN.float : UNWRITTEN.integer, from, from + length);
+      else whole.set(wordsFrom(buffer, given), from);
     });
     made.unmap();
   }
@@ -160,9 +165,10 @@ function imageOf(set) {
   return made;
 }
 
-/** Bytes of elements as the device's words. @param {string} dtype @param {Uint8Array} bytes */
-function wordsFrom(dtype, bytes) {
+/** Bytes of elements as the device's words. @param {Tune.Buffer} buffer @param {Uint8Array} bytes */
+function wordsFrom({ dtype, halves }, bytes) {
   const elements = new (arrayOf(dtype))(bytes.buffer, bytes.byteOffset, bytes.length / arrayOf(dtype).BYTES_PER_ELEMENT);
+  if (halves) return halvesOf(/** @type {Float32Array} */ (elements));
   const { buffer, byteOffset, byteLength } = widen(/** @type {T.DType} */ (dtype), elements);
   return new Uint32Array(buffer, byteOffset, byteLength / WORD);
 }
@@ -271,6 +277,6 @@ export const { accept, doubt, check, refutation } = checksOf({
   async perturb(set, buffer, number) {
     const bytes = /** @type {Uint8Array<ArrayBuffer>} */ (set.inputs[number]).slice();
     await shake(bytes, buffer, number);
-    device.queue.writeBuffer(place().buffer, WORD * regionOf(number).from, wordsFrom(buffer.dtype, bytes));
+    device.queue.writeBuffer(place().buffer, WORD * regionOf(number).from, wordsFrom(buffer, bytes));
   },
 });

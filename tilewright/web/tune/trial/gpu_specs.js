@@ -3,7 +3,7 @@
 
 import { requireCounts, sectionOf } from '../../engine/bundle.js';
 import { SECTION, WORD, wordsOf } from '../../engine/gpu_device.js';
-import { numberAt } from '../../engine/gpu_plan.js';
+import { lacking, numberAt, resolved } from '../../engine/gpu_plan.js';
 import { elementsOf, sizesOf } from '../../engine/tensors.js';
 import { readKernels } from '../records/kernels.js';
 import { described, gathered, hasFloats } from './specs.js';
@@ -17,10 +17,11 @@ const LANES = 4;
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
 export async function openSpecs(engine) {
   const { manifest, program: { plans, memory }, file } = engine.parts;
-  const { builds: [build] } = sectionOf(manifest, TARGET, SECTION);
+  const { builds: [build], slots } = sectionOf(manifest, TARGET, SECTION);
+  const lack = lacking(build, slots, engine.info.adapter?.features ?? []);
   const listed = readKernels(await file(manifest.kernels));
   for (const { steps } of plans) for (const { spec } of steps) requireCounts('steps', spec, listed.length - 1 - spec);
-  const calls = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => JSON.parse(new TextDecoder().decode(await file(ref)))));
+  const calls = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => resolved(JSON.parse(new TextDecoder().decode(await file(ref))), lack)));
 
   /** A step of the specification, if possible one that runs its usual kernel. @param {number} spec */
   function stepOf(spec) {

@@ -71,8 +71,8 @@ export async function openSpecs(engine) {
 export function described(data) {
   const extents = gathered(data);
   const floats = hasFloats(data);
-  const buffers = data.buffers.map((/** @type {[string, number, number]} */ [dtype, size, limit], /** @type {number} */ place) => (
-    { dtype, size, bytes: size * BYTES[dtype], limit, extent: extents.get(place) ?? 0, real: null }));
+  const buffers = data.buffers.map((/** @type {[string, number, number, any, boolean?]} */ [dtype, size, limit, , halves = false], /** @type {number} */ place) => (
+    { dtype, size, bytes: size * BYTES[dtype], limit, halves: halves === true, extent: extents.get(place) ?? 0, real: null }));
   const regrouped = data.buffers.some((/** @type {[string, number, number, any[]]} */ [, , , [layout]]) => layout === REGROUPED);
   const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols && !regrouped;
   return { buffers, rounds: floats, special: floats && clear && !extents.size };

@@ -8,6 +8,8 @@ export type Buffer = {
   dtype: string; size: number; bytes: number;
   /** Bound of the elements' magnitude; 0: unknown. */
   limit: number;
+  /** On WebGPU they lie as halves, two in a word. */
+  halves: boolean;
   /** Elements are indices below this; 0: they are not indices. */
   extent: number;
   /** The weight in the model's own memory, if this is one and memory is shared. */
@@ -153,6 +155,8 @@ export type LoadedKernel = {
   known: Map<string, Runner>;
 };
 export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
+/** Words of numbers as halves. */
+export type HalvesOf = (numbers: Float32Array) => Uint32Array;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
 export type Prepare = (facts: SpecFacts, reference: Runner | null) => Promise<void>;
 /** Times the next batch: its milliseconds, those it counts for, tiles run, and whether the time is long enough to be believed. */

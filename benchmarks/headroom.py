@@ -1,0 +1,183 @@
+"""Where tuning pays: the kernels of public models, and how much of that a session takes.
+
+Input: browsers, names of public.py.  Output: results/headroom.json, rows by part:
+
+    kernel    default against the fastest of its whole space, of each kernel with 2 % of the time
+    model     the whole model with those, against the model as built, by turns
+    session   the model after a session of so many seconds, against both, by turns
+
+    uv run python benchmarks/headroom.py sweep --host chromium --model nudenet
+    uv run python benchmarks/headroom.py session --host firefox --seconds 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+
+import common
+import space as sweeps
+from public import PUBLIC, fetched
+from sessions import Row, by_turns, page, told, tuned
+
+from tilewright.bundle import write
+from tilewright.cli.hosts import open_timers
+from tilewright.compiler import Options, compile_model
+from tilewright.fusion.steps import KernelStep
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import DeviceClass
+from tilewright.targets.protocol import Variant
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.table import default_schedule, schedule_from_json
+from tilewright.tuning.candidates import key_of, space_of
+
+KEY = ("part", "host", "model", "device", "kernel", "seconds")
+#: Kernels with a smaller share of the model's time are not swept.
+LEAST_SHARE = 0.02
+#: Shares of headroom are not told below this gain: it is within the noise.
+LEAST_GAIN = 1.01
+SECONDS = (5.0, 30.0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel of a model.  count: steps that run it;  share: of the model's time"""
+
+    step: KernelStep
+    key: str
+    count: int
+    share: float
+
+
+def built(name: str, folder: Path, path: Path, best: Mapping[str, Schedule] | None = None) -> Path:
+    """The model's bundle, with these schedules by kernel; the others have their defaults."""
+
+    def choose(kernel: Kernel, variant: Variant) -> Schedule:
+        own = (best or {}).get(key_of(kernel))
+        return own or default_schedule(kernel, variant.machine)  # type: ignore[attr-defined]
+
+    options = Options(shapes=PUBLIC[name].shapes, schedule=choose if best else None)
+    write(compile_model(fetched(name, folder), options).contents, path)
+    return path
+
+
+def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
+    """The kernels that take the time, the longest first."""
+    steps = compile_model(fetched(name, folder), Options(shapes=PUBLIC[name].shapes)).plans[0].steps
+    with page(host) as browser:
+        model = browser.load(path, threads=1)
+        common.warm_up(model, 1000)
+        times = [row["milliseconds"] for row in model.profile(20)]
+    total, first = sum(times), dict[str, KernelStep]()
+    spent, count = dict[str, float](), dict[str, int]()
+    for step, time in zip(steps, times, strict=True):
+        key = key_of(step.kernel)
+        first.setdefault(key, step)
+        spent[key] = spent.get(key, 0.0) + time
+        count[key] = count.get(key, 0) + 1
+    found = [Part(first[k], k, count[k], spent[k] / total) for k in first]
+    return sorted((p for p in found if p.share >= LEAST_SHARE), key=lambda p: -p.share)
+
+
+def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[Row]:
+    """A row per kernel, then one of the model."""
+    same = {"host": host, "model": name, "device": device.id}
+    with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
+        plain = built(name, folder, Path(place) / "plain")
+        best: dict[str, Schedule] = {}
+        rest, swept = 0.0, 0.0
+        for part in parts(host, name, folder, plain):
+            space = space_of(part.step.kernel, device)
+            swept += part.share
+            if len(space.schedules) == 1:
+                rest += part.share
+                continue
+            path = sweeps.written(part.step, space.schedules, device, Path(place) / part.key)
+            sweeps.check(path)
+            with open_timers(host, [path], 1) as (timer,):
+                times = sweeps.sweep(timer, len(space.schedules)).times
+            top = min(range(len(times)), key=times.__getitem__)
+            best[part.key] = space.schedules[top]
+            own = times[top] / times[0]
+            rest += part.share * own
+            yield same | {
+                "part": "kernel", "kernel": part.key[:12], "kind": space.kind, "shape": space.shape,
+                "count": part.count, "time_share": round(part.share, 3),
+                "candidates": len(times), "share": round(own, 3),
+                "trial": space.order.index(top) + 1 if top else 0,
+                "default": space.schedules[0].to_json(), "optimum": space.schedules[top].to_json(),
+            }  # fmt: skip
+        tuned_one = built(name, folder, Path(place) / "best", best)
+        with page(host) as browser:
+            mine, own_model = (browser.load(p, threads=1) for p in (tuned_one, plain))
+            ratios = by_turns(mine, own_model)
+        yield same | {
+            "part": "model", "kernels": len(best), "swept_share": round(swept, 3),
+            "expected": round(1 / (1 - swept + rest), 3),
+            "headroom": round(statistics.median(ratios), 3), "least": round(min(ratios), 3),
+            "n": len(ratios),
+        }  # fmt: skip
+
+
+def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: float) -> Row:
+    """A session from the model as built, against the model of the last sweep of this class."""
+    best = {
+        row["kernel"]: schedule_from_json(row["optimum"])
+        for row in common.rows_of("headroom")
+        if (row["part"], row["host"], row["model"], row["device"])
+        == ("kernel", host, name, device.id)
+    }
+    if not best:
+        raise SystemExit(f"No sweep of {name} on {host} for the class {device.id}: run it first")
+    with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
+        plain = built(name, folder, Path(place) / "plain")
+        keys = {key_of(s.kernel) for s in _steps(name, folder)}
+        full = {k: best[k[:12]] for k in keys if k[:12] in best}
+        swept = built(name, folder, Path(place) / "best", full)
+        with page(host) as browser:
+            model, found, summary = tuned(browser, plain, seconds)
+            own, top = (browser.load(p, threads=1) for p in (plain, swept))
+            gains, tops = by_turns(model, own), by_turns(top, own)
+    gain, headroom = statistics.median(gains), statistics.median(tops)
+    return {
+        "part": "session", "host": host, "model": name, "device": device.id, "seconds": seconds,
+        "rounds": len(found.trials), "swaps": len(found.current),
+        "gain": round(gain, 3), "least": round(min(gains), 3), "headroom": round(headroom, 3),
+        "taken": round(log(gain) / log(headroom), 2) if headroom >= LEAST_GAIN else None,
+        "n": len(gains), **told(summary),
+    }  # fmt: skip
+
+
+def _steps(name: str, folder: Path) -> tuple[KernelStep, ...]:
+    options = Options(shapes=PUBLIC[name].shapes)
+    return tuple(compile_model(fetched(name, folder), options).plans[0].steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=["sweep", "session"])
+    parser.add_argument("--host", action="append")
+    parser.add_argument("--model", action="append", choices=list(PUBLIC))
+    parser.add_argument("--seconds", action="append", type=float, help="of a session (5, 30)")
+    parser.add_argument("--models", type=Path, default=Path("dist/public"), help="their folder")
+    args = parser.parse_args()
+    device = sweeps.device_here()
+    for host in args.host or ("chromium", "firefox"):
+        for name in args.model or PUBLIC:
+            if args.part == "sweep":
+                found = sweep(host, name, args.models, device)
+            else:
+                seconds = args.seconds or SECONDS
+                found = (session(host, name, args.models, device, s) for s in seconds)
+            for row in found:
+                print(row, flush=True)
+                common.merge("headroom", [{"kernel": "", "seconds": 0, **row}], KEY)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Results of experiments that could fail: tuning without the default, and what is left to tune.
+
+Input: the records of withheld.py and headroom.py.  Output: tables; a summary comes first.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from charts import cell, table
+from report_space import geometric, short
+
+Record = dict[str, Any]
+Row = Mapping[str, Any]
+
+#: Rounds of a session that never reached its goal count as this many in a median: more than any.
+NEVER = 10**9
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share * 100:.0f} %"
+
+
+def _rounds(values: Sequence[int | None]) -> str:
+    found = statistics.median_high([NEVER if v is None else v for v in values])
+    return "never" if found == NEVER else str(found)
+
+
+def withheld(record: Record) -> str:
+    """By browser, start, order and budget: how many sessions came within 3 % of the best."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for r in record["rows"]:
+        key = (r["host"], r["device"], r["start"], r["order"], _percent(r["budget"]))
+        groups.setdefault(key, []).append(r)
+    head = ["browser", "class", "start", "order", "time for tuning", "kernels", "sessions"]
+    head += ["97 % reached by", "rounds: median", "longest", "seconds: median", "kB: median"]
+    head += ["share at the start", "at the end: least", "unmeasured first choice: least"]
+    lines = []
+    for key, rows in sorted(groups.items()):
+        done = [r for r in rows if r["rounds"] is not None]
+        lines.append([
+            *key, str(len({r["kernel"] for r in rows})), str(len(rows)),
+            f"{len(done)} of {len(rows)}", _rounds([r["rounds"] for r in rows]),
+            str(max(r["rounds"] for r in done)) if done else "–",
+            cell(_middle([r["reached_s"] for r in done])),
+            cell(_middle([r["bytes"] / 1000 for r in done])),
+            _percent(statistics.median(r["start_share"] for r in rows)),
+            _percent(min(r["share"] for r in rows)),
+            _percent(min(r["guess_share"] for r in rows)),
+        ])  # fmt: skip
+    each = ["kernel", "browser", "class", "start", "order", "candidates", "within 3 %"]
+    each += ["share at the start", "first choice", "at the end", "rounds", "seconds"]
+    each += ["evaluation ms: median", "p95", "longest"]
+    keys = ("evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms")
+    details = [
+        [
+            r["kernel"], r["host"], r["device"], r["start"], r["order"], str(r["candidates"]),
+            str(r["good"]),
+            *(_percent(r[k]) for k in ("start_share", "guess_share", "share")),
+            cell(r["rounds"]), cell(r["reached_s"]), *(cell(r[k]) for k in keys),
+        ]
+        for r in record["rows"]
+    ]  # fmt: skip
+    return "\n\n".join([table(head, lines), "Each session:", table(each, details)])
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return round(statistics.median(known), 2) if known else None
+
+
+def headroom(record: Record) -> str:
+    """Models first, then sessions, then kernels whose default has less than 97 %."""
+    of = {part: [r for r in record["rows"] if r["part"] == part] for part in ("model", "session")}
+    text = []
+    if of["model"]:
+        head = ["model", "browser", "class", "CPU", "kernels", "share of the time"]
+        head += ["all optima over built, as kernels promise", "measured", "lowest", "turns"]
+        keys = ("model", "host", "device", "cpu", "kernels", "swept_share", "expected")
+        lines = [[cell(r[k]) for k in (*keys, "headroom", "least", "n")] for r in of["model"]]
+        for host in dict.fromkeys(r["host"] for r in of["model"]):
+            mean = geometric(r["headroom"] for r in of["model"] if r["host"] == host)
+            lines.append(["geometric mean", host, *[""] * 5, f"{mean:.3f}", "", ""])
+        text.append(table(head, lines))
+    if of["session"]:
+        head = ["model", "browser", "class", "seconds", "rounds", "swaps", "speed over built"]
+        head += ["lowest", "with all optima", "share of that taken", "turns"]
+        keys = ("model", "host", "device", "seconds", "rounds", "swaps", "gain")
+        keys += ("least", "headroom", "taken", "n")
+        lines = [[cell(r.get(k)) for k in keys] for r in of["session"]]
+        text += ["What sessions take of it:", table(head, lines)]
+    below = [r for r in record["rows"] if r["part"] == "kernel" and r["share"] < 0.97]
+    if below:
+        head = ["model", "browser", "class", "kernel", "share of the time", "default's share"]
+        head += ["default", "optimum"]
+        lines = [
+            [
+                r["model"], r["host"], r["device"], f"{r['kind']} {r['shape']}",
+                _percent(r["time_share"]), _percent(r["share"]),
+                short(r["default"]), short(r["optimum"]),
+            ]
+            for r in sorted(below, key=lambda r: r["share"])
+        ]  # fmt: skip
+        all_ = sum(r["part"] == "kernel" for r in record["rows"])
+        said = f"Kernels whose default has less than 97 % ({len(below)} of {all_}):"
+        text += [said, table(head, lines)]
+    return "\n\n".join(text)

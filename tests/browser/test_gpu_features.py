@@ -1,0 +1,179 @@
+"""Features of the GPU in the engine: used where the adapter has them, absent without harm.
+
+Input: quantised products for WebGPU with all sorts of schedules.  Output: the exact sums, on Dawn;
+what `info` says of features.  A test whose feature the adapter lacks is skipped and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from helpers.damaged_bundles import Whole
+from onnx import TensorProto, helper, numpy_helper
+
+from tilewright.base.dtypes import F32
+from tilewright.base.errors import HostError
+from tilewright.benchkernel import compile_graph
+from tilewright.bundle import open_bundle, write
+from tilewright.compiler import Options, compile_model
+from tilewright.graph.node import Graph, elementwise, graph_input, reduce
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser_dawn import Dawn, require_dawn
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import dots
+from tilewright.targets.gpu.features import PACKED
+from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.relink import relink
+
+pytestmark = pytest.mark.browser
+
+ROWS, DEPTH, COLUMNS = 37, 130, 52
+ZERO = 7
+OPTIONS = Options(targets=("wgsl",))
+#: Of the manifest, the file with the texts of kernels.
+CODE = ("targets", "wgsl", "builds", 0, "code")
+
+
+@pytest.fixture(scope="module")
+def dawn() -> Dawn:
+    try:
+        return require_dawn()
+    except HostError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def host(dawn: Dawn) -> Iterator[BrowserHost]:
+    with BrowserHost(dawn) as host:
+        yield host
+
+
+def weights() -> Any:
+    return np.random.default_rng(0).integers(-128, 128, (DEPTH, COLUMNS)).astype("i1")
+
+
+def rows() -> Any:
+    return np.random.default_rng(1).integers(0, 256, (ROWS, DEPTH)).astype("u1")
+
+
+def sums() -> Any:
+    return (rows().astype("i4") - ZERO) @ weights().astype("i4")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bytes")
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w", "z"], ["y"])],
+        "bytes",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (ROWS, DEPTH))],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, (ROWS, COLUMNS))],
+        [
+            numpy_helper.from_array(weights(), "w"),
+            numpy_helper.from_array(np.asarray(ZERO, "u1"), "z"),
+        ],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / "m.onnx")
+    write(compile_model(folder / "m.onnx", OPTIONS).contents, folder / "made")
+    return folder / "made"
+
+
+@pytest.fixture(scope="module")
+def reduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sums of squares of long rows."""
+    folder = tmp_path_factory.mktemp("reduction")
+    x = graph_input("x", (37, 1000), F32)
+    y = reduce("sum", elementwise("mul", x, x), [1])
+    write(compile_graph(Graph("rows", (("x", x),), (("y", y),)), OPTIONS).contents, folder)
+    return folder
+
+
+def features(host: BrowserHost, bundle: Path) -> list[str]:
+    """Of the adapter, as engines find them."""
+    found: list[str] = host.load(bundle).info["adapter"]["features"]
+    return found
+
+
+def test_a_bundle_uses_what_the_adapter_has(host: BrowserHost, bundle: Path) -> None:
+    model = host.load(bundle)
+    able = PACKED in model.info["adapter"]["features"]
+    assert model.info["variant"]["features"] == ([PACKED] if able else [])
+    np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
+
+
+def test_and_does_without(host: BrowserHost, bundle: Path) -> None:
+    model = host.load(bundle, features=[])
+    assert model.info["adapter"]["features"] == []
+    assert model.info["variant"]["features"] == []
+    assert any(f"they need {PACKED}, which" in text for text in model.info["lost"])
+    np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
+
+
+def test_a_kernel_that_makes_no_pipeline_gives_way(
+    host: BrowserHost, bundle: Path, tmp_path: Path
+) -> None:
+    """Drivers differ in more than they list; the step's other kernel runs, and `lost` says why."""
+    if PACKED not in features(host, bundle):
+        pytest.skip(f"the adapter lacks {PACKED}")
+
+    def spoil(texts: list[str]) -> None:
+        (number,) = (n for n, text in enumerate(texts) if text.startswith(f"requires {PACKED};"))
+        texts[number] = texts[number].replace("@compute", "nonsense")
+
+    made = Whole.of(compile_model(bundle.parent / "m.onnx", OPTIONS).contents)
+    for path, data in made.edited(CODE, spoil).files.items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    model = host.load(tmp_path)
+    assert model.info["variant"]["features"] == []
+    assert PACKED not in model.info["adapter"]["features"]
+    assert any("makes no pipeline" in text for text in model.info["lost"])
+    np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
+
+
+@pytest.mark.parametrize("over_subgroups", [False, True])
+def test_other_threads_give_the_same_sums(
+    host: BrowserHost, reduction: Path, over_subgroups: bool, tmp_path: Path
+) -> None:
+    opened = open_bundle(reduction)
+    (kernel,) = kernels_of(opened)
+    rows = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.form == "rows"]
+    has = set(features(host, reduction))
+    able = [s for s in rows if s.features <= has and bool(s.features) == over_subgroups]
+    if not able:
+        pytest.skip("the adapter lacks subgroups of one size")
+    given = np.random.default_rng(0).integers(-9, 10, (37, 1000)).astype("f4")
+    for at, schedule in enumerate(able):
+        write(relink(opened, CLASSES["webgpu"], {0: schedule}), tmp_path / str(at))
+        model = host.load(tmp_path / str(at))
+        assert model.info["variant"]["features"] == sorted(schedule.features)
+        found = model.run({"x": given}).outputs["y"]
+        np.testing.assert_array_equal(found.ravel(), (given * given).sum(1))
+        model.dispose()
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("form", ["dot", "matrix"])
+def test_candidates_give_the_exact_sums(
+    host: BrowserHost, bundle: Path, form: str, number: int, tmp_path: Path
+) -> None:
+    opened = open_bundle(bundle)
+    (at, kernel), *_ = ((n, k) for n, k in enumerate(kernels_of(opened)) if dots.suits(k))
+    schedules = space_of(kernel, CLASSES["webgpu"]).schedules
+    has = set(features(host, bundle))
+    able = [s for s in schedules if s.form == form and s.features <= has]
+    if not able:
+        lacks = min((s.features - has for s in schedules if s.form == form), key=len)
+        pytest.skip(f"the adapter lacks {', '.join(sorted(lacks))}")
+    schedule = able[number * (len(able) - 1) // 3]
+    write(relink(opened, CLASSES["webgpu"], {at: schedule}), tmp_path)
+    model = host.load(tmp_path)
+    assert model.info["variant"]["features"] == sorted(schedule.features)
+    np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())

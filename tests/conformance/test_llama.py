@@ -1,0 +1,188 @@
+"""A language model with caches as states: a prompt and then one token after the other, on every
+host, against onnxruntime, which computes the whole sequence anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from conftest import TARGETS, options_for
+from helpers.llama import TINY, Sizes, llama
+
+from tilewright.base.errors import TilewrightError
+from tilewright.bundle import open_bundle, write
+from tilewright.compiler import compile_model
+
+#: Rows of the prompt's bucket, and tokens that are then generated.
+PROMPT, TOKENS = 8, 20
+
+
+def built(folder: Path, sizes: Sizes, target: str, **settings: int) -> Path:
+    """A bundle of the model for single tokens and for prompts; beside it model.onnx, the same in
+    operators that onnxruntime has."""
+    onnx.save(llama(replace(sizes, plain=False)), folder / "model.onnx")
+    onnx.save(llama(sizes), folder / "compiled.onnx")
+    options = replace(options_for(target), buckets={"n": (1, PROMPT)}, states=sizes.states)
+    options = replace(options, settings=settings)
+    write(compile_model(folder / "compiled.onnx", options).contents, folder / "bundle")
+    return folder / "bundle"
+
+
+def whole(folder: Path, sizes: Sizes, ids: list[int]) -> np.ndarray:
+    """The logits of the last row, computed from empty caches."""
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    cache = np.zeros((1, sizes.kv_heads, sizes.room, sizes.head), "f4")
+    given = step(ids, 0) | dict.fromkeys(sizes.states, cache)
+    return np.asarray(session.run(["logits"], given)[0])
+
+
+def step(ids: list[int], past: int) -> dict[str, Any]:
+    last = past + len(ids) - 1
+    return {"input_ids": np.array([ids], "i8"), "seqlens_k": np.array([last], "i4")}
+
+
+MODELS = {
+    "4 bits": TINY,
+    "f32": replace(TINY, bits=32, kv_heads=4),
+    "plain": replace(TINY, plain=True),
+}
+
+
+@pytest.mark.parametrize("sizes", MODELS.values(), ids=MODELS)
+def test_tokens_are_those_of_the_whole_sequence(
+    sizes: Sizes, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """The prompt is shorter than its bucket; each token is the likeliest one."""
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    ids = [int(i) for i in np.random.default_rng(3).integers(0, sizes.words, PROMPT - 3)]
+    got = opened.run(step(ids, 0)).outputs["logits"]
+    for _ in range(TOKENS):
+        want = whole(tmp_path, sizes, ids)
+        # sums of a few hundred products, in another order
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
+        ids.append(int(want.argmax()))
+        got = opened.run(step(ids[-1:], len(ids) - 1)).outputs["logits"]
+    opened.reset()
+    again = opened.run(step(ids[:3], 0)).outputs["logits"]
+    np.testing.assert_allclose(again, whole(tmp_path, sizes, ids[:3]), rtol=1e-4, atol=2e-5)
+
+
+def test_what_does_not_fit_is_refused(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """A full cache and ids beyond the vocabulary stop the run; a prompt that is too long has no
+    bucket.  The next run is right again."""
+    sizes = TINY
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    for wrong in (step([1], sizes.room), step([sizes.words], 0)):
+        with pytest.raises(TilewrightError) as caught:
+            opened.run(wrong)
+        assert caught.value.code == "kernel-trap"
+    with pytest.raises(TilewrightError, match="bucket"):
+        opened.run(step([1] * (PROMPT + 1), 0))
+    opened.reset()
+    got = opened.run(step([4, 2], 0)).outputs["logits"]
+    np.testing.assert_allclose(got, whole(tmp_path, sizes, [4, 2]), rtol=1e-4, atol=2e-5)
+
+
+def test_a_long_cache_is_read_as_far_as_it_is_valid(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """Several blocks of keys, of which the last ones hold what no row may see."""
+    sizes = replace(TINY, layers=1, room=700)
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    rng = np.random.default_rng(8)
+    shape = (1, sizes.kv_heads, sizes.room, sizes.head)
+    for past in (3, 255, 256, 500, sizes.room - 1):
+        caches = {name: rng.standard_normal(shape, "f4") for name in sizes.states}
+        for name, value in caches.items():
+            opened.set_state(name, value)
+        got = opened.run(step([7], past)).outputs["logits"]
+        (want,) = session.run(["logits"], step([7], past) | caches)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
+
+
+def test_weights_in_several_buffers(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """On WebGPU a buffer has a largest size: here 64 KiB, so that the weights need several."""
+    if TARGETS[host_name] != "wgsl":
+        pytest.skip("one memory")
+    sizes = replace(TINY, layers=3, hidden=192, room=32)
+    path = built(tmp_path, sizes, "wgsl", bank=2**16)
+    facts = open_bundle(path).manifest.section("wgsl").facts
+    assert len(facts["banks"]["bytes"]) > 1
+    assert max(facts["banks"]["bytes"]) <= 2**16
+    opened, ids = open_host(path), [5, 9, 2]
+    for _ in range(3):
+        got = opened.run(step(ids, 0)).outputs["logits"]
+        np.testing.assert_allclose(got, whole(tmp_path, sizes, ids), rtol=1e-4, atol=2e-5)
+        ids.append(int(got.argmax()))
+
+
+@pytest.mark.parametrize("token", ["greedy", "top-k"])
+def test_the_device_chooses_the_token(
+    token: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """One id comes back; of the likeliest ones a given number picks, as onnxruntime does."""
+    sizes = replace(TINY, layers=1, words=700, token=token, top=5)
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    cache = np.zeros((1, sizes.kv_heads, sizes.room, sizes.head), "f4")
+    seen = set()
+    for chance in (0.0, 0.31, 0.62, 0.99):
+        more = {"temperature": np.array([2.5], "f4"), "chance": np.array([chance], "f4")}
+        given = step([5, 9, 2], 0) | (more if token == "top-k" else {})
+        (want,) = session.run(["token"], given | dict.fromkeys(sizes.states, cache))
+        got = opened.run(given).outputs["token"]
+        assert got.shape == (1,)
+        assert got == want
+        seen.add(int(got[0]))
+    assert (len(seen) > 1) == (token == "top-k")
+
+
+@pytest.mark.parametrize("token", ["", "greedy"])
+def test_text_is_generated_on_the_page(
+    token: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """The engine's loop: a prompt in several parts, an end, going on, prompts that do not fit."""
+    if host_name not in ("chromium", "firefox", "chromium-webgpu", "dawn"):
+        pytest.skip("its loop is the caller's")
+    sizes = replace(TINY, layers=1, room=32, token=token)
+    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    prompt = [int(i) for i in np.random.default_rng(4).integers(0, sizes.words, PROMPT + 3)]
+    ids = list(prompt)
+    for _ in range(6):
+        session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+        cache = np.zeros((1, sizes.kv_heads, sizes.room, sizes.head), "f4")
+        given = step(ids, 0) | dict.fromkeys(sizes.states, cache)
+        ids.append(
+            int(np.asarray(session.run(None, given)[0]).reshape(-1).argmax())
+            if not token
+            else int(session.run(["token"], given)[0][0])
+        )
+    want = ids[len(prompt) :]
+    tokens, milliseconds = opened.generate(prompt, 4)
+    assert (tokens, len(milliseconds)) == (want[:4], 4)
+    # the last token is in no cache yet
+    assert opened.generate([want[3]], 2, past=len(prompt) + 3)[0] == want[4:]
+    assert opened.generate(prompt, 6, end=[want[2]])[0] == want[: want.index(want[2]) + 1]
+    for wrong, past, words in (
+        ([], 0, "empty"), ([-1], 0, "no id"), ([1] * 33, 0, "cache of 32"), ([1], 32, "0 free"),
+    ):  # fmt: skip
+        with pytest.raises(TilewrightError, match=words) as caught:
+            opened.generate(wrong, 1, past=past)
+        assert caught.value.code == "input"
+    with pytest.raises(TilewrightError, match="full"):
+        opened.generate(prompt, 99)
+    with pytest.raises(TilewrightError) as caught:
+        opened.generate([sizes.words], 1)
+    assert caught.value.code == "kernel-trap"
+    assert opened.generate(prompt, 4)[0] == want[:4]

@@ -1,0 +1,81 @@
+"""Products of bytes by groups of threads (targets/gpu/dots.py): any schedule gives the exact sums.
+
+Layers of random bytes, weights and epilogues (helpers/integers.py); the graph is the judge, and the
+interpreter finds races between threads.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from helpers.gpu import ByGroups, random_tile
+from helpers.graphs import results, run_steps, steps_of
+from helpers.integers import quantised_graph
+from helpers.seeds import seeds
+
+from tilewright.graph.passes import optimise
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import dots
+from tilewright.targets.gpu.dots import DotSchedule
+from tilewright.targets.gpu.features import PACKED
+from tilewright.targets.plain import Plain
+from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.api import Wgsl
+from tilewright.tuning.candidates import build, space_of
+
+WGSL = Wgsl()
+
+
+def products(seed: int) -> list[Kernel]:
+    graph, _ = quantised_graph(seed)
+    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if dots.suits(s.kernel)]
+
+
+#: Of the first seeds, those whose layer is a product.
+LAYERS = [seed for seed in range(40) if products(seed)]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("seed", seeds(2, nightly=15))
+def test_any_schedule_gives_the_same_sums(layer: int, seed: int) -> None:
+    graph, values = quantised_graph(layer)
+    rng = Random(f"dots {layer} {seed}")
+    execute = ByGroups(dots, lambda _: DotSchedule(**vars(random_tile(rng))))
+    packed = optimise(graph, PACKING)
+    got = run_steps(packed, steps_of(packed), values, execute)
+    assert execute.products
+    for one, wanted in zip(got, results(graph, values), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+
+
+@pytest.mark.parametrize("layer", LAYERS[:8])
+def test_texts_multiply_words(layer: int) -> None:
+    for kernel in products(layer):
+        code = WGSL.code(kernel, WGSL.default(kernel, "core"))
+        assert code.needs == {PACKED}
+        assert str(code.body).startswith(f"requires {PACKED};\n")
+        assert "dot4I8Packed(" in code.body
+
+
+def test_the_space_has_the_default_and_others_of_its_type() -> None:
+    (kernel,) = products(LAYERS[0])
+    space = space_of(kernel, CLASSES["webgpu"])
+    assert space.schedules[0] == WGSL.default(kernel, "core")
+    found = [s for s in space.schedules if isinstance(s, DotSchedule)]
+    assert len(found) > 1
+    for schedule in found:
+        assert not WGSL.objection(kernel, schedule)
+        assert WGSL.schedule(schedule.to_json()) == schedule
+    able = [space.schedules[n] for n in space.trial_on({PACKED})]
+    assert set(able) == set(found[1:])
+    assert space.trial_on(()) == ()
+
+
+def test_a_candidate_says_what_it_needs() -> None:
+    (kernel,) = products(LAYERS[0])
+    made = build(kernel, DotSchedule(4, 4, 4, 8, 8, 8), "wgsl", "core")
+    assert made.features == (PACKED,)
+    assert build(kernel, Plain(), "wgsl", "core").features == ()

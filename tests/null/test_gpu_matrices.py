@@ -1,0 +1,100 @@
+"""Products by matrix units of subgroups (targets/gpu/matrices.py): any schedule, the exact sums.
+
+Layers of random bytes, weights and epilogues (helpers/integers.py); the graph is the judge.  In the
+interpreter the first thread of a subgroup stands for all of it; it finds races between subgroups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from helpers.gpu import ByGroups
+from helpers.graphs import results, run_steps, steps_of
+from helpers.integers import quantised_graph
+from helpers.seeds import seeds
+
+from tilewright.graph.passes import optimise
+from tilewright.kernel.loops import render
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import matrices
+from tilewright.targets.gpu.features import FEATURES, MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.matrices import UNITS, MatrixSchedule
+from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.api import Wgsl
+from tilewright.tuning.candidates import space_of
+
+WGSL = Wgsl()
+
+
+def products(seed: int) -> list[Kernel]:
+    graph, _ = quantised_graph(seed)
+    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if matrices.suits(s.kernel)]
+
+
+LAYERS = [seed for seed in range(40) if products(seed)]
+
+
+def random_schedule(rng: Random) -> MatrixSchedule:
+    m, n, k, width = rng.choice([*UNITS["i8-i32"], (8, 8, 8, 32)])
+    one_or_two = [rng.choice([1, 2]) for _ in range(5)]
+    return MatrixSchedule(
+        "i8-i32", m, n, k, width, *one_or_two, rng.choice([1, 4]), rng.random() < 0.5,
+        rng.random() < 0.5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("seed", seeds(2, nightly=15))
+def test_any_schedule_gives_the_same_sums(layer: int, seed: int) -> None:
+    graph, values = quantised_graph(layer)
+    rng = Random(f"matrices {layer} {seed}")
+    execute = ByGroups(matrices, lambda _: random_schedule(rng))
+    packed = optimise(graph, PACKING)
+    got = run_steps(packed, steps_of(packed), values, execute)
+    assert execute.products
+    for one, wanted in zip(got, results(graph, values), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+
+
+def test_texts_name_the_unit() -> None:
+    (kernel,) = products(LAYERS[0])
+    schedule = MatrixSchedule("i8-i32", 16, 8, 32, 32, 1, 1, 1, 1)
+    code = WGSL.code(kernel, schedule)
+    sizes = {"subgroups-32", "subgroup-matrix-i8-i32-16x8x32"}
+    assert code.needs == {MATRIX, SUBGROUPS, PACKED} | sizes
+    for kind in ("left<i8, 32, 16>", "right<i8, 8, 32>", "result<i32, 8, 16>"):
+        assert f"subgroup_matrix_{kind}" in code.body
+    assert "matrix result0_0 += left0 * right0" in render(code.loops)
+
+
+def test_the_space_has_some_for_each_unit() -> None:
+    (kernel,) = products(12)
+    space = space_of(kernel, CLASSES["webgpu"])
+    found = [s for s in space.schedules if isinstance(s, MatrixSchedule)]
+    assert {(s.m, s.n, s.k, s.width) for s in found} == set(UNITS["i8-i32"])
+    for schedule in found:
+        assert schedule.features <= FEATURES
+        assert not WGSL.objection(kernel, schedule)
+        assert WGSL.schedule(schedule.to_json()) == schedule
+    eight = {MATRIX, SUBGROUPS, PACKED, "subgroups-8", "subgroup-matrix-i8-i32-8x8x8"}
+    able = [space.schedules[n] for n in space.trial_on(eight)]
+    assert {s.m for s in able if isinstance(s, MatrixSchedule)} == {8}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"types": "i8-i8"}, "types is one of"),
+        ({"m": 6}, "m and n are multiples"),
+        ({"rows": 8, "columns": 4}, "at most 16 results"),
+        ({"down": 4, "along": 4}, "at most 256 threads"),
+        ({"rows": 4, "columns": 4, "r1": 8}, "shares at most"),
+    ],
+)
+def test_objections(change: dict[str, object], words: str) -> None:
+    (kernel,) = products(LAYERS[0])
+    assert words in WGSL.objection(kernel, replace(MatrixSchedule(), **change))  # type: ignore[arg-type]

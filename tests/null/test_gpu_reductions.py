@@ -1,0 +1,75 @@
+"""Long reductions under other numbers of threads (targets/gpu/reductions.py): the space, the text.
+
+What they compute is checked in test_kernel_threads.py, on a device in browser/test_gpu_features.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.graphs import steps_of
+
+from tilewright.base.dtypes import F32
+from tilewright.graph.node import Graph, graph_input, reduce
+from tilewright.graph.passes import optimise
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu.reductions import ReductionSchedule
+from tilewright.targets.plain import Plain
+from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.api import Wgsl
+from tilewright.tuning.candidates import space_of
+
+WGSL = Wgsl()
+
+
+def sums(columns: int, rows: int = 300) -> Kernel:
+    x = graph_input("x", (rows, columns), F32)
+    graph = Graph("sums", (("x", x),), (("y", reduce("sum", x, [1])),))
+    (step,) = steps_of(optimise(graph, PACKING))
+    return step.kernel
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(70, 300), (1000, 300), (1000, 10)])
+def test_the_space_starts_with_what_the_target_does(columns: int, rows: int) -> None:
+    kernel = sums(columns, rows)
+    first, *others = space_of(kernel, CLASSES["webgpu-nvidia"]).schedules
+    assert first == Plain() == WGSL.default(kernel, "core")
+    assert others
+    usual = WGSL.code(kernel, first).body
+    for schedule in others:
+        assert isinstance(schedule, ReductionSchedule)
+        assert not WGSL.objection(kernel, schedule)
+        assert WGSL.schedule(schedule.to_json()) == schedule
+        assert schedule.width or WGSL.code(kernel, schedule).body != usual
+
+
+def test_subgroups_of_the_class_come_first() -> None:
+    for device, width in (("webgpu-nvidia", 32), ("webgpu-intel-gen-9", 16)):
+        best = space_of(sums(1000), CLASSES[device]).schedules[1]
+        assert isinstance(best, ReductionSchedule)
+        assert best.width == width
+
+
+def test_a_text_says_the_size_of_its_subgroups() -> None:
+    kernel, schedule = sums(1000), ReductionSchedule(64, 16)
+    code = WGSL.code(kernel, schedule)
+    assert code.needs == schedule.features == {"subgroups", "subgroups-16"}
+    assert str(code.body).startswith("enable subgroups;\n// subgroups of 16\n")
+    assert code.body.count("subgroupShuffleXor(") == 4
+    alone = WGSL.code(kernel, ReductionSchedule(32, 32)).body
+    assert "var<workgroup>" not in alone
+    assert "workgroupBarrier" not in alone
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (ReductionSchedule(48), "a power of two"),
+        (ReductionSchedule(512), "a power of two up to 256"),
+        (ReductionSchedule(64, 24), "width is 0, or one of"),
+        (ReductionSchedule(32, 64), "up to threads"),
+        (ReductionSchedule(128), "too short for 128 threads"),
+    ],
+)
+def test_objections(schedule: ReductionSchedule, words: str) -> None:
+    assert words in WGSL.objection(sums(100), schedule)

@@ -1,0 +1,87 @@
+"""Weights in several buffers (targets/wgsl/banks.py): no overlaps, one bank a step, errors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from helpers.llama import TINY, llama
+
+from tilewright.base.errors import MemoryLimit
+from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.targets import target
+from tilewright.targets.wgsl.banks import WORD
+
+SIZES = replace(TINY, layers=3, hidden=192, room=32)
+BANK = 2**16
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("banks") / "llama.onnx"
+    onnx.save(llama(SIZES), path)
+    return path
+
+
+def compiled(path: Path, bank: int) -> Compiled:
+    options = Options(
+        targets=("wgsl",), buckets={"n": (1, 4)}, states=SIZES.states, settings={"bank": bank}
+    )
+    return compile_model(path, options)
+
+
+def test_one_buffer_has_no_banks(path: Path) -> None:
+    section = compiled(path, 2**30).made["wgsl"].section
+    assert "banks" not in section.facts
+    texts = json.loads(section.builds[0].code.data)
+    assert not any("weights" in text for text in texts)
+
+
+def test_tensors_do_not_overlap(path: Path) -> None:
+    made = compiled(path, BANK)
+    section = made.made["wgsl"].section
+    facts = section.facts
+    sizes = [section.memory, *facts["banks"]["bytes"]]
+    assert len(sizes) > 2
+    placed = zip(facts["banks"]["of"], facts["tensors"], made.program.tensors, strict=True)
+    ends: dict[int, int] = {}
+    for bank, at, tensor in sorted(placed, key=lambda t: t[:2]):
+        assert at >= ends.get(bank, 0)
+        assert at % (64 * WORD) == 0
+        ends[bank] = at + tensor.bytes
+        assert ends[bank] <= sizes[bank]
+    assert max(sizes[1:]) <= BANK
+
+
+def test_a_step_names_the_bank_of_its_weights(path: Path) -> None:
+    made = compiled(path, BANK)
+    section, plan = made.made["wgsl"].section, made.program.plans[0]
+    of = section.facts["banks"]["of"]
+    texts = json.loads(section.builds[0].code.data)
+    calls = json.loads(section.builds[0].plans[0].data)
+    named = set()
+    for step, call in zip(plan.steps, calls, strict=True):
+        values = [plan.values[a.value] for a in step.reads]
+        banks = {of[v.tensor] for v in values if v.kind == "weight"} - {0}
+        assert banks == ({call["bank"]} if "bank" in call else set())
+        assert ("weights: array" in texts[call["slot"]]) == bool(banks)
+        named |= banks
+    assert named == set(range(1, 1 + len(section.facts["banks"]["bytes"])))
+
+
+def test_an_exchange_keeps_the_banks(path: Path) -> None:
+    made = compiled(path, BANK)
+    whole = made.made["wgsl"]
+    (variant,) = whole.codes
+    again = target("wgsl").exchange(
+        made.program, whole.section, variant, whole.codes[variant], frozenset(), {}
+    )
+    assert (again.facts, again.builds) == (whole.section.facts, whole.section.builds)
+
+
+def test_what_one_step_reads_must_fit(path: Path) -> None:
+    with pytest.raises(MemoryLimit, match="more than one GPU buffer"):
+        compiled(path, 2**12)

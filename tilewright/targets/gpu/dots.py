@@ -1,0 +1,250 @@
+"""Products of bytes by groups of threads: tiles.py with words of four bytes for elements.
+
+Input: a product of u8 by i8 whose depth is packed in groups of four (graph/passes/pack_dot.py), and
+a schedule.  Output: the loop nest of one tile.  A step is a group: one instruction multiplies and
+adds its four bytes (packed dot product), exactly, in i32.
+
+That takes bytes of one sign, so rows become x - 128 on their way to shared memory.  What the sums
+then lack, 128 times the sum of a column, the first y1 threads count along with the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, gcd
+from typing import TypeVar
+
+from tilewright.base.dtypes import I8, I32, U8
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Call, Const, Dot, Expr, Join, Lanes, Load, Reg, Subvector
+from tilewright.kernel.form import ByteContraction, classify
+from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.layout import Groups
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.reduction import identity
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu import choice, tiles
+from tilewright.targets.gpu.features import PACKED
+from tilewright.targets.gpu.places import Places, may_trap
+from tilewright.targets.gpu.schedule import MOST_GAP, WORD, GroupSchedule, Sizes, beyond
+from tilewright.targets.gpu.space import Group, tiles_around
+from tilewright.targets.gpu.staging import LANES, Point, Side, guarded, multiple, own
+from tilewright.targets.lite import Core
+
+#: Bytes of a group: a word.
+GROUP = WORD
+#: What rows are less in shared memory.
+SHIFT = 128
+
+
+@dataclass(frozen=True)
+class DotSchedule(GroupSchedule):
+    """The same tiles, whose steps are groups of four bytes."""
+
+    form = "dot"
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({PACKED})
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, at most: the sum of each column too."""
+        return super().shared + WORD * self.y1
+
+    def objection(self, kernel: Kernel) -> str:
+        return super().objection(kernel) or beyond(self.threads, self.shared)
+
+
+def suits(kernel: Kernel) -> bool:
+    """True for products of bytes whose extents are fixed and which cannot trap."""
+    form = classify(kernel)
+    if not isinstance(form, ByteContraction) or form.group != GROUP or kernel.extents:
+        return False
+    return form.operands.n.extent >= LANES and not may_trap(kernel)
+
+
+def default(kernel: Kernel) -> DotSchedule:
+    """That of a product of f32 with a quarter of the steps."""
+    return choice.best(kernel, DotSchedule)
+
+
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[DotSchedule, float], ...]:
+    """As of a product of f32."""
+    return tiles_around(kernel, default(kernel), core, group)
+
+
+def traffic(kernel: Kernel, schedule: DotSchedule) -> tuple[int, float]:
+    """Bytes of shared memory; words loaded and stored beyond it, where a byte takes one."""
+    sizes = Sizes.of(kernel)
+    stored = sizes.batch * sizes.rows * sizes.cols
+    return schedule.shared, GROUP * (sizes.words(schedule) - stored) + stored
+
+
+def lower(kernel: Kernel, schedule: DotSchedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    return tiles.lower(kernel, schedule, _Dots)
+
+
+class Bytes(Side):
+    """Registers of a unit: a group of each of four rows or columns."""
+
+    def __init__(
+        self,
+        b: Builder,
+        name: str,
+        load: Load,
+        extent: int,
+        steps: int,
+        width: int,
+        start: Index,
+        area: int,
+        point: Point,
+        group: Var,
+        *,
+        apart: bool = False,
+        panel: int = 1,
+    ) -> None:
+        """group: the axis along a group;  apart, panel: as of `Floats`"""
+        super().__init__(b, name, extent, steps, width, start, area, point, panel)
+        self.load, self.group = load, group
+        self.deep = not self.panel
+        if apart:
+            self.stride += self.panel or LANES
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        for i in range(LANES):
+            self.b.set(self.reg(n, i, I8).name, self._word(place + i, step))
+
+    def part(self, n: int, i: int) -> Expr:
+        """Four groups, one after the other."""
+        return Join(tuple(self.reg(n, row, I8) for row in range(LANES)))
+
+    def vector(self, n: int, i: int) -> Expr:
+        return self.part(n, i)
+
+    def write(self, depth: int) -> None:
+        for n, place, step in self._units(depth):
+            self.b.store(self.area, (self.offset(step) + place) * GROUP, self.part(n, 0))
+
+    def scratch(self, depth: int) -> Scratch:
+        return Scratch(I8, self.size(depth) * GROUP)
+
+    def _word(self, place: Index, step: Index) -> Expr:
+        """The group of one row or column as bytes with a sign; 0 beyond the ends."""
+        load, ends = self.load, self.ends(place, step)
+        values: Values = self.point(place, step) | {self.group: Index()}
+        at = load.index.substitute(values)
+        if multiple(at):
+            word: Expr = Load(load.buffer, at, load.dtype, GROUP)
+        else:
+            word = Lanes(tuple(Load(load.buffer, at + g, load.dtype) for g in range(GROUP)))
+        return guarded(_signed(word) if load.dtype == U8 else word, ends)
+
+
+def _signed(word: Expr) -> Expr:
+    """u8 less `SHIFT`, as i8."""
+    less = Call("sub", (word, Const(SHIFT, U8, GROUP)), U8, GROUP)
+    return Call("cast", (less,), I8, GROUP)
+
+
+B = TypeVar("B", bound=Bytes)
+
+
+def sides(
+    b: Builder,
+    kernel: Kernel,
+    places: Places,
+    widths: tuple[int, int],
+    starts: tuple[Index, Index],
+    apart: bool,
+    kind: type[B],
+) -> tuple[B, B]:
+    """Rows and columns of a tile, so many from there on, in the first two shared areas."""
+    ops, first = places.ops, len(kernel.buffers)
+    group = kernel.stages[0].axes[-1]
+    layout = kernel.buffers[ops.col.buffer].layout
+    panel = layout.width if isinstance(layout, Groups) and ops.n.extent > layout.width else 1
+    return (
+        kind(
+            b, "x", ops.row, ops.m.extent, ops.steps, widths[0], starts[0], first, places.row,
+            group, apart=apart,
+        ),
+        kind(
+            b, "y", ops.col, ops.n.extent, ops.steps, widths[1], starts[1], first + 1, places.col,
+            group, apart=apart, panel=panel if panel <= MOST_GAP else 1,
+        ),
+    )  # fmt: skip
+
+
+class ColumnCounts:
+    """What is in each column of a tile, counted by the first threads: the rest of a sum whose rows
+    are less by `SHIFT`."""
+
+    def __init__(self, b: Builder, columns: int) -> None:
+        self.b, self.columns = b, columns
+        self.regs = [Reg(f"count{n}", I32) for n in range(ceil(columns / b.threads))]
+        for reg in self.regs:
+            b.set(reg.name, identity("sum", I32, 1))
+
+    def add(self, area: int, depth: int, place: Callable[[Index, Index], Index]) -> None:
+        """counts += so many groups of each column.  place: of a column and a step, in bytes"""
+        b, ones, unrolled = self.b, Const(1, I8, GROUP), gcd(depth, LANES)
+        for n, reg in enumerate(self.regs):
+            steps = b.loop("step", Index(), index(depth), unrolled, depth)
+            with own(b, b.thread + n * b.threads, self.columns) as col, steps as first:
+                for step in (first + u for u in range(unrolled)):
+                    word = Load(area, place(col, step), I8, GROUP)
+                    b.set(reg.name, Dot(reg, ones, word))
+
+    def put(self, area: int) -> None:
+        """shared := SHIFT * counts;  barrier"""
+        b = self.b
+        for n, reg in enumerate(self.regs):
+            with own(b, b.thread + n * b.threads, self.columns) as col:
+                b.store(area, col, Call("mul", (reg, Const(SHIFT, I32)), I32))
+        b.add(Barrier())
+
+
+class _Dots(tiles.ProductTile):
+    """One tile whose sums are i32."""
+
+    dtype = I32
+
+    def _sides(self, first: int) -> tuple[Side, Side]:
+        s = self.s
+        self.counts = ColumnCounts(self.b, s.y1)
+        widths, starts = (s.x1, s.y1), (self.row0, self.col0)
+        return sides(self.b, self.kernel, self.places, widths, starts, s.apart, Bytes)
+
+    def _multiply(self) -> None:
+        b, s = self.b, self.s
+        (rows, cols), across, part = self.sides, s.y1 // s.y0 * LANES, s.r1 // s.slices
+        with b.loop("step", Index(), index(part), s.r0, part) as first:
+            for step in (self.slice * part + first + u for u in range(s.r0)):
+                for i in range(0, s.x0, LANES):
+                    at = rows.offset(step) + self.down * s.x0 + i
+                    b.set(f"left{i // LANES}", Load(rows.area, at * GROUP, I8, LANES * GROUP))
+                for v in range(s.y0 // LANES):
+                    at = cols.offset(step) + self.along * LANES + v * across
+                    b.set(f"right{v}", Load(cols.area, at * GROUP, I8, LANES * GROUP))
+                for i in range(s.x0):
+                    left = Reg(f"left{i // LANES}", I8, LANES * GROUP)
+                    row = Subvector(left, i % LANES * GROUP, GROUP)
+                    for v in range(s.y0 // LANES):
+                        total = self.total(i, v)
+                        b.set(total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP)))
+        self.counts.add(cols.area, s.r1, lambda col, step: (cols.offset(step) + col) * GROUP)
+
+    def _settle(self, area: int) -> list[Scratch]:
+        """sums += what they lack"""
+        b, s = self.b, self.s
+        self.counts.put(area)
+        for v in range(s.y0 // LANES):
+            at = self.along * LANES + v * (s.y1 // s.y0 * LANES)
+            b.set(f"lack{v}", Load(area, at, I32, LANES))
+            for i in range(s.x0):
+                total = self.total(i, v)
+                b.set(total.name, Call("add", (total, Reg(f"lack{v}", I32, LANES)), I32, LANES))
+        return [Scratch(I32, s.y1)]

@@ -1,0 +1,36 @@
+"""WGSL of scalar functions, by name and kind of type: tables.
+
+Input: nothing.  Output: patterns, where {0}, {1} stand for operands, {t} for the type and {u} for
+the type of shifts.  What has no text of WGSL's own is a function of prelude.py.
+"""
+
+from __future__ import annotations
+
+ARITHMETIC = {"add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "neg": "(-{0})"}
+ANY = {
+    "lt": "({0} < {1})", "le": "({0} <= {1})", "eq": "({0} == {1})", "and": "({0} && {1})",
+    "or": "({0} || {1})", "not": "(!{0})", "where": "select({2}, {1}, {0})",
+}  # fmt: skip
+FLOAT = {
+    **ARITHMETIC, "abs": "abs({0})", "fma": "fma({0}, {1}, {2})", "floor": "floor({0})",
+    "ceil": "ceil({0})", "round": "round({0})",
+    **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow", "div", "lt", "le", "eq")},
+    **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos", "sqrt")},
+}  # fmt: skip
+INTEGER = {
+    **ARITHMETIC, "div": "{t}_div({0}, {1})", "abs": "abs({0})", "max": "max({0}, {1})",
+    "min": "min({0}, {1})", "nibble": "(({0} >> {u}({1})) & {t}(15))",
+}  # fmt: skip
+LONG = {
+    "add": "i64_add({0}, {1})", "sub": "i64_sub({0}, {1})", "mul": "i64_mul({0}, {1})",
+    "div": "i64_div({0}, {1})", "neg": "i64_neg({0})", "abs": "i64_abs({0})",
+    "max": "select({0}, {1}, i64_lt({0}, {1}))", "min": "select({1}, {0}, i64_lt({0}, {1}))",
+    "lt": "i64_lt({0}, {1})", "le": "!i64_lt({1}, {0})", "eq": "i64_eq({0}, {1})",
+}  # fmt: skip
+
+#: How integers of less than 32 bits are cut.
+CUT = {
+    "i8": "extractBits({0}, 0u, 8u)",
+    "i16": "extractBits({0}, 0u, 16u)",
+    "u8": "({0} & 0xffu)",
+}

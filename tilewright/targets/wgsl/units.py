@@ -1,0 +1,62 @@
+"""Texts of what special units of a GPU do: subgroup matrices, and arithmetic on packed bytes.
+
+Input: statements and calls of the loop IR.  Output: WGSL, as Dawn has it (Chromium's experimental
+subgroup matrices).  emit.py puts it where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.base.dtypes import I8, U8
+from tilewright.base.errors import CompilerBug
+from tilewright.kernel.expr import Call, Const, dtype_of
+from tilewright.kernel.index import Index
+from tilewright.kernel.loops import (
+    LoadMatrix,
+    MatrixStmt,
+    MatrixUnit,
+    MultiplyMatrices,
+    StoreMatrix,
+    ZeroMatrix,
+)
+
+
+def statement(
+    s: MatrixStmt, unit: MatrixUnit, place: Callable[[int, Index, int], tuple[str, int]]
+) -> str:
+    """place: from a shared area, an index and a stride, a pointer with an offset, and the stride in
+    the area's own elements"""
+    match s:
+        case ZeroMatrix(name):
+            return f"{name} = {kind_of('result', unit)}();"
+        case LoadMatrix(name, right, buffer, index, stride):
+            kind = kind_of("right" if right else "left", unit)
+            order = "col_major" if right else "row_major"
+            at, by = place(buffer, index, stride)
+            return f"{name} = subgroupMatrixLoad<{kind}, {order}>({at}, {by}u);"
+        case MultiplyMatrices(name, left, right):
+            return f"{name} = subgroupMatrixMultiplyAccumulate({left}, {right}, {name});"
+        case StoreMatrix(buffer, index, name, stride):
+            at, by = place(buffer, index, stride)
+            return f"subgroupMatrixStore<row_major>({at}, {name}, {by}u);"
+    raise CompilerBug(f"no text for {s}")
+
+
+def kind_of(role: str, unit: MatrixUnit) -> str:
+    """The type of a left or right operand, or of a result: of so many columns and rows."""
+    columns, rows = {
+        "left": (unit.k, unit.m), "right": (unit.n, unit.k), "result": (unit.n, unit.m)
+    }[role]  # fmt: skip
+    dtype = unit.result if role == "result" else unit.operand
+    return f"subgroup_matrix_{role}<{dtype.name}, {columns}, {rows}>"
+
+
+def on_bytes(e: Call, args: list[str]) -> str:
+    """What is computed on packed bytes: a step of 128, and the other sign."""
+    match e:
+        case Call("sub", (_, Const(128, _, _))):
+            return f"({args[0]} ^ 0x80808080u)"
+        case Call("cast", (x,)) if dtype_of(x) in (I8, U8):
+            return args[0]
+    raise CompilerBug(f"no text for packed bytes: {e}")

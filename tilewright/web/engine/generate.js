@@ -1,0 +1,81 @@
+// Text generation with a language model whose caches are states: a prompt, then one token after the other.
+// Input: an engine whose model takes ids and the index of the last valid key, the ids of a prompt.  Output: an async iterator of ids.
+// It has no tokenizer.  The model chooses the token if it has the output `token`; else it gives logits, of which the page chooses.
+
+import { EngineError } from './errors.js';
+
+/** Names of the model's inputs and outputs. */
+const [IDS, LAST, TOKEN] = ['input_ids', 'seqlens_k', 'token'];
+
+/** The likeliest token. @param {ArrayLike<number>} logits */
+export function greedy(logits) {
+  let best = 0;
+  for (let at = 1; at < logits.length; at++) if (logits[at] > logits[best]) best = at;
+  return best;
+}
+
+/**
+ * Yields one id after the other until `most` came, or one of `end`, which is yielded too.  Rejects with an EngineError: `input` for a prompt
+ * that does not fit, or a full cache; `kernel-trap` for ids that the model does not have.  The caches then hold what came before.
+ * @type {T.Generate}
+ */
+export async function* generate(engine, prompt, { past = 0, most = Infinity, end = [], choose = greedy, inputs = () => ({}), signal } = {}) {
+  const { rows, room } = sizesOf(engine);
+  const wrong = prompt.findIndex((id) => !Number.isInteger(id) || id < 0);
+  if (wrong >= 0 || !prompt.length) {
+    throw new EngineError('input', prompt.length ? `Element ${wrong} of the prompt is no id: ${prompt[wrong]}` : 'The prompt is empty', 'Give the ids that the tokenizer made');
+  }
+  const left = room - past - prompt.length;
+  if (!(left >= 0)) {
+    throw new EngineError('input', `The prompt has ${prompt.length} tokens, and the cache of ${room} has ${Math.max(0, room - past)} free`,
+      'Shorten it, begin anew with past: 0, or build the model with a larger cache', { tokens: prompt.length, past, room });
+  }
+  let ids = prompt;
+  for (let made = 0; made < most; made++) {
+    if (past + ids.length > room) throw new EngineError('input', `The cache of ${room} tokens is full`, 'Begin anew with past: 0, or build the model with a larger cache', { past, room });
+    let outputs;
+    for (const part of partsOf(ids, past, rows, room)) {
+      past += part.length;
+      ({ outputs } = await engine.run({ [IDS]: { data: part, shape: [1, part.length] }, [LAST]: [past - 1], ...inputs() }, { signal }));
+    }
+    const [found] = Object.values(/** @type {any} */ (outputs));
+    const token = outputs?.[TOKEN] ? Number(outputs[TOKEN].data[0]) : choose(found.data);
+    yield token;
+    if (end.includes(token)) return;
+    ids = [token];
+  }
+}
+
+/** How many rows the plans take, the fewest first, and how many the caches have. @type {T.GenerateSizes} */
+function sizesOf(engine) {
+  const { inputs, dims } = engine.info;
+  const name = inputs.find((input) => input.name === IDS)?.shape[1];
+  const room = engine.parts.program.states[0]?.shape.at(-2);
+  if (name === undefined || room === undefined || !inputs.some((input) => input.name === LAST)) {
+    throw new EngineError('input', `The model is none that generates: it needs the inputs ${IDS} [1, n] and ${LAST} [1], and caches as states`,
+      'Build it with --state for each cache, see docs/language-models.md', { inputs: inputs.map((input) => input.name) });
+  }
+  return { rows: typeof name === 'number' ? [name] : [...dims[name]].sort((a, b) => a - b), room };
+}
+
+/**
+ * The ids in parts that a plan takes: whole ones, but for the first part of an empty cache, which may be padded.
+ * @type {T.GenerateParts}
+ */
+function partsOf(ids, past, rows, room) {
+  const parts = [];
+  let at = 0;
+  const longest = rows[rows.length - 1];
+  // What pads it lies in the cache, too, until later rows are written there.
+  const first = ids.length % longest || longest;
+  const fits = rows.find((count) => count >= first);
+  if (!past && fits !== undefined && fits <= room) parts.push(ids.slice(0, at = first));
+  while (at < ids.length) {
+    const count = [...rows].reverse().find((size) => size <= ids.length - at);
+    if (count === undefined) {
+      throw new EngineError('input', `${ids.length - at} tokens fit no plan of ${rows.join(', ')} tokens`, 'Build the model with a bucket of 1 token', { rows });
+    }
+    parts.push(ids.slice(at, at += count));
+  }
+  return parts;
+}
