@@ -23,9 +23,9 @@ _TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
         "Kernels with poor and with good defaults; shares are of the speed of the optimum, which a "
         "sweep of the whole space found",
         ["kernel", "host", "default", "share at start", "rounds to 97 %", "share after 32 rounds",
-         "share at the end", "rounds", "evaluation ms: median", "longest"],
+         "share at the end", "rounds", "evaluation ms: median", "p95", "longest"],
         ("subject", "host", "start", "start_share", "rounds", "share", "last_share", "tried",
-         "evaluation_ms", "evaluation_most_ms"),
+         "evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms"),
     ),
     "known": (
         "A bundle with the winners of one device, for the next one of its class, compared with a "

@@ -84,18 +84,29 @@ def rounds(host: str, name: str, start: str, seconds: float) -> Row:
         with open_timers(host, [beside], 1) as (timer,):
             times = sweeps.sweep(timer, len(listed)).times
     shares = [(at, times[0] / t) for (at, _), t in zip(used, times[1:], strict=True)]
-    evaluation = [t["milliseconds"] for t in session.trials]
     return {
         "part": "rounds", "host": host, "subject": name, "start": start,
         "device": device.id, "tried": len(session.trials),
         "start_share": round(shares[0][1], 3),
         "rounds": reached(shares), "share": round(share_after(shares, MOST_ROUNDS), 3),
         "last_share": round(shares[-1][1], 3),
-        "evaluation_ms": round(statistics.median(evaluation), 1) if evaluation else None,
-        "evaluation_most_ms": round(max(evaluation, default=0.0), 1),
+        **evaluation_of(session.trials),
         "seconds": round(session.last_swap, 2),
         "verdicts": counted(t["verdict"] for t in session.trials),
     }  # fmt: skip
+
+
+def evaluation_of(trials: Sequence[Row]) -> Row:
+    """Milliseconds of the trials of one session: median, 95th percentile by rank, and most."""
+    found = sorted(t["milliseconds"] for t in trials)
+    if not found:
+        return dict.fromkeys(("evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms"))
+    last = -(-95 * len(found) // 100) - 1
+    return {
+        "evaluation_ms": round(statistics.median(found), 1),
+        "evaluation_p95_ms": round(found[last], 1),
+        "evaluation_most_ms": round(found[-1], 1),
+    }
 
 
 def share_after(shares: Sequence[tuple[int, float]], count: int) -> float:
@@ -215,6 +226,7 @@ def whole(host: str, paths: Mapping[str, Path], name: str, start: str, seconds: 
         "spent_s": round(session.spent, 2), "last_swap_s": round(session.last_swap, 2),
         "gain": round(statistics.median(ratios), 3) if ratios else None,
         "gain_least": round(min(ratios), 3) if ratios else None, "n": len(ratios), **told(summary),
+        **evaluation_of(session.trials),
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ UNSURE = Finding(1.02, 0.98, 1.1, 9)
 
 
 def device(host: str, cpu: str = "a", **found: Finding) -> Device:
-    return Device(host, f"{host} 1", cpu, "2026-01-01", "0", found)
+    return Device(host, host != "wasmtime", f"{host} 1", cpu, "2026-01-01", "0", found)
 
 
 MACHINES = [t.machine for t in wasm.TARGETS.values()]

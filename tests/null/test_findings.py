@@ -23,21 +23,36 @@ from tilewright.targets.wasm.primitives import MEASURED
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict", "tuned"),
+    ("found", "verdict", "tuned", "by"),
     [
-        ([FASTER, FASTER], "consistent", True),
-        ([SLOWER, SLOWER], "consistent", False),
-        ([FASTER, UNSURE], "consistent", True),
-        ([FASTER, SLOWER], "device-dependent", None),
-        ([FASTER, SLOWER, UNSURE], "device-dependent", None),
-        ([UNSURE, UNSURE], "no effect", None),
-        ([Finding(1.005, 1.004, 1.006, 9)], "no effect", None),
-        ([], "no effect", None),
+        ([FASTER, FASTER], "consistent", True, "01"),
+        ([SLOWER, SLOWER], "consistent", False, "01"),
+        ([FASTER, UNSURE], "unconfirmed", None, "0"),
+        ([FASTER], "unconfirmed", None, "0"),
+        ([UNSURE, SLOWER, SLOWER], "consistent", False, "12"),
+        ([FASTER, SLOWER], "device-dependent", None, "01"),
+        ([FASTER, SLOWER, UNSURE], "device-dependent", None, "01"),
+        ([UNSURE, UNSURE], "no effect", None, ""),
+        ([Finding(1.005, 1.004, 1.006, 9)], "no effect", None, ""),
+        ([], "no effect", None, ""),
     ],
 )
-def test_decide(found: list[Finding], verdict: str, tuned: bool | None) -> None:
-    decision = findings.decide(found)
+def test_decide(found: list[Finding], verdict: str, tuned: bool | None, by: str) -> None:
+    devices = [device("firefox", str(n), unroll=f) for n, f in enumerate(found)]
+    decision = findings.decide("unroll", devices)
     assert (decision.verdict, decision.tuned) == (verdict, tuned)
+    assert decision.by == tuple(("firefox", n) for n in by)
+
+
+def test_only_browsers_decide() -> None:
+    """wasmtime confirms nothing, contradicts nothing, and is still in the file."""
+    one, two = device("chromium", unroll=FASTER), device("firefox", unroll=FASTER)
+    for other in (FASTER, SLOWER):
+        engine = device("wasmtime", unroll=other)
+        assert findings.decide("unroll", [one, engine]).verdict == "unconfirmed"
+        assert findings.decide("unroll", [one, two, engine]).verdict == "consistent"
+        assert findings.decide("unroll", [engine]) == findings.Decision("no effect", None)
+        assert findings.merged([Findings((8, 8, 8), (engine,))]).devices == (engine,)
 
 
 @pytest.mark.parametrize("n", range(1, 41))
@@ -74,7 +89,9 @@ GOOD = json.dumps(findings.to_json(Findings((8, 8, 8), (device("x", unroll=FASTE
         "[]",
         "{}",
         GOOD[:-1],
-        GOOD.replace('"format": 1', '"format": 2'),
+        GOOD.replace('"format": 2', '"format": 1'),
+        GOOD.replace('"browser": true', '"browser": 1'),
+        GOOD.replace('"browser": true, ', ""),
         GOOD.replace("1.4", "1.7"),
         GOOD.replace("1.6", "Infinity"),
         GOOD.replace("1.6", "NaN"),

@@ -115,6 +115,7 @@ NEUTRAL = {
     "classes": "the classes of all targets",
     "schedule": "what all schedules are",
     "lite": "the paper's space by formulas, for any kind of core",
+    "readings": "the paper's space for WebGPU as its text may be read",
     "primitives": "what a variable of schedules and code is",
     "findings": "what was measured of primitives",
 }

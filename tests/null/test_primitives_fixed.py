@@ -69,12 +69,13 @@ def test_consistent_settings_are_fixed(
     assert primitives.choices(kernel, wanted.change(start)) == (wanted.change(start),)
 
 
+@pytest.mark.parametrize("verdict", sorted(primitives.OPEN))
 @pytest.mark.parametrize("primitive", CHOICES, ids=lambda p: p.name)
 def test_what_devices_decide_has_both_settings(
-    primitive: Primitive, monkeypatch: pytest.MonkeyPatch
+    primitive: Primitive, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel, start = base(primitive)
-    decide_as(monkeypatch, primitive.name, "device-dependent", None)
+    decide_as(monkeypatch, primitive.name, verdict, None)
     made = primitives.choices(kernel, start)
     both = {primitive.untuned.change(start), primitive.tuned.change(start)}
     assert set(made) == (both if primitive.kind == "switch" else {start})
@@ -139,3 +140,15 @@ def test_the_lite_space_obeys(weight: bool, monkeypatch: pytest.MonkeyPatch) -> 
         assert {s.stage for s in found} == staged
         counts[verdict] = len(found)
     assert counts["device-dependent"] == 2 * counts["consistent"]
+
+
+def test_votes_under_other_decisions_are_votes_on_another_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is fixed is in the space, and its checksum is in the key of the database."""
+    kernel, device = matmul_step(384, 768, 768, weight=True).kernel, find("wasm-x86-relaxed-32k")
+    checksums = set()
+    for tuned in (True, False):
+        decide_as(monkeypatch, "cache_read", "consistent", tuned)
+        checksums.add(space_of(kernel, device).checksum)
+    assert len(checksums) == 2

@@ -19,7 +19,7 @@ from tilewright.kernel.collapse import collapse
 from tilewright.targets.simd.table import lower
 from tilewright.targets.wasm import ALL
 
-SUBSETS = [frozenset(c) for n in range(4) for c in combinations(sorted(ALL), n)]
+SUBSETS = [frozenset(c) for n in range(len(ALL) + 1) for c in combinations(sorted(ALL), n)]
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)

@@ -31,6 +31,7 @@ from tilewright.cli.hosts import (
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.cli.tools import cpu
+from tilewright.hosts.browser_find import KINDS
 from tilewright.targets import DEFAULT, findings, target
 from tilewright.targets.findings import Device, Finding, Findings
 from tilewright.targets.primitives import MATMUL, Columns, Setup
@@ -113,7 +114,7 @@ def measure(host: str, report: Show) -> Device:
         with open_timers(host, paths, 1) as timers:
             found = _timed(host, timers, places, report)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return Device(host, engine, cpu(), today, __version__, found)
+    return Device(host, host in KINDS, engine, cpu(), today, __version__, found)
 
 
 def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], TimedPlan]]:
@@ -199,12 +200,14 @@ def _view(document: Findings) -> Group:
             (primitive.name, primitive.untuned.label, primitive.tuned.label, *cells, verdict)
         )
     shape = "x".join(map(str, document.matmul))
-    count = len(document.devices)
+    browsers = [d for d in document.devices if d.browser]
+    count = len(browsers)
     heads = [d.host for d in document.devices]
     said = (
         f"Matmul {shape}, one thread: time at the untuned setting over time at the tuned one, with "
-        f"its interval.\nDecided from {count} {'engine' if count == 1 else 'engines'} on "
-        f"{len({d.cpu for d in document.devices})} kind(s) of processor; --add joins others."
+        f"its interval.\nDecided by {count} {'browser' if count == 1 else 'browsers'} on "
+        f"{len({d.cpu for d in browsers})} kind(s) of processor: consistent needs "
+        f"{findings.SURE_LEAST} sure ones that agree; --add joins others."
     )
     return Group(table(("primitive", "untuned", "tuned", *heads, "across devices"), rows), "", said)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ from tilewright.targets.lite import (
     product_of,
 )
 from tilewright.targets.protocol import FIXED
+from tilewright.targets.readings import CACHE_READ, READINGS, block_tiles, tiles
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Space, kernels_of, space_of
 
@@ -78,6 +80,9 @@ def space(
     counts: Annotated[
         bool, typer.Option("--counts", help="Count the lite spaces of K0 to K3 on every class.")
     ] = False,
+    readings: Annotated[
+        bool, typer.Option("--readings", help="Count the paper's WebGPU space in every reading.")
+    ] = False,
     as_json: Json = False,
 ) -> Answer:
     """List the schedules that are worth trying for a kernel on a class of devices."""
@@ -86,6 +91,8 @@ def space(
         return _classes()
     if counts:
         return _counts()
+    if readings:
+        return _readings()
     if what is None:
         raise UsageError(
             "Whose space?", hint=f"tilewright space matmul 384x768x768 --device {USUAL}"
@@ -233,7 +240,7 @@ def _listed(
 ) -> Answer:
     found = space_of(kernel, device, objective, relaxation)
     data: dict[str, Any] = {"note": note} if note else {}
-    data |= _summary(found, kernel, relaxation) | {"objective": objective, "relaxation": relaxation}
+    data |= _summary(found, kernel) | {"objective": objective, "relaxation": relaxation}
     data["useful"] = found.useful
     rows = [_row(found, kernel, n) for n in (0, *found.order)]
     view = Group(
@@ -255,18 +262,16 @@ def _row(space: Space, kernel: Kernel, number: int) -> dict[str, object]:
     return {**row, **told}
 
 
-def _summary(space: Space, kernel: Kernel, relaxation: float = RELAXATION) -> dict[str, Any]:
-    """Sizes: of the lite space by its formulas, of what the extended one adds, of all together."""
+def _summary(space: Space, kernel: Kernel) -> dict[str, Any]:
+    """Sizes: of the lite space under what findings fix, of what the extended one adds, of all."""
     matrix = product_of(kernel)
-    tiles = lite(matrix, space.device.core, relaxation) if matrix is not None else ()
     size = naive(matrix, space.device.core.kind) if matrix is not None else None
     return {
         "kind": space.kind,
         "shape": space.shape,
         "device": space.device.id,
         "checksum": space.checksum,
-        # a group of threads has tiles of its own (targets/gpu/space.py)
-        "lite": space.marks.count("lite") if space.device.core.kind == "gpu" else len(tiles),
+        "lite": space.marks.count("lite"),
         "extended": space.marks.count("extended"),
         "all": len(space.schedules),
         "fixed": space.fixed,
@@ -330,3 +335,21 @@ def _counts() -> Answer:
             )
     columns = ("device", "kernel", "naive", *map(str, RELAXATIONS))
     return Answer(rows, table(columns, ([row[c] for c in columns] for row in rows)))
+
+
+def _readings() -> Answer:
+    """The paper's WebGPU space of K0 and K2 on every class, as its text may be read."""
+    rows: list[dict[str, Any]] = []
+    for device in CLASSES.values():
+        for reading in READINGS if device.core.kind == "gpu" else ():
+            for name in ("K0", "K2"):
+                matrix = PAPER[name]
+                counts = {str(r): len(tiles(matrix, device.core, reading, r)) for r in RELAXATIONS}
+                rows.append(
+                    {"device": device.id, "kernel": name}
+                    | asdict(reading)
+                    | {"block_tiles": len(block_tiles(matrix, reading))}
+                    | counts
+                )
+    said = f"Each tile once; with cache read on and off there are {len(CACHE_READ)} times as many."
+    return Answer(rows, Group(table(rows[0], (r.values() for r in rows)), "", said))

@@ -1,8 +1,8 @@
 """What the microbenchmark found, device by device, and what follows for all of them.
 
 Input: files that `tilewright primitives` writes, such as the one that a target ships.  Output:
-findings, and a decision per primitive: consistent, device-dependent, or without effect.  It knows
-no schedule.
+findings, and a decision per primitive: consistent, device-dependent, unconfirmed, or without
+effect.  It knows no schedule.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from typing import Any, Literal
 
 from tilewright.base.errors import UsageError
 
-FORMAT = 1
+FORMAT = 2
 
 #: A part of the time that no setting is chosen for: less would be the noise of another day.
 NOISE = 0.01
 
-Verdict = Literal["consistent", "device-dependent", "no effect"]
+#: Sure browsers that a setting needs before it is fixed for all devices.
+SURE_LEAST = 2
+
+Verdict = Literal["consistent", "device-dependent", "unconfirmed", "no effect"]
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Device:
-    """One engine on one machine, and what was found there."""
+    """One engine on one machine, and what was found there.
+
+    browser: whether the engine is a browser's; others are measured, but decide nothing
+    """
 
     host: str
+    browser: bool
     engine: str
     cpu: str
     date: str
@@ -75,25 +82,34 @@ class Findings:
 
 @dataclass(frozen=True)
 class Decision:
-    """tuned: the setting that is at least as good everywhere, True for the tuned one; None where
-    devices want different settings, or none cares."""
+    """What follows for all devices.
+
+    tuned: the setting that is fixed, True for the tuned one; None where there is none
+    by:    the devices that are sure, as (host, processor): these decided it, no others
+    """
 
     verdict: Verdict
     tuned: bool | None
+    by: tuple[tuple[str, str], ...] = ()
 
 
-def decide(found: Iterable[Finding]) -> Decision:
-    """By the devices that are sure; the others do not mind."""
-    sides = {f.rho for f in found if f.sure}
-    if len(sides) == 1:
-        return Decision("consistent", sides == {1})
-    return Decision("device-dependent" if sides else "no effect", None)
+def decide(name: str, devices: Iterable[Device]) -> Decision:
+    """By the browsers that are sure.  What only one of them says may be that device's alone."""
+    sure = [d for d in devices if d.browser and name in d.findings and d.findings[name].sure]
+    by, sides = tuple(d.key for d in sure), {d.findings[name].rho for d in sure}
+    if not sure:
+        return Decision("no effect", None)
+    if len(sides) > 1:
+        return Decision("device-dependent", None, by)
+    if len(sure) < SURE_LEAST:
+        return Decision("unconfirmed", None, by)
+    return Decision("consistent", sides == {1}, by)
 
 
 def decisions(devices: Sequence[Device]) -> dict[str, Decision]:
     """One for each primitive that any device has measured."""
     names = dict.fromkeys(name for d in devices for name in d.findings)
-    return {n: decide(d.findings[n] for d in devices if n in d.findings) for n in names}
+    return {name: decide(name, devices) for name in names}
 
 
 def median_interval(values: Sequence[float]) -> Finding:
@@ -164,7 +180,13 @@ def _document(data: Any) -> Findings:
 
 def _device(data: Any) -> Device:
     facts = {k: str(data[k]) for k in ("host", "engine", "cpu", "date", "tilewright")}
-    return Device(**facts, findings={n: _finding(f) for n, f in data["findings"].items()})
+    if not isinstance(data["browser"], bool):
+        raise TypeError("browser is true or false")
+    return Device(
+        **facts,
+        browser=data["browser"],
+        findings={n: _finding(f) for n, f in data["findings"].items()},
+    )
 
 
 def _finding(data: Any) -> Finding:

@@ -81,6 +81,7 @@ class FuncBuilder:
     outside:  how to get a variable that this function has not bound yet
     inline:   math functions to expand in place; the others are called
     captures: whether such a variable belongs to another function, and becomes a parameter here
+    placed:   whether values are kept and moved out of loops; if not, each use computes them anew
 
     `relaxed` tells whether it holds instructions that `emit.py` writes in another way for a target
     without relaxed SIMD.
@@ -92,7 +93,9 @@ class FuncBuilder:
         outside: Callable[[str], Local | None] = lambda _: None,
         inline: frozenset[str] = frozenset(),
         captures: bool = True,
+        placed: bool = True,
     ) -> None:
+        self.placed = placed
         self.target = target
         self.outside = outside
         self.captures = captures
@@ -196,6 +199,8 @@ class FuncBuilder:
         self, key: object, depth: int, type_: str, value: Expr, name: str, lo: int = ANY_LOW
     ) -> Local:
         """Compute `value` in the outermost loop body that has what it needs (`depth` or in)."""
+        if not self.placed:
+            return self.let(value, type_, name, lo)
         scopes = self.scopes
         while depth + 1 < len(scopes) and scopes[depth + 1].kind == "if":
             depth += 1
@@ -233,6 +238,7 @@ class FuncBuilder:
 
     def pointer(self, base: Local, terms: Terms, size: int, bias: int) -> Local:
         """base + size * (terms + bias), computed as far outside as possible."""
+        assert self.placed
         if not terms and not bias:
             return base
         key = (base, terms, size, bias)

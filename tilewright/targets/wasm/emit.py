@@ -226,9 +226,9 @@ def _lowered(fn: TileFn, target: WasmTarget, enabled: frozenset[str]) -> Lowered
     """The kernel after the passes."""
     if enabled - ALL:
         raise CompilerBug(f"no such pass: {', '.join(sorted(enabled - ALL))}")
-    naive = lower(fn, target)
-    tile, slot = (passes.run(f, enabled) for f in (naive.tile, naive.slot))
-    return replace(naive, tile=tile, slot=slot)
+    made = lower(fn, target, passes.PLACEMENT in enabled)
+    tile, slot = (passes.run(f, enabled) for f in (made.tile, made.slot))
+    return replace(made, tile=tile, slot=slot)
 
 
 def _functions(lowered: Lowered, target: WasmTarget) -> tuple[Function, ...]:

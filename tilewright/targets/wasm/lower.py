@@ -255,14 +255,16 @@ class _Block:
         return local
 
 
-def lower(fn: l.TileFn, target: WasmTarget) -> Lowered:
-    """The naive Wasm IR of a kernel."""
+def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
+    """The Wasm IR of a kernel before the passes; `placed` as for `FuncBuilder`."""
     args, first, last = (Local(name, "i32", 0) for name in ("args", "first", "last"))
     inline = mathlib.inlined(fn)
     offsets, scratch = scratch_offsets(fn)
     block = _Block(fn, args, offsets)
 
-    slot = FuncBuilder(target, lambda name: block.read(slot, name), inline, captures=False)
+    slot = FuncBuilder(
+        target, lambda name: block.read(slot, name), inline, captures=False, placed=placed
+    )
     slot.depth |= {args: 0, first: 0, last: 0}
     Lowering(slot, len(fn.buffers)).run(fn.prologue)
 
@@ -272,7 +274,7 @@ def lower(fn: l.TileFn, target: WasmTarget) -> Lowered:
             return slot.registers.get(name[1:])
         return slot.scopes[0].names.get(name) or block.read(slot, name)
 
-    inner = FuncBuilder(target, from_slot, inline)
+    inner = FuncBuilder(target, from_slot, inline, placed=placed)
     number = inner.fresh("i32", fn.tile.name, 0, 0)
     inner.bind(fn.tile.name, number)
     Lowering(inner, len(fn.buffers)).run(fn.body)

@@ -1,7 +1,8 @@
-"""The three passes over Wasm IR that make naive code fast, each switchable on its own.
+"""The three passes over Wasm IR, each switchable on its own.
 
-Input: a `Func`.  Output: a `Func` that computes the same.  There are exactly three, those of the
-nnJIT paper; what else an optimiser could do, the engine's own compiler does.
+Input: a `Func`.  Output: a `Func` that computes the same.  The three are those of the nnJIT paper.
+Invariant values and addresses are placed outside loops before, while loops are lowered (build.py):
+that is no pass.  What else an optimiser could do, the engine's own compiler does.
 
     offset_load_store       load(p + 16)              ->  load offset=16 (p)
     combined_instruction    splat(f32.load(p))        ->  v128.load32_splat(p)
@@ -371,7 +372,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("combined_instruction", combined_instruction),
     ("load_store_to_variable", load_store_to_variable),
 )
-ALL: frozenset[str] = frozenset(name for name, _ in PASSES)
+#: No pass: that lowering keeps values and addresses outside loops (build.py).  It can be left out
+#: like a pass, for comparison with code that has nothing but the passes.
+PLACEMENT = "placement"
+ALL: frozenset[str] = frozenset(name for name, _ in PASSES) | {PLACEMENT}
 
 
 #: Each changes one access or instruction, whatever is around it: one walk does for both.

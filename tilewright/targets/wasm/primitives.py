@@ -25,6 +25,8 @@ from tilewright.targets.simd.table import default_schedule
 from tilewright.targets.wasm.passes import PASSES
 from tilewright.targets.wasm.target import TARGETS
 
+#: Verdicts that leave a setting to the device that tunes.
+OPEN: frozenset[findings.Verdict] = frozenset({"device-dependent", "unconfirmed"})
 #: What was found on the devices at hand.
 FINDINGS = Path(__file__).parent / "data" / "primitives.json"
 
@@ -136,7 +138,8 @@ def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
     """A schedule under each setting that is still open for its kernel.
 
     Consistent primitives get their setting; a schedule that cannot have it is dropped.  Where
-    devices differ, both settings of a switch are candidates; otherwise it stays as it is.
+    devices differ, or only one has spoken, both settings of a switch are candidates; otherwise it
+    stays as it is.
     """
     form = classify(kernel)
     if not isinstance(form, Contraction) or not isinstance(schedule, ContractionSchedule):
@@ -147,7 +150,7 @@ def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
         has = primitive.has
         if has is None or not primitive.concerns(form.operands):
             continue
-        if decision.verdict == "device-dependent" and primitive.kind == "switch":
+        if decision.verdict in OPEN and primitive.kind == "switch":
             both = (primitive.untuned, primitive.tuned)
             made = tuple(dict.fromkeys(s.change(m) for m in made for s in both))
         elif tuned is not None:

@@ -52,7 +52,6 @@ from tilewright.targets.wasm.loads import LOADS, vector_load
 SPLAT_REACH = 64
 SPLAT_POINTERS = 8
 
-
 #: Functions that take more than a look into the tables of arith.py.
 _SPECIAL = frozenset({"cast", "where", "nibble", "and", "or", "not", "max", "min"}) | frozenset(
     mathlib.FUNCTIONS
@@ -144,9 +143,10 @@ class ValueLowering:
     def address(self, buffer: int, i: Index, size: int, splat: bool = False) -> Expr:
         """pointer + constant: the pointer covers the variables, the constant stays for pass 1.
 
-        A constant goes to the pointer (as its `bias`) where the instruction could not take it, or
-        where that would not be free; accesses near each other share one bias.
+        A constant the instruction cannot take for free is the pointer's `bias`, shared nearby.
         """
+        if not self.b.placed:
+            return add(self.b.find(f"@{buffer}"), times(self.index(i), size))
         place = self.place(buffer, i)
         base, terms, bias = place.base, place.terms, 0
         if i.const < 0 or place.falls:

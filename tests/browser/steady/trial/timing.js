@@ -4,6 +4,7 @@ export const finest = 0.001;
 export const readClock = () => {};
 export const warm = async () => 1;
 export const quick = async () => 1;
+export const glance = async () => ({ whole: 1, spent: 1 });
 
 export function pairsOf() {
   let calls = 0;

@@ -58,6 +58,13 @@ export async function warm(runner) {
   return Math.min(...found);
 }
 
+/** The time of a single run: WebGPU runs no part of a kernel. @type {Tune.Glance} */
+export async function glance(runner) {
+  const spent = await timed(/** @type {Tune.GpuRunner} */ (runner), 1) || 0;
+  await breathe();
+  return { whole: spent, spent };
+}
+
 /** A rough time of a warm kernel, in milliseconds. @type {Tune.Quick} */
 export const quick = async (runner) => median(await looks(/** @type {Tune.GpuRunner} */ (runner),
   (times, spent) => times.length >= QUICK_LOOKS || (times.length > 0 && spent > QUICK_MOST)));

@@ -16,6 +16,11 @@ const LONG = 250;
 const FAR = 1.5;
 /** Looks, by turns, that must agree on it. */
 const LOOKS = 3;
+/** Cold code is about 10 times slower than optimised code: a candidate slower by this factor stays slower once optimised. */
+const HOPELESS = 40;
+/** Milliseconds of a look below which its time may be that of lazy compilation, and above which no other look is needed. */
+const BRIEF = 3;
+const ENOUGH = 400;
 
 /** Answers the page's requests for the worker's lifetime; `more`: requests of the device alone. @type {Tune.Judge} */
 export function judge(bench, clock, more = {}) {
@@ -119,10 +124,28 @@ export function judge(bench, clock, more = {}) {
     return { verdict: 'slower', ratio: times[0] / times[1], times };
   }
 
+  /**
+   * The verdict on a candidate so slow that it must not even warm up, which takes many tiles; null if it may not be.
+   * `least`: milliseconds of the kernel in use.
+   * @type {Tune.Hopeless}
+   */
+  async function hopeless(runner, least) {
+    let [best, total] = [Infinity, 0];
+    for (let look = 0; look < LOOKS && total < ENOUGH; look++) {
+      const { whole, spent } = await clock.glance(runner);
+      best = Math.min(best, whole);
+      total += spent;
+      if (spent < BRIEF || best <= HOPELESS * least) return null;
+    }
+    return { verdict: 'slower', ratio: least / best, times: [least, best] };
+  }
+
   /** Tries a candidate that has not run yet against the kernel in use. @type {Tune.Against} */
   async function against(runner, other, bar, overs) {
     await bench.begin('random');
     const least = await clock.quick(other);
+    const dropped = await hopeless(runner, least);
+    if (dropped) return dropped;
     const time = await clock.warm(runner, least);
     const found = time > FAR * least ? await farSlower(runner, other) : null;
     if (found) return found;

@@ -124,6 +124,19 @@ export function pairsOf(first, second, times) {
   };
 }
 
+/** The time of all tiles as the first few tell it, from code that may still be cold. @type {Tune.Glance} */
+export async function glance(runner) {
+  const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
+  let [at, size, spent] = [0, 0, 0];
+  while (at + size < tiles && spent < LOOK) {
+    at += size;
+    size = Math.min(tiles - at, 2 * size || 1);
+    spent = timed(() => run(at, at + size), WARM_MOST * ABSURD) || 0;
+    await breatheIfDue();
+  }
+  return { whole: spent / size * tiles, spent };
+}
+
 /** A rough time of all tiles of a warm kernel, in milliseconds. @type {Tune.Quick} */
 export async function quick(runner) {
   const next = growingBatches(runner);

@@ -133,6 +133,7 @@ export interface Bench {
 export interface Clock {
   readonly finest: number;
   readClock: () => void;
+  glance: Glance;
   warm: Warm;
   quick: Quick;
   pairsOf: PairsOf;
@@ -188,6 +189,9 @@ export type Question = (facts: SpecFacts, runner: Runner, incumbent: KernelCode 
 export type FarSlower = (runner: Runner, other: Runner) => Promise<Found | null>;
 export type Against = (runner: Runner, other: Runner, bar: Bar, overs: Over[]) => Promise<Found>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
+/** `whole`: milliseconds of all tiles by this look; 0 if the clock did not advance.  `spent`: milliseconds of what told it. */
+export type Glance = (runner: Runner) => Promise<{ whole: number; spent: number }>;
+export type Hopeless = (runner: Runner, least: number) => Promise<Found | null>;
 export type Quick = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
 export type Interval = (values: number[], sure?: number) => { centre: number; low: number; high: number };
