@@ -192,13 +192,13 @@ class _Tile:
             for j, key in enumerate(keys):
                 at = self._at(form.k, {form.keys: key, form.depth: d * width})
                 load = Load(form.k.buffer, at, F32, width)
-                b.set(f"key{j}", guarded(load, (Bound(key, form.keys.extent),)))
+                b.set(f"keys_{j}", guarded(load, (Bound(key, form.keys.extent),)))
             for i in range(width):
                 for g in self.groups:
                     at = (d * width + i) * self.s.x1 + g * self.lanes
                     b.set("query", Load(self.queries, at, F32, self.lanes))
                     for j in range(len(keys)):
-                        factor = _lane(Reg(f"key{j}", F32, width), i)
+                        factor = _lane(Reg(f"keys_{j}", F32, width), i)
                         self._multiply(self._reg(f"dot{j}_", g), factor, self._reg("query"))
         for g in self.groups:
             b.set(self._reg("high", g).name, Const(float("-inf"), F32, self.lanes))
