@@ -56,6 +56,8 @@ ENOUGH_TILES = 256
 SETTINGS = {"x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256)}
 #: Keys of a block, to begin with, where a mask hides all keys from some number on.
 SEEN_BLOCK = 2 * THREADS
+#: Threads, and keys of a block, where a mask ends the keys.
+FEW_THREADS = 64
 #: Maxima and sums of so many threads are combined by one.
 FAN = 4
 
@@ -77,6 +79,9 @@ def default(kernel: Kernel) -> HeadSchedule:
     block = SEEN_BLOCK if last_seen(form) is not None else 8 * THREADS
     most = min(ceil(form.keys.extent / THREADS) * THREADS, block)
     sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
+    if last_seen(form) is not None:
+        # small groups, of which many run: a large one waits for its own barriers
+        sizes = [HeadSchedule(min(x1, LANES), FEW_THREADS, FEW_THREADS), *sizes]
     smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
     return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
 

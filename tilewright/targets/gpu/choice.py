@@ -30,6 +30,10 @@ PACE = {64: 0.70, 32: 0.61, 16: 0.44}
 ROW_WORDS, COLUMN_WORDS = 44, 22
 #: Cycles that nothing hides: of a block; of adding up slices, for each element of a register tile.
 WAIT, ADD_UP = 230, 38
+#: Waves of tiles of which the last one counts as a whole.
+FEW_WAVES = 4
+#: The pace of slices, where whole tiles keep the card busy anyway.
+SLICED = 0.8
 #: How much longer tiles take that reach beyond an end, where every read asks for it.
 EDGES = 1.4
 #: Multiply-adds of a thread that are unrolled at most: more need registers that there are not.
@@ -55,11 +59,14 @@ def _tiles() -> tuple[GroupSchedule, ...]:
 
 def cycles(s: GroupSchedule, sizes: Sizes) -> float:
     """What a core is expected to need."""
-    tiles = ceil(sizes.tiles(s) / CORES)
-    warps = tiles * ceil(s.threads / WARP)
+    waves = sizes.tiles(s) / CORES
+    # of many waves the last one overlaps the others
+    tiles = ceil(waves) if waves <= FEW_WAVES else (waves + ceil(waves)) / 2
+    warps = ceil(tiles) * ceil(s.threads / WARP)
     busy = tiles * s.threads / (WARP * PARTS * ceil(warps / PARTS))
     edges = EDGES if sizes.rows % s.x1 or sizes.cols % s.y1 or sizes.steps % s.r1 else 1.0
-    work = s.x1 * s.y1 * s.r1 * edges / (LANES_OF_CORE * PACE[s.x0 * s.y0] * busy)
+    pace = PACE[s.x0 * s.y0] * (SLICED if s.slices > 1 and waves > FEW_WAVES else 1.0)
+    work = s.x1 * s.y1 * s.r1 * edges / (LANES_OF_CORE * pace * busy)
     copies = s.r1 * (s.x1 / ROW_WORDS + s.y1 / COLUMN_WORDS)
     added = ADD_UP * s.x0 * s.y0 * tiles if s.slices > 1 else 0
     return ceil(sizes.steps / s.r1) * (tiles * (work + copies) + WAIT) + added
