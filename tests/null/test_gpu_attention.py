@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import numpy as np
@@ -12,10 +13,15 @@ from helpers.graphs import results, softmax
 from helpers.seeds import seeds
 from test_attention import assert_same, attentions, compiled, values_of
 
+from tilewright.base.dtypes import F32
+from tilewright.benchkernel import steps_of
+from tilewright.graph.node import Graph, contract, graph_input
 from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import attention
 from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.tuning.candidates import build, space_of
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -99,3 +105,18 @@ def test_keys_that_no_row_sees_are_not_read(past: int) -> None:
         values[name][:, :, first:] = np.nan
     assert np.isnan(want).any() == (past < 0)
     assert_same(by_groups(attention, graph, values, lambda _: HeadSchedule(4, 16, 16)), want)
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_no_text_assigns_to_what_does_not_change(rows: int) -> None:
+    """Registers and indices of a candidate have names of their own, or WGSL refuses it."""
+    q, k, v = (graph_input(n, (2, m, 8), F32) for n, m in (("q", rows), ("k", 2048), ("v", 2048)))
+    context = contract("hmn,hnd->hmd", softmax(contract("hmd,hnd->hmn", q, k)), v)
+    graph = Graph("g", (("q", q), ("k", k), ("v", v)), (("y", context),))
+    (kernel,) = {s.kernel for s in steps_of(graph) if attention.suits(s.kernel)}
+    space = space_of(kernel, CLASSES["webgpu"])
+    assert max(s.y1 // s.threads for s in space.schedules) >= 8
+    for schedule in space.schedules:
+        text = build(kernel, schedule, "wgsl", "core").module.decode()
+        fixed = set(re.findall(r"\blet (\w+)", text))
+        assert not fixed & set(re.findall(r"^\s*(\w+) = ", text, re.MULTILINE)), schedule
