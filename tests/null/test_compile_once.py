@@ -117,9 +117,9 @@ def test_trees_are_made_once_with_and_without_relaxed_simd(
 ) -> None:
     lowered: list[str] = []
 
-    def counted(fn: TileFn, target: WasmTarget) -> Lowered:
+    def counted(fn: TileFn, target: WasmTarget, placed: bool) -> Lowered:
         lowered.append(target.name)
-        return lower_trees(fn, target)
+        return lower_trees(fn, target, placed)
 
     monkeypatch.setattr(emit, "lower", counted)
     kernel = kernel_of(elementwise("exp", graph_input("x", (64,), F32)))
