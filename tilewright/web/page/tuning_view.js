@@ -119,7 +119,7 @@ function makeRow({ spec, kind, shape, node, share }) {
 
 /** Describes the hello's fields in the preview before any message was sent; the classes are at /api/classes. */
 const HELLO = {
-  protocol: 1, bundle: "the model's name", digest: 'digest of its files', device: 'a device class', variant: 'its code variant', objective: 'latency',
+  protocol: 1, bundle: "the model's name", digest: 'digest of its files', device: 'a device class', variant: 'its code variant', features: 'what kernels may use of the GPU', objective: 'latency',
   specs: 'numbers of its kernels', shares: 'shares of the time: 1, 1/4, 1/16 …', tried: 'candidates tried in this visit, if the connection was lost', skip: 'number of tries: 0, 16, 32, 64 …', check: false,
 };
 
