@@ -42,6 +42,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.gpu.heads import THREADS, Columns, HeadSchedule, areas_of
 from tilewright.targets.gpu.places import add_up, may_trap
+from tilewright.targets.gpu.schedule import MOST_THREADS
 from tilewright.targets.gpu.space import Group, nearby
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
 from tilewright.targets.lite import Core
@@ -56,7 +57,7 @@ ENOUGH_TILES = 256
 SETTINGS = {"x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256)}
 #: Keys of a block, to begin with, where a mask hides all keys from some number on.
 SEEN_BLOCK = 2 * THREADS
-#: Threads, and keys of a block, where a mask ends the keys.
+#: Threads, and keys of a block, where a mask ends the keys of several rows.
 FEW_THREADS = 64
 #: Maxima and sums of so many threads are combined by one.
 FAN = 4
@@ -76,12 +77,14 @@ def default(kernel: Kernel) -> HeadSchedule:
     rows, heads = form.m.extent, prod(v.extent for v in form.outer)
     x1 = 1 if rows == 1 else LANES if heads * ceil(rows / LANES) < 2 * ENOUGH_TILES else 2 * LANES
     # what no row sees falls away in whole blocks
-    block = SEEN_BLOCK if last_seen(form) is not None else 8 * THREADS
+    ends = last_seen(form) is not None
+    block = SEEN_BLOCK if ends else 8 * THREADS
     most = min(ceil(form.keys.extent / THREADS) * THREADS, block)
     sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
-    if last_seen(form) is not None:
-        # small groups, of which many run: a large one waits for its own barriers
-        sizes = [HeadSchedule(min(x1, LANES), FEW_THREADS, FEW_THREADS), *sizes]
+    if ends:
+        # of many rows small groups, of which many run: a large one waits for its own barriers
+        threads = MOST_THREADS if rows == 1 else FEW_THREADS
+        sizes = [HeadSchedule(min(x1, LANES), threads, threads), *sizes]
     smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
     return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
 

@@ -16,17 +16,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from math import prod
+from math import ceil, prod
 
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Bound, Expr, Load, Reg, Swapped, dtype_of
+from tilewright.kernel.expr import Acc, Bound, Expr, Guard, Load, Reg, Swapped, dtype_of
 from tilewright.kernel.extents import is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import Barrier, For, If, LetGather, Scratch, Stmt, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.gpu.staging import inside
+from tilewright.targets.gpu.staging import inside, spread
 
 #: Steps of a reduction that a thread must have to make up for the barrier.
 LEAST = 2
@@ -34,8 +34,14 @@ LEAST = 2
 FAN = 4
 #: Threads of a group where rows are so few that each should be computed by many.
 MANY, FEW_TILES = 256, 256
+#: Points of a thread whose reads are under way together: at most, and at least where there are more.
+TOGETHER, LEAST_TOGETHER = 8, 3
 #: With more tiles than this a thread for each fills the device.
 MOST_TILES = 4096
+
+
+#: Values of a kernel's variables, and the conditions that the point exists.
+Point = tuple[Values, tuple[Bound, ...]]
 
 
 @lru_cache(maxsize=1024)
@@ -64,8 +70,16 @@ def lower_rows(kernel: Kernel, threads: int, width: int | None = None) -> TileFn
     for n, stage in enumerate(kernel.stages):
         reg, area = Reg(f"r{n}", dtype_of(stage.value)), len(kernel.buffers) + n
         _reduce(b, stage, limited_first(kernel, stage.axes), reg, area, rows, width or 1)
-    with _dealt(b, limited_first(kernel, cols), rows) as at:
-        b.store(0, kernel.store.substitute(at), _value(kernel.value, at))
+    settled = b.hoist(kernel.value, frozenset(cols), lambda e: _value(e, rows))
+    with _dealt(b, limited_first(kernel, cols), rows) as points_of:
+        # values first: a store could change what a later one reads, for all that compilers know
+        for n, (at, bounds) in enumerate(points_of):
+            with inside(b, bounds):
+                b.compute(f"value{n}", _value(settled, at))
+        for n, (at, bounds) in enumerate(points_of):
+            with inside(b, bounds):
+                value = Reg(f"value{n}", dtype_of(kernel.value))
+                b.store(0, kernel.store.substitute(at), value)
     parts = threads // (width or 1)
     areas = tuple(Scratch(dtype_of(stage.value), parts) for stage in kernel.stages if parts > 1)
     fn = replace(b.finish(kernel, areas), subgroup=width or 0)
@@ -78,8 +92,11 @@ def _reduce(
 ) -> None:
     """reg := the part of this thread;  area[thread] := reg;  reg := over the whole area"""
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
-    with _dealt(b, axes, rows) as at:
-        b.set(reg.name, step(stage.op, reg, _value(stage.value, at)))
+    settled = b.hoist(stage.value, frozenset(axes), lambda e: _value(e, rows))
+    with _dealt(b, axes, rows) as points_of:
+        for at, bounds in points_of:
+            more = step(stage.op, reg, _value(settled, at))
+            b.set(reg.name, Guard(bounds, more, reg) if bounds else more)
     if width > 1:
         _over_subgroups(b, stage, reg, area, width)
         return
@@ -116,16 +133,33 @@ def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -
 
 
 @contextmanager
-def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[Values]:
-    """A loop over this thread's points of the axes: every `threads`-th one.
+def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[Point]]:
+    """A loop over this thread's points of the axes, every `threads`-th one: some at a time, so that
+    what they read is under way together.
 
     Only the outermost axis may end at run time.
     """
     shape = tuple(v.extent for v in axes)
     size = prod(shape)
-    end = b.let(b.end(axes[0]) * prod(shape[1:]), "end") if axes else index(1)
-    with b.loop("point", b.thread, end, b.threads, size) as point:
-        yield rows | dict(zip(axes, unflatten(point, shape), strict=True))
+    whole = b.end(axes[0]) * prod(shape[1:]) if axes else index(1)
+    count = ceil(size / b.threads)
+    together = _together(count) if whole.is_const else 1
+    exact = together == 1 or size % (together * b.threads) == 0
+    with b.loop("point", b.thread, b.let(whole, "end"), together * b.threads, size) as first:
+        found = [first + n * b.threads for n in range(together)]
+        yield [
+            (
+                rows | dict(zip(axes, spread(point, shape), strict=True)),
+                () if exact or not n else (Bound(point, size),),
+            )
+            for n, point in enumerate(found)
+        ]
+
+
+def _together(count: int) -> int:
+    """How many of so many points: all in equal parts, if these are not too small."""
+    most = max(n for n in range(1, TOGETHER + 1) if count % n == 0)
+    return TOGETHER if most < LEAST_TOGETHER < count else most
 
 
 def _value(e: Expr, at: Values) -> Expr:

@@ -32,9 +32,10 @@ from tilewright.kernel.loops import (
     TileFn,
 )
 from tilewright.kernel.tree import walk
-from tilewright.targets.text import Dialect, at, body
+from tilewright.targets.text import Dialect, at, body, value_of
 from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
 from tilewright.targets.wgsl.features import head
+from tilewright.targets.wgsl.nibbles import small
 from tilewright.targets.wgsl.prelude import prelude
 from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
 
@@ -117,10 +118,10 @@ class WgslDialect(Dialect):
         dtype = dtype_of(e.operands[-1])
         if self.words(e.dtype, e.lanes):
             return on_bytes(e, args)
+        known = small(e, lambda words: value_of(words, self))
+        if known is not None:
+            return known
         if e.fn == "cast":
-            small = isinstance(e.operands[0], Call) and e.operands[0].fn == "nibble"
-            if small and e.dtype == F32:
-                return _small(args[0], _type(dtype, e.lanes), _type(F32, e.lanes))
             return self._cast(args[0], dtype, e.dtype, e.lanes)
         table = {
             **ANY,
@@ -283,11 +284,6 @@ class WgslDialect(Dialect):
 
 def _type(dtype: DType, lanes: int) -> str:
     return TYPES[dtype.name] if lanes == 1 else f"vec{lanes}<{TYPES[dtype.name]}>"
-
-
-def _small(text: str, whole: str, real: str) -> str:
-    """An integer of few bits, as the last bits of a number: devices convert much slower."""
-    return f"(bitcast<{real}>({text} | {whole}(0x4b000000)) - {real}(8388608.0))"
 
 
 _UNPACK = {
