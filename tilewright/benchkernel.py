@@ -145,11 +145,13 @@ def _scaled(shape: Shape, seed: int) -> np.ndarray[Any, Any]:
 BLOCK = 32
 
 
-def weight_of(shape: Shape, seed: int, bits: int = 32) -> Node:
-    """A weight of random numbers: f32, f16, or [k, n] of 4 bits, a scale per block of 32 rows."""
+def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "") -> Node:
+    """A weight of random numbers: f32, f16, or [k, n] of 4 bits, a scale per block of 32 rows.
+
+    scales: how these are stored, if not as they are: "f16"
+    """
     if bits == 16:
-        halves = _scaled(shape, seed).astype(np.float16).astype(np.float32)
-        return node(ops.Weight(f"w{seed}", shape, F32, lambda: halves, "f16"))
+        return _halves(f"w{seed}", _scaled(shape, seed))
     if bits == 32:
         return _weight(f"w{seed}", _scaled(shape, seed))
     k, n = shape
@@ -157,7 +159,13 @@ def weight_of(shape: Shape, seed: int, bits: int = 32) -> Node:
     whole = rng.integers(0, 16, (k // BLOCK, BLOCK, n), np.uint8)
     scale = (rng.random((k // BLOCK, 1, n), np.float32) + 1) / np.float32(8 * np.sqrt(k))
     centred = elementwise("sub", cast(_weight(f"q{seed}", whole), F32), constant(8.0, F32))
-    return reshape(elementwise("mul", centred, _weight(f"s{seed}", scale)), shape)
+    kept = (_halves if scales else _weight)(f"s{seed}", scale)
+    return reshape(elementwise("mul", centred, kept), shape)
+
+
+def _halves(name: str, value: np.ndarray[Any, Any]) -> Node:
+    rounded = value.astype(np.float16).astype(np.float32)
+    return node(ops.Weight(name, value.shape, F32, lambda: rounded, "f16"))
 
 
 def _weight(name: str, value: np.ndarray[Any, Any]) -> Node:

@@ -7,7 +7,7 @@ no division of an index that may be negative.
 
 from __future__ import annotations
 
-from tilewright.base.dtypes import BOOL
+from tilewright.base.dtypes import BOOL, F16
 from tilewright.kernel.expr import (
     Acc,
     Call,
@@ -80,7 +80,7 @@ class _Checker:
                     assert dtype_of(value) == stored
                     lanes = lanes_of(value)
                     assert 0 <= valid < max(lanes, 2)
-                    assert lanes == 1 or dtype_of(value) in VECTOR_DTYPES, f"stores {value}"
+                    assert lanes == 1 or dtype_of(value) in (*VECTOR_DTYPES, F16), f"stores {value}"
                 case For(var, begin, end, _, body, _):
                     self.index(begin, known)
                     self.index(end, known)
@@ -97,7 +97,7 @@ class _Checker:
 
     def node(self, e: Expr, known: set[Var]) -> None:
         lanes = lanes_of(e)
-        vector = dtype_of(e) in (*VECTOR_DTYPES, BOOL)
+        vector = dtype_of(e) in (*VECTOR_DTYPES, BOOL, F16)
         assert lanes == 1 or vector, f"a vector of {dtype_of(e)}: {e}"
         match e:
             case Acc():

@@ -37,6 +37,8 @@ class DType:
 
 
 F32 = DType("f32", 4, "float", "float32", "f")
+#: Of numbers on their way through a kernel; tensors of it are computed in f32.
+F16 = DType("f16", 2, "float", "float16", "e")
 F64 = DType("f64", 8, "float", "float64", "d")
 I8 = DType("i8", 1, "int", "int8", "b")
 U8 = DType("u8", 1, "uint", "uint8", "B")
@@ -51,4 +53,4 @@ BY_NUMPY: dict[str, DType] = {d.numpy: d for d in DTYPES.values()}
 
 def _named(name: str) -> DType:
     """Unpickles a type as this process's own object, or identity would not hold."""
-    return DTYPES[name]
+    return F16 if name == F16.name else DTYPES[name]

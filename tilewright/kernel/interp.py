@@ -113,7 +113,7 @@ def convert(value: Any, dtype: DType) -> Any:
         if dtype.size == 8:
             return float(value)
         try:
-            return struct.unpack("f", struct.pack("f", value))[0]
+            return struct.unpack(dtype.code, struct.pack(dtype.code, value))[0]
         except OverflowError:
             return float("inf") if value > 0 else float("-inf")
     bits, signed = dtype.size * 8, dtype.kind == "int"
@@ -284,11 +284,11 @@ class _Thread(_Machine):
         match s:
             case ZeroMatrix(name):
                 self.matrices[name] = [[convert(0, unit.result)] * unit.n for _ in range(unit.m)]
-            case LoadMatrix(name, right, buffer, at, stride):
+            case LoadMatrix(name, right, buffer, at, stride, across):
                 begin, runs = self.at(at), unit.n if right else unit.m
-                self.matrices[name] = [
-                    self.load(buffer, begin + i * stride, unit.k) for i in range(runs)
-                ]
+                count, each = (unit.k, runs) if across else (runs, unit.k)
+                found = [self.load(buffer, begin + i * stride, each) for i in range(count)]
+                self.matrices[name] = list(map(list, zip(*found, strict=True))) if across else found
             case MultiplyMatrices(name, left, right):
                 rows, columns = self.matrices[left], self.matrices[right]
                 self.matrices[name] = [

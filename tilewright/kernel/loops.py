@@ -150,13 +150,17 @@ class ZeroMatrix(MatrixStmt):
 
 @record
 class LoadMatrix(MatrixStmt):
-    """A left operand := its rows, a right one := its columns, `stride` elements apart."""
+    """A left operand := its rows, a right one := its columns, `stride` elements apart.
+
+    across: not these are, but the steps of the depth, each with all rows or columns
+    """
 
     name: str
     right: bool
     buffer: int
     index: Index
     stride: int
+    across: bool = False
 
 
 @record
@@ -305,8 +309,8 @@ def _matrix(s: MatrixStmt) -> str:
     match s:
         case ZeroMatrix(name):
             return f"matrix {name} := 0"
-        case LoadMatrix(name, right, buffer, at, stride):
-            side = "columns" if right else "rows"
+        case LoadMatrix(name, right, buffer, at, stride, across):
+            side = ("columns" if right else "rows") + (" across" if across else "")
             return f"matrix {name} := {side} of b{buffer}[{at}] by {stride}"
         case MultiplyMatrices(name, left, right):
             return f"matrix {name} += {left} * {right}"

@@ -1,10 +1,12 @@
 """What a GPU may have beyond the core of its interface, by the names that schedules have for it.
 
-Input: nothing.  Output: names, those of WebGPU and WGSL.  Two kinds are ours, which engines derive
+Input: nothing.  Output: names, those of WebGPU and WGSL.  Three are ours, which engines derive
 (web/engine/gpu_device.js):
 
     subgroups-32                       subgroups have exactly 32 threads, or can have
     subgroup-matrix-f16-f32-16x16x16   types of operands and result, M x N x K
+
+and one is a limit: groups share so many bytes, or more.
 """
 
 from __future__ import annotations
@@ -13,6 +15,10 @@ F16 = "shader-f16"
 SUBGROUPS = "subgroups"
 PACKED = "packed_4x8_integer_dot_product"
 MATRIX = "chromium-experimental-subgroup-matrix"
+
+#: Bytes that groups share of kernels that ask for more than every device has.
+MORE = 32768
+MORE_SHARED = f"shared-memory-{MORE}"
 
 #: Threads of a subgroup that kernels may ask for.
 SIZES = (4, 8, 16, 32, 64, 128)
@@ -39,5 +45,5 @@ CONFIGURATIONS = tuple(
 )
 
 FEATURES = frozenset(
-    (F16, SUBGROUPS, PACKED, MATRIX, *(size_of(n) for n in SIZES), *CONFIGURATIONS)
+    (F16, SUBGROUPS, PACKED, MATRIX, MORE_SHARED, *(size_of(n) for n in SIZES), *CONFIGURATIONS)
 )

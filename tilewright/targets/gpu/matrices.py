@@ -1,16 +1,17 @@
 """Products by the matrix units of subgroups: tiles of result matrices, staged in shared memory.
 
-Input: a product of u8 by i8 whose depth is packed in groups of four, and a schedule.  Output: the
-loop nest of one tile.  A tile has down x along subgroups, each with rows x columns results:
+Input: a product, and a schedule.  Output: the loop nest of one tile (matrix_tiles.py).  A tile has
+down x along subgroups, each with rows x columns results:
 
     for block of r1 matrices of the depth:
-        copy the tile's rows and columns to shared memory, each contiguous along the depth;  barrier
+        copy the tile's rows and columns to shared memory;  barrier
         for matrix of the depth:  load rows left, columns right;  results += left * right
         barrier
     for result:  to a patch of shared memory;  barrier;  its elements, as they are stored
 
-Bytes and their signs are as in dots.py.  Operands of another type need another `Side`
-and `MatrixUnit`.
+Products are of u8 by i8 with a depth packed in groups of four (dots.py), exactly; or of numbers
+that are rounded to halves on their way, with sums in f32, where the model's weights are halves or
+have scales that are (docs/decisions/0023-products-of-halves.md).
 """
 
 from __future__ import annotations
@@ -18,38 +19,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product as every
-from math import ceil, gcd, prod
+from math import ceil, gcd
 
-from tilewright.base.dtypes import I8, I32
-from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Call, Load, Reg
-from tilewright.kernel.index import Index, index, unflatten
-from tilewright.kernel.loops import (
-    Barrier,
-    LoadMatrix,
-    MatrixUnit,
-    MultiplyMatrices,
-    Scratch,
-    StoreMatrix,
-    TileFn,
-    ZeroMatrix,
-)
+from tilewright.base.dtypes import F16, F32, I8, I32, DType
+from tilewright.kernel.expr import Load
+from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.loops import MatrixUnit, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu import dots
-from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
-from tilewright.targets.gpu.features import MATRIX, PACKED, SIZES, SUBGROUPS, size_of
-from tilewright.targets.gpu.places import Places, Sums, operands
-from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
+from tilewright.kernel.tree import walk
+from tilewright.targets.gpu import dots, features
+from tilewright.targets.gpu.dots import GROUP
+from tilewright.targets.gpu.features import MATRIX, MORE, MORE_SHARED, SIZES, SUBGROUPS, size_of
+from tilewright.targets.gpu.matrix_tiles import PAD, ByteTile, HalfTile, MatrixTile
+from tilewright.targets.gpu.places import fixed_product, operands, tile_of
+from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD, Sizes, beyond
 from tilewright.targets.gpu.space import BANDS, BEYOND, CORES, Group
-from tilewright.targets.gpu.staging import LANES, own
+from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
 #: Result matrices of a subgroup beyond which NVIDIA's registers do not last.
 MOST_RESULTS = 16
 
-#: Types of operands and results by `MatrixSchedule.types`.
-TYPES = {"i8-i32": (I8, I32)}
+
+@dataclass(frozen=True)
+class Types:
+    """Of operands and results.
+
+    group: elements of a step of the product;  feature: beside matrices;  tile: what one is made by
+    """
+
+    operand: DType
+    result: DType
+    group: int
+    feature: str
+    tile: type[MatrixTile]
+
+
+#: By `MatrixSchedule.types`, the middle of a feature's name.
+TYPES = {
+    "i8-i32": Types(I8, I32, GROUP, features.PACKED, ByteTile),
+    "f16-f32": Types(F16, F32, 1, features.F16, HalfTile),
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,9 @@ class MatrixSchedule(Schedule):
     @property
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{self.types}-{self.m}x{self.n}x{self.k}"
-        return frozenset({MATRIX, SUBGROUPS, PACKED, size_of(self.width), sizes})
+        more = {MORE_SHARED} if self.shared > MOST_SHARED else set[str]()
+        own = {MATRIX, SUBGROUPS, TYPES[self.types].feature, size_of(self.width), sizes}
+        return frozenset(own | more)
 
     @property
     def x1(self) -> int:
@@ -100,8 +113,8 @@ class MatrixSchedule(Schedule):
 
     @property
     def depth(self) -> int:
-        """Groups of a block."""
-        return self.r1 * self.k // GROUP
+        """Steps of a block."""
+        return self.r1 * self.k // TYPES[self.types].group
 
     @property
     def pitch(self) -> int:
@@ -110,14 +123,17 @@ class MatrixSchedule(Schedule):
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: blocks, sums of columns, a result of each subgroup."""
-        patches = self.subgroups * self.m * self.n
-        return WORD * ((self.x1 + self.y1) * self.pitch + self.y1 + patches)
+        """Bytes of shared memory: blocks, of bytes also sums of columns, a result of each
+        subgroup."""
+        patches = WORD * self.subgroups * self.m * self.n
+        if TYPES[self.types].operand == F16:
+            return F16.size * self.depth * (self.x1 + self.y1 + 2 * PAD) + patches
+        return WORD * ((self.x1 + self.y1) * self.pitch + self.y1) + patches
 
     @property
     def unit(self) -> MatrixUnit:
-        operand, result = TYPES[self.types]
-        return MatrixUnit(self.m, self.n, self.k, operand, result, self.width)
+        types = TYPES[self.types]
+        return MatrixUnit(self.m, self.n, self.k, types.operand, types.result, self.width)
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -128,19 +144,38 @@ class MatrixSchedule(Schedule):
             return f"m and n are multiples of {LANES}, k of {LANES * GROUP // 2}"
         if self.rows * self.columns > MOST_RESULTS:
             return f"a subgroup has at most {MOST_RESULTS} results"
-        return beyond(self.threads, self.shared)
+        if self.types != types_of(kernel):
+            return f"the operands of {kernel.name} are no {self.types}"
+        form = classify(kernel)
+        if isinstance(form, BlockContraction) and self.depth % form.weights.word:
+            return f"r1 * k is a multiple of the {form.weights.word} weights in a word"
+        return beyond(self.threads, self.shared, MORE)
+
+
+def types_of(kernel: Kernel) -> str:
+    """In which types matrix units compute a product; "" if in none."""
+    if dots.suits(kernel):
+        return "i8-i32"
+    ops = fixed_product(kernel)
+    if ops is None or ops.n.extent < LANES:
+        return ""
+    form = classify(kernel)
+    weights = form.weights.scale if isinstance(form, BlockContraction) else ops.col
+    loads = [x for x in walk(weights) if isinstance(x, Load)]
+    halves = loads and all(kernel.buffers[x.buffer].halves for x in loads)
+    return "f16-f32" if halves else ""
 
 
 def suits(kernel: Kernel) -> bool:
-    """True for the products of dots.py with rows for a matrix."""
-    return dots.suits(kernel) and operands(kernel).m.extent >= LANES
+    """True for products of bytes or halves with rows for a matrix."""
+    return types_of(kernel) != "" and operands(kernel).m.extent >= LANES
 
 
 def traffic(kernel: Kernel, schedule: MatrixSchedule) -> tuple[int, float]:
     """Bytes of shared memory; words loaded and stored beyond it, where a byte takes one."""
     sizes, s = Sizes.of(kernel), schedule
     tiles = _tiles(s, sizes)
-    loads = GROUP * tiles * sizes.steps * (s.x1 + s.y1)
+    loads = TYPES[s.types].group * tiles * sizes.steps * (s.x1 + s.y1)
     return s.shared, float(loads + sizes.batch * sizes.rows * sizes.cols)
 
 
@@ -148,9 +183,11 @@ def _tiles(s: MatrixSchedule, sizes: Sizes) -> int:
     return sizes.batch * ceil(sizes.rows / s.x1) * ceil(sizes.cols / s.y1)
 
 
-#: Units that are tried, by types: sizes and threads, of Mesa's software driver, Intel, NVIDIA.
+#: Units that are tried, by types: sizes and threads, of Mesa's software driver, Apple, Intel,
+#: NVIDIA.
 UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "i8-i32": ((8, 8, 8, 8), (8, 16, 32, 16), (16, 16, 32, 32), (16, 8, 32, 32)),
+    "f16-f32": ((8, 8, 8, 8), (8, 8, 8, 32), (8, 16, 16, 16), (16, 16, 16, 32), (16, 8, 16, 32)),
 }
 #: Results of a subgroup; subgroups of a tile; bytes of the depth in a block.
 RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4))
@@ -163,23 +200,29 @@ EACH, PACE = 8, 8.0
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[MatrixSchedule, float], ...]:
     """Of each unit the likely best: large tiles that leave no core without work."""
     del core
-    sizes = Sizes.of(kernel)
-    found = []
-    for types, units in UNITS.items():
-        for unit in units:
-            tried = [s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel)]
-            tried = [s for s in tried if s.threads <= group.threads and s.shared <= group.shared]
-            found += sorted(((s, _cost(s, sizes)) for s in tried), key=lambda p: (p[1], str(p[0])))[
-                :EACH
-            ]
+    found, most = list[tuple[MatrixSchedule, float]](), max(group.shared, MORE)
+    for tried in each_unit(kernel):
+        sizes = Sizes.of(kernel)
+        able = [s for s in tried if s.threads <= group.threads and s.shared <= most]
+        costs = ((s, _cost(s, sizes)) for s in able)
+        found += sorted(costs, key=lambda pair: (pair[1], str(pair[0])))[:EACH]
     return tuple(found)
+
+
+def each_unit(kernel: Kernel) -> Iterator[list[MatrixSchedule]]:
+    """All that may be tried, unit by unit."""
+    types, sizes = types_of(kernel), Sizes.of(kernel)
+    for unit in UNITS[types]:
+        yield [s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel)]
 
 
 def _of_unit(
     types: str, m: int, n: int, k: int, width: int, sizes: Sizes
 ) -> Iterator[MatrixSchedule]:
-    for (rows, columns), (down, along), depth in every(RESULTS, SUBGROUPS_OF, BLOCKS):
-        s = MatrixSchedule(types, m, n, k, width, rows, columns, down, along, max(1, depth // k))
+    size = TYPES[types].operand.size
+    for (rows, columns), (down, along), block in every(RESULTS, SUBGROUPS_OF, BLOCKS):
+        r1 = max(1, block // (k * size))
+        s = MatrixSchedule(types, m, n, k, width, rows, columns, down, along, r1, ahead=size == 1)
         if s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
             yield replace(s, band=gcd(BANDS[-1], ceil(sizes.rows / s.x1)))
 
@@ -195,138 +238,5 @@ def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
 
 def lower(kernel: Kernel, schedule: MatrixSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
-    s, ops = schedule, operands(kernel)
-    rows, cols = ceil(ops.m.extent / s.x1), ceil(ops.n.extent / s.y1)
-    outer = tuple(v.extent for v in ops.outer)
-    b = Builder({}, prod(outer) * rows * cols, kernel, s.threads)
-    *others, flat = unflatten(b.tile, (*outer, rows * cols))
-    band = gcd(s.band, rows)
-    strip, col, row = unflatten(flat, (rows // band, cols, band))
-    at: Values = dict(zip(ops.outer, others, strict=True))
-    row0 = b.let(strip * band + row, "row") * s.x1
-    col0 = b.let(col, "col") * s.y1
-    return _Tile(b, kernel, s, Places(ops, at), row0, col0).emit()
-
-
-class _Words(Bytes):
-    """Bytes whose rows (or columns) are contiguous along the depth; a thread copies groups."""
-
-    pitch = 0
-
-    def read(self, block: Index, depth: int) -> None:
-        for n, place, step in self._groups(depth):
-            self.b.set(self.reg(n, 0, I8).name, self._word(self.start + place, block + step))
-
-    def write(self, depth: int) -> None:
-        for n, place, step in self._groups(depth):
-            self.b.store(self.area, self.place(place, step), self.reg(n, 0, I8))
-
-    def place(self, place: Index, step: Index) -> Index:
-        """Where a group lies in shared memory, in bytes."""
-        return (place * self.pitch + step) * GROUP
-
-    def size(self, depth: int) -> int:
-        return self.width * self.pitch
-
-    def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
-        """Number, place and step of each group of this thread; neighbours read neighbours."""
-        panel = self.panel or 1
-        shape = (self.width // panel, depth, panel)
-        for n in range(ceil(prod(shape) / self.b.threads)):
-            with own(self.b, self.b.thread + n * self.b.threads, prod(shape)) as flat:
-                major, step, minor = unflatten(flat, shape)
-                yield n, major * panel + minor, step
-
-
-class _Tile:
-    """One tile: the copies, the products and the stores of one thread."""
-
-    def __init__(
-        self,
-        b: Builder,
-        kernel: Kernel,
-        s: MatrixSchedule,
-        places: Places,
-        row0: Index,
-        col0: Index,
-    ) -> None:
-        self.b, self.kernel, self.s, self.places = b, kernel, s, places
-        self.row0, self.col0, self.result = row0, col0, s.unit.result
-        self.sides = dots.sides(b, kernel, places, (s.x1, s.y1), (row0, col0), False, kind=_Words)
-        for side in self.sides:
-            side.pitch = s.pitch
-        subgroup, self.lane = (b.let(i, "t") for i in unflatten(b.thread, (s.subgroups, s.width)))
-        self.subgroup = subgroup
-        self.down, self.along = unflatten(subgroup, (s.down, s.along))
-        self.counts = ColumnCounts(b, s.y1)
-
-    def emit(self) -> TileFn:
-        b, s, steps = self.b, self.s, self.places.ops.steps
-        for i, j in every(range(s.rows), range(s.columns)):
-            b.add(ZeroMatrix(_result(i, j)))
-        if s.ahead:
-            self._read(Index())
-        blocks = ceil(steps / s.depth)
-        with b.loop("block", Index(), index(blocks), 1, blocks) as block:
-            if not s.ahead:
-                self._read(block * s.depth)
-            for side in self.sides:
-                side.write(s.depth)
-            b.add(Barrier())
-            if s.ahead and blocks > 1:
-                # the last block is read once more, and not used
-                self._read(b.let_min(block + 1, index(blocks - 1)) * s.depth)
-            self._multiply()
-            cols = self.sides[1]
-            self.counts.add(cols.area, s.depth, cols.place)
-            b.add(Barrier())
-        areas = [side.scratch(s.depth) for side in self.sides]
-        first = self.sides[0].area + len(areas)
-        self.counts.put(first)
-        self._store(first, first + 1)
-        areas += [Scratch(I32, s.y1), Scratch(self.result, s.subgroups * s.m * s.n)]
-        return replace(b.finish(self.kernel, tuple(areas)), unit=s.unit)
-
-    def _read(self, first: Index) -> None:
-        for side in self.sides:
-            side.read(first, self.s.depth)
-
-    def _multiply(self) -> None:
-        """results += rows * columns, for each matrix of the depth"""
-        b, s = self.b, self.s
-        rows, cols = self.sides
-        stride = s.pitch * GROUP
-        for step in range(s.r1):
-            for i in range(s.rows):
-                at = rows.place((self.down * s.rows + i) * s.m, index(step * s.k // GROUP))
-                b.add(LoadMatrix(f"left{i}", False, rows.area, b.address(at), stride))
-            for j in range(s.columns):
-                at = cols.place((self.along * s.columns + j) * s.n, index(step * s.k // GROUP))
-                b.add(LoadMatrix(f"right{j}", True, cols.area, b.address(at), stride))
-            for i, j in every(range(s.rows), range(s.columns)):
-                b.add(MultiplyMatrices(_result(i, j), f"left{i}", f"right{j}"))
-
-    def _store(self, lacks: int, patches: int) -> None:
-        """Each result by way of the subgroup's patch: what its sums lack is added there."""
-        b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
-        patch = self.subgroup * (s.m * s.n)
-        units = s.m * s.n // LANES
-        for i, j in every(range(s.rows), range(s.columns)):
-            b.add(StoreMatrix(patches, b.address(patch), _result(i, j), s.n))
-            b.add(Barrier())
-            for n in range(ceil(units / s.width)):
-                with own(b, self.lane + n * s.width, units) as flat:
-                    down, across = unflatten(flat, (s.m, s.n // LANES))
-                    row = (self.down * s.rows + i) * s.m + down
-                    col = (self.along * s.columns + j) * s.n + across * LANES
-                    at = patch + down * s.n + across * LANES
-                    total, lack = (Reg(name, self.result, LANES) for name in ("total", "lack"))
-                    b.set(total.name, Load(patches, at, self.result, LANES))
-                    b.set(lack.name, Load(lacks, col, I32, LANES))
-                    b.set(total.name, Call("add", (total, lack), self.result, LANES))
-                    output.put(b.let(self.row0 + row, "row"), b.let(self.col0 + col, "col"), total)
-            b.add(Barrier())
-
-
-def _result(i: int, j: int) -> str:
-    return f"result{i}_{j}"
+    s = schedule
+    return TYPES[s.types].tile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, gcd, prod
 
 from tilewright.base.dtypes import F32, I8, I32, U8
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Bound, Call, Expr, Lane, Lanes, Load, Reg
 from tilewright.kernel.form import BlockContraction, Contraction, classify, product
-from tilewright.kernel.index import Div, Gathered, Index, Mod
+from tilewright.kernel.index import Div, Gathered, Index, Mod, unflatten
 from tilewright.kernel.loops import Barrier
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
@@ -87,6 +88,32 @@ class Places:
     def _step(self, step: Index) -> Values:
         shape = tuple(v.extent for v in self.ops.depth)
         return dict(zip(self.ops.depth, spread(step, shape), strict=True))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Where one tile of a product lies: its first row and column, the values of the other axes."""
+
+    b: Builder
+    kernel: Kernel
+    places: Places
+    row0: Index
+    col0: Index
+
+
+def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Tile:
+    """Tiles of x1 rows by y1 columns, `band` rows of them walked together (`GroupSchedule`)."""
+    ops = operands(kernel)
+    rows, cols = ceil(ops.m.extent / x1), ceil(ops.n.extent / y1)
+    outer = tuple(v.extent for v in ops.outer)
+    b = Builder({}, prod(outer) * rows * cols, kernel, threads)
+    *others, flat = unflatten(b.tile, (*outer, rows * cols))
+    band = gcd(band, rows)
+    strip, col, row = unflatten(flat, (rows // band, cols, band))
+    places = Places(ops, dict(zip(ops.outer, others, strict=True)))
+    # products, so that panels and vectors are seen to begin at whole ones
+    row0 = b.let(strip * band + row, "row") * x1
+    return Tile(b, kernel, places, row0, b.let(col, "col") * y1)
 
 
 def add_up(

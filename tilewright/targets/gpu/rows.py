@@ -34,7 +34,8 @@ LEAST = 2
 FAN = 4
 #: Threads of a group where rows are so few that each should be computed by many.
 MANY, FEW_TILES = 256, 256
-#: Points of a thread whose reads are under way together: at most, and at least where there are more.
+#: Points of a thread whose reads are under way together: at most, and at least where there are
+#: more.
 TOGETHER, LEAST_TOGETHER = 8, 3
 #: With more tiles than this a thread for each fills the device.
 MOST_TILES = 4096

@@ -73,12 +73,12 @@ class GroupSchedule(Schedule):
         return beyond(self.threads, self.shared)
 
 
-def beyond(threads: int, shared: int) -> str:
+def beyond(threads: int, shared: int, most: int = MOST_SHARED) -> str:
     """Which limit a group of so many threads and shared bytes exceeds; "" if none."""
     if threads > MOST_THREADS:
         return f"a group has at most {MOST_THREADS} threads, not {threads}"
-    if shared > MOST_SHARED:
-        return f"a group shares at most {MOST_SHARED} bytes, not {shared}"
+    if shared > most:
+        return f"a group shares at most {most} bytes, not {shared}"
     return ""
 
 

@@ -31,7 +31,7 @@ from tilewright.kernel.expr import (
     lanes_of,
 )
 from tilewright.kernel.index import Index, Mod, Var, index, stride, unflatten
-from tilewright.kernel.loops import Scratch
+from tilewright.kernel.loops import Barrier, Scratch
 
 #: The values of a kernel's variables at a row (or column) and a step.
 Point = Callable[[Index, Index], Values]
@@ -50,11 +50,13 @@ class Side(ABC):
     run:    units that lie side by side at one step: those of a panel, or all
     deep:   it does not lie along its rows or columns, but along the depth
     stride: elements from step to step in shared memory;  gap: more of them from unit to unit
+    dtype:  of elements in shared memory, f32 or f16
     """
 
     each = 1
     deep = False
     gap = 0
+    dtype = F32
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class Side(ABC):
 
     def scratch(self, depth: int) -> Scratch:
         """The shared area for so many steps."""
-        return Scratch(F32, self.size(depth))
+        return Scratch(self.dtype, self.size(depth))
 
     def read(self, block: Index, depth: int) -> None:
         """Registers := this thread's units of the block, 0 beyond the ends."""
@@ -114,7 +116,10 @@ class Side(ABC):
         """Shared memory := the registers, steps outermost."""
         for n, place, step in self._units(depth):
             for i in range(self.each):
-                self.b.store(self.area, self.offset(step + i) + place, self.vector(n, i))
+                vector = self.vector(n, i)
+                if self.dtype != F32:
+                    vector = Call("cast", (vector,), self.dtype, LANES)
+                self.b.store(self.area, self.offset(step + i) + place, vector)
 
     def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
         """The conditions that an element exists."""
@@ -255,6 +260,35 @@ def multiple(at: Index) -> bool:
         c % LANES == 0 or (isinstance(atom, Mod) and atom.by % LANES == 0 and multiple(atom.value))
         for atom, c in at.terms
     )
+
+
+@contextmanager
+def staged(
+    b: Builder, sides: Sequence[Side], steps: int, depth: int, ahead: bool
+) -> Iterator[None]:
+    """A loop over blocks of the steps: what is added happens while one is in shared memory.
+
+    ahead: the next block is read meanwhile
+    """
+
+    def read(first: Index) -> None:
+        for side in sides:
+            side.read(first, depth)
+
+    if ahead:
+        read(Index())
+    blocks = ceil(steps / depth)
+    with b.loop("block", Index(), index(blocks), 1, blocks) as block:
+        if not ahead:
+            read(block * depth)
+        for side in sides:
+            side.write(depth)
+        b.add(Barrier())
+        if ahead and blocks > 1:
+            # the last block is read once more, and not used
+            read(b.let_min(block + 1, index(blocks - 1)) * depth)
+        yield
+        b.add(Barrier())
 
 
 @contextmanager

@@ -16,24 +16,20 @@ shared memory is read without conflicts.
 
 from __future__ import annotations
 
-from math import ceil, gcd, prod
-
 from tilewright.base.dtypes import F32
-from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Bound, Call, Lane, Load, Reg, Splat
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
-from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.choice import default as default
 from tilewright.targets.gpu.integers import columns
-from tilewright.targets.gpu.places import Places, Sums, fixed_product, operands
+from tilewright.targets.gpu.places import Sums, Tile, fixed_product, tile_of
 from tilewright.targets.gpu.schedule import MOST_GAP, Sizes
 from tilewright.targets.gpu.schedule import GroupSchedule as GroupSchedule
 from tilewright.targets.gpu.space import space as space
 from tilewright.targets.gpu.staging import LANES as LANES
-from tilewright.targets.gpu.staging import Floats, Side, inside
+from tilewright.targets.gpu.staging import Floats, Side, inside, staged
 
 
 def suits(kernel: Kernel) -> bool:
@@ -53,18 +49,8 @@ def lower(kernel: Kernel, schedule: GroupSchedule, tile: type[ProductTile] | Non
 
     tile: how one is computed, of elements other than f32
     """
-    ops = operands(kernel)
-    rows, cols = -(-ops.m.extent // schedule.x1), -(-ops.n.extent // schedule.y1)
-    outer = tuple(v.extent for v in ops.outer)
-    b = Builder({}, prod(outer) * rows * cols, kernel, schedule.threads)
-    *others, flat = unflatten(b.tile, (*outer, rows * cols))
-    band = gcd(schedule.band, rows)
-    strip, col, row = unflatten(flat, (rows // band, cols, band))
-    at: Values = dict(zip(ops.outer, others, strict=True))
-    # products, so that panels and vectors are seen to begin at whole ones
-    row0 = b.let(strip * band + row, "row") * schedule.x1
-    col0 = b.let(col, "col") * schedule.y1
-    return (tile or ProductTile)(b, kernel, schedule, ops, at, row0, col0).emit()
+    s = schedule
+    return (tile or ProductTile)(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
 
 
 class ProductTile:
@@ -75,20 +61,11 @@ class ProductTile:
 
     dtype = F32
 
-    def __init__(
-        self,
-        b: Builder,
-        kernel: Kernel,
-        schedule: GroupSchedule,
-        ops: Operands,
-        at: Values,
-        row0: Index,
-        col0: Index,
-    ) -> None:
-        self.b, self.kernel, self.s, self.ops = b, kernel, schedule, ops
-        self.places = Places(ops, at)
-        self.row0, self.col0 = row0, col0
-        self.sides = self._sides(len(kernel.buffers))
+    def __init__(self, tile: Tile, schedule: GroupSchedule) -> None:
+        self.b, self.kernel, self.places = tile.b, tile.kernel, tile.places
+        self.row0, self.col0 = tile.row0, tile.col0
+        b, self.s, self.ops = self.b, schedule, self.places.ops
+        self.sides = self._sides(len(self.kernel.buffers))
         shape = (schedule.slices, schedule.x1 // schedule.x0, schedule.y1 // schedule.y0)
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(b.thread, shape))
 
@@ -107,24 +84,12 @@ class ProductTile:
         )  # fmt: skip
 
     def emit(self) -> TileFn:
-        b, s, steps = self.b, self.s, self.ops.steps
+        b, s = self.b, self.s
         for i in range(s.x0):
             for v in range(s.y0 // LANES):
                 b.set(_sum(i, v), identity("sum", self.dtype, LANES))
-        if s.ahead:
-            self._read(Index())
-        blocks = ceil(steps / s.r1)
-        with b.loop("block", Index(), index(blocks), 1, blocks) as block:
-            if not s.ahead:
-                self._read(block * s.r1)
-            for side in self.sides:
-                side.write(s.r1)
-            b.add(Barrier())
-            if s.ahead and blocks > 1:
-                # the last block is read once more, and not used
-                self._read(b.let_min(block + 1, index(blocks - 1)) * s.r1)
+        with staged(b, self.sides, self.ops.steps, s.r1, s.ahead):
             self._multiply()
-            b.add(Barrier())
         areas = [side.scratch(s.r1) for side in self.sides]
         if s.slices > 1:
             areas.append(Scratch(self.dtype, (s.slices - 1) * s.x1 // s.x0 * s.y1))
@@ -138,10 +103,6 @@ class ProductTile:
         """What is left to do before sums are stored, and the shared areas for it, from this number
         on."""
         return []
-
-    def _read(self, first: Index) -> None:
-        for side in self.sides:
-            side.read(first, self.s.r1)
 
     def _multiply(self) -> None:
         """sums += rows * columns, for each step of this slice of the block in shared memory"""

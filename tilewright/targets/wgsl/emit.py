@@ -45,7 +45,7 @@ WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}
 #: Types of values.  Small integers are computed in 32 bits and cut afterwards.
 TYPES = {
     "f32": "f32", "i8": "i32", "u8": "u32", "i16": "i32", "i32": "i32", "i64": "vec2<u32>",
-    "bool": "bool",
+    "bool": "bool", "f16": "f16",
 }  # fmt: skip
 
 GROUP = 64
@@ -144,7 +144,7 @@ class WgslDialect(Dialect):
             return CUT.get(to.name, "{0}").format(f"{TYPES[to.name]}({text}.x)")
         if to == I64:
             return f"i64_of_f32({text})" if source == F32 else f"i64_of_i32(i32({text}))"
-        if source == F32 and to != F32:
+        if source == F32 and not to.is_float:
             bits, signed = to.size * 8, to.kind == "int"
             low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
             return f"{TYPES[to.name]}(clamped({text}, i32({low}), i32({high})))"

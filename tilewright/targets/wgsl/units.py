@@ -30,9 +30,9 @@ def statement(
     match s:
         case ZeroMatrix(name):
             return f"{name} = {kind_of('result', unit)}();"
-        case LoadMatrix(name, right, buffer, index, stride):
+        case LoadMatrix(name, right, buffer, index, stride, across):
             kind = kind_of("right" if right else "left", unit)
-            order = "col_major" if right else "row_major"
+            order = "col_major" if right != across else "row_major"
             at, by = place(buffer, index, stride)
             return f"{name} = subgroupMatrixLoad<{kind}, {order}>({at}, {by}u);"
         case MultiplyMatrices(name, left, right):

@@ -1,0 +1,223 @@
+"""What the subgroups of one tile do with their matrices: of bytes, and of halves.
+
+Input: a tile of a product, a `MatrixSchedule`.  Output: its loop nest, whose parts matrices.py
+shows.  Operands of another type need another `MatrixTile`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product as every
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+from tilewright.base.dtypes import F16, I8, I32
+from tilewright.kernel.expr import Call, Load, Reg
+from tilewright.kernel.index import Index, index, unflatten
+from tilewright.kernel.loops import (
+    Barrier,
+    LoadMatrix,
+    MultiplyMatrices,
+    Scratch,
+    StoreMatrix,
+    TileFn,
+    ZeroMatrix,
+)
+from tilewright.targets.gpu import dots
+from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
+from tilewright.targets.gpu.integers import columns
+from tilewright.targets.gpu.places import Sums, Tile
+from tilewright.targets.gpu.schedule import MOST_GAP
+from tilewright.targets.gpu.staging import LANES, Floats, Side, own, staged
+
+if TYPE_CHECKING:
+    from tilewright.targets.gpu.matrices import MatrixSchedule
+
+#: Halves between a step and the next one in shared memory, so that a matrix is read from all banks.
+PAD = 8
+
+
+class MatrixTile(ABC):
+    """One tile: the copies, the products and the stores of one thread."""
+
+    sides: tuple[Side, Side]
+
+    def __init__(self, tile: Tile, s: MatrixSchedule) -> None:
+        self.b, self.kernel, self.places, self.s = tile.b, tile.kernel, tile.places, s
+        self.row0, self.col0, self.unit = tile.row0, tile.col0, s.unit
+        b = self.b
+        subgroup, self.lane = (b.let(i, "t") for i in unflatten(b.thread, (s.subgroups, s.width)))
+        self.subgroup = subgroup
+        self.down, self.along = unflatten(subgroup, (s.down, s.along))
+
+    def count(self) -> None:
+        """What else is done with a block in shared memory: nothing, unless a tile says so."""
+        return
+
+    @abstractmethod
+    def left(self, i: int, step: int) -> LoadMatrix:
+        """Rows of matrix i at a matrix of the block's depth."""
+
+    @abstractmethod
+    def right(self, j: int, step: int) -> LoadMatrix:
+        """Columns of matrix j."""
+
+    def settle(self, area: int) -> list[Scratch]:
+        """What is left to do before sums are stored, and its shared areas, from this number on."""
+        return []
+
+    def whole(self, total: Reg, col: Index) -> Reg:
+        """Four sums as the kernel stores them, from a column of the tile on."""
+        return total
+
+    def emit(self) -> TileFn:
+        b, s = self.b, self.s
+        results = list(every(range(s.rows), range(s.columns)))
+        for i, j in results:
+            b.add(ZeroMatrix(_result(i, j)))
+        with staged(b, self.sides, self.places.ops.steps, s.depth, s.ahead):
+            for step in range(s.r1):
+                for i in range(s.rows):
+                    b.add(self.left(i, step))
+                for j in range(s.columns):
+                    b.add(self.right(j, step))
+                for i, j in results:
+                    b.add(MultiplyMatrices(_result(i, j), f"left{i}", f"right{j}"))
+            self.count()
+        areas = [side.scratch(s.depth) for side in self.sides]
+        areas += self.settle(len(self.kernel.buffers) + len(areas))
+        self._store(len(self.kernel.buffers) + len(areas))
+        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.n)]
+        return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
+
+    def _store(self, patches: int) -> None:
+        """Each result by way of the subgroup's patch."""
+        b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
+        patch = self.subgroup * (s.m * s.n)
+        units = s.m * s.n // LANES
+        for i, j in every(range(s.rows), range(s.columns)):
+            b.add(StoreMatrix(patches, b.address(patch), _result(i, j), s.n))
+            b.add(Barrier())
+            for n in range(ceil(units / s.width)):
+                with own(b, self.lane + n * s.width, units) as flat:
+                    down, across = unflatten(flat, (s.m, s.n // LANES))
+                    row = (self.down * s.rows + i) * s.m + down
+                    col = (self.along * s.columns + j) * s.n + across * LANES
+                    at = patch + down * s.n + across * LANES
+                    total = Reg("total", self.unit.result, LANES)
+                    b.set(total.name, Load(patches, at, self.unit.result, LANES))
+                    total = self.whole(total, col)
+                    output.put(b.let(self.row0 + row, "row"), b.let(self.col0 + col, "col"), total)
+            b.add(Barrier())
+
+
+def _result(i: int, j: int) -> str:
+    return f"result{i}_{j}"
+
+
+class HalfTile(MatrixTile):
+    """Operands as halves, each step with all rows or columns; sums in f32."""
+
+    def __init__(self, tile: Tile, s: MatrixSchedule) -> None:
+        super().__init__(tile, s)
+        b, kernel, places, first = tile.b, tile.kernel, tile.places, len(tile.kernel.buffers)
+        ops = places.ops
+        self.sides = (
+            Floats(
+                b, "x", ops.row, ops.m.extent, ops.steps, s.x1, tile.row0, first, places.row
+            ),
+            columns(
+                b, kernel, ops, s.y1, tile.col0, first + 1, places.col, widest=MOST_GAP
+            ),
+        )  # fmt: skip
+        for side in self.sides:
+            side.dtype = F16
+            side.stride += PAD
+
+    def left(self, i: int, step: int) -> LoadMatrix:
+        return self._across(
+            f"left{i}", self.sides[0], step, (self.down * self.s.rows + i) * self.s.m
+        )
+
+    def right(self, j: int, step: int) -> LoadMatrix:
+        place = (self.along * self.s.columns + j) * self.s.n
+        return self._across(f"right{j}", self.sides[1], step, place)
+
+    def _across(self, name: str, side: Side, step: int, place: Index) -> LoadMatrix:
+        at = self.b.address(side.offset(index(step * self.s.k)) + place)
+        return LoadMatrix(name, side is self.sides[1], side.area, at, side.stride, True)
+
+
+class _Words(Bytes):
+    """Bytes whose rows (or columns) are contiguous along the depth; a thread copies groups."""
+
+    pitch = 0
+
+    def read(self, block: Index, depth: int) -> None:
+        for n, place, step in self._groups(depth):
+            self.b.set(self.reg(n, 0, I8).name, self._word(self.start + place, block + step))
+
+    def write(self, depth: int) -> None:
+        for n, place, step in self._groups(depth):
+            self.b.store(self.area, self.place(place, step), self.reg(n, 0, I8))
+
+    def place(self, place: Index, step: Index) -> Index:
+        """Where a group lies in shared memory, in bytes."""
+        return (place * self.pitch + step) * GROUP
+
+    def size(self, depth: int) -> int:
+        return self.width * self.pitch
+
+    def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, place and step of each group of this thread; neighbours read neighbours."""
+        panel = self.panel or 1
+        shape = (self.width // panel, depth, panel)
+        for n in range(ceil(prod(shape) / self.b.threads)):
+            with own(self.b, self.b.thread + n * self.b.threads, prod(shape)) as flat:
+                major, step, minor = unflatten(flat, shape)
+                yield n, major * panel + minor, step
+
+
+class ByteTile(MatrixTile):
+    """Operands as bytes, each row or column contiguous along the depth; sums in i32."""
+
+    sides: tuple[_Words, _Words]
+
+    def __init__(self, tile: Tile, s: MatrixSchedule) -> None:
+        super().__init__(tile, s)
+        sizes, starts = (s.x1, s.y1), (tile.row0, tile.col0)
+        self.sides = dots.sides(tile.b, tile.kernel, tile.places, sizes, starts, False, kind=_Words)
+        for side in self.sides:
+            side.pitch = s.pitch
+        self.counts = ColumnCounts(self.b, s.y1)
+
+    def left(self, i: int, step: int) -> LoadMatrix:
+        return self._along(
+            f"left{i}", self.sides[0], step, (self.down * self.s.rows + i) * self.s.m
+        )
+
+    def right(self, j: int, step: int) -> LoadMatrix:
+        place = (self.along * self.s.columns + j) * self.s.n
+        return self._along(f"right{j}", self.sides[1], step, place)
+
+    def _along(self, name: str, side: _Words, step: int, place: Index) -> LoadMatrix:
+        at = self.b.address(side.place(place, index(step * self.s.k // GROUP)))
+        return LoadMatrix(name, side is self.sides[1], side.area, at, self.s.pitch * GROUP)
+
+    def count(self) -> None:
+        cols = self.sides[1]
+        self.counts.add(cols.area, self.s.depth, cols.place)
+
+    def settle(self, area: int) -> list[Scratch]:
+        self.counts.put(area)
+        self.lacks = area
+        return [Scratch(I32, self.s.y1)]
+
+    def whole(self, total: Reg, col: Index) -> Reg:
+        """What the sum lacks is added."""
+        lack = Reg("lack", I32, LANES)
+        self.b.set(lack.name, Load(self.lacks, col, I32, LANES))
+        self.b.set(total.name, Call("add", (total, lack), I32, LANES))
+        return total
