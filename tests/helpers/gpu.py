@@ -16,6 +16,7 @@ from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.matrices import UNITS, MatrixSchedule
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.schedule import Schedule
@@ -74,3 +75,13 @@ def random_tile(rng: Random, least: int = 4) -> GroupSchedule:
 def random_thin(rng: Random) -> ThinSchedule:
     slices = rng.choice([1, 2, 8, 16])
     return ThinSchedule(rng.choice([1, 2, 3]), rng.choice([4, 8, 12, 32]), slices)
+
+
+def random_matrices(rng: Random, types: str = "i8-i32") -> MatrixSchedule:
+    """Any schedule by matrix units of these types."""
+    m, n, k, width = rng.choice([*UNITS[types], (8, 8, 8, 32)])
+    one_or_two = [rng.choice([1, 2]) for _ in range(5)]
+    return MatrixSchedule(
+        types, m, n, k, width, *one_or_two, rng.choice([1, 4]), rng.random() < 0.5,
+        rng.random() < 0.5,
+    )  # fmt: skip

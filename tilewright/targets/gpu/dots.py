@@ -219,23 +219,17 @@ class _Dots(tiles.ProductTile):
         return sides(self.b, self.kernel, self.places, widths, starts, s.apart, Bytes)
 
     def _multiply(self) -> None:
-        b, s = self.b, self.s
-        (rows, cols), across, part = self.sides, s.y1 // s.y0 * LANES, s.r1 // s.slices
-        with b.loop("step", Index(), index(part), s.r0, part) as first:
-            for step in (self.slice * part + first + u for u in range(s.r0)):
-                for i in range(0, s.x0, LANES):
-                    at = rows.offset(step) + self.down * s.x0 + i
-                    b.set(f"left{i // LANES}", Load(rows.area, at * GROUP, I8, LANES * GROUP))
-                for v in range(s.y0 // LANES):
-                    at = cols.offset(step) + self.along * LANES + v * across
-                    b.set(f"right{v}", Load(cols.area, at * GROUP, I8, LANES * GROUP))
-                for i in range(s.x0):
-                    left = Reg(f"left{i // LANES}", I8, LANES * GROUP)
-                    row = Subvector(left, i % LANES * GROUP, GROUP)
-                    for v in range(s.y0 // LANES):
-                        total = self.total(i, v)
-                        b.set(total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP)))
-        self.counts.add(cols.area, s.r1, lambda col, step: (cols.offset(step) + col) * GROUP)
+        super()._multiply()
+        cols = self.sides[1]
+        self.counts.add(cols.area, self.s.r1, lambda col, step: (cols.offset(step) + col) * GROUP)
+
+    def _held(self, side: Side, at: Index) -> Load:
+        return Load(side.area, at * GROUP, I8, LANES * GROUP)
+
+    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+        total, left = self.total(i, v), Reg(f"left{i // LANES}", I8, LANES * GROUP)
+        row = Subvector(left, i % LANES * GROUP, GROUP)
+        return total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP))
 
     def _settle(self, area: int) -> list[Scratch]:
         """sums += what they lack"""

@@ -16,8 +16,11 @@ shared memory is read without conflicts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product as every
+
 from tilewright.base.dtypes import F32
-from tilewright.kernel.expr import Bound, Call, Lane, Load, Reg, Splat
+from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
@@ -56,10 +59,10 @@ def lower(kernel: Kernel, schedule: GroupSchedule, tile: type[ProductTile] | Non
 class ProductTile:
     """One tile: where it is, and the copies, the product and the stores of one thread.
 
-    dtype: of the sums
+    dtype: of the sums;  operand: of elements in shared memory
     """
 
-    dtype = F32
+    dtype = operand = F32
 
     def __init__(self, tile: Tile, schedule: GroupSchedule) -> None:
         self.b, self.kernel, self.places = tile.b, tile.kernel, tile.places
@@ -85,9 +88,8 @@ class ProductTile:
 
     def emit(self) -> TileFn:
         b, s = self.b, self.s
-        for i in range(s.x0):
-            for v in range(s.y0 // LANES):
-                b.set(_sum(i, v), identity("sum", self.dtype, LANES))
+        for i, v in self._sums:
+            b.set(_sum(i, v), identity("sum", self.dtype, LANES))
         with staged(b, self.sides, self.ops.steps, s.r1, s.ahead):
             self._multiply()
         areas = [side.scratch(s.r1) for side in self.sides]
@@ -112,15 +114,32 @@ class ProductTile:
             for step in (self.slice * own + first + u for u in range(s.r0)):
                 for i in range(0, s.x0, LANES):
                     at = rows.offset(step) + self.down * s.x0 + i
-                    b.set(f"left{i // LANES}", Load(rows.area, at, F32, LANES))
+                    b.set(f"left{i // LANES}", self._held(rows, at))
                 for v in range(s.y0 // LANES):
                     at = cols.offset(step) + self.along * LANES + v * across
-                    b.set(f"right{v}", Load(cols.area, at, F32, LANES))
-                for i in range(s.x0):
-                    a = Splat(Lane(Reg(f"left{i // LANES}", F32, LANES), i % LANES), LANES)
-                    for v in range(s.y0 // LANES):
-                        factors = (a, Reg(f"right{v}", F32, LANES), self.total(i, v))
-                        b.set(_sum(i, v), Call("fma", factors, F32, LANES))
+                    b.set(f"right{v}", self._held(cols, at))
+                for i, v in self._sums:
+                    name, value = self._more(i, v)
+                    b.set(name, value)
+
+    def _held(self, side: Side, at: Index) -> Load:
+        """Four rows or columns of a step in shared memory."""
+        return Load(side.area, at, self.operand, LANES)
+
+    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+        """The sums of row i and four columns, and these with one more product."""
+        total = self.total(i, v)
+        return total.name, Call("fma", (*self._factors(i, v), total), total.dtype, LANES)
+
+    def _factors(self, i: int, v: int) -> tuple[Expr, Expr]:
+        """Row i, in each lane, and four columns."""
+        left = Lane(Reg(f"left{i // LANES}", self.operand, LANES), i % LANES)
+        return Splat(left, LANES), Reg(f"right{v}", self.operand, LANES)
+
+    @property
+    def _sums(self) -> Iterator[tuple[int, int]]:
+        """Row, and vector of columns, of each sum of this thread."""
+        return every(range(self.s.x0), range(self.s.y0 // LANES))
 
     def _add_up(self, area: int) -> None:
         """sums of slice 0 += those of the others, one row of each thread at a time"""

@@ -23,9 +23,10 @@ from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, dots, matrices, reductions, thin, tiles
+from tilewright.targets.gpu import attention, dots, halves, matrices, reductions, thin, tiles
 from tilewright.targets.gpu.dots import DotSchedule
 from tilewright.targets.gpu.features import FEATURES
+from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.reductions import ReductionSchedule
@@ -49,12 +50,12 @@ HEAD = 64
 #: ways that suit a kernel the first has its default.
 WAYS: Mapping[type[Schedule], Any] = {
     GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
-    MatrixSchedule: matrices, ReductionSchedule: reductions,
+    MatrixSchedule: matrices, HalfSchedule: halves, ReductionSchedule: reductions,
 }  # fmt: skip
 
 
 #: Those that only add candidates to those of another.
-FURTHER = (matrices,)
+FURTHER = (matrices, halves)
 
 
 def way_of(kernel: Kernel) -> Any | None:

@@ -125,7 +125,7 @@ class WgslDialect(Dialect):
             return self._cast(args[0], dtype, e.dtype, e.lanes)
         table = {
             **ANY,
-            **(FLOAT if dtype == F32 else LONG if dtype == I64 else INTEGER),
+            **(FLOAT if dtype.is_float else LONG if dtype == I64 else INTEGER),
         }
         text = table[e.fn].format(*args, t=_type(dtype, e.lanes), u=_type(U8, e.lanes))
         if e.fn == "eq" and dtype == BOOL:

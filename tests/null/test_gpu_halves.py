@@ -1,0 +1,110 @@
+"""Products of halves (targets/gpu/halves.py and matrices.py): any schedule, sums as exact as halves
+allow.
+
+Random products whose weights lie as halves, or have scales that do; float64 is the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.gpu import by_groups, random_matrices, random_tile
+from helpers.graphs import steps_of
+from helpers.seeds import seeds
+
+from tilewright.base.dtypes import F32
+from tilewright.benchkernel import weight_of
+from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_input
+from tilewright.graph.passes import optimise
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import halves, matrices
+from tilewright.targets.gpu.features import F16, FEATURES
+from tilewright.targets.gpu.halves import HalfSchedule
+from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.api import Wgsl
+from tilewright.tuning.candidates import space_of
+
+WGSL = Wgsl()
+
+#: Rows, steps and columns, and bits of a weight: whole tiles, and tiles that reach beyond the ends.
+PRODUCTS = [(32, 32, 32, 16), (37, 20, 36, 16), (5, 64, 40, 4), (33, 96, 24, 4), (9, 7, 10, 16)]
+
+
+def product_of(m: int, k: int, n: int, bits: int, scales: str = "f16") -> Graph:
+    """A product, and what becomes of its sums."""
+    x = graph_input("x", (m, k), F32)
+    y = contract("mk,kn->mn", x, weight_of((k, n), 0, bits, scales))
+    return Graph("product", (("x", x),), (("y", elementwise("neg", y)),))
+
+
+def kernel_of(graph: Graph) -> Kernel:
+    (step,) = steps_of(optimise(graph, PACKING))
+    return step.kernel
+
+
+def of_matrices(rng: Random) -> MatrixSchedule:
+    return random_matrices(rng, "f16-f32")
+
+
+def of_tiles(rng: Random) -> HalfSchedule:
+    return HalfSchedule(**vars(random_tile(rng)))
+
+
+@pytest.mark.parametrize(("way", "random"), [(matrices, of_matrices), (halves, of_tiles)])
+@pytest.mark.parametrize("sizes", PRODUCTS)
+@pytest.mark.parametrize("seed", seeds(3, nightly=20))
+def test_any_schedule(
+    way: Any, random: Callable[[Random], Schedule], sizes: tuple[int, int, int, int], seed: int
+) -> None:
+    m, k, n, bits = sizes
+    rng = Random(f"halves {sizes} {seed}")
+    x = np.random.default_rng(seed).standard_normal((m, k), np.float32)
+
+    def pick(kernel: Kernel) -> Schedule:
+        for _ in range(1000):
+            made = random(rng)
+            if not made.objection(kernel):
+                return made
+        raise AssertionError(made.objection(kernel))
+
+    got = by_groups(way, product_of(*sizes), {"x": x}, pick)
+    weight = evaluate([weight_of((k, n), 0, bits, "f16")])[0].astype(np.float64)
+    size = np.abs(x.astype(np.float64)) @ np.abs(weight)
+    # both operands have 11 bits; so have sums within a block of steps, where tiles add them up
+    limit = 2.0**-10 * size * (1 if way is matrices else 8)
+    assert (np.abs(got + x.astype(np.float64) @ weight) <= limit + 1e-6).all()
+
+
+@pytest.mark.parametrize("bits", [32, 4])
+def test_products_of_f32_are_not_rounded(bits: int) -> None:
+    """Nobody asked for less: only where the model has halves."""
+    kernel = kernel_of(product_of(32, 32, 32, bits, ""))
+    space = space_of(kernel, CLASSES["webgpu"])
+    assert not any(isinstance(s, (MatrixSchedule, HalfSchedule)) for s in space.schedules)
+    for schedule in (MatrixSchedule("f16-f32", 8, 8, 8, 8), HalfSchedule()):
+        assert WGSL.objection(kernel, schedule)
+
+
+@pytest.mark.parametrize("bits", [16, 4])
+def test_the_space_has_both_kinds(bits: int) -> None:
+    kernel = kernel_of(product_of(256, 256, 256, bits))
+    space = space_of(kernel, CLASSES["webgpu"])
+    found = [s for s in space.schedules if isinstance(s, (MatrixSchedule, HalfSchedule))]
+    assert {s.form for s in found} == {"matrix", "half"}
+    for schedule in found:
+        assert schedule.features <= FEATURES
+        assert F16 in schedule.features
+        assert not WGSL.objection(kernel, schedule)
+        assert WGSL.schedule(schedule.to_json()) == schedule
+    able = [space.schedules[n] for n in space.trial_on({F16})]
+    assert any(isinstance(s, HalfSchedule) for s in able)
+    assert not any(isinstance(s, MatrixSchedule) for s in able)
+    texts = [WGSL.code(kernel, s).body for s in found[:: len(found) - 1]]
+    assert all(text.startswith("enable f16;") for text in texts)
