@@ -39,7 +39,7 @@ from tilewright.targets.wgsl.banks import BANK
 SLOWEST = 15
 
 
-def build(sizes: Sizes, prompt: int, bank: int, folder: Path) -> dict[str, Any]:
+def build(sizes: Sizes, prompt: int, bank: int, halves: bool, folder: Path) -> dict[str, Any]:
     """Writes the bundle; plans, steps and seconds."""
     start = time.perf_counter()
     path = folder / "llama.onnx"
@@ -48,7 +48,7 @@ def build(sizes: Sizes, prompt: int, bank: int, folder: Path) -> dict[str, Any]:
     made = time.perf_counter()
     options = Options(
         targets=("wgsl",), buckets={"n": (1, prompt)}, states=sizes.states,
-        settings={"bank": bank},
+        settings={"bank": bank}, halves=halves,
     )  # fmt: skip
     compiled = compile_model(path, options)
     write(compiled.contents, folder / "bundle")
@@ -133,6 +133,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--bank", type=int, default=BANK, help="most bytes of a buffer of weights")
+    parser.add_argument("--halves", action="store_true", help="scales of weights in 16 bits")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="also the slowest kernels")
     parser.add_argument("--no-clock", dest="clock", action="store_false", help="no GPU timestamps")
@@ -147,11 +148,16 @@ def main() -> None:
         raise SystemExit(f"--room {sizes.room} is too small for the prompt and the tokens")
     dawn = require_dawn()
     with tempfile.TemporaryDirectory(prefix="llama-") as folder, BrowserHost(dawn) as host:
-        built = build(sizes, args.prompt, args.bank, Path(folder))
+        built = build(sizes, args.prompt, args.bank, args.halves, Path(folder))
         print(json.dumps(built), flush=True)
         model = host.load(Path(folder, "bundle"))
         print(json.dumps(model.info["adapter"]), model.info["memoryBytes"], flush=True)
-        row = asdict(sizes) | built | {"memory_bytes": model.info["memoryBytes"]}
+        row = (
+            asdict(sizes)
+            | built
+            | {"halves": args.halves}
+            | {"memory_bytes": model.info["memoryBytes"]}
+        )
         row |= measure(model, sizes, args)
         print(json.dumps(row), flush=True)
     if args.smoke:

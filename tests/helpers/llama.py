@@ -105,7 +105,7 @@ class _Maker:
         blocks = -(-depth // s.block)
         data = rng.integers(0, 256, (columns, blocks, s.block * s.bits // 8), "u1")
         spread = np.float32(0.3 * depth**-0.5 * 2 ** (4 - s.bits))
-        scale = (0.5 + rng.random(columns * blocks, "f4")) * spread
+        scale = (0.5 + rng.random((columns, blocks), "f4")) * spread
         made = self.node(
             "MatMulNBits", x, self.weight(data), self.weight(scale), domain=MICROSOFT,
             K=depth, N=columns, bits=s.bits, block_size=s.block,

@@ -42,7 +42,9 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
         """Any that the kernel has threads enough for."""
         while True:
             threads = rng.choice([16, 32, 64])
-            made = HeadSchedule(rng.choice([1, 4, 8]), threads * rng.choice([1, 2]), threads)
+            made = HeadSchedule(
+                rng.choice([1, 4, 8]), threads * rng.choice([1, 2]), threads, rng.choice([1, 2, 4])
+            )
             if not made.objection(kernel):
                 return made
 

@@ -17,6 +17,7 @@ The maximum, the sum and the context run along (the online softmax of targets/si
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product as every
 from math import ceil, prod
 
 from tilewright.base.dtypes import BOOL, F32, I32
@@ -40,7 +41,14 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.gpu.heads import THREADS, Columns, HeadSchedule, areas_of
+from tilewright.targets.gpu.heads import (
+    THREADS,
+    Columns,
+    HeadSchedule,
+    areas_of,
+    vectors_of,
+    width_of,
+)
 from tilewright.targets.gpu.places import add_up, may_trap
 from tilewright.targets.gpu.schedule import MOST_THREADS
 from tilewright.targets.gpu.space import Group, nearby
@@ -191,13 +199,18 @@ class _Tile:
     def _score(self, start: Index) -> None:
         """Shared memory := scores of this thread's keys;  high := their maximum"""
         b, form, keys = self.b, self.form, self._keys(start)
-        for j in range(len(keys)):
+        for j in range(len(keys) * self.s.parts):
             for g in self.groups:
                 b.set(self._reg(f"dot{j}_", g).name, Const(0.0, F32, self.lanes))
-        width = LANES if in_vectors(form.k.index, form.depth) else 1
-        steps = form.depth.extent // width
-        with b.loop("d", Index(), index(steps), 1, steps) as d:
-            for j, key in enumerate(keys):
+        width, parts = width_of(form), self.s.parts
+        steps = vectors_of(form) // parts
+        number, part = (
+            b.let(i, "t") for i in unflatten(b.thread, (self.s.threads // parts, parts))
+        )
+        dealt = [number + j * (self.s.threads // parts) for j in range(len(keys) * parts)]
+        with b.loop("d", Index(), index(steps), 1, steps) as first:
+            d = first * parts + part
+            for j, key in enumerate(start + n for n in dealt):
                 at = self._at(form.k, {form.keys: key, form.depth: d * width})
                 load = Load(form.k.buffer, at, F32, width)
                 b.set(f"keys_{j}", guarded(load, (Bound(key, form.keys.extent),)))
@@ -205,9 +218,11 @@ class _Tile:
                 for g in self.groups:
                     at = (d * width + i) * self.s.x1 + g * self.lanes
                     b.set("query", Load(self.queries, at, F32, self.lanes))
-                    for j in range(len(keys)):
+                    for j in range(len(dealt)):
                         factor = _lane(Reg(f"keys_{j}", F32, width), i)
                         self._multiply(self._reg(f"dot{j}_", g), factor, self._reg("query"))
+        if parts > 1:
+            self._add_parts(dealt, part)
         for g in self.groups:
             b.set(self._reg("high", g).name, Const(float("-inf"), F32, self.lanes))
         for j, key in enumerate(keys):
@@ -216,6 +231,22 @@ class _Tile:
                 b.set("score", _vector(values))
                 b.store(self.scores, self._place(j, g), self._reg("score"))
                 self._each(self._reg("high", g), larger, self._reg("high", g), self._reg("score"))
+
+    def _add_parts(self, dealt: Sequence[Index], part: Index) -> None:
+        """dots := of this thread's own keys, from what `parts` threads have of each"""
+        b, s = self.b, self.s
+
+        def place(part: Index, key: Index, g: int) -> Index:
+            return (part * s.y1 + key) * s.x1 + g * self.lanes
+
+        for (j, key), g in every(enumerate(dealt), self.groups):
+            b.store(self.scores, place(part, key, g), self._reg(f"dot{j}_", g))
+        b.add(Barrier())
+        for j, g in every(range(s.y1 // s.threads), self.groups):
+            key, total = b.thread + j * s.threads, self._reg(f"dot{j}_", g)
+            for other in range(s.parts):
+                found = Load(self.scores, place(index(other), key, g), F32, self.lanes)
+                b.set(total.name, _add(total, found) if other else found)
 
     def _argument(self, j: int, key: Index, g: int, i: int) -> Expr:
         """What softmax is applied to; -inf where there is no key or row."""

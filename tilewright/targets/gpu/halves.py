@@ -17,7 +17,7 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import choice, features, tiles
 from tilewright.targets.gpu.matrices import types_of
-from tilewright.targets.gpu.schedule import GroupSchedule
+from tilewright.targets.gpu.schedule import WORD, GroupSchedule
 from tilewright.targets.gpu.space import Group, tiles_around
 from tilewright.targets.gpu.staging import LANES, Side
 from tilewright.targets.lite import Core
@@ -35,6 +35,12 @@ class HalfSchedule(GroupSchedule):
     @property
     def features(self) -> frozenset[str]:
         return frozenset({features.F16})
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, at most; sums of slices are f32."""
+        sums = WORD * (self.slices - 1) * (self.x1 // self.x0) * self.y1
+        return (super().shared - sums) * F16.size // WORD + sums
 
     def objection(self, kernel: Kernel) -> str:
         if types_of(kernel) != "f16-f32":

@@ -20,12 +20,16 @@ THREADS = 128
 
 @dataclass(frozen=True)
 class HeadSchedule(Schedule):
-    """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group."""
+    """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group.
+
+    parts: threads that share the score of a key, so that neighbours read neighbouring elements
+    """
 
     form = "head"
     x1: int = 4
     y1: int = 256
     threads: int = THREADS
+    parts: int = 1
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -34,7 +38,10 @@ class HeadSchedule(Schedule):
             return f"x1 is 1 or a multiple of {LANES}"
         if self.threads < 2 or self.threads & (self.threads - 1) or self.y1 % self.threads:
             return "threads is a power of two, and y1 a multiple of it"
-        columns = Columns.of(form_as(kernel, Attention), self)
+        form = form_as(kernel, Attention)
+        if self.threads % self.parts or vectors_of(form) % self.parts:
+            return f"parts divides threads and the {vectors_of(form)} vectors of a key"
+        columns = Columns.of(form, self)
         if columns.units > self.threads:
             return f"{columns.units} threads are needed for the columns of a head"
         return beyond(self.threads, self.shared(kernel))
@@ -67,4 +74,14 @@ def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
     form = form_as(kernel, Attention)
     columns = Columns.of(form, s)
     contexts = columns.slices // 2 * columns.units * columns.width
-    return form.depth.extent * s.x1, max(s.y1, contexts) * s.x1, s.threads * s.x1
+    return form.depth.extent * s.x1, max(s.y1 * s.parts, contexts) * s.x1, s.threads * s.x1
+
+
+def width_of(form: Attention) -> int:
+    """Elements of a key that are read at a time."""
+    return LANES if in_vectors(form.k.index, form.depth) else 1
+
+
+def vectors_of(form: Attention) -> int:
+    """How often a key is read from."""
+    return form.depth.extent // width_of(form)

@@ -189,6 +189,8 @@ UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "i8-i32": ((8, 8, 8, 8), (8, 16, 32, 16), (16, 16, 32, 32), (16, 8, 32, 32)),
     "f16-f32": ((8, 8, 8, 8), (8, 8, 8, 32), (8, 16, 16, 16), (16, 16, 16, 32), (16, 8, 16, 32)),
 }
+#: Units of GPUs that many have, for products that fill one: NVIDIA's and Intel's.
+USUAL = frozenset({(16, 16, 32, 32), (16, 16, 16, 32), (8, 16, 32, 16), (8, 16, 16, 16)})
 #: Results of a subgroup; subgroups of a tile; bytes of the depth in a block.
 RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4))
 SUBGROUPS_OF = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
@@ -207,6 +209,15 @@ def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[MatrixSchedul
         costs = ((s, _cost(s, sizes)) for s in able)
         found += sorted(costs, key=lambda pair: (pair[1], str(pair[0])))[:EACH]
     return tuple(found)
+
+
+def usual(kernel: Kernel) -> tuple[MatrixSchedule, ...]:
+    """The likely best of each unit in `USUAL`: what is tried first where nothing was tuned."""
+    if not suits(kernel):
+        return ()
+    sizes = Sizes.of(kernel)
+    units = [u for u in each_unit(kernel) if u and (u[0].m, u[0].n, u[0].k, u[0].width) in USUAL]
+    return tuple(min(unit, key=lambda s: (_cost(s, sizes), str(s))) for unit in units)
 
 
 def each_unit(kernel: Kernel) -> Iterator[list[MatrixSchedule]]:

@@ -178,10 +178,13 @@ class Wgsl(PlainTarget):
 
         whole: whether their buffers begin at whole vectors
         """
-        others = dict.fromkeys((self.default(code.kernel, VARIANT), Plain()))
+        usual = self.default(code.kernel, VARIANT)
+        further = matrices.usual(code.kernel) if code.schedule == usual else ()
+        others = dict.fromkeys((usual, Plain()))
         others.pop(code.schedule, None)
+        made = (self.code(code.kernel, s) for s in others)
         found = []
-        for way in chain([code], (self.code(code.kernel, s) for s in others)):
+        for way in chain((self.code(code.kernel, s) for s in further), [code], made):
             if whole or not in_vectors(way.loops):
                 found.append(way)
                 if not way.needs:
