@@ -7,7 +7,7 @@ no division of an index that may be negative.
 
 from __future__ import annotations
 
-from tilewright.base.dtypes import BOOL, F16
+from tilewright.base.dtypes import BOOL, F16, DType
 from tilewright.kernel.expr import (
     Acc,
     Call,
@@ -76,8 +76,7 @@ class _Checker:
                     self.expr(value, known)
                     inputs = range(1, len(self.fn.buffers))
                     assert buffer not in inputs, f"stores to the input {buffer}"
-                    stored = (*self.fn.buffers, *self.fn.scratch)[buffer].dtype
-                    assert dtype_of(value) == stored
+                    assert dtype_of(value) == self.dtype(buffer)
                     lanes = lanes_of(value)
                     assert 0 <= valid < max(lanes, 2)
                     assert lanes == 1 or dtype_of(value) in (*VECTOR_DTYPES, F16), f"stores {value}"
@@ -95,6 +94,14 @@ class _Checker:
         for node in walk(e):
             self.node(node, known)
 
+    def stored(self, buffer: int, read: DType) -> DType:
+        """The type of a buffer's elements as a read may have them: halves widened, or not."""
+        halves = buffer < len(self.fn.buffers) and self.fn.buffers[buffer].halves
+        return read if halves and read == F16 else self.dtype(buffer)
+
+    def dtype(self, buffer: int) -> DType:
+        return (*self.fn.buffers, *self.fn.scratch)[buffer].dtype
+
     def node(self, e: Expr, known: set[Var]) -> None:
         lanes = lanes_of(e)
         vector = dtype_of(e) in (*VECTOR_DTYPES, BOOL, F16)
@@ -105,7 +112,7 @@ class _Checker:
             case Load(buffer, at, dtype, _, valid):
                 self.index(at, known)
                 assert buffer > 0, "reads its output"
-                assert dtype == (*self.fn.buffers, *self.fn.scratch)[buffer].dtype
+                assert dtype == self.stored(buffer, dtype)
                 assert 0 <= valid < max(lanes, 2)
             case IndexValue(at, _, _):
                 self.index(at, known)

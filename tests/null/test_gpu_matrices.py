@@ -60,7 +60,7 @@ def test_texts_name_the_unit() -> None:
     assert code.needs == {MATRIX, SUBGROUPS, PACKED} | sizes
     for kind in ("left<i8, 32, 16>", "right<i8, 8, 32>", "result<i32, 8, 16>"):
         assert f"subgroup_matrix_{kind}" in code.body
-    assert "matrix result0_0 += left0 * right0" in render(code.loops)
+    assert "matrix result0_0 += left0_0 * right0_0" in render(code.loops)
 
 
 def test_the_space_has_some_for_each_unit() -> None:

@@ -75,8 +75,8 @@ class Dialect(ABC):
         """A statement on a subgroup's matrices."""
         raise CompilerBug("no text for matrices")
 
-    def matrix_of(self, name: str, role: str, unit: l.MatrixUnit) -> str:
-        """Declares a matrix.  role: left, right or result"""
+    def result(self, name: str, unit: l.MatrixUnit) -> str:
+        """Declares a matrix of results."""
         raise CompilerBug("no text for matrices")
 
     @abstractmethod
@@ -126,8 +126,8 @@ def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
     for name, (dtype, lanes) in _registers(stmts).items():
         yield pad + dialect.declare(name, dtype, lanes)
     if fn.unit:
-        for name, role in _matrices(stmts).items():
-            yield pad + dialect.matrix_of(name, role, fn.unit)
+        for name in dict.fromkeys(_results(stmts)):
+            yield pad + dialect.result(name, fn.unit)
     for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
         known = dialect.scalar(number) if fn.counts else str(value)
         yield pad + dialect.let(scalar.name, known)
@@ -147,20 +147,16 @@ def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
     return found
 
 
-def _matrices(stmts: tuple[l.Stmt, ...]) -> dict[str, str]:
-    """What each matrix is."""
-    found: dict[str, str] = {}
+def _results(stmts: tuple[l.Stmt, ...]) -> Iterator[str]:
+    """The result matrices; operands are named where they are loaded."""
     for s in stmts:
         match s:
             case l.ZeroMatrix(name):
-                found[name] = "result"
-            case l.LoadMatrix(name, right):
-                found[name] = "right" if right else "left"
+                yield name
             case l.For():
-                found |= _matrices(s.body)
+                yield from _results(s.body)
             case l.If():
-                found |= _matrices((*s.then, *s.orelse))
-    return found
+                yield from _results((*s.then, *s.orelse))
 
 
 def _block(

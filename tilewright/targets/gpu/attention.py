@@ -41,6 +41,9 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
+from tilewright.targets.gpu.head_space import default as default
+from tilewright.targets.gpu.head_space import space as space
+from tilewright.targets.gpu.head_space import traffic as traffic
 from tilewright.targets.gpu.heads import (
     THREADS,
     Columns,
@@ -50,23 +53,12 @@ from tilewright.targets.gpu.heads import (
     width_of,
 )
 from tilewright.targets.gpu.places import add_up, may_trap
-from tilewright.targets.gpu.schedule import MOST_THREADS
-from tilewright.targets.gpu.space import Group, nearby
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
-from tilewright.targets.lite import Core
 from tilewright.targets.masks import last_seen
 
 #: Two numbers to one.
 Op = Callable[[Expr, Expr], Expr]
 
-#: More query rows of a tile where tiles are still this many.
-ENOUGH_TILES = 256
-#: Query rows of a tile, keys of a block and threads that are tried.
-SETTINGS = {"x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256)}
-#: Keys of a block, to begin with, where a mask hides all keys from some number on.
-SEEN_BLOCK = 2 * THREADS
-#: Threads, and keys of a block, where a mask ends the keys of several rows.
-FEW_THREADS = 64
 #: Maxima and sums of so many threads are combined by one.
 FAN = 4
 
@@ -77,47 +69,6 @@ def suits(kernel: Kernel) -> bool:
     if not isinstance(form, Attention) or kernel.extents or may_trap(kernel):
         return False
     return not HeadSchedule(x1=1, threads=THREADS, y1=THREADS).objection(kernel)
-
-
-def default(kernel: Kernel) -> HeadSchedule:
-    """Two vectors of rows, or one where tiles are few; all keys in one block if they fit."""
-    form = form_as(kernel, Attention)
-    rows, heads = form.m.extent, prod(v.extent for v in form.outer)
-    x1 = 1 if rows == 1 else LANES if heads * ceil(rows / LANES) < 2 * ENOUGH_TILES else 2 * LANES
-    # what no row sees falls away in whole blocks
-    ends = last_seen(form) is not None
-    block = SEEN_BLOCK if ends else 8 * THREADS
-    most = min(ceil(form.keys.extent / THREADS) * THREADS, block)
-    sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
-    if ends:
-        # of many rows small groups, of which many run: a large one waits for its own barriers
-        threads = MOST_THREADS if rows == 1 else FEW_THREADS
-        sizes = [HeadSchedule(min(x1, LANES), threads, threads), *sizes]
-    smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
-    return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
-
-
-def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[HeadSchedule, float], ...]:
-    """At most `MOST` schedules: the default, then those nearest to it."""
-    del core  # what a group shares is what runs out
-    form, usual = form_as(kernel, Attention), default(kernel)
-
-    def fits(s: HeadSchedule) -> bool:
-        if s.x1 >= 2 * max(form.m.extent, LANES) or s.y1 >= 2 * max(form.keys.extent, s.threads):
-            return False
-        within = s.threads <= group.threads and s.shared(kernel) <= group.shared
-        return within and not s.objection(kernel)
-
-    return nearby(usual, SETTINGS, fits)
-
-
-def traffic(kernel: Kernel, schedule: HeadSchedule) -> tuple[int, float]:
-    """Bytes of shared memory; words loaded and stored beyond it."""
-    form = form_as(kernel, Attention)
-    rows, width = form.m.extent, form.depth.extent + form.n.extent
-    tiles = ceil(rows / schedule.x1)
-    words = prod(v.extent for v in form.outer) * width * (rows + tiles * form.keys.extent)
-    return schedule.shared(kernel), float(words)
 
 
 def lower(kernel: Kernel, schedule: HeadSchedule) -> TileFn:

@@ -77,7 +77,7 @@ class _Halves(tiles.ProductTile):
     def _sides(self, first: int) -> tuple[Side, Side]:
         sides = super()._sides(first)
         for side in sides:
-            side.dtype = F16
+            side.as_halves(self.kernel, 0)
         return sides
 
     def _multiply(self) -> None:

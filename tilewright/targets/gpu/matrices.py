@@ -33,7 +33,7 @@ from tilewright.targets.gpu.features import MATRIX, MORE, MORE_SHARED, SIZES, SU
 from tilewright.targets.gpu.matrix_tiles import PAD, ByteTile, HalfTile, MatrixTile
 from tilewright.targets.gpu.places import fixed_product, operands, tile_of
 from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD, Sizes, beyond
-from tilewright.targets.gpu.space import BANDS, BEYOND, CORES, Group
+from tilewright.targets.gpu.space import BANDS, BEYOND, CORES, UNUSUAL, Group
 from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
@@ -231,9 +231,10 @@ def _of_unit(
     types: str, m: int, n: int, k: int, width: int, sizes: Sizes
 ) -> Iterator[MatrixSchedule]:
     size = TYPES[types].operand.size
-    for (rows, columns), (down, along), block in every(RESULTS, SUBGROUPS_OF, BLOCKS):
+    choices = every(RESULTS, SUBGROUPS_OF, BLOCKS, (True, False))
+    for (rows, columns), (down, along), block, ahead in choices:
         r1 = max(1, block // (k * size))
-        s = MatrixSchedule(types, m, n, k, width, rows, columns, down, along, r1, ahead=size == 1)
+        s = MatrixSchedule(types, m, n, k, width, rows, columns, down, along, r1, ahead=ahead)
         if s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
             yield replace(s, band=gcd(BANDS[-1], ceil(sizes.rows / s.x1)))
 
@@ -244,7 +245,8 @@ def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
     work = tiles * s.x1 * s.y1 * ceil(sizes.steps / s.depth) * s.depth
     each = 1 / PACE + BEYOND * (1 / s.x1 + 1 / s.y1)
     spread = tiles / (CORES * ceil(tiles / CORES))
-    return work * each / (spread * min(1.0, s.threads / MOST_THREADS))
+    usual = 1.0 if s.ahead else UNUSUAL
+    return usual * work * each / (spread * min(1.0, s.threads / MOST_THREADS))
 
 
 def lower(kernel: Kernel, schedule: MatrixSchedule) -> TileFn:

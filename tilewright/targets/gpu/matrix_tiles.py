@@ -13,7 +13,7 @@ from itertools import product as every
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
-from tilewright.base.dtypes import F16, I8, I32
+from tilewright.base.dtypes import I8, I32
 from tilewright.kernel.expr import Call, Load, Reg
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import (
@@ -28,7 +28,7 @@ from tilewright.kernel.loops import (
 from tilewright.targets.gpu import dots
 from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
 from tilewright.targets.gpu.integers import columns
-from tilewright.targets.gpu.places import Sums, Tile
+from tilewright.targets.gpu.places import Placed, Sums
 from tilewright.targets.gpu.schedule import MOST_GAP
 from tilewright.targets.gpu.staging import LANES, Floats, Side, own, staged
 
@@ -44,7 +44,7 @@ class MatrixTile(ABC):
 
     sides: tuple[Side, Side]
 
-    def __init__(self, tile: Tile, s: MatrixSchedule) -> None:
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         self.b, self.kernel, self.places, self.s = tile.b, tile.kernel, tile.places, s
         self.row0, self.col0, self.unit = tile.row0, tile.col0, s.unit
         b = self.b
@@ -84,7 +84,7 @@ class MatrixTile(ABC):
                 for j in range(s.columns):
                     b.add(self.right(j, step))
                 for i, j in results:
-                    b.add(MultiplyMatrices(_result(i, j), f"left{i}", f"right{j}"))
+                    b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
             self.count()
         areas = [side.scratch(s.depth) for side in self.sides]
         areas += self.settle(len(self.kernel.buffers) + len(areas))
@@ -120,7 +120,7 @@ def _result(i: int, j: int) -> str:
 class HalfTile(MatrixTile):
     """Operands as halves, each step with all rows or columns; sums in f32."""
 
-    def __init__(self, tile: Tile, s: MatrixSchedule) -> None:
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         b, kernel, places, first = tile.b, tile.kernel, tile.places, len(tile.kernel.buffers)
         ops = places.ops
@@ -133,17 +133,16 @@ class HalfTile(MatrixTile):
             ),
         )  # fmt: skip
         for side in self.sides:
-            side.dtype = F16
-            side.stride += PAD
+            side.as_halves(kernel, PAD)
 
     def left(self, i: int, step: int) -> LoadMatrix:
         return self._across(
-            f"left{i}", self.sides[0], step, (self.down * self.s.rows + i) * self.s.m
+            f"left{i}_{step}", self.sides[0], step, (self.down * self.s.rows + i) * self.s.m
         )
 
     def right(self, j: int, step: int) -> LoadMatrix:
         place = (self.along * self.s.columns + j) * self.s.n
-        return self._across(f"right{j}", self.sides[1], step, place)
+        return self._across(f"right{j}_{step}", self.sides[1], step, place)
 
     def _across(self, name: str, side: Side, step: int, place: Index) -> LoadMatrix:
         at = self.b.address(side.offset(index(step * self.s.k)) + place)
@@ -185,7 +184,7 @@ class ByteTile(MatrixTile):
 
     sides: tuple[_Words, _Words]
 
-    def __init__(self, tile: Tile, s: MatrixSchedule) -> None:
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         sizes, starts = (s.x1, s.y1), (tile.row0, tile.col0)
         self.sides = dots.sides(tile.b, tile.kernel, tile.places, sizes, starts, False, kind=_Words)
@@ -195,12 +194,12 @@ class ByteTile(MatrixTile):
 
     def left(self, i: int, step: int) -> LoadMatrix:
         return self._along(
-            f"left{i}", self.sides[0], step, (self.down * self.s.rows + i) * self.s.m
+            f"left{i}_{step}", self.sides[0], step, (self.down * self.s.rows + i) * self.s.m
         )
 
     def right(self, j: int, step: int) -> LoadMatrix:
         place = (self.along * self.s.columns + j) * self.s.n
-        return self._along(f"right{j}", self.sides[1], step, place)
+        return self._along(f"right{j}_{step}", self.sides[1], step, place)
 
     def _along(self, name: str, side: _Words, step: int, place: Index) -> LoadMatrix:
         at = self.b.address(side.place(place, index(step * self.s.k // GROUP)))

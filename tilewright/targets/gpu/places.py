@@ -91,7 +91,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Tile:
+class Placed:
     """Where one tile of a product lies: its first row and column, the values of the other axes."""
 
     b: Builder
@@ -101,7 +101,7 @@ class Tile:
     col0: Index
 
 
-def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Tile:
+def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Placed:
     """Tiles of x1 rows by y1 columns, `band` rows of them walked together (`GroupSchedule`)."""
     ops = operands(kernel)
     rows, cols = ceil(ops.m.extent / x1), ceil(ops.n.extent / y1)
@@ -113,7 +113,7 @@ def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Tile:
     places = Places(ops, dict(zip(ops.outer, others, strict=True)))
     # products, so that panels and vectors are seen to begin at whole ones
     row0 = b.let(strip * band + row, "row") * x1
-    return Tile(b, kernel, places, row0, b.let(col, "col") * y1)
+    return Placed(b, kernel, places, row0, b.let(col, "col") * y1)
 
 
 def add_up(

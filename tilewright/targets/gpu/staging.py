@@ -13,9 +13,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import ceil, gcd, prod
 
-from tilewright.base.dtypes import F32, DType
+from tilewright.base.dtypes import F16, F32, DType
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Bound,
@@ -32,6 +33,7 @@ from tilewright.kernel.expr import (
 )
 from tilewright.kernel.index import Index, Mod, Var, index, stride, unflatten
 from tilewright.kernel.loops import Barrier, Scratch
+from tilewright.kernel.spec import Kernel
 
 #: The values of a kernel's variables at a row (or column) and a step.
 Point = Callable[[Index, Index], Values]
@@ -95,6 +97,10 @@ class Side(ABC):
         part, factor = self.part(n, i), self.factor(n)
         return part if factor is None else Call("mul", (part, factor), F32, LANES)
 
+    def as_halves(self, kernel: Kernel, gap: int) -> None:
+        """Elements come to shared memory as halves, with a gap between steps."""
+        self.dtype, self.stride = F16, self.stride + gap
+
     def offset(self, step: Index) -> Index:
         """Where a step of the block begins in shared memory."""
         return step * self.stride + step // self.each * self.gap
@@ -117,7 +123,7 @@ class Side(ABC):
         for n, place, step in self._units(depth):
             for i in range(self.each):
                 vector = self.vector(n, i)
-                if self.dtype != F32:
+                if dtype_of(vector) != self.dtype:
                     vector = Call("cast", (vector,), self.dtype, LANES)
                 self.b.store(self.area, self.offset(step + i) + place, vector)
 
@@ -204,18 +210,28 @@ class Floats(Side):
         self.stride += between if apart else 0
         self.gap = LANES if apart and self.each > 1 else 0
 
+    def as_halves(self, kernel: Kernel, gap: int) -> None:
+        """Elements come to shared memory as halves, with a gap between steps; those that lie as
+        such are not widened on their way."""
+        self.dtype, self.stride = F16, self.stride + gap
+        if kernel.buffers[self.load.buffer].halves:
+            self.load = replace(self.load, dtype=F16)
+
     def take(self, n: int, place: Index, step: Index) -> None:
+        dtype = self.load.dtype
         if self.each == 1:
             vector = self.neighbours(self.load, place, step, self.wide)
-            self.b.set(self.reg(n).name, vector)
+            self.b.set(self.reg(n, 0, dtype).name, vector)
             return
         for i in range(LANES):
-            self.b.set(self.reg(n, i).name, self.element(self.load, place + i, step, LANES))
+            there = self.element(self.load, place + i, step, LANES)
+            self.b.set(self.reg(n, i, dtype).name, there)
 
     def part(self, n: int, i: int) -> Expr:
+        dtype = self.load.dtype
         if self.each == 1:
-            return self.reg(n)
-        return Lanes(tuple(Lane(self.reg(n, row), i) for row in range(LANES)))
+            return self.reg(n, 0, dtype)
+        return Lanes(tuple(Lane(self.reg(n, row, dtype), i) for row in range(LANES)))
 
 
 def guarded(value: Expr, ends: tuple[Bound, ...], default: float = 0) -> Expr:

@@ -27,7 +27,7 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.choice import default as default
 from tilewright.targets.gpu.integers import columns
-from tilewright.targets.gpu.places import Sums, Tile, fixed_product, tile_of
+from tilewright.targets.gpu.places import Placed, Sums, fixed_product, tile_of
 from tilewright.targets.gpu.schedule import MOST_GAP, Sizes
 from tilewright.targets.gpu.schedule import GroupSchedule as GroupSchedule
 from tilewright.targets.gpu.space import space as space
@@ -64,7 +64,7 @@ class ProductTile:
 
     dtype = operand = F32
 
-    def __init__(self, tile: Tile, schedule: GroupSchedule) -> None:
+    def __init__(self, tile: Placed, schedule: GroupSchedule) -> None:
         self.b, self.kernel, self.places = tile.b, tile.kernel, tile.places
         self.row0, self.col0 = tile.row0, tile.col0
         b, self.s, self.ops = self.b, schedule, self.places.ops

@@ -17,7 +17,7 @@ import math
 import struct
 from collections.abc import Iterator
 
-from tilewright.base.dtypes import BOOL, F32, I8, I64, U8, DType
+from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
 from tilewright.kernel.expr import Call, Dot, Load, Subvector, dtype_of, lanes_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import (
@@ -154,7 +154,9 @@ class WgslDialect(Dialect):
         if buffer in self.halves:
             word = f"(u32({at}) >> 1u) + at({buffer}u)"
             place = self._word(buffer, word, lanes)
-            return f"halves_at({place}, {word})" if lanes > 1 else f"half_at({place}, u32({at}))"
+            if lanes == 1:
+                return _cut(f"half_at({place}, u32({at}))", dtype)
+            return f"{'raw' if dtype == F16 else 'halves'}_at({place}, {word})"
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return place
@@ -231,8 +233,8 @@ class WgslDialect(Dialect):
         assert stride % each == 0, f"rows of b{buffer} begin between its elements"
         return f"&b{buffer}, u32({at(index)}) / {each}u", stride // each
 
-    def matrix_of(self, name: str, role: str, unit: MatrixUnit) -> str:
-        return f"var {name}: {kind_of(role, unit)};"
+    def result(self, name: str, unit: MatrixUnit) -> str:
+        return f"var {name}: {kind_of('result', unit)};"
 
     def lane(self, vector: str, lane: int) -> str:
         return f"{vector}.{'xyzw'[lane]}"
@@ -293,6 +295,10 @@ _PACK = {
     "f32": "bitcast<u32>({0})", "i32": "bitcast<u32>({0})", "u32": "{0}",
     "bool": "select(0u, 1u, {0})",
 }  # fmt: skip
+
+
+def _cut(text: str, dtype: DType) -> str:
+    return f"f16({text})" if dtype == F16 else text
 
 
 def _element(array: str, at: str, wide: bool, lanes: int) -> str:

@@ -82,6 +82,9 @@ fn halves_at(words: vec4<u32>, n: u32) -> vec4<f32> {
   let two = select(words.xy, words.zw, (n & 2u) != 0u);
   return vec4<f32>(unpack2x16float(two.x), unpack2x16float(two.y));
 }
+fn raw_at(words: vec4<u32>, n: u32) -> vec4<f16> {
+  return bitcast<vec4<f16>>(select(words.xy, words.zw, (n & 2u) != 0u));
+}
 fn clamped(x: f32, low: i32, high: i32) -> i32 {
   if (x != x) { return 0; }
   if (x >= f32(high)) { return high; }

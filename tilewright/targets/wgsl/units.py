@@ -34,7 +34,7 @@ def statement(
             kind = kind_of("right" if right else "left", unit)
             order = "col_major" if right != across else "row_major"
             at, by = place(buffer, index, stride)
-            return f"{name} = subgroupMatrixLoad<{kind}, {order}>({at}, {by}u);"
+            return f"let {name} = subgroupMatrixLoad<{kind}, {order}>({at}, {by}u);"
         case MultiplyMatrices(name, left, right):
             return f"{name} = subgroupMatrixMultiplyAccumulate({left}, {right}, {name});"
         case StoreMatrix(buffer, index, name, stride):

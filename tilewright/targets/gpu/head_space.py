@@ -1,0 +1,75 @@
+"""Which schedules of an attention are tried, and with which it starts.
+
+Input: an attention, the limits of a group.  Output: schedules, the default first.  It measures
+nothing: what is nearest to the default is tried first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, prod
+
+from tilewright.kernel.form import Attention, form_as
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.heads import THREADS, HeadSchedule
+from tilewright.targets.gpu.schedule import MOST_THREADS
+from tilewright.targets.gpu.space import Group, nearby
+from tilewright.targets.gpu.staging import LANES
+from tilewright.targets.lite import Core
+from tilewright.targets.masks import last_seen
+
+#: More query rows of a tile where tiles are still this many.
+ENOUGH_TILES = 256
+#: Query rows of a tile, keys of a block, threads, and threads of a score that are tried.
+SETTINGS = {
+    "x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256), "parts": (1, 8)
+}  # fmt: skip
+#: Keys of a block, to begin with, where a mask hides all keys from some number on.
+SEEN_BLOCK = 2 * THREADS
+#: Threads, and keys of a block, where a mask ends the keys of several rows.
+FEW_THREADS = 64
+#: Threads that share a score where a tile has one row: vectors of a cache line.
+SHARED = 8
+
+
+def default(kernel: Kernel) -> HeadSchedule:
+    """Two vectors of rows, or one where tiles are few; all keys in one block if they fit."""
+    form = form_as(kernel, Attention)
+    rows, heads = form.m.extent, prod(v.extent for v in form.outer)
+    x1 = 1 if rows == 1 else LANES if heads * ceil(rows / LANES) < 2 * ENOUGH_TILES else 2 * LANES
+    # what no row sees falls away in whole blocks
+    ends = last_seen(form) is not None
+    block = SEEN_BLOCK if ends else 8 * THREADS
+    most = min(ceil(form.keys.extent / THREADS) * THREADS, block)
+    sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
+    if ends and rows > 1:
+        # small groups, of which many run: a large one waits for its own barriers
+        sizes = [HeadSchedule(min(x1, LANES), FEW_THREADS, FEW_THREADS), *sizes]
+    elif ends:
+        one = HeadSchedule(1, MOST_THREADS, MOST_THREADS)
+        sizes = [replace(one, parts=SHARED), one, *sizes]
+    smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
+    return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
+
+
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[HeadSchedule, float], ...]:
+    """At most `MOST` schedules: the default, then those nearest to it."""
+    del core  # what a group shares is what runs out
+    form, usual = form_as(kernel, Attention), default(kernel)
+
+    def fits(s: HeadSchedule) -> bool:
+        if s.x1 >= 2 * max(form.m.extent, LANES) or s.y1 >= 2 * max(form.keys.extent, s.threads):
+            return False
+        within = s.threads <= group.threads and s.shared(kernel) <= group.shared
+        return within and not s.objection(kernel)
+
+    return nearby(usual, SETTINGS, fits)
+
+
+def traffic(kernel: Kernel, schedule: HeadSchedule) -> tuple[int, float]:
+    """Bytes of shared memory; words loaded and stored beyond it."""
+    form = form_as(kernel, Attention)
+    rows, width = form.m.extent, form.depth.extent + form.n.extent
+    tiles = ceil(rows / schedule.x1)
+    words = prod(v.extent for v in form.outer) * width * (rows + tiles * form.keys.extent)
+    return schedule.shared(kernel), float(words)
