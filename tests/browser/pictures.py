@@ -1,7 +1,7 @@
 """Models that look at pictures, so small that what they see can be told from the picture.
 
 Output: bundles with camera.json for both devices, and PNG files.  `areas` marks what is bright, at
-a quarter of the picture's length; `labels` names the colour that there is most of.
+half the size of the input; `labels` names the colour that there is most of.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tilewright.compiler import Options, compile_model
 from .bundles import BOTH, Array
 
 HEIGHT, WIDTH = 48, 64
-#: Of red, green and blue together; the fake camera of Chromium is darker, but for its disc.
-BRIGHT = 0.3
+#: The mean of red, green and blue above which a place is marked.
+BRIGHT = 0.5
 COLOURS = ("red", "green", "blue")
 AREAS: dict[str, Any] = {"result": {"kind": "areas", "label": "light"}}
 LABELS: dict[str, Any] = {
