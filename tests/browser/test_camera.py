@@ -259,9 +259,10 @@ def test_the_device_is_measured_and_shown(film: Visit, lights: Site) -> None:
         ({"result": {"kind": "poems"}}, "unknown kind of result: poems"),
         ({"result": {"kind": "areas", "output": "z", "label": "x"}}, "unknown output: z"),
         ({"result": {"kind": "labels", "labels": ["one"]}}, "24 numbers"),
+        ({"result": {"kind": "areas"}}, "does not say what the areas are"),
         ({}, "unknown kind of result: undefined"),
     ],
-    ids=["kind", "output", "labels", "empty"],
+    ids=["kind", "output", "labels", "label", "empty"],
 )
 def test_a_wrong_camera_file(
     visit: Visit, tmp_path: Path, camera: dict[str, Any], said: str
@@ -355,7 +356,7 @@ def test_text_by_the_model_of_the_demo(
         # not measured: a software GPU takes a second for each run
         page.do("select", selector="#device-choice", value="wasm")
         for device in ("wasm", "webgpu"):
-            # a software GPU compiles its hundred kernels for most of a minute
+            # a software GPU takes most of a minute to compile a hundred kernels
             on(page, device, patience=110_000)
             page.do("unseen")
             page.do("click", selector="#sample")

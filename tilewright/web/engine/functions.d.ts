@@ -43,7 +43,7 @@ export type PlaceOf = (fit: Fit, size: [number, number], input: [number, number]
 export type Picture = { name: string; frame: FrameInput['frame']; shape: number[]; width: number; height: number; channels: number; last: boolean; scale: number[]; bias: number[]; box: Box };
 export type PictureOf = (info: TensorInfo, input: FrameInput) => Picture;
 /** Puts a frame into an input's place, and closes it; null: of a run that is measured again. */
-export type TakeFrame = (place: Placed, shape: number[], picture: Omit<Picture, 'frame'> & { pixels: VideoFrame | null }) => void;
+export type TakeFrame = (place: Placed, shape: number[], picture: Omit<Picture, 'frame'> & { pixels: VideoFrame | null }) => Promise<void>;
 export type FrameTaker = (device: GPUDevice, memory: GPUBuffer) => Promise<TakeFrame>;
 
 // Functions of webgpu.js, with the browser's own WebGPU types.

@@ -15,8 +15,6 @@ import { errorText, sizeText } from './words.js';
 
 /** @typedef {import('./picture_sources.js').Source} Source */
 
-const NO_TEXTURES = 'This browser\u2019s WebGPU takes no frames of video';
-
 const latency = new LatencyView();
 /** @type {PictureModel | null} */
 let model = null;
@@ -26,9 +24,6 @@ let loading = new AbortController();
 /** Number of the newest loop; older ones end. */
 let turn = 0;
 
-/** Whether a GPU here can take frames; without any GPU the engine says so itself. */
-const canTakeFrames = () => !globalThis.GPUDevice || 'importExternalTexture' in GPUDevice.prototype;
-
 async function start() {
   loading = new AbortController();
   const { signal } = loading;
@@ -36,12 +31,9 @@ async function start() {
   try {
     const url = await findPictureBundle();
     signal.throwIfAborted();
-    const wanted = element('device-choice').value;
-    const withoutGpu = wanted === 'auto' && !canTakeFrames();
-    model = await PictureModel.load(url, { device: withoutGpu ? 'wasm' : wanted, signal, onProgress: showLoading });
+    model = await PictureModel.load(url, { device: element('device-choice').value, signal, onProgress: showLoading });
     model.engine.onlost = (info) => showDevice(info, 'picture');
     showDevice(model.engine.info, 'picture');
-    if (withoutGpu) element('device-why').textContent = `${NO_TEXTURES}.`;
     look();
   } catch (error) {
     // Errors of a cancelled load are ignored; another one may already be running.

@@ -34,7 +34,7 @@ export class PictureModel {
    */
   constructor(engine, settings) {
     const { inputs, outputs } = engine.info;
-    const { kind, output: wanted = outputs[0].name, labels } = settings.result ?? {};
+    const { kind, output: wanted = outputs[0].name, label, labels } = settings.result ?? {};
     const fail = (/** @type {string} */ problem, /** @type {string} */ hint) => new EngineError('input', problem, hint, { settings });
     const [{ name, shape }] = inputs;
     const sizes = shape.filter((size) => typeof size === 'number');
@@ -46,6 +46,7 @@ export class PictureModel {
     if (!output) throw fail(`${CAMERA} names an unknown output: ${wanted}`, `Use ${outputs.map((one) => one.name).join(', ')}`);
     const long = output.shape.filter((size) => size !== 1);
     if (kind === 'areas' && long.length !== 2) throw fail(`The output ${wanted} is no map: [${output.shape.join(', ')}]`, 'Areas are found in maps [1, 1, height, width]');
+    if (kind === 'areas' && !label) throw fail(`${CAMERA} does not say what the areas are`, 'Give them a label, such as "text"');
     if (kind === 'labels' && long[0] !== labels?.length) throw fail(`The output ${wanted} has ${long[0]} numbers, and ${CAMERA} ${labels?.length ?? 'no'} labels`, 'Give a label for each number');
     this.#engine = engine;
     this.#settings = settings;
