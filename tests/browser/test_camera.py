@@ -324,7 +324,7 @@ SIGNS = {
     "open": (286, 247, 53, 22),
     "arrivals": (104, 262, 114, 24),
 }
-#: Of what two boxes cover together, both cover at least so much: the model leaves room round letters.
+#: Of what two boxes cover, both cover at least so much: the model leaves room round letters.
 OVERLAP = 1 / 3
 
 

@@ -1,4 +1,4 @@
-"""Pictures as inputs of the engine: textures on WebGPU, external or copied; a canvas on WebAssembly.
+"""Pictures as inputs: textures on WebGPU, external or copied; a canvas on WebAssembly.
 
 The pictures are four quarters of plain colours; the model returns its input twice as large.  Both
 devices must agree with numpy away from the edges, where filters differ.

@@ -49,14 +49,20 @@ export async function cameraSource(onend) {
     onend('The camera has ended');
   });
   video.play().catch(() => {});
-  const shown = () => /** @type {Promise<void>} */ (new Promise((resolve) => video.requestVideoFrameCallback(() => resolve())));
-  /** On WebGPU a VideoFrame needs no copy. */
-  const taken = async () => (globalThis.VideoFrame ? new VideoFrame(video) : createImageBitmap(video));
-  return {
-    name: track.label || 'Camera', still: false, end,
-    next: () => Promise.race([ended.promise, shown().then(taken)]),
-    done: (frame) => /** @type {VideoFrame} */ (frame).close(),
+  /** Resolves once there is a frame that was not taken yet. @type {PromiseWithResolvers<true>} */
+  let fresh = Promise.withResolvers();
+  const note = () => {
+    fresh.resolve(true);
+    video.requestVideoFrameCallback(note);
   };
+  video.requestVideoFrameCallback(note);
+  async function next() {
+    if (!(await Promise.race([ended.promise, fresh.promise]))) return null;
+    fresh = Promise.withResolvers();
+    // On WebGPU a VideoFrame needs no copy.
+    return globalThis.VideoFrame ? new VideoFrame(video) : createImageBitmap(video);
+  }
+  return { name: track.label || 'Camera', still: false, end, next, done: (frame) => /** @type {VideoFrame} */ (frame).close() };
 }
 
 /** Rejects with an EngineError if it is no picture. @param {File} file */
