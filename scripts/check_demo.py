@@ -1,8 +1,8 @@
-"""Drives the demo page in Chromium and Firefox and prints rankings and latency.
+"""Drives the demo pages in Chromium and Firefox and prints rankings, latency and what was seen.
 
-Input: --url of a running demo.  Output: ranking and latency for people; exit code 1 if a browser
-failed, if a query's best sentence or score is not the expected one, or if the browsers differ.
-The page itself is operated by scripts/drive_page.mjs.
+Input: --url of a running demo.  Output: results for people; exit code 1 if a browser failed, if a
+query's best sentence or score is not the expected one, if the text in the camera page's sample was
+not found, or if the browsers differ.  The pages are operated by scripts/drive_page.mjs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ QUERIES = {
     "why does dough get bigger": ("Bread dough rises because yeast gives", 0.6523),
 }
 SCORE_TOLERANCE = 0.001
+SEEN = "6 areas of text"
 
 
 def main() -> int:
@@ -53,7 +54,7 @@ def drive(name: str, url: str) -> dict[str, Any]:
     try:
         environment = os.environ | {KINDS[name].variable: str(require(name).path)}
         done = subprocess.run(
-            ["node", str(DRIVER), "--browser", name, "--url", url, *queries],
+            ["node", str(DRIVER), "--browser", name, "--url", url, "--camera", *queries],
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -80,6 +81,8 @@ def judge(page: dict[str, Any]) -> list[str]:
         words, score = QUERIES[ranking["query"]]
         if words not in best["text"] or abs(best["score"] - score) > SCORE_TOLERANCE:
             said.append(f"{ranking['query']!r} found {best}, not {words!r} with {score}")
+    if page["seen"]["text"] != SEEN:
+        said.append(f"the camera page found {page['seen']}, not {SEEN!r}")
     return said
 
 
@@ -98,7 +101,8 @@ def report(name: str, page: dict[str, Any]) -> list[str]:
     for ranking in page["rankings"]:
         lines.append(f"  {ranking['query']}")
         lines += [f"    {hit['score']:.4f}  {hit['text']}" for hit in ranking["ranking"][:SHOWN]]
-    return lines
+    seen = page["seen"]
+    return [*lines, f"  /camera: {seen['text']}, {seen['time']}, {seen['device']}"]
 
 
 if __name__ == "__main__":

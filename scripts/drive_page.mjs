@@ -1,7 +1,7 @@
-// Drives the demo page in a real browser, as a person would, and prints the result as JSON.
-// Input: --browser chromium|firefox --url URL --query TEXT [--query …] [--screenshot FILE] [--width W].
-// Output: {state, rankings, latency, bucket, features, …, errors} on stdout; exit status 1 if it failed.
-// The caller checks the rankings.  The ids that it reads are listed in page/index.html.
+// Drives the demo pages in a real browser, as a person would, and prints the result as JSON.
+// Input: --browser chromium|firefox --url URL --query TEXT [--query …] [--camera] [--screenshot FILE] [--width W].
+// Output: {state, rankings, latency, bucket, features, …, seen, errors} on stdout; exit status 1 if it failed.
+// The caller checks the rankings, and what /camera saw in its sample.  The ids are listed in page/index.html and camera.html.
 
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -110,12 +110,23 @@ function readFacts(page) {
   });
 }
 
+/** What the camera page finds in its sample. @param {Page} page @param {string} url @param {number} timeout */
+async function lookAtSample(page, url, timeout) {
+  await page.goto(new URL('/camera', url).href, { timeout });
+  await page.waitForSelector('#seen:not([data-frames="0"]), #status[data-state="error"]', { timeout });
+  return page.evaluate(() => {
+    const text = (/** @type {string} */ id) => document.getElementById(id)?.textContent ?? '';
+    return { state: document.getElementById('status')?.dataset.state, text: text('seen-text'), time: text('rate'), device: text('device') };
+  });
+}
+
 async function main() {
   const { values } = parseArgs({
     options: {
       browser: { type: 'string', default: 'chromium' },
       url: { type: 'string' },
       query: { type: 'string', multiple: true, default: [] },
+      camera: { type: 'boolean', default: false },
       screenshot: { type: 'string' },
       width: { type: 'string', default: '1280' },
       timeout: { type: 'string', default: '120' },
@@ -136,8 +147,9 @@ async function main() {
     await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))));
     const facts = await readFacts(page);
     if (values.screenshot) await page.screenshot({ path: values.screenshot, fullPage: true });
-    console.log(JSON.stringify({ browser: await browser.version(), status, rankings, ...facts, errors }, null, 2));
-    return status.state === 'ready' && errors.length === 0;
+    const seen = values.camera ? await lookAtSample(page, values.url, timeout) : null;
+    console.log(JSON.stringify({ browser: await browser.version(), status, rankings, ...facts, seen, errors }, null, 2));
+    return status.state === 'ready' && seen?.state !== 'error' && errors.length === 0;
   } finally {
     await browser.close();
   }

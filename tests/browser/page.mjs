@@ -4,6 +4,7 @@
 
 import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
+import { CAMERA } from './camera.mjs';
 import { makeProfiles, PROFILES } from './profiles.mjs';
 import { DISTURBED } from './disturbed.mjs';
 import { ENGINES } from './engines.mjs';
@@ -218,6 +219,7 @@ const SCENARIOS = {
 
   log: async ({ errors, requests }) => ({ errors, requests }),
 
+  ...CAMERA,
   ...PROFILES,
   ...ENGINES,
   ...FRAMES,

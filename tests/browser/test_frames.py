@@ -1,4 +1,4 @@
-"""Pictures as inputs of the engine: external textures on WebGPU, a canvas on WebAssembly.
+"""Pictures as inputs: textures on WebGPU, external or copied; a canvas on WebAssembly.
 
 The pictures are four quarters of plain colours; the model returns its input twice as large.  Both
 devices must agree with numpy away from the edges, where filters differ.
@@ -148,3 +148,10 @@ def test_on_webassembly(visit: Visit, site: Site, check: Any) -> None:
 def test_on_webgpu(textured: Driver, site: Site, check: Any) -> None:
     with closing(textured) as opened:
         check(opened(site.blank), site, "webgpu")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("check", [right_pictures, other_layouts, wrong_frames])
+def test_on_webgpu_without_external_textures(gpu_visit: Visit, site: Site, check: Any) -> None:
+    """The driver of the adapter draws no pages here, so that frames are copied."""
+    check(gpu_visit(site.blank), site, "webgpu")

@@ -16,6 +16,7 @@ import onnx
 import pytest
 from cli_call import Called
 from helpers.llama import llama
+from onnx import helper
 
 from tilewright.hosts.browser_find import find
 
@@ -60,7 +61,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
     shutil.copy(MODEL, folder / "model.onnx")
     onnx.save(llama(), folder / "llama.onnx")
+    onnx.save(detector(), folder / "detector.onnx")
+    shutil.copy(ROOT / "examples" / "camera" / "camera.json", folder)
     return folder
+
+
+def detector() -> onnx.ModelProto:
+    """A picture of any size in, a map out."""
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, channels, "h", "w"])
+        for name, channels in (("x", 3), ("y", 1))
+    )
+    node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1])
+    graph = helper.make_graph([node], "detector", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 @pytest.mark.parametrize(("page", "command"), OURS, ids=[f"{p}: {c[:50]}" for p, c in OURS])

@@ -71,6 +71,7 @@ def create_app(
         Route("/tune/{path:path}", Folder(web / "tune").file),
         Route("/vendor/{path:path}", Folder(web / "vendor").file),
         Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
+        Route("/camera", Folder(web / "page", index="camera.html").file),
         Route("/classes", Folder(web / "page", index="classes.html").file),
         Route("/{path:path}", Folder(web / "page").file),
     ]

@@ -60,16 +60,20 @@ function pictureOf({ name, dtype, shape: declared }, { frame, scale = 1, bias = 
   if (!Object.hasOwn(FITS, fit)) throw fail(`has an unknown fit '${fit}'`, `Use ${Object.keys(FITS).join(', ')}`, { fit });
   const [own, high] = sizeOf(frame);
   if (!(own && high)) throw fail('has a frame without a picture: it is closed, or not loaded', 'Give an open VideoFrame or ImageBitmap, or an element that has its picture');
-  const [x, y] = FITS[fit](width / own, height / high);
-  const [boxWidth, boxHeight] = [own * x, high * y];
   return {
     name, frame, shape: sizes, width, height, channels, last: axis > 0, scale: scales, bias: biases,
-    box: [(width - boxWidth) / 2, (height - boxHeight) / 2, boxWidth, boxHeight],
+    box: placeOf(fit, [own, high], [width, height]),
   };
 }
 
-/** Width and height of any picture, 0 if it has none. @param {any} frame */
-const sizeOf = (frame) => [frame.displayWidth ?? frame.videoWidth ?? frame.naturalWidth ?? frame.width, frame.displayHeight ?? frame.videoHeight ?? frame.naturalHeight ?? frame.height];
+/** Left, top, width and height of a picture in an input; pages show results where they belong. @type {T.PlaceOf} */
+export function placeOf(fit, [own, high], [width, height]) {
+  const [x, y] = FITS[fit](width / own, height / high);
+  return [(width - own * x) / 2, (height - high * y) / 2, own * x, high * y];
+}
+
+/** Width and height of any picture, 0 if it has none. @param {any} frame @returns {[number, number]} */
+export const sizeOf = (frame) => [frame.displayWidth ?? frame.videoWidth ?? frame.naturalWidth ?? frame.width, frame.displayHeight ?? frame.videoHeight ?? frame.naturalHeight ?? frame.height];
 
 /** @type {(name: string, job: () => any) => any} */
 function orRefused(name, job) {

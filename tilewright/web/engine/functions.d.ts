@@ -5,7 +5,7 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
+  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, Fit, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
   Limits, Link, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
@@ -35,11 +35,15 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 
 /** Runs `run`, the engine's own, with what the device takes instead of frames. */
 export type RunFrames = (run: Engine['run'], info: Info, inputs: Record<string, Input>, options: RunOptions) => Promise<RunResult>;
-/** `last`: channels are the last axis; `box`: left, top, width and height of the whole picture in the input. */
-export type Picture = { name: string; frame: FrameInput['frame']; shape: number[]; width: number; height: number; channels: number; last: boolean; scale: number[]; bias: number[]; box: [number, number, number, number] };
+/** Left, top, width and height. */
+export type Box = [number, number, number, number];
+/** Where a picture of this size (width, height) lies in an input of that size. */
+export type PlaceOf = (fit: Fit, size: [number, number], input: [number, number]) => Box;
+/** `last`: channels are the last axis; `box`: of the whole picture in the input. */
+export type Picture = { name: string; frame: FrameInput['frame']; shape: number[]; width: number; height: number; channels: number; last: boolean; scale: number[]; bias: number[]; box: Box };
 export type PictureOf = (info: TensorInfo, input: FrameInput) => Picture;
 /** Puts a frame into an input's place, and closes it; null: of a run that is measured again. */
-export type TakeFrame = (place: Placed, shape: number[], picture: Omit<Picture, 'frame'> & { pixels: VideoFrame | null }) => void;
+export type TakeFrame = (place: Placed, shape: number[], picture: Omit<Picture, 'frame'> & { pixels: VideoFrame | null }) => Promise<void>;
 export type FrameTaker = (device: GPUDevice, memory: GPUBuffer) => Promise<TakeFrame>;
 
 // Functions of webgpu.js, with the browser's own WebGPU types.

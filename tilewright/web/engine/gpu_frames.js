@@ -1,4 +1,4 @@
-// Samples pictures into the model's memory on the GPU: no pixel passes through JavaScript.
+// Samples pictures into the model's memory on the GPU: as external textures, or where the browser has none, as copies on the GPU.
 // Input: a device, its memory; places of inputs and VideoFrames for them.  Output: the inputs in memory.
 
 import { EngineError } from './errors.js';
@@ -12,7 +12,7 @@ const CODE = `
 struct Picture { box: vec4f, scale: vec4f, bias: vec4f, size: vec4u, steps: vec4u }
 @group(0) @binding(0) var<storage, read_write> memory: array<f32>;
 @group(0) @binding(1) var<uniform> picture: Picture;
-@group(0) @binding(2) var frame: texture_external;
+@group(0) @binding(2) var frame: TEXTURE;
 @group(0) @binding(3) var linear: sampler;
 
 @compute @workgroup_size(${GROUP}, ${GROUP})
@@ -31,11 +31,38 @@ fn main(@builtin(global_invocation_id) at: vec3u) {
 
 /** @type {T.FrameTaker} */
 export async function frameTaker(device, memory) {
-  const pipeline = await device.createComputePipelineAsync({ layout: 'auto', compute: { module: device.createShaderModule({ code: CODE }), entryPoint: 'main' } });
   const linear = device.createSampler({ magFilter: 'linear', minFilter: 'linear' });
   const uniform = device.createBuffer({ size: 80, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
+  const pipelineFor = async (/** @type {string} */ type) => device.createComputePipelineAsync({
+    layout: 'auto', compute: { module: device.createShaderModule({ code: CODE.replace('TEXTURE', type) }), entryPoint: 'main' },
+  });
+  // Firefox may have the function where its driver has no such textures.
+  const external = 'importExternalTexture' in device ? await pipelineFor('texture_external').catch(() => null) : null;
+  /** Its pipeline, and the texture of the last frame. @type {Promise<GPUComputePipeline> | undefined} */
+  let copying;
+  /** @type {GPUTexture | undefined} */
+  let copy;
 
-  return ({ name, address, shape: padded }, shape, { pixels, width, height, channels, last, scale, bias, box }) => {
+  /** @type {(pixels: VideoFrame) => Promise<[GPUComputePipeline, GPUBindingResource]>} */
+  async function textureOf(pixels) {
+    try {
+      if (external) return [external, device.importExternalTexture({ source: pixels })];
+    } catch {
+      // Chromium's, where it draws with another driver.
+    }
+    const pipeline = await (copying ??= pipelineFor('texture_2d<f32>'));
+    const bitmap = await createImageBitmap(pixels);
+    const { width, height } = bitmap;
+    if (copy?.width !== width || copy.height !== height) {
+      copy?.destroy();
+      copy = device.createTexture({ size: [width, height], format: 'rgba8unorm', usage: GPUTextureUsage.TEXTURE_BINDING | GPUTextureUsage.COPY_DST | GPUTextureUsage.RENDER_ATTACHMENT });
+    }
+    device.queue.copyExternalImageToTexture({ source: bitmap }, { texture: copy }, [width, height]);
+    bitmap.close();
+    return [pipeline, copy.createView()];
+  }
+
+  return async ({ name, address, shape: padded }, shape, { pixels, width, height, channels, last, scale, bias, box }) => {
     // A run that is measured again has closed its frame: the picture is still in its place.
     if (!pixels) return;
     const words = new ArrayBuffer(80);
@@ -44,6 +71,10 @@ export async function frameTaker(device, memory) {
     const [outer, inner] = [elementsOf(padded.slice(2)), row];
     const steps = last ? [1, outer, inner] : [outer, inner, 1];
     new Uint32Array(words).set([width, height, channels, address / WORD, ...steps], 12);
+    const [pipeline, texture] = await textureOf(pixels).catch((error) => {
+      pixels.close();
+      throw new EngineError('input', `The frame of input '${name}' cannot be a texture: ${error.message}`, 'Give an array, or use device wasm', { input: name });
+    });
     device.queue.writeBuffer(uniform, 0, words);
     const encoder = device.createCommandEncoder();
     if (shape.some((size, axis) => size !== padded[axis])) encoder.clearBuffer(memory, address, elementsOf(padded) * WORD);
@@ -51,7 +82,7 @@ export async function frameTaker(device, memory) {
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, device.createBindGroup({
       layout: pipeline.getBindGroupLayout(0),
-      entries: [{ buffer: memory }, { buffer: uniform }, imported(device, pixels, name), linear].map((resource, binding) => ({ binding, resource })),
+      entries: [{ buffer: memory }, { buffer: uniform }, texture, linear].map((resource, binding) => ({ binding, resource })),
     }));
     pass.dispatchWorkgroups(Math.ceil(width / GROUP), Math.ceil(height / GROUP));
     pass.end();
@@ -62,13 +93,3 @@ export async function frameTaker(device, memory) {
 
 /** @param {number[]} numbers */
 const four = (numbers) => [0, 1, 2, 3].map((at) => numbers[at] ?? 0);
-
-/** @type {(device: GPUDevice, pixels: VideoFrame, name: string) => GPUExternalTexture} */
-function imported(device, pixels, name) {
-  try {
-    return device.importExternalTexture({ source: pixels });
-  } catch (error) {
-    pixels.close();
-    throw new EngineError('input', `The frame of input '${name}' cannot be a texture: ${/** @type {Error} */ (error).message}`, 'Give an array, or use device wasm', { input: name });
-  }
-}

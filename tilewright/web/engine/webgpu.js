@@ -162,7 +162,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     const isFrame = (/** @type {unknown} */ _, /** @type {number} */ at) => 'pixels' in (given[at]?.data ?? {});
     if (given.some(isFrame)) {
       const takeFrame = await (framing ??= import('./gpu_frames.js').then(({ frameTaker }) => frameTaker(device, memory)));
-      all.forEach((place, at) => isFrame(place, at) && takeFrame(place, given[at].shape, given[at].data));
+      for (const [at, place] of all.entries()) if (isFrame(place, at)) await takeFrame(place, given[at].shape, given[at].data);
     }
     const isArray = (/** @type {unknown} */ _, /** @type {number} */ at) => !isFrame(_, at);
     const inputs = all.filter(isArray);

@@ -43,8 +43,8 @@ async function start(kept = null) {
     signal.throwIfAborted();
     const device = element('device-choice').value;
     model = await SentenceModel.load(url, { device, signal, onProgress: showLoading, onRun: noteRun });
-    model.engine.onlost = showDevice;
-    showDevice(model.info);
+    model.engine.onlost = (info) => showDevice(info, 'sentence');
+    showDevice(model.info, 'sentence');
     await tuning.restore(model.engine);
     await search(first);
   } catch (error) {

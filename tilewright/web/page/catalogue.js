@@ -1,5 +1,5 @@
-// Finds a bundle that this page can use.
-// Input: the server's list of bundles.  Output: the URL of the first one that embeds sentences.
+// Finds a bundle that a page can use.
+// Input: the server's list of bundles.  Output: the URL of the first one that embeds sentences, or looks at pictures.
 // It reads manifests only; nothing large is downloaded.
 
 import { EngineError, inspect } from '../engine/engine.js';
@@ -9,16 +9,28 @@ import { countText } from './words.js';
 const LIST = '/api/bundles';
 export const EMBEDDING = 'sentence_embedding';
 export const TOKENIZER = 'tokenizer.json';
+/** The asset that says what a model wants of a picture, and what its output means (docs/camera.md). */
+export const CAMERA = 'camera.json';
 
-/** Rejects with an EngineError if there is none. @returns {Promise<string>} */
-export async function findSentenceBundle() {
+/** @typedef {import('../engine/types.js').Manifest} Manifest */
+
+export const findSentenceBundle = () => findBundle(embedsSentences, 'embeds sentences', `Serve a bundle with the output ${EMBEDDING} and the asset ${TOKENIZER}`);
+export const findPictureBundle = () => findBundle(looksAtPictures, 'looks at pictures', `Serve a bundle with the asset ${CAMERA}, such as that of scripts/demo (docs/camera.md)`);
+
+/**
+ * Rejects with an EngineError if there is none.
+ * @param {(manifest: Manifest) => boolean} fits
+ * @param {string} what is missing if none does
+ * @param {string} hint
+ */
+async function findBundle(fits, what, hint) {
   const entries = await bundleList();
   /** @type {unknown} */
   let problem = null;
   for (const { url, tuned } of entries) {
     try {
       const { address, manifest } = await found(url, tuned);
-      if (embedsSentences(manifest)) return address;
+      if (fits(manifest)) return address;
     } catch (error) {
       // A broken bundle must not hide a good one; its error is reported only if there is no good one.
       problem ??= error;
@@ -27,8 +39,8 @@ export async function findSentenceBundle() {
   if (problem) throw problem;
   throw new EngineError(
     'input',
-    `No bundle of this server embeds sentences (it has ${countText(entries.length, 'bundle')})`,
-    `Serve a bundle with the output ${EMBEDDING} and the asset ${TOKENIZER}`,
+    `No bundle of this server ${what} (it has ${countText(entries.length, 'bundle')})`,
+    hint,
     { bundles: entries.map((entry) => entry.name) },
   );
 }
@@ -65,7 +77,10 @@ async function bundleList() {
   }
 }
 
-/** @param {import('../engine/types.js').Manifest} manifest */
+/** @param {Manifest} manifest */
 function embedsSentences({ outputs, assets }) {
   return outputs.some(({ name }) => name === EMBEDDING) && assets.some(({ name }) => name === TOKENIZER);
 }
+
+/** @param {Manifest} manifest */
+const looksAtPictures = ({ assets }) => assets.some(({ name }) => name === CAMERA);

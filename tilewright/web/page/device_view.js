@@ -12,20 +12,24 @@ const DEVICES = { wasm: 'Processor', webgpu: 'GPU' };
 /**
  * What the engine measured, or why it did not.
  * @param {import('../engine/types.js').Info} info
+ * @param {string} unit what one run computes
  */
-function showChoice({ device, adapter, choice }) {
+function showChoice({ device, adapter, choice }, unit) {
   const shown = element('device');
   shown.textContent = adapter ? `${DEVICES[device]} (WebGPU: ${adapter.description || adapter.name})` : `${DEVICES[device]} (WebAssembly)`;
   Object.assign(shown.dataset, { device, chosen: choice ? 'auto' : device });
   const { milliseconds: { wasm, webgpu } = {}, remembered = false, why = '' } = choice ?? {};
-  const times = wasm !== undefined && webgpu !== undefined ? `Processor ${timeText(wasm)}, GPU ${timeText(webgpu)} per sentence${remembered ? ', measured at an earlier visit' : ''}. ` : '';
+  const times = wasm !== undefined && webgpu !== undefined ? `Processor ${timeText(wasm)}, GPU ${timeText(webgpu)} per ${unit}${remembered ? ', measured at an earlier visit' : ''}. ` : '';
   element('device-why').textContent = choice ? `${times}${why}.` : 'As you chose; nothing was measured.';
 }
 
-/** @param {import('../engine/types.js').Info} info */
-export function showDevice(info) {
+/**
+ * @param {import('../engine/types.js').Info} info
+ * @param {string} unit what one run computes
+ */
+export function showDevice(info, unit) {
   const { features, cache } = info;
-  showChoice(info);
+  showChoice(info, unit);
   const has = [
     features.simd && 'SIMD', features.relaxed_simd && 'relaxed SIMD', features.isolated && 'isolated',
     countText(features.threads, 'thread'),

@@ -10,7 +10,7 @@ const SHOWN = 60;
 const WIDTH = 300;
 const HEIGHT = 96;
 
-/** @typedef {import('./model.js').Run} Run */
+/** `purpose`: the class of its bar. @typedef {{milliseconds: number, purpose: string}} Run */
 
 export class LatencyView {
   /** @type {Run[]} */
