@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,21 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.benchkernel import BLOCK, Subject, alone, product, product_step
+from tilewright.base.dtypes import F32
+from tilewright.benchkernel import BLOCK, Subject, alone, product, product_step, steps_of
 from tilewright.benchkernel import weight_of as random_weight
 from tilewright.bundle import write
-from tilewright.compiler import Options
-from tilewright.graph.node import evaluate
+from tilewright.compiler import Options, compile_model
+from tilewright.graph.node import Graph, Node, contract, evaluate, graph_input
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import halves
+from tilewright.targets.protocol import Variant
+from tilewright.targets.schedule import Schedule
 
 WGSL = Options(targets=("wgsl",))
 #: An idle card runs at a fraction of its clock.
@@ -45,7 +52,6 @@ MOST_REPEATS = 4096
 #: How many times as much is tried where the clock shows nothing.
 STEP = 16
 RUNS = 5
-TOLERANCE = 1e-5
 COPY_BYTES = 1 << 30
 #: Rows of a product that are compared with float64.
 CHECKED = 64
@@ -53,9 +59,12 @@ CHECKED = 64
 
 @dataclass(frozen=True)
 class Case:
-    """A product of f32; `layers`: that many weights one after the other, else one kernel repeated.
+    """A product; `layers`: that many weights one after the other, else one kernel repeated.
 
-    bits: of a weight's elements; those of 4 have a scale in f32 for each block of 32 rows
+    bits:   of a weight's elements; those of 4 have a scale in f32 for each block of 32 rows; 8 is a
+            product of bytes in i32
+    halves: both operands come to the product as f16, if the adapter has it: by "matrices" of
+            subgroups, which is the target's own choice, or by "tiles"; scales are f16, too
     With one kernel repeated its operands stay in the caches, for cuBLAS as for us.
     """
 
@@ -66,6 +75,12 @@ class Case:
     weight: bool = True
     layers: int = 0
     bits: int = 32
+    halves: str = ""
+
+    @property
+    def tolerance(self) -> float:
+        """Relative error of a product; of bytes there is none."""
+        return 1e-3 if self.halves else 1e-5 if self.bits != 8 else 0.0
 
     @property
     def flops(self) -> int:
@@ -76,6 +91,12 @@ class Case:
         return 2 * prod(dims.values())
 
     def subject(self, times: int) -> Subject:
+        if self.bits == 8:
+            return bytes_product(self.a, self.b)
+        if self.halves:
+            (step,) = steps_of(self.graph())
+            options = replace(WGSL, schedule=by_tiles) if self.halves == "tiles" else WGSL
+            return alone(step, options, times)
         if self.layers or self.bits < 32:
             return product(
                 self.equation, self.a, self.b, weight=True, times=self.layers or times,
@@ -84,9 +105,43 @@ class Case:
         step = product_step(self.equation, self.a, self.b, weight=self.weight)
         return alone(step, WGSL, times)
 
+    def graph(self) -> Graph:
+        """The product alone."""
+        x = graph_input("a", self.a, F32)
+        y = contract(self.equation, x, weight_node(self))
+        return Graph("product", (("a", x),), (("y", y),))
 
-def matmul(name: str, m: int, k: int, n: int, layers: int = 0, bits: int = 32) -> Case:
-    return Case(name, "mk,kn->mn", (m, k), (k, n), layers=layers, bits=bits)
+
+def by_tiles(kernel: Kernel, variant: Variant) -> Schedule:
+    """The first that is tried of tiles of halves."""
+    del variant
+    device = CLASSES["webgpu"]
+    return halves.space(kernel, device.core, device.machine)[0][0]
+
+
+def weight_node(case: Case) -> Node:
+    return random_weight(case.b, 0, case.bits, scales="f16" if case.halves else "")
+
+
+def bytes_product(a: Sequence[int], b: Sequence[int]) -> Subject:
+    """u8 by i8 in i32, as ONNX has it."""
+    weight = np.random.default_rng(0).integers(-128, 128, tuple(b), np.int8)
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
+        "bytes",
+        [helper.make_tensor_value_info("a", TensorProto.UINT8, a)],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, (a[0], b[1]))],
+        [numpy_helper.from_array(weight, "b")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    compiled = compile_model(helper.make_model(graph, opset_imports=opsets, ir_version=9), WGSL)
+    return Subject("bytes", compiled.contents, 2 * a[0] * a[1] * b[1])
+
+
+def matmul(
+    name: str, m: int, k: int, n: int, layers: int = 0, bits: int = 32, halves: str = ""
+) -> Case:
+    return Case(name, "mk,kn->mn", (m, k), (k, n), layers=layers, bits=bits, halves=halves)
 
 
 def batched(name: str, batch: int, m: int, k: int, n: int) -> Case:
@@ -105,9 +160,16 @@ CASES = (
     matmul("GEMV 4096x11008, 4 bits", 1, 4096, 11008, layers=8, bits=4),
     matmul("GEMV 11008x4096, 4 bits", 1, 11008, 4096, layers=8, bits=4),
     matmul("GEMM 512x4096x11008", 512, 4096, 11008),
-    matmul("GEMM 512x4096x11008, 16 bits", 512, 4096, 11008, bits=16),
     matmul("GEMM 512x4096x11008, 4 bits", 512, 4096, 11008, bits=4),
-    matmul("GEMM 4096, 16 bits", 4096, 4096, 4096, bits=16),
+    *(
+        matmul(f"{name}, {bits} bits, halves by {way}", *sizes, bits=bits, halves=way)
+        for name, sizes, bits in (
+            ("GEMM 4096", (4096, 4096, 4096), 16),
+            ("GEMM 512x4096x11008", (512, 4096, 11008), 4),
+        )
+        for way in ("matrices", "tiles")
+    ),
+    matmul("GEMM 4096, bytes", 4096, 4096, 4096, bits=8),
 )
 
 #: Runs something once per sample and gives the milliseconds of one product in each.
@@ -148,7 +210,7 @@ def check(model: BrowserModel, case: Case) -> float:
     rng = np.random.default_rng(1)
     shapes = (case.a,) if case.weight else (case.a, case.b)
     named = [str(i["name"]) for i in model.info["inputs"]]
-    inputs = {n: rng.standard_normal(s, np.float32) for n, s in zip(named, shapes, strict=True)}
+    inputs = {n: random_input(rng, s, case) for n, s in zip(named, shapes, strict=True)}
     got = model.run(inputs).outputs[model.info["outputs"][0]["name"]]
     a = inputs[named[0]].astype(np.float64)
     b = weight_of(case) if case.weight else inputs[named[1]]
@@ -156,17 +218,22 @@ def check(model: BrowserModel, case: Case) -> float:
         a, got = a[:CHECKED], got[:CHECKED]
     want = a @ b
     error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-    if not error < TOLERANCE:
+    if not error <= case.tolerance:
         raise SystemExit(f"{case.name}: relative error {error}")
     return error
 
 
+def random_input(rng: np.random.Generator, shape: tuple[int, ...], case: Case) -> Any:
+    if case.bits == 8:
+        return rng.integers(0, 256, shape, np.uint8)
+    return rng.standard_normal(shape, np.float32)
+
+
 def weight_of(case: Case) -> np.ndarray[Any, Any]:
-    """The first weight of `product` and `product_step`."""
-    if case.bits < 32:
-        return evaluate([random_weight(case.b, 0, case.bits)])[0]
-    scale = np.float32(1 / np.sqrt(case.b[-2]))
-    return np.random.default_rng(0).standard_normal(case.b, np.float32) * scale
+    """The first weight of a case."""
+    if case.bits == 8:
+        return np.random.default_rng(0).integers(-128, 128, case.b, np.int8)
+    return evaluate([weight_node(case)])[0]
 
 
 class Cublas:
@@ -181,6 +248,8 @@ class Cublas:
             return torch.randn(shape, device="cuda", generator=make)
 
         a, weights = random(case.a), [random(case.b) for _ in range(case.layers or 1)]
+        if case.halves:
+            a, weights = a.half(), [weight.half() for weight in weights]
         out = torch.matmul(a, weights[0])
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
@@ -218,7 +287,7 @@ def cuda() -> Any:
 
 def measure(host: BrowserHost, torch: Any, case: Case, rounds: int, folder: Path) -> dict[str, Any]:
     ours = Ours(host, case, folder)
-    theirs = Cublas(torch, case, ours.times * ours.layers) if torch else None
+    theirs = Cublas(torch, case, ours.times * ours.layers) if torch and case.bits != 8 else None
     found: dict[str, list[float]] = {"": [], "cublas_": []}
     for _ in range(rounds):
         found[""] += ours.sample(RUNS)
@@ -228,6 +297,7 @@ def measure(host: BrowserHost, torch: Any, case: Case, rounds: int, folder: Path
     ours.model.dispose()
     row: dict[str, Any] = {
         "case": case.name, "shape": [*case.a, *case.b], "repeats": ours.times,
+        "features": ours.model.info["variant"]["features"],
         "waited_ms": round(waited, 4),
     }  # fmt: skip
     for prefix, times in found.items():

@@ -8,7 +8,7 @@ neither their size nor their error grows with the depth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.expr import Call, Expr, Reg
@@ -22,6 +22,8 @@ from tilewright.targets.gpu.space import Group, tiles_around
 from tilewright.targets.gpu.staging import LANES, Side
 from tilewright.targets.lite import Core
 
+#: Steps of a block: sums of more halves lose more, and fewer are often added to those of f32.
+DEPTH = 32
 #: Candidates of a product, and how much faster than f32 they are expected to be.
 EACH, PACE = 12, 1.5
 
@@ -54,8 +56,10 @@ def suits(kernel: Kernel) -> bool:
 
 
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[HalfSchedule, float], ...]:
-    """The likely best, as of a product of f32."""
-    found = tiles_around(kernel, choice.best(kernel, HalfSchedule), core, group)
+    """The likely best: those of a product of f32, in long blocks that are unrolled."""
+    usual = choice.best(kernel, HalfSchedule)
+    long = replace(usual, r0=DEPTH // usual.slices, r1=DEPTH, ahead=False)
+    found = tiles_around(kernel, usual if long.objection(kernel) else long, core, group)
     return tuple((s, cost / PACE) for s, cost in found[:EACH])
 
 

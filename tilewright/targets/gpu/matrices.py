@@ -32,8 +32,8 @@ from tilewright.targets.gpu.dots import GROUP
 from tilewright.targets.gpu.features import MATRIX, MORE, MORE_SHARED, SIZES, SUBGROUPS, size_of
 from tilewright.targets.gpu.matrix_tiles import PAD, ByteTile, HalfTile, MatrixTile
 from tilewright.targets.gpu.places import fixed_product, operands, tile_of
-from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD, Sizes, beyond
-from tilewright.targets.gpu.space import BANDS, BEYOND, CORES, UNUSUAL, Group
+from tilewright.targets.gpu.schedule import MOST_SHARED, WORD, Sizes, beyond
+from tilewright.targets.gpu.space import BANDS, BEYOND, CORES, SHARED, UNUSUAL, Group
 from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
@@ -197,17 +197,17 @@ SUBGROUPS_OF = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
 BLOCKS = (32, 64)
 #: Candidates of each unit, and how much faster than products of f32 they are expected to be.
 EACH, PACE = 8, 8.0
+#: Threads of a tile with which a core is busy; steps of a block that its barriers take as long as.
+ENOUGH_THREADS, WAIT = 128, 8
 
 
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[MatrixSchedule, float], ...]:
     """Of each unit the likely best: large tiles that leave no core without work."""
     del core
     found, most = list[tuple[MatrixSchedule, float]](), max(group.shared, MORE)
-    for tried in each_unit(kernel):
-        sizes = Sizes.of(kernel)
-        able = [s for s in tried if s.threads <= group.threads and s.shared <= most]
-        costs = ((s, _cost(s, sizes)) for s in able)
-        found += sorted(costs, key=lambda pair: (pair[1], str(pair[0])))[:EACH]
+    for ranked in each_unit(kernel):
+        able = [p for p in ranked if p[0].threads <= group.threads and p[0].shared <= most]
+        found += able[:EACH]
     return tuple(found)
 
 
@@ -215,16 +215,19 @@ def usual(kernel: Kernel) -> tuple[MatrixSchedule, ...]:
     """The likely best of each unit in `USUAL`: what is tried first where nothing was tuned."""
     if not suits(kernel):
         return ()
-    sizes = Sizes.of(kernel)
-    units = [u for u in each_unit(kernel) if u and (u[0].m, u[0].n, u[0].k, u[0].width) in USUAL]
-    return tuple(min(unit, key=lambda s: (_cost(s, sizes), str(s))) for unit in units)
+    best = [ranked[0][0] for ranked in each_unit(kernel) if ranked]
+    return tuple(s for s in best if (s.m, s.n, s.k, s.width) in USUAL)
 
 
-def each_unit(kernel: Kernel) -> Iterator[list[MatrixSchedule]]:
-    """All that may be tried, unit by unit."""
+def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixSchedule, float]]]:
+    """All that may be tried with their costs, unit by unit, the likely best first."""
     types, sizes = types_of(kernel), Sizes.of(kernel)
+    # few registers hold words of weights ahead, many hold numbers
+    ahead = types == "i8-i32" or isinstance(classify(kernel), BlockContraction)
     for unit in UNITS[types]:
-        yield [s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel)]
+        able = (s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel))
+        costs = ((s, _cost(s, sizes) * (1.0 if s.ahead == ahead else UNUSUAL)) for s in able)
+        yield sorted(costs, key=lambda pair: (pair[1], str(pair[0])))
 
 
 def _of_unit(
@@ -244,9 +247,10 @@ def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
     tiles = _tiles(s, sizes)
     work = tiles * s.x1 * s.y1 * ceil(sizes.steps / s.depth) * s.depth
     each = 1 / PACE + BEYOND * (1 / s.x1 + 1 / s.y1)
+    each += SHARED / s.m / s.rows + SHARED / s.n / s.columns
+    waits = 1 + WAIT / s.depth
     spread = tiles / (CORES * ceil(tiles / CORES))
-    usual = 1.0 if s.ahead else UNUSUAL
-    return usual * work * each / (spread * min(1.0, s.threads / MOST_THREADS))
+    return work * each * waits / (spread * min(1.0, s.threads / ENOUGH_THREADS))
 
 
 def lower(kernel: Kernel, schedule: MatrixSchedule) -> TileFn:
