@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
 import numpy as np
+from cublas import WARM_MS, Cublas, cuda
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.dtypes import F32
@@ -44,8 +45,6 @@ from tilewright.targets.protocol import Variant
 from tilewright.targets.schedule import Schedule
 
 WGSL = Options(targets=("wgsl",))
-#: An idle card runs at a fraction of its clock.
-WARM_MS = 400.0
 #: Milliseconds that one submission should take: then its overhead does not count.
 SUBMISSION_MS = 20.0
 MOST_REPEATS = 4096
@@ -236,58 +235,12 @@ def weight_of(case: Case) -> np.ndarray[Any, Any]:
     return evaluate([weight_node(case)])[0]
 
 
-class Cublas:
-    """The same product by PyTorch, `times` in one CUDA graph."""
-
-    def __init__(self, torch: Any, case: Case, times: int) -> None:
-        torch.backends.cuda.matmul.allow_tf32 = False
-        self.torch, self.times = torch, times
-        make = torch.Generator(device="cuda").manual_seed(1)
-
-        def random(shape: Sequence[int]) -> Any:
-            return torch.randn(shape, device="cuda", generator=make)
-
-        a, weights = random(case.a), [random(case.b) for _ in range(case.layers or 1)]
-        if case.halves:
-            a, weights = a.half(), [weight.half() for weight in weights]
-        out = torch.matmul(a, weights[0])
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            torch.matmul(a, weights[0], out=out)
-        stream.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            for at in range(times):
-                torch.matmul(a, weights[at % len(weights)], out=out)
-        self.kept = a, weights, out
-
-    def sample(self, runs: int) -> list[float]:
-        spent = 0.0
-        while spent < WARM_MS:
-            spent += self._once()
-        return [self._once() / self.times for _ in range(runs)]
-
-    def _once(self) -> float:
-        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        self.graph.replay()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end))
-
-
-def cuda() -> Any:
-    """PyTorch, if it sees a GPU; else None."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch if torch.cuda.is_available() else None
-
-
 def measure(host: BrowserHost, torch: Any, case: Case, rounds: int, folder: Path) -> dict[str, Any]:
     ours = Ours(host, case, folder)
-    theirs = Cublas(torch, case, ours.times * ours.layers) if torch and case.bits != 8 else None
+    theirs = None
+    if torch and case.bits != 8:
+        halves, times = bool(case.halves), ours.times * ours.layers
+        theirs = Cublas(torch, case.a, case.b, ours.layers, halves, times)
     found: dict[str, list[float]] = {"": [], "cublas_": []}
     for _ in range(rounds):
         found[""] += ours.sample(RUNS)

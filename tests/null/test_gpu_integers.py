@@ -5,6 +5,7 @@ Any order of the reduction gives the same bits (helpers/blocks.py); the graph is
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import numpy as np
@@ -14,7 +15,9 @@ from helpers.gpu import by_groups, random_thin, random_tile
 from helpers.graphs import interpret, results, run_steps, steps_of
 from helpers.seeds import seeds
 
+from tilewright.base.dtypes import F32, I32
 from tilewright.graph.passes import optimise
+from tilewright.kernel.expr import Call, Const, Reg
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
@@ -23,6 +26,7 @@ from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
+from tilewright.targets.wgsl.nibbles import small
 
 WGSL = Wgsl()
 
@@ -78,7 +82,32 @@ def test_integers_stay_integers_until_they_are_used() -> None:
     text = WGSL.emit(kernel, WGSL.lower(kernel, WGSL.default(kernel, "")))
     assert isinstance(classify(kernel), BlockContraction)
     assert text.count("bitcast<vec4<i32>>(memory[") == ThinSchedule().r0
-    assert text.count("& vec4<i32>(15)") == 8 * ThinSchedule().r0
+    assert text.count("& vec4<i32>(") == 8 * ThinSchedule().r0
+
+
+@pytest.mark.parametrize("place", range(0, 32, 4))
+@pytest.mark.parametrize("zero", [None, 0.0, 8.0, 15.0])
+def test_an_integer_becomes_a_number_exactly(place: int, zero: float | None) -> None:
+    """By the numbers that the text has."""
+    number = Call("cast", (Call("nibble", (Reg("w", I32), Const(place, I32)), I32),), F32)
+    e = number if zero is None else Call("sub", (number, Const(zero, F32)), F32)
+    text = small(e, str)
+    assert text is not None
+    found = re.search(r"& i32\((\d+)\)\) \| i32\((\w+)\)\) - f32\((.*)\)\)$", text)
+    assert found is not None
+    mask, exponent, less = int(found[1]), int(found[2], 16), np.float32(found[3])
+    for value in range(16):
+        word = (value << place | 0x5A5A5A5A & ~(15 << place)) >> (12 if ">>" in text else 0)
+        bits = np.uint32(word & mask | exponent)
+        assert bits.view(np.float32) - less == value - (zero or 0.0)
+
+
+def test_other_numbers_are_no_such_integers() -> None:
+    number = Call("cast", (Call("nibble", (Reg("w", I32), Const(0, I32)), I32),), F32)
+    moving = Call("cast", (Call("nibble", (Reg("w", I32), Reg("s", I32)), I32),), F32)
+    half = Call("sub", (number, Const(0.5, F32)), F32)
+    for e in (moving, half, Call("sub", (number, Reg("z", F32)), F32)):
+        assert small(e, str) is None
 
 
 def test_a_block_of_steps_has_whole_words() -> None:

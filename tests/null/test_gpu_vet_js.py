@@ -233,8 +233,8 @@ def test_candidates_that_need_features_pass() -> None:
 MATRICES = {
     "a pointer of its own": ("(&b", "(&memory + b"),
     "a pointer to memory": ("(&b5, ", "(&memory, "),
-    "a pointer in a variable": ("left0 = ", "let p = &b5; left0 = "),
-    "a pointer in a call": ("left0 = ", "f(&b5, 0); left0 = "),
+    "a pointer in a variable": ("let left0_0 = ", "let p = &b5; let left0_0 = "),
+    "a pointer in a call": ("let left0_0 = ", "f(&b5, 0); let left0_0 = "),
     "many types": ("Load<", "Load<" + "subgroup_matrix_left<i8, 8, 8>, " * 9),
 }
 

@@ -162,6 +162,8 @@ export type FillMemory = (parts: { ref: FileRef; address: number; end?: number }
 /** Shards go to `start` and after in a region of `memory` bytes; `arrived` then widens the tensors that end before `end`. */
 export type Arrivals = { start: number; memory: number; arrived(region: Uint8Array, end: number): void };
 export type Widener = (manifest: Manifest, files: Files) => Promise<Arrivals>;
+/** The f32 numbers of a tensor, as bytes, given its bytes in files. */
+export type Widened = (at: number, given: Uint8Array) => Uint8Array;
 export type Widening = (listed: StoredTensor[], memory: number, start: number) => Arrivals;
 /** Scales or zero points; `steps`: how far the next index of each axis of a tensor is in `numbers`. */
 export type Part = { numbers: any; steps: number[] };

@@ -4,10 +4,11 @@
 
 import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
-import { BANKS, deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TENSORS, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
+import { BANKS, deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
 import { callsOf, lacking, planOf } from './gpu_plan.js';
-import { arrayOf, elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
-import { json, widener } from './weights.js';
+import { upload } from './gpu_upload.js';
+import { elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
+import { json } from './weights.js';
 
 export const TARGET = 'wgsl';
 
@@ -20,8 +21,6 @@ const [FIRST_PIECE, MOST_PIECE] = [8, 128];
 const MOST_SLOTS = 65535;
 /** Bytes of a buffer for results that is kept for the next ones. */
 const MOST_IDLE = 2 ** 20;
-/** Bytes of weights that wait for the device at a time. */
-const MOST_WAITING = 2 ** 28;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -312,74 +311,6 @@ export async function load({ manifest, files, meter, reached }, limits) {
       plans.forEach((plan) => plan.use(tuned));
     },
   };
-}
-
-/** Uploads all weights to their addresses; `halves` are numbers of tensors that stay as files have them. @type {T.Upload} */
-async function upload(device, buffers, manifest, { addresses, bankOf, halves }, files) {
-  const { shards, tensors, bytes, memory } = manifest.weights;
-  const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
-  const inFiles = shards.reduce((sum, ref) => sum + ref.bytes, 0);
-  requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, halves.length ? memory / 2 : memory));
-  let start = 0;
-  const places = listed.map(({ dtype, shape }, at) => {
-    const [from, buffer] = [start, buffers[bankOf[at] ?? 0]];
-    requireForm(buffer, {}, 'banks');
-    requireRoom({ name: `${at}`, dtype, shape: halves.includes(at) ? [Math.ceil(elementsOf(shape) / 2)] : shape, address: addresses[at] }, buffer.size);
-    start += Math.ceil((elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT) / 64) * 64;
-    return { dtype, from, elements: elementsOf(shape), buffer, address: addresses[at] };
-  });
-  const end = memory || inFiles;
-  requireCounts('tensors', end - Math.max(0, ...places.map(({ dtype, from, elements }) => from + elements * arrayOf(dtype).BYTES_PER_ELEMENT)));
-
-  let next = 0;
-  /** Writes what of the tensors lies in these bytes, which begin at `first` of all. @type {(part: Uint8Array, first: number) => void} */
-  const write = (part, first) => {
-    const last = first + part.length;
-    for (let at = next; at < places.length && places[at].from < last; at++) {
-      if (halves.includes(at)) continue;
-      const { dtype, from, elements, buffer, address } = places[at];
-      const each = arrayOf(dtype).BYTES_PER_ELEMENT;
-      const [begin, stop] = [Math.max(0, (first - from) / each), Math.min(elements, (last - from) / each)];
-      if (stop > begin) device.queue.writeBuffer(buffer, address + WORD * wordsOf(dtype, begin), widen(dtype, new (arrayOf(dtype))(part.buffer, part.byteOffset + from + begin * each - first, stop - begin)));
-      if (stop === elements) next = at + 1;
-    }
-  };
-
-  if (memory) {
-    const widening = await widener(manifest, files);
-    requireCounts('weights', widening.start);
-    const whole = new Uint8Array(widening.memory);
-    const left = [...halves];
-    let arrived = 0;
-    for (const ref of shards) {
-      await files.into(ref, whole.subarray(widening.start + arrived, widening.start + (arrived += ref.bytes)));
-      // Before others are widened to where these are.
-      for (let tensor; (tensor = listed[left[0]]) && tensor.offset + tensor.bytes <= arrived; left.shift()) {
-        const { buffer, address, elements } = places[left[0]];
-        const from = widening.start + tensor.offset, end = from + Math.ceil(tensor.bytes / WORD) * WORD;
-        requireForm(tensor.stored === 'f16', Boolean, 'halves');
-        requireCounts('halves', tensor.offset, tensor.bytes - 2 * elements, 2 * elements - tensor.bytes, whole.length - end);
-        device.queue.writeBuffer(buffer, address, whole.subarray(from, end));
-      }
-      widening.arrived(whole, arrived);
-    }
-    requireCounts('halves', -left.length);
-    return write(whole, 0);
-  }
-  // Shards end between elements: models may be larger than the largest array.
-  let [first, waiting] = [0, 0];
-  for (const ref of shards) {
-    requireCounts(ref.file, ref.bytes / 64);
-    const part = await files.bytes(ref);
-    write(part, first);
-    first += part.length;
-    waiting += part.length;
-    if (waiting < MOST_WAITING) continue;
-    // What the browser holds for the device must not grow with the model.
-    device.queue.submit([]);
-    await device.queue.onSubmittedWorkDone();
-    waiting = 0;
-  }
 }
 
 /** A staging buffer in the worker, with one place after the other, aligned to 8 bytes. @type {T.Staged} */

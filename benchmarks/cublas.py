@@ -1,0 +1,62 @@
+"""Products by cuBLAS through PyTorch, where it sees a GPU, to be timed beside our own.
+
+Input: the shapes of a product.  Output: milliseconds by the GPU's own events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+#: An idle card runs at a fraction of its clock.
+WARM_MS = 400.0
+
+
+class Cublas:
+    """Products of a and b, `times` in one CUDA graph, of as many weights in turn; of f16 or f32."""
+
+    def __init__(
+        self, torch: Any, a: Sequence[int], b: Sequence[int], weights: int, halves: bool, times: int
+    ) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = False
+        self.torch, self.times = torch, times
+        make = torch.Generator(device="cuda").manual_seed(1)
+
+        def random(shape: Sequence[int]) -> Any:
+            made = torch.randn(shape, device="cuda", generator=make)
+            return made.half() if halves else made
+
+        left, rights = random(a), [random(b) for _ in range(weights)]
+        out = torch.matmul(left, rights[0])
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            torch.matmul(left, rights[0], out=out)
+        stream.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for at in range(times):
+                torch.matmul(left, rights[at % weights], out=out)
+        self.kept = left, rights, out
+
+    def sample(self, runs: int) -> list[float]:
+        spent = 0.0
+        while spent < WARM_MS:
+            spent += self._once()
+        return [self._once() / self.times for _ in range(runs)]
+
+    def _once(self) -> float:
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        self.graph.replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end))
+
+
+def cuda() -> Any:
+    """PyTorch, if it sees a GPU; else None."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
