@@ -11,18 +11,23 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from helpers import halves as halves_model
 from helpers.gpu import by_groups, random_matrices, random_tile
 from helpers.graphs import steps_of
 from helpers.seeds import seeds
+from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.dtypes import F32
 from tilewright.benchkernel import weight_of
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend import load
 from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_input
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import halves, matrices
+from tilewright.targets.gpu import halves, matrices, tiles
 from tilewright.targets.gpu.features import F16, FEATURES
 from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
@@ -90,6 +95,34 @@ def test_products_of_f32_are_not_rounded(bits: int) -> None:
     assert not any(isinstance(s, (MatrixSchedule, HalfSchedule)) for s in space.schedules)
     for schedule in (MatrixSchedule("f16-f32", 8, 8, 8, 8), HalfSchedule()):
         assert WGSL.objection(kernel, schedule)
+
+
+def in_halves(model: onnx.ModelProto, *, rounded: bool = False) -> list[bool]:
+    """Of each product of a model: whether it may be computed in halves."""
+    compiled = compile_model(load(model), Options(targets=("wgsl",), halves=rounded))
+    kernels = compiled.program.kernels
+    return [matrices.types_of(k) == "f16-f32" for k in kernels if tiles.suits(k)]
+
+
+def a_product(dtype: int, weight: np.ndarray[Any, Any]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", dtype, (64, 64))],
+        [helper.make_tensor_value_info("y", dtype, (64, 64))],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def test_the_model_or_the_user_says_so() -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 64), np.float32)
+    assert in_halves(a_product(TensorProto.FLOAT16, weight.astype(np.float16))) == [True]
+    whole = a_product(TensorProto.FLOAT, weight)
+    assert (in_halves(whole), in_halves(whole, rounded=True)) == ([False], [True])
+    # its weights are halves, but it casts them: it multiplies in f32
+    assert not any(in_halves(halves_model.model()))
 
 
 @pytest.mark.parametrize("bits", [16, 4])

@@ -80,7 +80,7 @@ def tensor_node(
     stored = WIDENED.get(tensor.data_type, "")
     if halves and tensor.data_type == TensorProto.FLOAT and len(shape) > 1 and _fits(load()):
         load, stored = partial(_rounded, load), "f16"
-    return node(ops.Weight(name, shape, dtype, load, stored))
+    return node(ops.Weight(name, shape, dtype, load, stored, stored == "f16"))
 
 
 def _fits(value: Array) -> bool:

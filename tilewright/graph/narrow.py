@@ -47,6 +47,13 @@ def in_halves(n: Node) -> bool:
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
+def is_loose(n: Node, operands: list[bool]) -> bool:
+    """Whether products may round what they multiply with a constant to the type that it has in
+    files."""
+    return n.op.loose if isinstance(n.op, ops.Weight) else bool(operands) and all(operands)
+
+
+@fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
 def _stored_as(n: Node, operands: list[str]) -> str:
     """The type of 16 bits that holds every number of a constant; "" if there is none."""
     if isinstance(n.op, ops.Weight):

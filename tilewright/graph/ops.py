@@ -46,6 +46,8 @@ class Weight(Op):
     """A tensor of the model file, read only when it is needed.  Its name is for people.
 
     stored: "f16" or "bf16" if that was its element type, so that each number is one of those
+    loose:  the model computes in that type, or the user wants it so: products may round what they
+            multiply with it as well
     """
 
     name: str
@@ -53,6 +55,7 @@ class Weight(Op):
     dtype: DType
     load: Callable[[], Array]
     stored: str = ""
+    loose: bool = False
 
     @cached_property
     def digest(self) -> bytes:

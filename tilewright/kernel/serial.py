@@ -55,7 +55,12 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
 
 
 def _buffer(b: Buffer) -> Data:
-    return [b.dtype.name, b.size, b.limit, layout_to_data(b.layout), *([True] if b.halves else [])]
+    return [b.dtype.name, b.size, b.limit, layout_to_data(b.layout), *_facts(b)]
+
+
+def _facts(b: Buffer) -> list[bool]:
+    """Only what is true, so that other kernels read as they always have."""
+    return [b.halves, b.loose] if b.loose else [True] if b.halves else []
 
 
 def _var(v: Var) -> Data:

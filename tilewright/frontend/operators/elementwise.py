@@ -7,15 +7,19 @@ activation.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce as fold
 from math import inf
+
+from onnx import TensorProto
 
 from tilewright.base.dtypes import BOOL, F64, DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
 from tilewright.frontend.tensors import dtype_of
-from tilewright.graph.node import Node, cast
+from tilewright.graph import ops
+from tilewright.graph.node import Node, cast, node
 
 _UNARY = {
     "Abs": "abs", "Neg": "neg", "Floor": "floor", "Ceil": "ceil", "Round": "round",
@@ -237,6 +241,9 @@ def clip(x: Node, low: Node | None = None, high: Node | None = None) -> Node:
 
 @operator("Cast", ignore=("saturate", "round_mode"))
 def cast_to(x: Node, *, to: int) -> Node:
+    if to == TensorProto.FLOAT and isinstance(x.op, ops.Weight) and x.op.loose:
+        # what is multiplied with it is f32, and stays so
+        return node(replace(x.op, loose=False))
     return _cast(x, dtype_of(to))
 
 

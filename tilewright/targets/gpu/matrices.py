@@ -10,8 +10,8 @@ down x along subgroups, each with rows x columns results:
     for result:  to a patch of shared memory;  barrier;  its elements, as they are stored
 
 Products are of u8 by i8 with a depth packed in groups of four (dots.py), exactly; or of numbers
-that are rounded to halves on their way, with sums in f32, where the model's weights are halves or
-have scales that are (docs/decisions/0023-products-of-halves.md).
+that are rounded to halves on their way, with sums in f32, where the model itself computes in halves
+or the user says that it may (docs/decisions/0023-products-of-halves.md).
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def types_of(kernel: Kernel) -> str:
     form = classify(kernel)
     weights = form.weights.scale if isinstance(form, BlockContraction) else ops.col
     loads = [x for x in walk(weights) if isinstance(x, Load)]
-    halves = loads and all(kernel.buffers[x.buffer].halves for x in loads)
-    return "f16-f32" if halves else ""
+    buffers = [kernel.buffers[x.buffer] for x in loads]
+    return "f16-f32" if buffers and all(b.halves and b.loose for b in buffers) else ""
 
 
 def suits(kernel: Kernel) -> bool:
