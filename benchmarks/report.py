@@ -172,6 +172,7 @@ def second_visit(record: Record) -> str:
 TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "gpu": report_gpu.gpu,
+    "llama": report_gpu.llama,
     "threads": threads,
     "conv": conv,
     "passes": passes,
@@ -204,7 +205,13 @@ ABOUT: dict[str, tuple[str, str]] = {
     ),
     "gpu": (
         "WebGPU kernels on a real GPU",
-        "Dawn in Node runs plans that repeat one kernel; cuBLAS (f32, no TF32) by turns with it.",
+        "Dawn in Node runs plans that repeat one kernel; cuBLAS by turns with it: in f32 without "
+        "TF32, in f16 where ours multiplies halves.",
+    ),
+    "llama": (
+        "A language model on a real GPU",
+        "Llama 2 7B's architecture with random weights, through Dawn in Node by the engine's own "
+        "loop; each token is chosen on the GPU and comes back before the next step begins.",
     ),
     "threads": ("Threads", "The same work with one thread and with more."),
     "conv": ("Convolutions", "Layers of models on one thread."),
