@@ -57,12 +57,8 @@ class MatrixTile(ABC):
         return
 
     @abstractmethod
-    def left(self, i: int, step: int) -> LoadMatrix:
-        """Rows of matrix i at a matrix of the block's depth."""
-
-    @abstractmethod
-    def right(self, j: int, step: int) -> LoadMatrix:
-        """Columns of matrix j."""
+    def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
+        """Rows, or columns, from a place of the tile on, at a matrix of the block's depth."""
 
     def settle(self, area: int) -> list[Scratch]:
         """What is left to do before sums are stored, and its shared areas, from this number on."""
@@ -80,9 +76,11 @@ class MatrixTile(ABC):
         with staged(b, self.sides, self.places.ops.steps, s.depth, s.ahead):
             for step in range(s.r1):
                 for i in range(s.rows):
-                    b.add(self.left(i, step))
+                    row = (self.down * s.rows + i) * s.m
+                    b.add(self.load(f"left{i}_{step}", False, step, row))
                 for j in range(s.columns):
-                    b.add(self.right(j, step))
+                    col = (self.along * s.columns + j) * s.n
+                    b.add(self.load(f"right{j}_{step}", True, step, col))
                 for i, j in results:
                     b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
             self.count()
@@ -135,18 +133,10 @@ class HalfTile(MatrixTile):
         for side in self.sides:
             side.as_halves(kernel, PAD)
 
-    def left(self, i: int, step: int) -> LoadMatrix:
-        return self._across(
-            f"left{i}_{step}", self.sides[0], step, (self.down * self.s.rows + i) * self.s.m
-        )
-
-    def right(self, j: int, step: int) -> LoadMatrix:
-        place = (self.along * self.s.columns + j) * self.s.n
-        return self._across(f"right{j}_{step}", self.sides[1], step, place)
-
-    def _across(self, name: str, side: Side, step: int, place: Index) -> LoadMatrix:
+    def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
+        side = self.sides[right]
         at = self.b.address(side.offset(index(step * self.s.k)) + place)
-        return LoadMatrix(name, side is self.sides[1], side.area, at, side.stride, True)
+        return LoadMatrix(name, right, side.area, at, side.stride, True)
 
 
 class _Words(Bytes):
@@ -192,18 +182,10 @@ class ByteTile(MatrixTile):
             side.pitch = s.pitch
         self.counts = ColumnCounts(self.b, s.y1)
 
-    def left(self, i: int, step: int) -> LoadMatrix:
-        return self._along(
-            f"left{i}_{step}", self.sides[0], step, (self.down * self.s.rows + i) * self.s.m
-        )
-
-    def right(self, j: int, step: int) -> LoadMatrix:
-        place = (self.along * self.s.columns + j) * self.s.n
-        return self._along(f"right{j}_{step}", self.sides[1], step, place)
-
-    def _along(self, name: str, side: _Words, step: int, place: Index) -> LoadMatrix:
+    def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
+        side = self.sides[right]
         at = self.b.address(side.place(place, index(step * self.s.k // GROUP)))
-        return LoadMatrix(name, side is self.sides[1], side.area, at, self.s.pitch * GROUP)
+        return LoadMatrix(name, right, side.area, at, self.s.pitch * GROUP)
 
     def count(self) -> None:
         cols = self.sides[1]
