@@ -18,6 +18,7 @@ from helpers.once import shared_root
 from tilewright.base.errors import HostError
 from tilewright.hosts import browser as browser_module
 from tilewright.hosts.browser import BrowserHost, BrowserModel
+from tilewright.hosts.browser_dawn import Dawn, require_dawn
 from tilewright.hosts.browser_find import KINDS, Browser, require
 from tilewright.hosts.browser_programs import program
 from tilewright.server import create_app
@@ -40,6 +41,15 @@ class Lab:
     def forget(self) -> None:
         """Empties the engine's cache: else a file that is broken on the server is never asked."""
         self.host.request("clear_cache", {})
+
+
+@pytest.fixture(scope="session")
+def dawn() -> Dawn:
+    """Dawn in Node with an adapter; what is missing is said."""
+    try:
+        return require_dawn()
+    except HostError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session", params=[pytest.param(k, marks=pytest.mark.browser) for k in KINDS])

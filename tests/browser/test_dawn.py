@@ -19,17 +19,9 @@ from tilewright.bundle import write
 from tilewright.cli import main
 from tilewright.compiler import Options
 from tilewright.hosts.browser import BrowserHost
-from tilewright.hosts.browser_dawn import Dawn, require_dawn
+from tilewright.hosts.browser_dawn import Dawn
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def dawn() -> Dawn:
-    try:
-        return require_dawn()
-    except HostError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -17,13 +17,12 @@ from helpers.damaged_bundles import Whole
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.dtypes import F32
-from tilewright.base.errors import HostError
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 from tilewright.graph.node import Graph, elementwise, graph_input, reduce
 from tilewright.hosts.browser import BrowserHost
-from tilewright.hosts.browser_dawn import Dawn, require_dawn
+from tilewright.hosts.browser_dawn import Dawn
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import dots
 from tilewright.targets.gpu.features import PACKED
@@ -37,14 +36,6 @@ ZERO = 7
 OPTIONS = Options(targets=("wgsl",))
 #: Of the manifest, the file with the texts of kernels.
 CODE = ("targets", "wgsl", "builds", 0, "code")
-
-
-@pytest.fixture(scope="module")
-def dawn() -> Dawn:
-    try:
-        return require_dawn()
-    except HostError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
