@@ -125,9 +125,3 @@ def spread(values: Sequence[float]) -> float:
     """Interquartile range over the median."""
     low, _, high = statistics.quantiles(values, n=4)
     return (high - low) / statistics.median(values)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that this share of all does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

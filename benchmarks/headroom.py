@@ -46,7 +46,8 @@ SECONDS = (5.0, 30.0)
 
 @dataclass(frozen=True)
 class Part:
-    """A kernel of a model.  count: steps that run it;  share: of the model's time"""
+    """A kernel of a model.  key: see `short`;  count: steps that run it;  share: of the model's
+    time"""
 
     step: KernelStep
     key: str
@@ -54,11 +55,16 @@ class Part:
     share: float
 
 
+def short(kernel: Kernel) -> str:
+    """The beginning of a kernel's key, by which results name it."""
+    return key_of(kernel)[:12]
+
+
 def built(name: str, folder: Path, path: Path, best: Mapping[str, Schedule] | None = None) -> Path:
     """The model's bundle, with these schedules by kernel; the others have their defaults."""
 
     def choose(kernel: Kernel, variant: Variant) -> Schedule:
-        own = (best or {}).get(key_of(kernel))
+        own = (best or {}).get(short(kernel))
         return own or default_schedule(kernel, variant.machine)  # type: ignore[attr-defined]
 
     options = Options(shapes=PUBLIC[name].shapes, schedule=choose if best else None)
@@ -76,7 +82,7 @@ def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
     total, first = sum(times), dict[str, KernelStep]()
     spent, count = dict[str, float](), dict[str, int]()
     for step, time in zip(steps, times, strict=True):
-        key = key_of(step.kernel)
+        key = short(step.kernel)
         first.setdefault(key, step)
         spent[key] = spent.get(key, 0.0) + time
         count[key] = count.get(key, 0) + 1
@@ -106,7 +112,7 @@ def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[R
             own = times[top] / times[0]
             rest += part.share * own
             yield same | {
-                "part": "kernel", "kernel": part.key[:12], "kind": space.kind, "shape": space.shape,
+                "part": "kernel", "kernel": part.key, "kind": space.kind, "shape": space.shape,
                 "count": part.count, "time_share": round(part.share, 3),
                 "candidates": len(times), "share": round(own, 3),
                 "trial": space.order.index(top) + 1 if top else 0,
@@ -136,9 +142,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
         raise SystemExit(f"No sweep of {name} on {host} for the class {device.id}: run it first")
     with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
         plain = built(name, folder, Path(place) / "plain")
-        keys = {key_of(s.kernel) for s in _steps(name, folder)}
-        full = {k: best[k[:12]] for k in keys if k[:12] in best}
-        swept = built(name, folder, Path(place) / "best", full)
+        swept = built(name, folder, Path(place) / "best", best)
         with page(host) as browser:
             model, found, summary = tuned(browser, plain, seconds)
             own, top = (browser.load(p, threads=1) for p in (plain, swept))
@@ -151,11 +155,6 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
         "taken": round(log(gain) / log(headroom), 2) if headroom >= LEAST_GAIN else None,
         "n": len(gains), **told(summary),
     }  # fmt: skip
-
-
-def _steps(name: str, folder: Path) -> tuple[KernelStep, ...]:
-    options = Options(shapes=PUBLIC[name].shapes)
-    return tuple(compile_model(fetched(name, folder), options).plans[0].steps)
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ cost model's first choice, which nobody measured.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ import headroom
 import space as sweeps
 from public import PUBLIC
 from sessions import Row, page, tuned
-from tuning import REACHED, reached
+from tuning import REACHED, evaluation_of, reached
 
 from tilewright.benchkernel import alone
 from tilewright.bundle import write
@@ -141,7 +140,6 @@ def session(
     after = reached(list(zip(rounds, shares, strict=True)))
     swaps = [s for (at, _), s in zip(told.used, told.seconds, strict=True) if at == after]
     sent = [schedules[t["candidate"]] for t in told.trials[: after or 0]]
-    evaluation = sorted(t["milliseconds"] for t in told.trials)
     return {
         "start": start, "order": order, "seed": seed, "budget": budget, "seconds": seconds,
         "candidates": len(schedules) - 1, "tried": len(told.trials),
@@ -152,9 +150,7 @@ def session(
             len(build(step.kernel, s, device.target, device.variant).module) for s in sent
         ),
         "good": sum(t <= top / REACHED for t in found.times),
-        "evaluation_ms": round(statistics.median(evaluation), 1) if evaluation else None,
-        "evaluation_p95_ms": round(common.quantile(evaluation, 0.95), 1) if evaluation else None,
-        "evaluation_most_ms": round(max(evaluation, default=0.0), 1),
+        **evaluation_of(told.trials),
     }  # fmt: skip
 
 
