@@ -26,10 +26,10 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import choice, tiles
 from tilewright.targets.gpu.features import PACKED
-from tilewright.targets.gpu.places import Places, may_trap
+from tilewright.targets.gpu.places import Placed, may_trap
 from tilewright.targets.gpu.schedule import MOST_GAP, WORD, GroupSchedule, Sizes, beyond
 from tilewright.targets.gpu.space import Group, tiles_around
-from tilewright.targets.gpu.staging import LANES, Point, Side, guarded, multiple, own
+from tilewright.targets.gpu.staging import LANES, Piece, Side, guarded, multiple, own
 from tilewright.targets.lite import Core
 
 #: Bytes of a group: a word.
@@ -93,21 +93,15 @@ class Bytes(Side):
     def __init__(
         self,
         b: Builder,
-        name: str,
+        piece: Piece,
         load: Load,
-        extent: int,
-        steps: int,
-        width: int,
-        start: Index,
-        area: int,
-        point: Point,
         group: Var,
         *,
         apart: bool = False,
         panel: int = 1,
     ) -> None:
         """group: the axis along a group;  apart, panel: as of `Floats`"""
-        super().__init__(b, name, extent, steps, width, start, area, point, panel)
+        super().__init__(b, piece, panel)
         self.load, self.group = load, group
         self.deep = not self.panel
         if apart:
@@ -126,7 +120,7 @@ class Bytes(Side):
 
     def write(self, depth: int) -> None:
         for n, place, step in self._units(depth):
-            self.b.store(self.area, (self.offset(step) + place) * GROUP, self.part(n, 0))
+            self.b.store(self.piece.area, (self.offset(step) + place) * GROUP, self.part(n, 0))
 
     def scratch(self, depth: int) -> Scratch:
         return Scratch(I8, self.size(depth) * GROUP)
@@ -134,7 +128,7 @@ class Bytes(Side):
     def _word(self, place: Index, step: Index) -> Expr:
         """The group of one row or column as bytes with a sign; 0 beyond the ends."""
         load, ends = self.load, self.ends(place, step)
-        values: Values = self.point(place, step) | {self.group: Index()}
+        values: Values = self.piece.point(place, step) | {self.group: Index()}
         at = load.index.substitute(values)
         if multiple(at):
             word: Expr = Load(load.buffer, at, load.dtype, GROUP)
@@ -152,30 +146,18 @@ def _signed(word: Expr) -> Expr:
 B = TypeVar("B", bound=Bytes)
 
 
-def sides(
-    b: Builder,
-    kernel: Kernel,
-    places: Places,
-    widths: tuple[int, int],
-    starts: tuple[Index, Index],
-    apart: bool,
-    kind: type[B],
-) -> tuple[B, B]:
-    """Rows and columns of a tile, so many from there on, in the first two shared areas."""
-    ops, first = places.ops, len(kernel.buffers)
+def sides(tile: Placed, widths: tuple[int, int], apart: bool, kind: type[B]) -> tuple[B, B]:
+    """So many rows and columns of a tile, in the first two shared areas."""
+    b, kernel, ops = tile.b, tile.kernel, tile.places.ops
     group = kernel.stages[0].axes[-1]
     layout = kernel.buffers[ops.col.buffer].layout
     panel = layout.width if isinstance(layout, Groups) and ops.n.extent > layout.width else 1
+    rows, cols = tile.pieces(*widths)
+    panel = panel if panel <= MOST_GAP else 1
     return (
-        kind(
-            b, "x", ops.row, ops.m.extent, ops.steps, widths[0], starts[0], first, places.row,
-            group, apart=apart,
-        ),
-        kind(
-            b, "y", ops.col, ops.n.extent, ops.steps, widths[1], starts[1], first + 1, places.col,
-            group, apart=apart, panel=panel if panel <= MOST_GAP else 1,
-        ),
-    )  # fmt: skip
+        kind(b, rows, ops.row, group, apart=apart),
+        kind(b, cols, ops.col, group, apart=apart, panel=panel),
+    )
 
 
 class ColumnCounts:
@@ -212,19 +194,20 @@ class _Dots(tiles.ProductTile):
 
     dtype = I32
 
-    def _sides(self, first: int) -> tuple[Side, Side]:
+    def _sides(self) -> tuple[Side, Side]:
         s = self.s
         self.counts = ColumnCounts(self.b, s.y1)
-        widths, starts = (s.x1, s.y1), (self.row0, self.col0)
-        return sides(self.b, self.kernel, self.places, widths, starts, s.apart, Bytes)
+        return sides(self.tile, (s.x1, s.y1), s.apart, Bytes)
 
     def _multiply(self) -> None:
         super()._multiply()
         cols = self.sides[1]
-        self.counts.add(cols.area, self.s.r1, lambda col, step: (cols.offset(step) + col) * GROUP)
+        self.counts.add(
+            cols.piece.area, self.s.r1, lambda col, step: (cols.offset(step) + col) * GROUP
+        )
 
     def _held(self, side: Side, at: Index) -> Load:
-        return Load(side.area, at * GROUP, I8, LANES * GROUP)
+        return Load(side.piece.area, at * GROUP, I8, LANES * GROUP)
 
     def _more(self, i: int, v: int) -> tuple[str, Expr]:
         total, left = self.total(i, v), Reg(f"left{i // LANES}", I8, LANES * GROUP)

@@ -78,8 +78,8 @@ class _Halves(tiles.ProductTile):
 
     operand = F16
 
-    def _sides(self, first: int) -> tuple[Side, Side]:
-        sides = super()._sides(first)
+    def _sides(self) -> tuple[Side, Side]:
+        sides = super()._sides()
         for side in sides:
             side.as_halves(self.kernel, 0)
         return sides

@@ -19,30 +19,22 @@ from tilewright.kernel.quantised import Quantised
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
-from tilewright.targets.gpu.staging import LANES, Floats, Point, Side
+from tilewright.targets.gpu.places import Placed
+from tilewright.targets.gpu.schedule import MOST_GAP
+from tilewright.targets.gpu.staging import LANES, Floats, Piece, Side
 
 
 class Integers(Side):
     """Registers of a unit: a word of each column, their scales and, where there are any, zeros."""
 
     def __init__(
-        self,
-        b: Builder,
-        name: str,
-        weights: Quantised,
-        width: int,
-        start: Index,
-        area: int,
-        point: Point,
-        *,
-        apart: bool = False,
-        panel: int = 1,
+        self, b: Builder, piece: Piece, weights: Quantised, *, apart: bool = False, panel: int = 1
     ) -> None:
         """apart: words lie so that neighbouring threads write to other banks"""
         ops = weights.operands
-        super().__init__(b, name, ops.n.extent, ops.steps, width, start, area, point, panel)
+        super().__init__(b, piece, panel)
         self.weights, self.each = weights, weights.word
-        self.gap = self.run * LANES if apart and self.run * LANES < width else 0
+        self.gap = self.run * LANES if apart and self.run * LANES < piece.width else 0
         whole = {x: self.in_vectors(x) for e in (weights.scale, weights.zero) for x in _loads(e)}
         self.whole = whole | {ops.col: self.in_vectors(ops.col)}
 
@@ -76,10 +68,7 @@ def columns(
     b: Builder,
     kernel: Kernel,
     ops: Operands,
-    width: int,
-    start: Index,
-    area: int,
-    point: Point,
+    piece: Piece,
     *,
     apart: bool = False,
     widest: int,
@@ -89,11 +78,18 @@ def columns(
     form, panel = classify(kernel), panel_of(kernel, ops)
     panel = panel if panel <= widest else 1
     if isinstance(form, BlockContraction):
-        return Integers(b, "y", form.weights, width, start, area, point, apart=apart, panel=panel)
-    return Floats(
-        b, "y", ops.col, ops.n.extent, ops.steps, width, start, area, point,
-        apart=apart, panel=panel,
-    )  # fmt: skip
+        return Integers(b, piece, form.weights, apart=apart, panel=panel)
+    return Floats(b, piece, ops.col, apart=apart, panel=panel)
+
+
+def sides(tile: Placed, widths: tuple[int, int], *, apart: bool = False) -> tuple[Side, Side]:
+    """So many rows and columns of a tile, in the first two shared areas."""
+    ops = tile.places.ops
+    rows, cols = tile.pieces(*widths)
+    return (
+        Floats(tile.b, rows, ops.row, apart=apart),
+        columns(tile.b, tile.kernel, ops, cols, apart=apart, widest=MOST_GAP),
+    )
 
 
 def panel_of(kernel: Kernel, ops: Operands) -> int:

@@ -27,10 +27,9 @@ from tilewright.kernel.loops import (
 )
 from tilewright.targets.gpu import dots
 from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
-from tilewright.targets.gpu.integers import columns
+from tilewright.targets.gpu.integers import sides
 from tilewright.targets.gpu.places import Placed, Sums
-from tilewright.targets.gpu.schedule import MOST_GAP
-from tilewright.targets.gpu.staging import LANES, Floats, Side, own, staged
+from tilewright.targets.gpu.staging import LANES, Side, own, staged
 
 if TYPE_CHECKING:
     from tilewright.targets.gpu.matrices import MatrixSchedule
@@ -120,23 +119,14 @@ class HalfTile(MatrixTile):
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
-        b, kernel, places, first = tile.b, tile.kernel, tile.places, len(tile.kernel.buffers)
-        ops = places.ops
-        self.sides = (
-            Floats(
-                b, "x", ops.row, ops.m.extent, ops.steps, s.x1, tile.row0, first, places.row
-            ),
-            columns(
-                b, kernel, ops, s.y1, tile.col0, first + 1, places.col, widest=MOST_GAP
-            ),
-        )  # fmt: skip
+        self.sides = sides(tile, (s.x1, s.y1))
         for side in self.sides:
-            side.as_halves(kernel, PAD)
+            side.as_halves(tile.kernel, PAD)
 
     def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
         side = self.sides[right]
         at = self.b.address(side.offset(index(step * self.s.k)) + place)
-        return LoadMatrix(name, right, side.area, at, side.stride, True)
+        return LoadMatrix(name, right, side.piece.area, at, side.stride, True)
 
 
 class _Words(Bytes):
@@ -146,23 +136,23 @@ class _Words(Bytes):
 
     def read(self, block: Index, depth: int) -> None:
         for n, place, step in self._groups(depth):
-            self.b.set(self.reg(n, 0, I8).name, self._word(self.start + place, block + step))
+            self.b.set(self.reg(n, 0, I8).name, self._word(self.piece.start + place, block + step))
 
     def write(self, depth: int) -> None:
         for n, place, step in self._groups(depth):
-            self.b.store(self.area, self.place(place, step), self.reg(n, 0, I8))
+            self.b.store(self.piece.area, self.place(place, step), self.reg(n, 0, I8))
 
     def place(self, place: Index, step: Index) -> Index:
         """Where a group lies in shared memory, in bytes."""
         return (place * self.pitch + step) * GROUP
 
     def size(self, depth: int) -> int:
-        return self.width * self.pitch
+        return self.piece.width * self.pitch
 
     def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
         """Number, place and step of each group of this thread; neighbours read neighbours."""
         panel = self.panel or 1
-        shape = (self.width // panel, depth, panel)
+        shape = (self.piece.width // panel, depth, panel)
         for n in range(ceil(prod(shape) / self.b.threads)):
             with own(self.b, self.b.thread + n * self.b.threads, prod(shape)) as flat:
                 major, step, minor = unflatten(flat, shape)
@@ -176,8 +166,7 @@ class ByteTile(MatrixTile):
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
-        sizes, starts = (s.x1, s.y1), (tile.row0, tile.col0)
-        self.sides = dots.sides(tile.b, tile.kernel, tile.places, sizes, starts, False, kind=_Words)
+        self.sides = dots.sides(tile, (s.x1, s.y1), False, kind=_Words)
         for side in self.sides:
             side.pitch = s.pitch
         self.counts = ColumnCounts(self.b, s.y1)
@@ -185,11 +174,11 @@ class ByteTile(MatrixTile):
     def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
         side = self.sides[right]
         at = self.b.address(side.place(place, index(step * self.s.k // GROUP)))
-        return LoadMatrix(name, right, side.area, at, self.s.pitch * GROUP)
+        return LoadMatrix(name, right, side.piece.area, at, self.s.pitch * GROUP)
 
     def count(self) -> None:
         cols = self.sides[1]
-        self.counts.add(cols.area, self.s.depth, cols.place)
+        self.counts.add(cols.piece.area, self.s.depth, cols.place)
 
     def settle(self, area: int) -> list[Scratch]:
         self.counts.put(area)

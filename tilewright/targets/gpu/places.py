@@ -20,7 +20,7 @@ from tilewright.kernel.loops import Barrier
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import indices_of, rewrite, walk
-from tilewright.targets.gpu.staging import LANES, in_vectors, inside, spread
+from tilewright.targets.gpu.staging import LANES, Piece, in_vectors, inside, spread
 
 #: Types that are stored in whole vectors.
 VECTORS = (F32, I32, U8, I8)
@@ -77,6 +77,16 @@ class Places:
         """What the column operand depends on."""
         return self.at | {self.ops.n: col} | self._step(step)
 
+    def rows(self, width: int, start: Index, area: int) -> Piece:
+        """So many rows from there on, in a shared area."""
+        ops = self.ops
+        return Piece("x", ops.m.extent, ops.steps, width, start, area, self.row)
+
+    def columns(self, width: int, start: Index, area: int) -> Piece:
+        """So many columns."""
+        ops = self.ops
+        return Piece("y", ops.n.extent, ops.steps, width, start, area, self.col)
+
     def out(self, row: Index, col: Index) -> Values:
         """What a sum depends on."""
         return self.at | self._rows(row) | {self.ops.n: col}
@@ -99,6 +109,14 @@ class Placed:
     places: Places
     row0: Index
     col0: Index
+
+    def pieces(self, rows: int, columns: int) -> tuple[Piece, Piece]:
+        """So many of each, in the first two shared areas."""
+        first = len(self.kernel.buffers)
+        return (
+            self.places.rows(rows, self.row0, first),
+            self.places.columns(columns, self.col0, first + 1),
+        )
 
 
 def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Placed:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, gcd, prod
 
 from tilewright.base.dtypes import F16, F32, DType
@@ -45,6 +45,23 @@ LANES = 4
 LINE = 32
 
 
+@dataclass(frozen=True)
+class Piece:
+    """What a tile has of an operand.
+
+    extent, steps: of the whole operand;  width, start: rows or columns, and the first of them
+    area:          the number of the shared area;  point: where an element is
+    """
+
+    name: str
+    extent: int
+    steps: int
+    width: int
+    start: Index
+    area: int
+    point: Point
+
+
 class Side(ABC):
     """One operand: how its block comes to shared memory, `width` rows or columns for each step.
 
@@ -60,25 +77,12 @@ class Side(ABC):
     gap = 0
     dtype = F32
 
-    def __init__(
-        self,
-        b: Builder,
-        name: str,
-        extent: int,
-        steps: int,
-        width: int,
-        start: Index,
-        area: int,
-        point: Point,
-        panel: int = 1,
-    ) -> None:
+    def __init__(self, b: Builder, piece: Piece, panel: int = 1) -> None:
         """panel: columns that lie together"""
-        self.b, self.name, self.extent, self.steps = b, name, extent, steps
-        self.width, self.start, self.area, self.point = width, start, area, point
-        self.stride = width
-        in_panels = panel > 1 and panel % LANES == 0 and width % panel == 0
+        self.b, self.piece, self.stride = b, piece, piece.width
+        in_panels = panel > 1 and panel % LANES == 0 and piece.width % panel == 0
         self.panel = panel if in_panels else 0
-        self.run = (self.panel or width) // LANES
+        self.run = (self.panel or piece.width) // LANES
 
     @abstractmethod
     def take(self, n: int, place: Index, step: Index) -> None:
@@ -116,7 +120,7 @@ class Side(ABC):
     def read(self, block: Index, depth: int) -> None:
         """Registers := this thread's units of the block, 0 beyond the ends."""
         for n, place, step in self._units(depth):
-            self.take(n, self.start + place, block + step)
+            self.take(n, self.piece.start + place, block + step)
 
     def write(self, depth: int) -> None:
         """Shared memory := the registers, steps outermost."""
@@ -125,18 +129,18 @@ class Side(ABC):
                 vector = self.vector(n, i)
                 if dtype_of(vector) != self.dtype:
                     vector = Call("cast", (vector,), self.dtype, LANES)
-                self.b.store(self.area, self.offset(step + i) + place, vector)
+                self.b.store(self.piece.area, self.offset(step + i) + place, vector)
 
     def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
         """The conditions that an element exists."""
-        return Bound(place, self.extent), Bound(step, self.steps)
+        return Bound(place, self.piece.extent), Bound(step, self.piece.steps)
 
     def in_vectors(self, load: Load) -> bool:
         """True if neighbouring rows or columns lie side by side, as whole vectors."""
-        q = index(Var("q", -(-self.extent // LANES))) * LANES
-        k = index(Var("k", self.steps))
-        run = [load.index.substitute(self.point(q + i, k)) for i in range(LANES)]
-        return self.extent % LANES == 0 and side_by_side(run) and multiple(run[0])
+        q = index(Var("q", -(-self.piece.extent // LANES))) * LANES
+        k = index(Var("k", self.piece.steps))
+        run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(LANES)]
+        return self.piece.extent % LANES == 0 and side_by_side(run) and multiple(run[0])
 
     def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
         """An element of each of LANES neighbouring rows or columns; as one load if `whole`."""
@@ -145,13 +149,13 @@ class Side(ABC):
         return Lanes(tuple(self.element(load, place + i, step) for i in range(LANES)))
 
     def element(self, load: Load, place: Index, step: Index, lanes: int = 1) -> Expr:
-        at = load.index.substitute(self.point(place, step))
+        at = load.index.substitute(self.piece.point(place, step))
         return guarded(Load(load.buffer, at, load.dtype, lanes), self.ends(place, step))
 
     def _shape(self, depth: int) -> tuple[int, int, int]:
         """How threads are dealt the units, the last part to neighbours: of a deep operand parts of
         the depth, places, units of such a part; else runs, steps, units of a run."""
-        places, along = self.width // LANES, depth // self.each
+        places, along = self.piece.width // LANES, depth // self.each
         if self.deep:
             together = gcd(along, LINE // self.each)
             return along // together, places, together
@@ -170,39 +174,26 @@ class Side(ABC):
                 yield n, place * LANES, step * self.each
 
     def reg(self, n: int, part: int = 0, dtype: DType = F32) -> Reg:
-        return Reg(f"{self.name}{n}_{part}", dtype, LANES)
+        return Reg(f"{self.piece.name}{n}_{part}", dtype, LANES)
 
 
 class Floats(Side):
     """An operand of f32.  Where vectors lie along the depth, a unit is 4 steps of 4 rows."""
 
     def __init__(
-        self,
-        b: Builder,
-        name: str,
-        load: Load,
-        extent: int,
-        steps: int,
-        width: int,
-        start: Index,
-        area: int,
-        point: Point,
-        *,
-        apart: bool = False,
-        panel: int = 1,
+        self, b: Builder, piece: Piece, load: Load, *, apart: bool = False, panel: int = 1
     ) -> None:
         """apart: steps lie so that neighbouring threads write to other banks"""
-        q, k = index(Var("q", -(-extent // LANES))), index(Var("k", steps))
-        run = [load.index.substitute(point(q * LANES + i, k)) for i in range(LANES)]
+        p = piece
+        q, k = index(Var("q", -(-p.extent // LANES))), index(Var("k", p.steps))
+        run = [load.index.substitute(p.point(q * LANES + i, k)) for i in range(LANES)]
         self.deep = not side_by_side(run)
-        super().__init__(
-            b, name, extent, steps, width, start, area, point, 1 if self.deep else panel
-        )
+        super().__init__(b, piece, 1 if self.deep else panel)
         self.load = load
         if self.deep:
-            q, k = index(Var("q", extent)), index(Var("k", -(-steps // LANES))) * LANES
-            run = [load.index.substitute(point(q, k + i)) for i in range(LANES)]
-            self.wide = steps % LANES == 0 and side_by_side(run) and multiple(run[0])
+            q, k = index(Var("q", p.extent)), index(Var("k", -(-p.steps // LANES))) * LANES
+            run = [load.index.substitute(p.point(q, k + i)) for i in range(LANES)]
+            self.wide = p.steps % LANES == 0 and side_by_side(run) and multiple(run[0])
         else:
             self.wide = self.in_vectors(load)
         self.each = LANES if self.deep and self.wide else 1

@@ -91,7 +91,8 @@ def _alone(kernel: Kernel) -> Side:
 def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> Side:
     """The column operand: vectors of `width` columns."""
     ops = places.ops
-    return columns(b, kernel, ops, width, Index(), 0, places.col, widest=ops.n.extent)
+    piece = places.columns(width, Index(), 0)
+    return columns(b, kernel, ops, piece, widest=ops.n.extent)
 
 
 def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:

@@ -26,13 +26,13 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.choice import default as default
-from tilewright.targets.gpu.integers import columns
+from tilewright.targets.gpu.integers import sides
 from tilewright.targets.gpu.places import Placed, Sums, fixed_product, tile_of
-from tilewright.targets.gpu.schedule import MOST_GAP, Sizes
 from tilewright.targets.gpu.schedule import GroupSchedule as GroupSchedule
+from tilewright.targets.gpu.schedule import Sizes
 from tilewright.targets.gpu.space import space as space
 from tilewright.targets.gpu.staging import LANES as LANES
-from tilewright.targets.gpu.staging import Floats, Side, inside, staged
+from tilewright.targets.gpu.staging import Side, inside, staged
 
 
 def suits(kernel: Kernel) -> bool:
@@ -65,26 +65,17 @@ class ProductTile:
     dtype = operand = F32
 
     def __init__(self, tile: Placed, schedule: GroupSchedule) -> None:
-        self.b, self.kernel, self.places = tile.b, tile.kernel, tile.places
+        self.tile, self.b, self.kernel, self.places = tile, tile.b, tile.kernel, tile.places
         self.row0, self.col0 = tile.row0, tile.col0
         b, self.s, self.ops = self.b, schedule, self.places.ops
-        self.sides = self._sides(len(self.kernel.buffers))
+        self.sides = self._sides()
         shape = (schedule.slices, schedule.x1 // schedule.x0, schedule.y1 // schedule.y0)
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(b.thread, shape))
 
-    def _sides(self, first: int) -> tuple[Side, Side]:
-        """Both operands.  first: the number of the first shared area"""
-        b, s, ops, places = self.b, self.s, self.ops, self.places
-        return (
-            Floats(
-                b, "x", ops.row, ops.m.extent, ops.steps, s.x1, self.row0, first, places.row,
-                apart=s.apart,
-            ),
-            columns(
-                b, self.kernel, ops, s.y1, self.col0, first + 1, places.col,
-                apart=s.apart, widest=MOST_GAP,
-            ),
-        )  # fmt: skip
+    def _sides(self) -> tuple[Side, Side]:
+        """Both operands."""
+        s = self.s
+        return sides(self.tile, (s.x1, s.y1), apart=s.apart)
 
     def emit(self) -> TileFn:
         b, s = self.b, self.s
@@ -95,8 +86,8 @@ class ProductTile:
         areas = [side.scratch(s.r1) for side in self.sides]
         if s.slices > 1:
             areas.append(Scratch(self.dtype, (s.slices - 1) * s.x1 // s.x0 * s.y1))
-            self._add_up(self.sides[-1].area + 1)
-        areas += self._settle(self.sides[0].area + len(areas))
+            self._add_up(self.sides[-1].piece.area + 1)
+        areas += self._settle(self.sides[0].piece.area + len(areas))
         with inside(b, (Bound(self.slice, 1),)):
             self._store()
         return b.finish(self.kernel, tuple(areas))
@@ -124,7 +115,7 @@ class ProductTile:
 
     def _held(self, side: Side, at: Index) -> Load:
         """Four rows or columns of a step in shared memory."""
-        return Load(side.area, at, self.operand, LANES)
+        return Load(side.piece.area, at, self.operand, LANES)
 
     def _more(self, i: int, v: int) -> tuple[str, Expr]:
         """The sums of row i and four columns, and these with one more product."""
