@@ -20,6 +20,7 @@ from typing import Any
 import report_crowd
 import report_gpu
 import report_headroom
+import report_passes
 import report_peers
 import report_server
 import report_space
@@ -75,24 +76,6 @@ def conv(record: Record) -> str:
             r = found[host]
             row += [f"{r['gflops']:.1f}", f"{r['share_of_peak'] * 100:.0f} %"]
         rows.append(row)
-    return table(head, rows)
-
-
-def passes(record: Record) -> str:
-    head = ["passes in use", "compile ms", "fastest ms", "speed-up", "median ms", "first call ms"]
-    head += ["code bytes"]
-    rows = [
-        [
-            r["passes"].replace("_", " "),
-            f"{r['compile_ms']:.1f}",
-            f"{r['kernel_ms']:.1f}",
-            f"{r['speedup']:.2f}×",
-            f"{r['median_ms']:.1f}",
-            f"{r['first_ms']:.0f}",
-            f"{r['code_bytes']:,}",
-        ]
-        for r in record["rows"]
-    ]
     return table(head, rows)
 
 
@@ -175,7 +158,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "llama": report_gpu.llama,
     "threads": threads,
     "conv": conv,
-    "passes": passes,
+    "passes": report_passes.passes,
+    "ablation": report_passes.ablation,
     "compile_curve": compile_curve,
     "agreement": agreement,
     "sizes": sizes,
@@ -216,6 +200,11 @@ ABOUT: dict[str, tuple[str, str]] = {
     "threads": ("Threads", "The same work with one thread and with more."),
     "conv": ("Convolutions", "Layers of models on one thread."),
     "passes": ("WebAssembly passes", "K0 with no pass, then with one more in each line."),
+    "ablation": (
+        "The paper's passes from a naive base",
+        "K0 with one schedule: every address and constant where it is used, then each pass alone, "
+        "all three, and where values are placed. Kernels of a host are timed by turns.",
+    ),
     "compile_curve": (
         "Time to compile",
         "Generated models of growing size, a real one, and a single kernel.",
