@@ -19,6 +19,7 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
   const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
   const inFiles = shards.reduce((sum, ref) => sum + ref.bytes, 0);
   requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, halves.length ? memory / 2 : memory));
+  requireCounts('halves', ...halves, ...halves.map((number) => listed.length - 1 - number));
   const kept = new Set(halves);
   /** Bytes of a tensor, if not in halves. @type {(tensor: T.StoredTensor) => number} */
   const wholeOf = ({ dtype, shape }) => elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT;
