@@ -97,6 +97,26 @@ def test_interruptions_end_a_trial(visit: Visit, library: Library, tmp_path: Pat
     assert found["ratio"] is None
 
 
+def test_an_undecided_candidate_is_tried_once_more(
+    visit: Visit, library: Library, tmp_path: Path
+) -> None:
+    """A busy moment does not cost a session a kernel that is several times faster."""
+    web = shutil.copytree(WEB, tmp_path / "web")
+    pairs = web / "tune" / "trial" / "pairs.js"
+    text = pairs.read_text()
+    line = "const found = await ask(margin, overs[0]);"
+    assert text.count(line) == 1
+    busy = "busy-- > 0 ? { ...NOTHING, pairs: 0, lost: LOST, undecided: true } : await"
+    pairs.write_text(f"let busy = 1;\n{text.replace(line, line.replace('await', busy))}")
+    with serving({"poor": library.path("poor")}, web=web) as site:
+        page = visit(site.blank)
+        sent = kernels(page, site, library, "poor").others(0, 1)
+        ask = {"url": site.bundle("poor"), "kernels": sent, "inputs": {"x": [0.5] * (96 * 256)}}
+        found = page.do("tune", **ask)
+    assert [e["verdict"] for e in found["events"] if e["type"] == "trial"] == ["faster"]
+    assert found["summary"]["rounds"] == 1
+
+
 def test_what_a_refused_candidate_wrote_is_not_held_against_others(
     visit: Visit, library: Library
 ) -> None:

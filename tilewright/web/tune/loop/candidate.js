@@ -14,6 +14,8 @@ import { changeOf } from '../records/record.js';
 
 /** Verdict on a candidate with which the engine fails, by the error's code. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
+/** A candidate that seems faster by this factor, and of which the trial is not sure, is tried once more. */
+const PROMISING = 1.25;
 
 /** Resolves with the verdict and whether the candidate was adopted; null if it need not be tried. @type {Tune.Handle} */
 export async function handle(tools, sent, round) {
@@ -25,7 +27,7 @@ export async function handle(tools, sent, round) {
   const before = ledger.gain(spec);
   const bar = barOf(objective, needs, (old ?? ledger.offers.get(spec))?.needs);
   if (bar.margin === Infinity && !judge) return null;
-  const outcome = await tryOne(tools, sent, judge, bar);
+  const outcome = await tryTwice(tools, sent, judge, bar);
   // The kernel it was compared with trapped in a run of the page and is no longer in use.
   if (ledger.winner(spec) !== old) return null;
   const { milliseconds, refuted } = outcome;
@@ -70,6 +72,16 @@ function note({ ledger, changed, won }, { header, module }, { over, old, better,
   }
   const known = changed.get(spec);
   changed.set(spec, { before: known ? known.before : old, better: better && (known?.better ?? true) });
+}
+
+/** Tries it once more if a busy machine left a good candidate, or any, undecided. @type {Tune.TryOne} */
+async function tryTwice(tools, ...work) {
+  const first = await tryOne(tools, ...work);
+  const { verdict, module, ratio = 0 } = first;
+  if (verdict !== 'same' || module || ratio <= PROMISING) return first;
+  await tools.pace.turn();
+  const second = await tryOne(tools, ...work);
+  return { ...second, milliseconds: first.milliseconds + second.milliseconds };
 }
 
 /** @type {Tune.TryOne} */
