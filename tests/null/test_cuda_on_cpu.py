@@ -1,0 +1,95 @@
+"""CUDA C++ on the CPU: what threads of a block do together means what it does on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import HostError
+from tilewright.hosts.cuda_on_cpu import Kernels, compiler
+
+TEXT = """
+__global__ void reduce(const float *a, float *out, int n) {
+  __shared__ float part[64];
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  float v = i < n ? a[i] : 0;
+  for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+  __syncthreads();
+  if (threadIdx.x) return;
+  float sum = 0;
+  for (int w = 0; w < blockDim.x / 32; w++) sum += part[w];
+  atomicAdd(out, sum);
+}
+template <typename T> __global__ void reverse(T *a) {
+  extern __shared__ __align__(16) unsigned char raw[];
+  T *copy = (T *)raw;
+  int t = threadIdx.x + threadIdx.y * blockDim.x, n = blockDim.x * blockDim.y;
+  copy[t] = a[blockIdx.z * n + t];
+  __syncthreads();
+  a[blockIdx.z * n + t] = copy[n - 1 - t];
+}
+__global__ void votes(int *out) {
+  int t = threadIdx.x;
+  out[t] = __syncthreads_count(t % 3 == 0) * 1000 + __popc(__ballot_sync(~0u, t & 1));
+  out[t + 64] = __shfl_up_sync(~0u, t, 1, 8) * 1000 + __shfl_down_sync(~0u, t, 3, 16);
+}
+__global__ void apart(int *out) {
+  if (threadIdx.x < 3) __syncthreads(); else __syncwarp();
+}
+__global__ void early(int *out) {
+  if (threadIdx.x >= 40) return;
+  __syncthreads();
+  atomicInc(out, 1000);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Kernels:
+    try:
+        compiler()
+    except HostError as error:
+        pytest.skip(str(error))
+    names = {n: n for n in ("reduce", "votes", "apart", "early")} | {"reverse": "reverse<double>"}
+    return Kernels(TEXT, names)
+
+
+def test_blocks_lanes_shared_memory_and_atomics(kernels: Kernels) -> None:
+    out, ones = np.zeros(1, np.float32), np.ones(10_001, np.float32)
+    kernels.run("reduce", [40], [256], [ones, out, np.int32(ones.size)], processors=2)
+    assert out[0] == 10_001
+
+
+def test_dynamic_shared_memory_of_templates_in_three_dimensions(kernels: Kernels) -> None:
+    a = np.arange(3 * 96, dtype=np.float64).reshape(3, 96)
+    expected = a[:, ::-1].copy()
+    kernels.run("reverse", [1, 1, 3], [12, 8], [a], shared=96 * 8)
+    assert (a == expected).all()
+
+
+def test_votes_and_parts_of_warps(kernels: Kernels) -> None:
+    out = np.zeros(128, np.int32)
+    kernels.run("votes", [1], [64], [out])
+    t = np.arange(64)
+    up = np.where(t % 8 > 0, t - 1, t)
+    down = np.where(t % 16 + 3 < 16, t + 3, t)
+    assert (out[:64] == 22_016).all()
+    assert (out[64:] == up * 1000 + down).all()
+
+
+def test_threads_that_end_early_are_not_waited_for(kernels: Kernels) -> None:
+    out = np.zeros(1, np.uint32)
+    kernels.run("early", [5], [64], [out])
+    assert out[0] == 200
+
+
+def test_threads_at_different_barriers_are_an_error(kernels: Kernels) -> None:
+    with pytest.raises(HostError, match="different barriers"):
+        kernels.run("apart", [1], [64], [np.zeros(1, np.int32)])
+
+
+def test_text_that_does_not_compile_is_an_error(kernels: Kernels) -> None:
+    del kernels  # is skipped where there is no compiler
+    with pytest.raises(HostError, match="refuses"):
+        Kernels("__global__ void k() { missing(); }", {"k": "k"})

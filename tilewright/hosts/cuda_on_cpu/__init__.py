@@ -1,0 +1,112 @@
+"""CUDA C++ on the CPU: compiles kernels with the system's compiler and runs them, for checking.
+
+Input: the text of kernels.  Output: functions that run them on NumPy arrays.  Each thread of a
+block is a fiber (threads.h); barriers, lanes, atomics and shared memory mean what they do on a GPU.
+It says nothing of their speed, and is for code that you trust: it runs as a part of this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import HostError
+
+HEADERS = Path(__file__).parent
+
+#: Signed integers wrap, products and sums are not contracted, and jumps between stacks are allowed.
+FLAGS = (
+    "-std=c++17", "-xc++", "-O1", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing",
+    "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC", "-pthread",
+)  # fmt: skip
+
+#: extern __shared__ T name[];  ->  T *name, which points to the block's dynamic memory
+_DYNAMIC = re.compile(
+    r"extern\s+__shared__\s+(?P<align>(?:__align__|alignas)\s*\([^)]*\)\s*)?"
+    r"(?P<type>[\w:<>\s]+?)\s*(?P<name>\b\w+)\s*\[\s*\]\s*;"
+)
+
+
+def compiler() -> str:
+    """Path of the system's C++ compiler.  Raises HostError if there is none."""
+    found = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if found is None:
+        raise HostError("there is no C++ compiler", hint="Install g++ or clang")
+    return found
+
+
+class Kernels:
+    """Compiled kernels.
+
+    text:  CUDA C++;  names: a name for each kernel, and what C++ calls it ("scale", "scale<float>")
+    Raises HostError if the text does not compile.
+    """
+
+    def __init__(self, text: str, names: Mapping[str, str]) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="tilewright-cuda-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        source, library = folder / "kernels.cu", folder / "kernels.so"
+        exports = "".join(f"CUDA_CPU_EXPORT({n}, {kernel})\n" for n, kernel in names.items())
+        source.write_text(f'#include "cuda.h"\n{_DYNAMIC.sub(_pointer, text)}\n{exports}')
+        command = [compiler(), *FLAGS, f"-I{HEADERS}", str(source), "-o", str(library)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            wrong = [line for line in done.stderr.splitlines() if "error" in line]
+            raise HostError(
+                f"the C++ compiler refuses the kernels: {(wrong or ['?'])[0]}",
+                hint="Kernels that call CUDA's libraries or assembly run on a GPU alone",
+            )
+        self._library = ctypes.CDLL(str(library))
+
+    def run(
+        self,
+        name: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        *,
+        shared: int = 0,
+        processors: int = 1,
+    ) -> None:
+        """Runs a kernel to its end.
+
+        grid, block: up to three extents;  shared: bytes of dynamic shared memory
+        args:        arrays (given by their address) and NumPy or ctypes scalars of the exact types
+        processors:  blocks that run at the same time
+        Raises HostError if threads wait for ever.
+        """
+        shape = (ctypes.c_uint * 6)(*_three(grid), *_three(block))
+        values = [_value(arg) for arg in args]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
+        function: Any = self._library[f"run_{name}"]
+        function.restype = ctypes.c_char_p
+        wrong = function(shape, ctypes.c_size_t(shared), ctypes.c_uint(processors), pointers)
+        if wrong:
+            raise HostError(f"the kernel {name} does not end: {wrong.decode()}", hint="Report this")
+
+
+def _pointer(found: re.Match[str]) -> str:
+    kind, name = found["type"], found["name"]
+    return f"{kind} *{name} = ({kind} *)cuda_cpu::dynamic();"
+
+
+def _three(extents: Sequence[int]) -> list[int]:
+    return [*extents, 1, 1][:3]
+
+
+def _value(arg: Any) -> Any:
+    """Something with an address whose bytes are the parameter."""
+    if isinstance(arg, np.ndarray):
+        return ctypes.c_void_p(arg.ctypes.data)
+    if isinstance(arg, np.generic):
+        return (ctypes.c_char * arg.nbytes).from_buffer_copy(arg.tobytes())
+    return arg
