@@ -19,9 +19,9 @@ from tilewright.compiler import Options
 from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu.target import way_of
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.wgsl.api import way_of
 from tilewright.targets.wgsl.classes import VARIANT
 from tilewright.tuning.candidates import build, kernels_of, space_of
 from tilewright.tuning.offers import plans_of

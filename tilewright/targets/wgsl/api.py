@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from itertools import chain
 from typing import Any
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError, UnsupportedDType
+from tilewright.base.errors import UnsupportedDType
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
@@ -22,48 +21,23 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, dots, halves, matrices, reductions, thin, tiles
-from tilewright.targets.gpu.dots import DotSchedule
+from tilewright.targets.gpu import matrices
 from tilewright.targets.gpu.features import FEATURES
-from tilewright.targets.gpu.halves import HalfSchedule
-from tilewright.targets.gpu.heads import HeadSchedule
-from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.targets.gpu.reductions import ReductionSchedule
-from tilewright.targets.gpu.rows import lower_rows
-from tilewright.targets.gpu.thin import ThinSchedule
-from tilewright.targets.gpu.tiles import LANES, GroupSchedule
-from tilewright.targets.plain import Plain, PlainTarget, PlainVariant, numbers_of
-from tilewright.targets.protocol import Candidate, Code, Facts, slots_of
-from tilewright.targets.schedule import Schedule
+from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of
+from tilewright.targets.gpu.tiles import LANES
+from tilewright.targets.plain import Plain, PlainVariant, numbers_of
+from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
-from tilewright.targets.wgsl.emit import GROUP, WORDS, group_of, in_vectors, module
+from tilewright.targets.wgsl.emit import WORDS, in_vectors, module
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
 #: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
 HEAD = 64
 
 
-#: How groups of threads compute products and attention, by the type of the schedule.  Of several
-#: ways that suit a kernel the first has its default.
-WAYS: Mapping[type[Schedule], Any] = {
-    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
-    MatrixSchedule: matrices, HalfSchedule: halves, ReductionSchedule: reductions,
-}  # fmt: skip
-
-
-#: Those that only add candidates to those of another.
-FURTHER = (matrices, halves)
-
-
-def way_of(kernel: Kernel) -> Any | None:
-    """How groups of threads compute a kernel; None if a thread does it alone."""
-    return next((way for way in WAYS.values() if way.suits(kernel)), None)
-
-
-class Wgsl(PlainTarget):
+class Wgsl(GroupTarget):
     """The target's only value is in targets/__init__.py."""
 
     name = "wgsl"
@@ -78,62 +52,9 @@ class Wgsl(PlainTarget):
         subnormals=False,
     )
 
-    def default(self, kernel: Kernel, variant: str) -> Schedule:
-        way = way_of(kernel)
-        schedule: Schedule = Plain() if way is None else way.default(kernel)
-        return schedule
-
-    def schedule(self, data: Mapping[str, Any]) -> Schedule:
-        kind = next((kind for kind in WAYS if kind.form == data.get("form")), None)
-        if kind is None:
-            return super().schedule(data)
-        try:
-            return kind(**{k: v for k, v in data.items() if k != "form"})
-        except TypeError as error:
-            raise InputError(
-                f"No schedule of the form {kind.form!r}: {error}",
-                hint=f"Its fields are {', '.join(f.name for f in fields(kind))}",
-                schedule=dict(data),
-            ) from None
-
-    def objection(self, kernel: Kernel, schedule: Any) -> str:
-        way = WAYS.get(type(schedule))
-        if way is None:
-            return super().objection(kernel, schedule)
-        if not way.suits(kernel):
-            return f"{kernel.name} is no product or attention that such groups compute"
-        if schedule.threads == 1:
-            return "a group has at least two threads, which wait for each other"
-        objection: str = schedule.objection(kernel)
-        return objection
-
-    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
-        way = WAYS.get(type(schedule))
-        if way is not None:
-            fn: TileFn = way.lower(kernel, schedule)
-            return fn
-        return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
-
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         _require_types(kernel)
         return module(fn, needs)
-
-    def candidates(
-        self, kernel: Kernel, device: DeviceClass, relaxation: float
-    ) -> Sequence[Candidate]:
-        """What groups of threads compute (targets/gpu); other kernels have the default alone."""
-        del relaxation  # the paper's; these tiles keep sums in registers, which is another count
-        first = way_of(kernel)
-        if first is None:
-            return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
-        found = [
-            (s, cost, *way.traffic(kernel, s))
-            for way in (first, *(way for way in FURTHER if way.suits(kernel)))
-            for s, cost in way.space(kernel, device.core, device.machine)
-        ]
-        return [
-            Candidate(s, "lite" if n else "default", *rest) for n, (s, *rest) in enumerate(found)
-        ]
 
     def encode(
         self,

@@ -32,6 +32,7 @@ from tilewright.kernel.loops import (
     TileFn,
 )
 from tilewright.kernel.tree import walk
+from tilewright.targets.gpu.target import group_of
 from tilewright.targets.text import Dialect, at, body, value_of
 from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
 from tilewright.targets.wgsl.features import head
@@ -47,8 +48,6 @@ TYPES = {
     "f32": "f32", "i8": "i32", "u8": "u32", "i16": "i32", "i32": "i32", "i64": "vec2<u32>",
     "bool": "bool", "f16": "f16",
 }  # fmt: skip
-
-GROUP = 64
 
 
 class WgslDialect(Dialect):
@@ -340,11 +339,6 @@ def _in_vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
 def in_vectors(fn: TileFn) -> bool:
     """Whether the kernel needs its buffers to begin at whole vectors."""
     return any(n < len(fn.buffers) for n in _in_vectors(fn.body))
-
-
-def group_of(fn: TileFn) -> int:
-    """Threads of a workgroup: those of a tile, or one for each of several tiles."""
-    return fn.threads if fn.thread else GROUP
 
 
 def module(

@@ -1,0 +1,109 @@
+"""What targets for GPUs share: which kernels groups of threads compute, how, and their spaces.
+
+Input: kernels.  Output: schedules, loops and candidates.  A target adds its text and how its plans
+are encoded (targets/wgsl/api.py, targets/cuda/api.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from tilewright.base.errors import InputError
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.device import DeviceClass
+from tilewright.targets.gpu import attention, dots, halves, matrices, reductions, thin, tiles
+from tilewright.targets.gpu.dots import DotSchedule
+from tilewright.targets.gpu.halves import HalfSchedule
+from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.reductions import ReductionSchedule
+from tilewright.targets.gpu.rows import lower_rows
+from tilewright.targets.gpu.thin import ThinSchedule
+from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.plain import Plain, PlainTarget
+from tilewright.targets.protocol import Candidate
+from tilewright.targets.schedule import Schedule
+
+#: Threads of a group where nothing asks for another number.
+GROUP = 64
+
+#: How groups of threads compute products and attention, by the type of the schedule.  Of several
+#: ways that suit a kernel the first has its default.
+WAYS: Mapping[type[Schedule], Any] = {
+    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
+    MatrixSchedule: matrices, HalfSchedule: halves, ReductionSchedule: reductions,
+}  # fmt: skip
+
+
+#: Those that only add candidates to those of another.
+FURTHER = (matrices, halves)
+
+
+def way_of(kernel: Kernel) -> Any | None:
+    """How groups of threads compute a kernel; None if a thread does it alone."""
+    return next((way for way in WAYS.values() if way.suits(kernel)), None)
+
+
+def group_of(fn: TileFn) -> int:
+    """Threads of a group: those of a tile, or one for each of several tiles."""
+    return fn.threads if fn.thread else GROUP
+
+
+class GroupTarget(PlainTarget):
+    """A target whose kernels are computed by groups of threads where that pays."""
+
+    def default(self, kernel: Kernel, variant: str) -> Schedule:
+        way = way_of(kernel)
+        schedule: Schedule = Plain() if way is None else way.default(kernel)
+        return schedule
+
+    def schedule(self, data: Mapping[str, Any]) -> Schedule:
+        kind = next((kind for kind in WAYS if kind.form == data.get("form")), None)
+        if kind is None:
+            return super().schedule(data)
+        try:
+            return kind(**{k: v for k, v in data.items() if k != "form"})
+        except TypeError as error:
+            raise InputError(
+                f"No schedule of the form {kind.form!r}: {error}",
+                hint=f"Its fields are {', '.join(f.name for f in fields(kind))}",
+                schedule=dict(data),
+            ) from None
+
+    def objection(self, kernel: Kernel, schedule: Any) -> str:
+        way = WAYS.get(type(schedule))
+        if way is None:
+            return super().objection(kernel, schedule)
+        if not way.suits(kernel):
+            return f"{kernel.name} is no product or attention that such groups compute"
+        if schedule.threads == 1:
+            return "a group has at least two threads, which wait for each other"
+        objection: str = schedule.objection(kernel)
+        return objection
+
+    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        way = WAYS.get(type(schedule))
+        if way is not None:
+            fn: TileFn = way.lower(kernel, schedule)
+            return fn
+        return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
+
+    def candidates(
+        self, kernel: Kernel, device: DeviceClass, relaxation: float
+    ) -> Sequence[Candidate]:
+        """What groups of threads compute; other kernels have the default alone."""
+        del relaxation  # the paper's; these tiles keep sums in registers, which is another count
+        first = way_of(kernel)
+        if first is None:
+            return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
+        found = [
+            (s, cost, *way.traffic(kernel, s))
+            for way in (first, *(way for way in FURTHER if way.suits(kernel)))
+            for s, cost in way.space(kernel, device.core, device.machine)
+        ]
+        return [
+            Candidate(s, "lite" if n else "default", *rest) for n, (s, *rest) in enumerate(found)
+        ]
