@@ -18,8 +18,10 @@ from helpers.once import made_once, shared_root
 from tilewright.base.errors import HostError, UnsupportedDType
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options
+from tilewright.hosts import cuda_on_cpu, native
 from tilewright.hosts.browser import BrowserHost, BrowserModel
-from tilewright.hosts.native import NativeHost, compiler
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import FEATURES, REGISTERS, WasmtimeHost
 from tilewright.hosts.wgpu import WgpuHost, adapter
@@ -38,11 +40,17 @@ TARGETS = {
     "wasmtime": "wasm",
     "wasmtime-simd": "wasm",
     "native": "c",
+    "cuda-cpu": "cuda",
     "chromium": "wasm",
     "firefox": "wasm",
     "chromium-webgpu": "wgsl",
     "dawn": "wgsl",
     "wgpu": "wgsl",
+}
+#: Those that need a compiler of this system.
+COMPILED: dict[str, tuple[Callable[[], str], Callable[[Path], Any]]] = {
+    "native": (native.compiler, native.NativeHost),
+    "cuda-cpu": (cuda_on_cpu.compiler, lambda path: CudaHost(path, CpuDevice())),
 }
 #: Those that open the host page, or do what it does.
 BROWSERS = ("chromium", "firefox", "chromium-webgpu", "dawn")
@@ -53,13 +61,13 @@ OTHERS = tuple(t.name for t in wasm.TARGETS.values() if t.registers != REGISTERS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By day software adapters of WebGPU take only what a file names `ON_SOFTWARE`."""
+    """By day WebGPU's software adapters and CUDA on the CPU take a file's `ON_SOFTWARE` alone."""
     for item in items:
         by_day = getattr(getattr(item, "module", None), "ON_SOFTWARE", ())
         host = getattr(item, "callspec", None) and item.callspec.params.get("host_name")
         if (
             by_day
-            and TARGETS.get(host) == "wgsl"
+            and TARGETS.get(host) in ("wgsl", "cuda")
             and item.callspec.params["path"].stem not in by_day
         ):
             item.add_marker(pytest.mark.nightly)
@@ -113,12 +121,13 @@ def open_host(host_name: str, request: pytest.FixtureRequest) -> Iterator[Callab
     """Opens a bundle on the host: something with `run`, `state`, `set_state` and `reset`."""
     if host_name == "reference":
         yield ReferenceHost
-    elif host_name == "native":
+    elif host_name in COMPILED:
+        compiler, host = COMPILED[host_name]
         try:
             compiler()
         except HostError as error:
             pytest.skip(str(error))
-        yield NativeHost
+        yield host
     elif host_name == "wgpu":
         try:
             adapter()

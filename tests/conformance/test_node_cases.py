@@ -29,8 +29,8 @@ from tilewright.targets import wasm
 
 PARTS = 8
 #: Every second operator: a page needs a while to load a bundle, and longer to compile shaders.
-EVERY = {"wasm": 2, "c": 2, "wgsl": 5}
-LEAST = {"wasm": 60, "c": 60, "wgsl": 20}
+EVERY = {"wasm": 2, "c": 2, "wgsl": 5, "cuda": 5}
+LEAST = {"wasm": 60, "c": 60, "wgsl": 20, "cuda": 20}
 REASONS = {"unsupported-op", "unsupported-dtype", "invalid-model"}
 
 #: The variant that wasmtime takes here: making all of them takes longer than running one.

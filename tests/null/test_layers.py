@@ -44,7 +44,13 @@ ALLOWED: dict[str, set[str]] = {
     "server": {"base", "bundle", "store", "tuning"},
 }
 #: Files of hosts/ that may import more, by how they begin: those that walk plans for checking.
-HOSTS = {"reference": "plans", "plans": "plans", "native": "plans", "browser": "browser"}
+HOSTS = {
+    "reference": "plans",
+    "plans": "plans",
+    "native": "plans",
+    "cuda_cpu": "plans",
+    "browser": "browser",
+}
 ANYTHING = {"cli", "benchkernel"}
 
 #: The same of web/: the engine works alone, and so does the tuner with it.
@@ -124,11 +130,16 @@ NEUTRAL = {
 NAMING = {
     "hosts/wasmtime.py": {"wasm": "the host executes this section of a bundle"},
     "hosts/native.py": {"c": "the host executes this section of a bundle"},
+    "hosts/cuda.py": {"cuda": "the host executes this section of a bundle"},
+    "hosts/cuda_devices.py": {"cuda": "the host's name in errors"},
+    "hosts/cuda_driver.py": {"cuda": "the host's name in errors"},
+    "cli/hosts.py": {"cuda": "a host has this name, too"},
     "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
     "hosts/browser_programs.py": {"wgsl": "hosts on WebGPU execute this section of a bundle"},
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.
 WORDS = {
+    "hosts/cuda_on_cpu/__init__.py": "the names of headers and folders",
     "hosts/browser_dawn.py": "the name of an npm package, and the engine's of a device",
     "server/files.py": "the media type of WebAssembly files",
     "server/headers.py": "the name of a browser's policy",

@@ -12,11 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.base.errors import UsageError
 from tilewright.hosts.browser_programs import PROGRAMS, SECTIONS, program
 from tilewright.targets import DEFAULT
+
+if TYPE_CHECKING:
+    from tilewright.hosts.cuda import CudaHost
 
 Arrays = Mapping[str, Any]
 #: Seconds that one run may take on wasmtime.
@@ -27,7 +30,7 @@ LONGEST = 3600.0
 class Ran:
     """The result of one run; `milliseconds` is what the host itself measured.
 
-    adapter: what WebGPU ran on: `name`, `description`, and whether it is `software`
+    adapter: what WebGPU or CUDA ran on: `name`, `description`, and whether it is `software`
     """
 
     outputs: Arrays
@@ -139,6 +142,43 @@ def _wgpu_timers(_host: str, bundles: Sequence[Path], _threads: int) -> Generato
     yield [WgpuHost(bundle).time for bundle in bundles]
 
 
+def _cuda_runner(host: str, bundle: Path, _threads: int | None) -> Generator[Runner]:
+    found = _cuda_host(host, bundle)
+    name = found.device.name
+    adapter = {"name": name, "description": name, "software": host == "cuda-cpu"}
+    yield lambda inputs: replace(_clocked(found.run, inputs), adapter=adapter)
+
+
+def _cuda_timers(host: str, bundles: Sequence[Path], _threads: int) -> Generator[list[Timer]]:
+    yield [_cuda_host(host, bundle).time for bundle in bundles]
+
+
+def _cuda_host(host: str, bundle: Path) -> CudaHost:
+    from tilewright.hosts.cuda import CudaHost
+    from tilewright.hosts.cuda_devices import CpuDevice
+
+    return CudaHost(bundle, CpuDevice() if host == "cuda-cpu" else None)
+
+
+def _cuda_version(_host: str) -> str:
+    from tilewright.hosts.cuda_devices import NvidiaDevice
+
+    name: str = NvidiaDevice().name
+    return name
+
+
+def _cuda_targets(_host: str) -> tuple[str, ...]:
+    from tilewright.hosts.cuda import TARGET
+
+    return (TARGET,)
+
+
+def _compiler(_host: str) -> str:
+    from tilewright.hosts.cuda_on_cpu import compiler
+
+    return compiler()
+
+
 def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[Runner]:
     from tilewright.hosts.browser import BrowserHost
 
@@ -202,4 +242,6 @@ HOSTS: Mapping[str, _Kind] = {
         PROGRAMS, _Kind(_browser_runner, _browser_timers, _browser_version, _browser_targets)
     ),
     "wgpu": _Kind(_wgpu_runner, _wgpu_timers, _wgpu_version, _wgpu_targets),
+    "cuda": _Kind(_cuda_runner, _cuda_timers, _cuda_version, _cuda_targets),
+    "cuda-cpu": _Kind(_cuda_runner, None, _compiler, _cuda_targets),
 }

@@ -19,9 +19,8 @@ from typing import Any
 from tilewright.base.errors import HostError, KernelTrap
 from tilewright.bundle import BuildEntry
 from tilewright.bundle.format import parse, reading
-from tilewright.hosts.plans import PlanHost
+from tilewright.hosts.plans import PlanHost, number_at
 from tilewright.hosts.tensors import Array
-from tilewright.kernel.extents import Count
 from tilewright.plan import Step
 
 #: The target whose section it reads.
@@ -64,7 +63,7 @@ class NativeHost(PlanHost):
         self, plan: int, number: int, step: Step, views: list[Array], extents: Sequence[int]
     ) -> None:
         slot, *numbers = self._calls[plan][number]
-        tiles, *scalars = (_at(n, extents) for n in numbers)
+        tiles, *scalars = (number_at(n, extents) for n in numbers)
         given = (ctypes.c_long * len(scalars))(*scalars)
         addresses = [v.ctypes.data for v in views] + [ctypes.addressof(given)]
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
@@ -81,11 +80,3 @@ def _calls(host: PlanHost, build: BuildEntry) -> list[list[list[Any]]]:
         if len(calls) != len(plan.steps) or not all(calls):
             raise ValueError("a plan for C has another number of steps")
     return made
-
-
-def _at(number: Any, extents: Sequence[int]) -> int:
-    """A number of a plan, which may follow an extent."""
-    if isinstance(number, int):
-        return number
-    count = Count(*number)
-    return count.at(extents[count.number])

@@ -29,6 +29,7 @@ from tilewright.hosts.tensors import (
     state_array,
     state_number,
 )
+from tilewright.kernel.extents import Count
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import check as check_kernel
 from tilewright.plan import Extent, Program, State, Step, Tensor, Value, check, plan_from_data
@@ -143,3 +144,11 @@ class PlanHost(ABC):
                 node=step.node,
                 **trap.facts,
             ) from trap
+
+
+def number_at(number: Any, extents: Sequence[int]) -> int:
+    """A number of an encoded plan, which may follow an extent."""
+    if isinstance(number, int):
+        return number
+    count = Count(*number)
+    return count.at(extents[count.number])

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,21 +17,13 @@ import msgspec
 import numpy as np
 
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.errors import BundleCorrupt, HostError, KernelTrap, MemoryLimit
-from tilewright.bundle import Bundle, SectionEntry, open_bundle
+from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
+from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import REBUILD, parse, reading
 from tilewright.bundle.stored import tensors_of
 from tilewright.hosts import vulkan
-from tilewright.hosts.tensors import (
-    Array,
-    Inference,
-    collect,
-    extents_of,
-    fit,
-    pick_plan,
-    state_array,
-    state_number,
-)
+from tilewright.hosts.flat import FlatHost
+from tilewright.hosts.tensors import Array
 
 #: The target whose section it reads.
 TARGET = "wgsl"
@@ -85,14 +75,14 @@ def adapter() -> Any:
 _ORDER = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2}
 
 
-class WgpuHost:
+class WgpuHost(FlatHost):
     """One loaded bundle; `adapter` says what it runs on: `name`, `description`, `software`.
 
     Raises HostError, BundleCorrupt, BundleVersion, MemoryLimit.
     """
 
     def __init__(self, path: Path) -> None:
-        self.bundle: Bundle = open_bundle(path)
+        self.bundle = open_bundle(path)
         found = adapter()
         info = found.info
         self.adapter = {
@@ -162,61 +152,12 @@ class WgpuHost:
         except wgpu().GPUError as error:
             raise BundleCorrupt(f"a kernel is not valid WGSL: {error}", hint=REBUILD) from error
 
-    def run(self, inputs: Mapping[str, Any]) -> Inference:
-        """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
-        manifest = self.bundle.manifest
-        number = pick_plan(manifest, inputs)
-        plan, places = manifest.plans[number], self._places[number]
-        for address, data in zip(places["inputs"], fit(manifest, plan, inputs), strict=True):
-            self._write(address, data)
-        self._plans[number].resize(extents_of(manifest, inputs))
-        self._submit(number)
-
-        def read(output: int, size: int) -> bytes:
-            dtype = DTYPES[manifest.outputs[output].dtype]
-            return self._read(places["outputs"][output], dtype.name, size // dtype.size).tobytes()
-
-        return collect(manifest, plan, inputs, read)
-
-    def time(self, runs: int, plan: int = -1) -> list[float]:
-        """Milliseconds of each of `runs` inferences, on the current contents of the inputs."""
-        times = []
-        extents = [self.bundle.manifest.dims[name][-1] for name in self.bundle.manifest.extents]
-        self._plans[plan].resize(extents)
-        for _ in range(runs):
-            start = time.perf_counter()
-            self._submit(plan)
-            times.append((time.perf_counter() - start) * 1e3)
-        return times
-
-    def _submit(self, number: int) -> None:
-        """Runs a plan to its end.  Raises KernelTrap."""
-        self._write(0, np.zeros(1, np.int32))
+    def _execute(self, plan: int, extents: Sequence[int]) -> None:
+        dispatches = self._plans[plan]
+        dispatches.resize(extents)
         encoder = self._device.create_command_encoder()
-        self._plans[number].record(encoder)
+        dispatches.record(encoder)
         self._device.queue.submit([encoder.finish()])
-        if self._read(0, "i32", 1)[0]:
-            raise KernelTrap(
-                "a kernel stopped: an index is out of range",
-                hint="Check the values of index inputs (token ids)",
-            )
-
-    def reset(self) -> None:
-        """Sets all states to zero."""
-        for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
-            self._write(address, np.zeros(state.shape, DTYPES[state.dtype].numpy))
-
-    def state(self, name: str) -> Array:
-        """A copy of a state's contents."""
-        number = state_number(self.bundle.manifest, name)
-        state = self.bundle.manifest.states[number]
-        data = self._read(self._states[number], state.dtype, prod(state.shape))
-        return data.reshape(state.shape)
-
-    def set_state(self, name: str, value: Any) -> None:
-        """Sets a state's contents.  Raises InputError for another shape or dtype."""
-        number = state_number(self.bundle.manifest, name)
-        self._write(self._states[number], state_array(self.bundle.manifest, number, value))
 
     def _write(self, address: int, data: Array, bank: int = 0) -> None:
         """Elements of less than 32 bits take a word each.  bank: 0 is the model's own buffer."""

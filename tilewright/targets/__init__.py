@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from tilewright.base.errors import UsageError
 from tilewright.targets.c.api import C
+from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.protocol import Code, Facts, Target
 from tilewright.targets.wasm.api import Wasm
 from tilewright.targets.wgsl.api import Wgsl
@@ -17,7 +18,7 @@ from tilewright.targets.wgsl.api import Wgsl
 __all__ = ["DEFAULT", "TARGETS", "Code", "Facts", "Target", "target"]
 
 #: Every target by its name.
-TARGETS: Mapping[str, Target] = {t.name: t for t in (Wasm(), Wgsl(), C())}
+TARGETS: Mapping[str, Target] = {t.name: t for t in (Wasm(), Wgsl(), Cuda(), C())}
 
 #: What is built where nobody says otherwise.
 DEFAULT = ("wasm",)

@@ -7,6 +7,7 @@ It says nothing of their speed, and is for code that you trust: it runs as a par
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import re
 import shutil
@@ -14,6 +15,7 @@ import subprocess
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ import numpy as np
 from tilewright.base.errors import HostError
 
 HEADERS = Path(__file__).parent
+#: The one that texts begin with; it includes the others.
+HEADER = "cuda.h"
 
 #: Signed integers wrap, products and sums are not contracted, and jumps between stacks are allowed.
 FLAGS = (
@@ -44,6 +48,20 @@ def compiler() -> str:
     return found
 
 
+@cache
+def headers() -> Path:
+    """A folder with the headers, compiled once for this process: they take longer than a kernel."""
+    folder = Path(tempfile.mkdtemp(prefix="tilewright-cuda-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for header in HEADERS.glob("*.h"):
+        shutil.copy(header, folder)
+    source = folder / HEADER
+    flags = [flag for flag in FLAGS if flag not in ("-xc++", "-shared")]
+    command = [compiler(), *flags, "-xc++-header", str(source), "-o", f"{source}.gch"]
+    subprocess.run(command, capture_output=True)  # without it compiling takes longer
+    return folder
+
+
 class Kernels:
     """Compiled kernels.
 
@@ -56,8 +74,8 @@ class Kernels:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         source, library = folder / "kernels.cu", folder / "kernels.so"
         exports = "".join(f"CUDA_CPU_EXPORT({n}, {kernel})\n" for n, kernel in names.items())
-        source.write_text(f'#include "cuda.h"\n{_DYNAMIC.sub(_pointer, text)}\n{exports}')
-        command = [compiler(), *FLAGS, f"-I{HEADERS}", str(source), "-o", str(library)]
+        source.write_text(f'#include "{HEADER}"\n{_DYNAMIC.sub(_pointer, text)}\n{exports}')
+        command = [compiler(), *FLAGS, f"-I{headers()}", str(source), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             wrong = [line for line in done.stderr.splitlines() if "error" in line]

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "half.h"
 #include "threads.h"
 
 #define __global__
@@ -20,8 +21,9 @@
 #define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
-#define __align__(n) alignas(n)
-#define __builtin_align__(n) alignas(n)
+// Unlike alignas these may stand behind `static thread_local`.
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __attribute__((aligned(n)))
 #define __CUDA_ARCH__ 900
 
 // ---- vectors -------------------------------------------------------------------------------------
@@ -190,3 +192,6 @@ inline unsigned __vsub4(unsigned a, unsigned b) {
   for (int n = 0; n < 32; n += 8) made |= ((a >> n) - (b >> n) & 255) << n;
   return made;
 }
+
+// After the headers of C++: see __align__.
+#define alignas(n) __attribute__((aligned(n)))

@@ -41,40 +41,50 @@ _ANY = {
 
 
 def prelude() -> str:
-    """What all kernels of a file use: rules of base/scalars.py that C has no operator for."""
+    """What all kernels of a file use."""
     lines = [
         "#include <math.h>",
         "#include <stdint.h>",
         "#define min(a, b) ((a) < (b) ? (a) : (b))",
+        *rules("static inline"),
     ]
+    return "\n".join(lines) + "\n"
+
+
+def rules(inline: str) -> list[str]:
+    """Functions for rules of base/scalars.py that C has no operator for.
+
+    inline: how a function begins
+    """
+    lines = []
     for name, c in TYPES.items():
         dtype = DTYPES[name]
         if dtype.is_float:
             for which, sign in (("max", ">"), ("min", "<")):
                 lines.append(
-                    f"static inline {c} {which}_{name}({c} a, {c} b) "
+                    f"{inline} {c} {which}_{name}({c} a, {c} b) "
                     f"{{ return a != a ? a : b != b ? b : a {sign} b ? a : b; }}"
                 )
-            lines += [_cast(dtype, other) for other in DTYPES.values() if _is_whole(other)]
+            lines += [_cast(dtype, other, inline) for other in DTYPES.values() if _is_whole(other)]
         elif dtype != BOOL:
             minus = " : b == -1 ? -a" if dtype.kind == "int" else ""
             lines.append(
-                f"static inline {c} div_{name}({c} a, {c} b) "
-                f"{{ return b == 0 ? 0{minus} : a / b; }}"
+                f"{inline} {c} div_{name}({c} a, {c} b) {{ return b == 0 ? 0{minus} : a / b; }}"
             )
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _is_whole(dtype: DType) -> bool:
     return not dtype.is_float and dtype != BOOL
 
 
-def _cast(source: DType, to: DType) -> str:
+def _cast(source: DType, to: DType, inline: str) -> str:
     """From floats to integers: towards zero, ends of the range beyond it, 0 for NaN."""
     low, high = _range(to)
     # the first float beyond the range: the largest integer itself may have no exact float
-    body = f"x != x ? 0 : x < {low}.0 ? {_whole(low)} : x >= {high + 1}.0 ? {_whole(high)}"
-    head = f"static inline {TYPES[to.name]} {source.name}_to_{to.name}({TYPES[source.name]} x)"
+    f = "f" if source == F32 else ""
+    body = f"x != x ? 0 : x < {low}.0{f} ? {_whole(low)} : x >= {high + 1}.0{f} ? {_whole(high)}"
+    head = f"{inline} {TYPES[to.name]} {source.name}_to_{to.name}({TYPES[source.name]} x)"
     return f"{head} {{ return {body} : ({TYPES[to.name]})x; }}"
 
 

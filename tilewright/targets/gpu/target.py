@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.base.errors import InputError
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.plan import Program
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.gpu import attention, dots, halves, matrices, reductions, thin, tiles
 from tilewright.targets.gpu.dots import DotSchedule
@@ -50,6 +51,17 @@ def way_of(kernel: Kernel) -> Any | None:
 def group_of(fn: TileFn) -> int:
     """Threads of a group: those of a tile, or one for each of several tiles."""
     return fn.threads if fn.thread else GROUP
+
+
+def halves_of(program: Program) -> frozenset[int]:
+    """The tensors that lie as halves, two in a word: all readers say so (fusion/halves.py)."""
+    return frozenset(
+        plan.values[access.value].tensor
+        for plan in program.plans
+        for step in plan.steps
+        for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
+        if buffer.halves
+    )
 
 
 class GroupTarget(PlainTarget):

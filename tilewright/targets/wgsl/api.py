@@ -23,14 +23,15 @@ from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.gpu import matrices
 from tilewright.targets.gpu.features import FEATURES
-from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of
+from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.tiles import LANES
+from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.plain import Plain, PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
-from tilewright.targets.wgsl.emit import WORDS, in_vectors, module
+from tilewright.targets.wgsl.emit import WORDS, module
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
 #: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
@@ -64,7 +65,7 @@ class Wgsl(GroupTarget):
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
-        halves = _halves(program)
+        halves = halves_of(program)
         sizes = [
             -(-_words(t) // 2) if n in halves else _words(t) for n, t in enumerate(program.tensors)
         ]
@@ -124,7 +125,7 @@ class Wgsl(GroupTarget):
         ((variant, listed),) = codes.items()
         numbers = slots_of(codes)
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
-        halves = _halves(program)
+        halves = halves_of(program)
         able = cache(lambda number, whole: self._able(listed[number], whole))
         needs: dict[int, list[str]] = {}
 
@@ -212,17 +213,6 @@ def _require(dtype: DType, who: str) -> None:
 def _most(program: Program) -> int:
     """Words of the arena that all plans share."""
     return max((arena_of(plan, _words)[1] for plan in program.plans), default=0)
-
-
-def _halves(program: Program) -> frozenset[int]:
-    """The tensors that lie as halves, two in a word: all readers say so (fusion/halves.py)."""
-    return frozenset(
-        plan.values[access.value].tensor
-        for plan in program.plans
-        for step in plan.steps
-        for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
-        if buffer.halves
-    )
 
 
 def _in(value: Value, tensors: frozenset[int]) -> bool:

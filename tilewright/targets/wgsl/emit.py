@@ -15,24 +15,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
 
 from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
-from tilewright.kernel.expr import Call, Dot, Load, Subvector, dtype_of, lanes_of
+from tilewright.kernel.expr import Call, Dot, Subvector, dtype_of
 from tilewright.kernel.index import Index
-from tilewright.kernel.loops import (
-    For,
-    If,
-    MatrixStmt,
-    MatrixUnit,
-    Scratch,
-    Set,
-    Stmt,
-    Store,
-    TileFn,
-)
-from tilewright.kernel.tree import walk
+from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
 from tilewright.targets.gpu.target import group_of
+from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
 from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
 from tilewright.targets.wgsl.features import head
@@ -64,17 +53,17 @@ class WgslDialect(Dialect):
         #: Names of numbers that all threads share.
         self.uniforms: list[str] = []
         #: Whether vectors of bytes are words.
-        self.packed = any(isinstance(x, Dot) for s in _statements(fn.body) for x in walk(s.value))
+        self.packed = packs_bytes(fn)
         #: Scratch areas in vectors: of bytes, in vectors of words.
         self.wide = frozenset(
             n
-            for n, lanes in _in_vectors(fn.body).items()
+            for n, lanes in vectors(fn.body).items()
             if n >= self.buffers
             and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
         )
         self.areas = fn.scratch
         #: Whether the whole memory is.
-        whole = {n for n in _in_vectors(fn.body) if n < self.buffers}
+        whole = {n for n in vectors(fn.body) if n < self.buffers}
         self.apart = apart
         self.vectors, self.apart_vectors = bool(whole - apart), bool(whole & apart)
 
@@ -305,40 +294,6 @@ def _element(array: str, at: str, wide: bool, lanes: int) -> str:
     if not wide:
         return f"{array}[{at}]"
     return f"{array}[({at}) >> 2u]" + ("" if lanes > 1 else f"[({at}) & 3u]")
-
-
-def _statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store]:
-    """All that compute a value."""
-    for s in stmts:
-        match s:
-            case For():
-                yield from _statements(s.body)
-            case If():
-                yield from _statements((*s.then, *s.orelse))
-            case Set() | Store():
-                yield s
-
-
-def _in_vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
-    """The buffers that are read or written in vectors, and of how many lanes at most."""
-    found: dict[int, int] = {}
-
-    def note(buffer: int, lanes: int) -> None:
-        if lanes > 1:
-            found[buffer] = max(lanes, found.get(buffer, 0))
-
-    for s in _statements(stmts):
-        for x in walk(s.value):
-            if isinstance(x, Load):
-                note(x.buffer, x.lanes)
-        if isinstance(s, Store):
-            note(s.buffer, lanes_of(s.value))
-    return found
-
-
-def in_vectors(fn: TileFn) -> bool:
-    """Whether the kernel needs its buffers to begin at whole vectors."""
-    return any(n < len(fn.buffers) for n in _in_vectors(fn.body))
 
 
 def module(

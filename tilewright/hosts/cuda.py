@@ -1,0 +1,124 @@
+"""The CUDA host: runs a bundle's CUDA C++ on an NVIDIA GPU, or on the CPU for checking.
+
+Input: a bundle with a section for CUDA, input arrays and a device (hosts/cuda_devices.py).  Output:
+output arrays.  All values lie in one piece of memory; a plan's launches are recorded once (a CUDA
+graph) and then run as a whole.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from tilewright.base.dtypes import DTYPES
+from tilewright.bundle import SectionEntry, open_bundle
+from tilewright.bundle.format import parse, reading
+from tilewright.bundle.stored import tensors_of
+from tilewright.hosts.cuda_devices import CudaDevice, Launch, NvidiaDevice
+from tilewright.hosts.flat import FlatHost
+from tilewright.hosts.plans import number_at
+from tilewright.hosts.tensors import Array
+
+#: The target whose section it reads.
+TARGET = "cuda"
+#: Recordings that are kept: one for each plan and its run-time extents.
+MOST_RECORDINGS = 64
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_Address = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+#: A number, or the fields of what follows an extent.
+_Number = _Count | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """The code of a section: what all kernels begin with, and one by slot."""
+
+    prelude: str
+    kernels: list[str]
+
+
+class CudaCall(msgspec.Struct, frozen=True):
+    """A step of a plan as the section has it (docs/bundle.md)."""
+
+    slot: _Count
+    count: _Number
+    group: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    scalars: list[_Number]
+    bytes: list[_Address]
+
+
+class CudaHost(FlatHost):
+    """One loaded bundle.
+
+    device: where it runs;  None: the first NVIDIA GPU
+    Raises HostError, BundleCorrupt, BundleVersion, MemoryLimit.
+    """
+
+    def __init__(self, path: Path, device: CudaDevice | None = None) -> None:
+        self.bundle = open_bundle(path)
+        self.device = device or NvidiaDevice()
+        with reading("the section for CUDA"):
+            self._load(self.bundle.manifest.section(TARGET))
+
+    def _load(self, section: SectionEntry) -> None:
+        (build,), facts = section.builds, section.facts
+        if min(len(section.plans), len(build.plans)) < len(self.bundle.manifest.plans):
+            raise ValueError("a plan is missing")
+        self._places, self._states = section.plans, facts["states"]
+        self._memory = self.device.memory(section.memory)
+        halves = frozenset(facts["halves"])
+        for n, (at, data) in enumerate(zip(facts["tensors"], tensors_of(self.bundle), strict=True)):
+            self._write(at, data.astype(np.float16) if n in halves else data)
+        texts = parse(self.bundle.read(build.code), Texts, "the kernels for CUDA")
+        self._plans = [
+            parse(self.bundle.read(ref), list[CudaCall], "a plan") for ref in build.plans
+        ]
+        if any(c.slot >= len(texts.kernels) for calls in self._plans for c in calls):
+            raise ValueError("a step names no slot")
+        self._kernels = self.device.compile(texts.prelude, texts.kernels)
+        self._recordings: OrderedDict[tuple[int, ...], Callable[[], None]] = OrderedDict()
+        self.reset()
+
+    def _execute(self, plan: int, extents: Sequence[int]) -> None:
+        number = plan % len(self._plans)
+        key = (number, *extents)
+        if key not in self._recordings:
+            launches = [self._launch(call, extents) for call in self._plans[number]]
+            self._recordings[key] = self.device.record([x for x in launches if x.blocks])
+            if len(self._recordings) > MOST_RECORDINGS:
+                self._recordings.popitem(last=False)
+        self._recordings.move_to_end(key)
+        self._recordings[key]()
+
+    def _launch(self, call: CudaCall, extents: Sequence[int]) -> Launch:
+        count, *scalars = (number_at(n, extents) for n in (call.count, *call.scalars))
+        buffers = (self._at(at, 0) for at in call.bytes)
+        args = (
+            *map(ctypes.c_void_p, buffers),
+            *map(ctypes.c_int, (count, *scalars)),
+            ctypes.c_void_p(self._at(0, 4)),
+        )
+        return Launch(self._kernels[call.slot], -(-count // call.group), call.group, args)
+
+    def _at(self, address: int, size: int) -> int:
+        """The device's address.  Raises ValueError if the bytes are not all in memory."""
+        if address + size > self._memory.size:
+            raise ValueError(f"{size} bytes at {address} are outside of {self._memory.size}")
+        return self._memory.address + address
+
+    def _write(self, address: int, data: Array) -> None:
+        with reading("the section for CUDA"):
+            self.device.write(self._at(address, data.nbytes), data)
+
+    def _read(self, address: int, dtype: str, elements: int) -> Array:
+        kind: Any = np.dtype(DTYPES[dtype].numpy)
+        with reading("the section for CUDA"):
+            data = self.device.read(self._at(address, elements * kind.itemsize),
+                                    elements * kind.itemsize)  # fmt: skip
+        return np.frombuffer(data, kind)

@@ -1,0 +1,140 @@
+"""Where CUDA kernels run: an NVIDIA GPU by its driver, or the CPU for checking.
+
+Input: text of kernels, memory, launches.  Output: their effects.  `hosts/cuda.py` knows bundles;
+this file does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.base.errors import HostError, MemoryLimit
+from tilewright.hosts.cuda_driver import Driver, cubin
+from tilewright.hosts.cuda_on_cpu import Kernels
+from tilewright.hosts.tensors import Array
+
+#: The least compute capability that kernels are written for.
+LEAST = (7, 0)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel on blocks of `group` threads; args: of its parameters' types"""
+
+    kernel: Any
+    blocks: int
+    group: int
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceMemory:
+    """A piece of a device's memory, free when nothing refers to it."""
+
+    address: int
+    size: int
+
+
+class CudaDevice(Protocol):
+    """What `CudaHost` needs of a device."""
+
+    name: str
+
+    def memory(self, size: int) -> DeviceMemory:
+        """Zeroes.  Raises MemoryLimit."""
+
+    def write(self, address: int, data: Array) -> None: ...
+
+    def read(self, address: int, size: int) -> bytes:
+        """After all that was started."""
+
+    def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
+        """Each text has one kernel `k`."""
+
+    def record(self, launches: Sequence[Launch]) -> Callable[[], None]:
+        """What starts these, one after the other."""
+
+
+class CpuDevice:
+    """Kernels compiled by the system's compiler of C++."""
+
+    name = "CPU"
+
+    def memory(self, size: int) -> DeviceMemory:
+        data = np.zeros(size + 256, np.uint8)
+        address = -(-data.ctypes.data // 256) * 256
+        made = DeviceMemory(address, size)
+        weakref.finalize(made, lambda kept: None, data)
+        return made
+
+    def write(self, address: int, data: Array) -> None:
+        given = np.ascontiguousarray(data)
+        ctypes.memmove(address, given.ctypes.data, given.nbytes)
+
+    def read(self, address: int, size: int) -> bytes:
+        return ctypes.string_at(address, size)
+
+    def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
+        spaces = (f"namespace k{n} {{\n{text}}}\n" for n, text in enumerate(texts))
+        names = {f"k{n}": f"k{n}::k" for n in range(len(texts))}
+        kernels = Kernels("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), names)
+        return [(kernels, name) for name in names]
+
+    def record(self, launches: Sequence[Launch]) -> Callable[[], None]:
+        def run() -> None:
+            for launch in launches:
+                kernels, name = launch.kernel
+                kernels.run(name, [launch.blocks], [launch.group], launch.args, processors=2)
+
+        return run
+
+
+class NvidiaDevice:
+    """An NVIDIA GPU.
+
+    stream: a CUDA stream of the caller's, as a number; None: one of its own
+    Raises HostError where there is none, or none that can run the kernels.
+    """
+
+    def __init__(self, number: int = 0, stream: int | None = None) -> None:
+        self.driver = Driver(number)
+        self.name, self.capability = self.driver.name, self.driver.capability
+        if self.capability < LEAST:
+            raise HostError(
+                f"{self.name} has compute capability {'.'.join(map(str, self.capability))}",
+                hint="Use a GPU with 7.0 or more (Volta, 2017), or another host",
+                host="cuda",
+            )
+        self.stream = self.driver.stream() if stream is None else stream
+
+    def memory(self, size: int) -> DeviceMemory:
+        address = self.driver.allocate(size)
+        if address is None:
+            raise MemoryLimit(
+                "the model does not fit the GPU's memory",
+                hint="Free memory of the GPU, or build the bundle with smaller buckets",
+                bytes=size,
+                limit=self.driver.free_bytes(),
+            )
+        made = DeviceMemory(address, size)
+        weakref.finalize(made, self.driver.release, address)
+        return made
+
+    def write(self, address: int, data: Array) -> None:
+        self.driver.upload(address, np.ascontiguousarray(data), self.stream)
+
+    def read(self, address: int, size: int) -> bytes:
+        return self.driver.download(address, size, self.stream)
+
+    def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
+        made = (cubin(prelude + text, self.capability) for text in texts)
+        return [self.driver.function(code, "k") for code in made]
+
+    def record(self, launches: Sequence[Launch]) -> Callable[[], None]:
+        return self.driver.graph(launches, self.stream)

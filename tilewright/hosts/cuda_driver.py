@@ -1,0 +1,180 @@
+"""NVIDIA's driver and compiler, by NVIDIA's own Python bindings: calls with their errors checked.
+
+Input: numbers, bytes and text.  Output: addresses, functions and bytes.  The bindings are an extra
+of the package (`tilewright[cuda]`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import HostError
+from tilewright.hosts.tensors import Array
+
+#: Products and sums are not contracted: where a kernel wants that, it says so.
+OPTIONS = ("--fmad=false", "-std=c++17")
+HINT = "Install NVIDIA's driver, or choose another host"
+
+
+@cache
+def bindings() -> Any:
+    """The modules `driver` and `nvrtc`.  Raises HostError if they are missing."""
+    try:
+        from cuda.bindings import driver, nvrtc
+    except ImportError as error:
+        raise HostError(
+            "NVIDIA's Python bindings are not installed",
+            hint="Install them: pip install 'tilewright[cuda]'",
+            host="cuda",
+        ) from error
+    return driver, nvrtc
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tilewright" / "cuda"
+
+
+def cubin(text: str, capability: tuple[int, int]) -> bytes:
+    """A text compiled for a GPU, once: it is kept on disk.  Raises HostError."""
+    _, nvrtc = bindings()
+    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", *OPTIONS]
+    version = _done(nvrtc, nvrtc.nvrtcVersion())
+    key = hashlib.sha256(repr((text, options, version)).encode()).hexdigest()
+    kept = cache_folder() / f"{key}.cubin"
+    if kept.is_file():
+        return kept.read_bytes()
+    code = compiled(text, options)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    beside = kept.with_suffix(f".{os.getpid()}")
+    beside.write_bytes(code)
+    beside.replace(kept)
+    return code
+
+
+def compiled(text: str, options: Sequence[str]) -> bytes:
+    """A text compiled by NVRTC, for which no GPU is needed: cubin for `sm_…`, PTX for `compute_…`.
+
+    Raises HostError with the compiler's first error.
+    """
+    _, nvrtc = bindings()
+    program = _done(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
+    try:
+        given = [option.encode() for option in options]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = b" " * _done(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
+            nvrtc.nvrtcGetProgramLog(program, log)
+            lines = log.decode(errors="replace").splitlines()
+            first = next((line for line in lines if "error" in line), str(result))
+            raise HostError(f"NVRTC refuses a kernel: {first}", hint="Report this", host="cuda")
+        kind = "CUBIN" if any("sm_" in option for option in options) else "PTX"
+        code: bytes = b" " * _done(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}Size")(program))
+        getattr(nvrtc, f"nvrtcGet{kind}")(program, code)
+        return code
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _done(module: Any, answer: tuple[Any, ...]) -> Any:
+    """The results of a call.  Raises HostError if it failed."""
+    code, *results = answer
+    if int(code):
+        raise HostError(f"CUDA answers {code.name}", hint=HINT, host="cuda", code=int(code))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+class Driver:
+    """One GPU, in its primary context, which other libraries of the process share.
+
+    Raises HostError where there is no driver or no such GPU.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._api, _ = bindings()
+        try:
+            self._do("cuInit", 0)
+            count = self._do("cuDeviceGetCount")
+        except (HostError, RuntimeError) as error:
+            raise HostError(f"there is no CUDA driver: {error}", hint=HINT, host="cuda") from error
+        if number >= count:
+            raise HostError(
+                f"there is no CUDA device {number}", hint=HINT, host="cuda", found=count
+            )
+        self._device = self._do("cuDeviceGet", number)
+        self._do("cuCtxSetCurrent", self._do("cuDevicePrimaryCtxRetain", self._device))
+        self.name = self._do("cuDeviceGetName", 100, self._device).rstrip(b"\0").decode()
+        kinds = self._api.CUdevice_attribute
+        major, minor = (
+            self._do("cuDeviceGetAttribute", kind, self._device)
+            for kind in (
+                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            )
+        )
+        self.capability = (int(major), int(minor))
+
+    def _do(self, call: str, *args: Any) -> Any:
+        return _done(self._api, getattr(self._api, call)(*args))
+
+    def stream(self) -> Any:
+        """One that does not wait for the default stream."""
+        return self._do("cuStreamCreate", self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+
+    def allocate(self, size: int) -> int | None:
+        """The address of zeroes; None if there is no room."""
+        code, address = self._api.cuMemAlloc(max(size, 1))
+        if code == self._api.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            return None
+        _done(self._api, (code,))
+        self._do("cuMemsetD8", address, 0, max(size, 1))
+        return int(address)
+
+    def release(self, address: int) -> None:
+        self._api.cuMemFree(address)
+
+    def free_bytes(self) -> int:
+        return int(self._do("cuMemGetInfo")[0])
+
+    def upload(self, address: int, data: Array, stream: Any) -> None:
+        """Memory that is not pinned is copied aside before this returns."""
+        self._do("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream)
+
+    def download(self, address: int, size: int, stream: Any) -> bytes:
+        data = np.empty(size, np.uint8)
+        self._do("cuMemcpyDtoHAsync", data.ctypes.data, address, size, stream)
+        self._do("cuStreamSynchronize", stream)
+        return data.tobytes()
+
+    def function(self, code: bytes, name: str) -> Any:
+        return self._do("cuModuleGetFunction", self._do("cuModuleLoadData", code), name.encode())
+
+    def graph(self, launches: Sequence[Any], stream: Any) -> Callable[[], None]:
+        """Records launches as a CUDA graph."""
+        api = self._api
+        kind = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._do("cuStreamBeginCapture", stream, kind)
+        for launch in launches:
+            self._do(
+                "cuLaunchKernel", launch.kernel, launch.blocks, 1, 1, launch.group, 1, 1, 0, stream,
+                _parameters(launch.args), 0,
+            )  # fmt: skip
+        graph = self._do("cuStreamEndCapture", stream)
+        ready = self._do("cuGraphInstantiate", graph, 0)
+        return lambda: self._do("cuGraphLaunch", ready, stream)
+
+
+def _parameters(args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Values and types, as the bindings want them.  A null pointer is 0, not None."""
+    values = tuple(arg.value or 0 for arg in args)
+    return values, tuple(ctypes.c_void_p if isinstance(a, ctypes.c_void_p) else type(a)
+                         for a in args)  # fmt: skip

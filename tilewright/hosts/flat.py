@@ -1,0 +1,102 @@
+"""A host whose values lie at addresses of a device's memory: what such hosts share.
+
+Input: a bundle and input arrays.  Output: output arrays.  A subclass reads and writes memory and
+runs a plan; the word at address 0 tells of an index out of range.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DTYPES
+from tilewright.base.errors import KernelTrap
+from tilewright.bundle import Bundle
+from tilewright.hosts.tensors import (
+    Array,
+    Inference,
+    collect,
+    extents_of,
+    fit,
+    pick_plan,
+    state_array,
+    state_number,
+)
+
+
+class FlatHost(ABC):
+    """One loaded bundle.
+
+    _places: per plan, the addresses of "inputs" and "outputs";  _states: those of all states
+    """
+
+    bundle: Bundle
+    _places: Sequence[Mapping[str, Any]]
+    _states: Sequence[int]
+
+    def run(self, inputs: Mapping[str, Any]) -> Inference:
+        """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
+        manifest = self.bundle.manifest
+        number = pick_plan(manifest, inputs)
+        plan, places = manifest.plans[number], self._places[number]
+        for address, data in zip(places["inputs"], fit(manifest, plan, inputs), strict=True):
+            self._write(address, data)
+        self._submit(number, extents_of(manifest, inputs))
+
+        def read(output: int, size: int) -> bytes:
+            dtype = DTYPES[manifest.outputs[output].dtype]
+            return self._read(places["outputs"][output], dtype.name, size // dtype.size).tobytes()
+
+        return collect(manifest, plan, inputs, read)
+
+    def time(self, runs: int, plan: int = -1) -> list[float]:
+        """Milliseconds of each of `runs` inferences, on the current contents of the inputs."""
+        times = []
+        extents = [self.bundle.manifest.dims[name][-1] for name in self.bundle.manifest.extents]
+        for _ in range(runs):
+            start = time.perf_counter()
+            self._submit(plan, extents)
+            times.append((time.perf_counter() - start) * 1e3)
+        return times
+
+    def reset(self) -> None:
+        """Sets all states to zero."""
+        for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
+            self._write(address, np.zeros(state.shape, DTYPES[state.dtype].numpy))
+
+    def state(self, name: str) -> Array:
+        """A copy of a state's contents."""
+        number = state_number(self.bundle.manifest, name)
+        state = self.bundle.manifest.states[number]
+        data = self._read(self._states[number], state.dtype, prod(state.shape))
+        return data.reshape(state.shape)
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Sets a state's contents.  Raises InputError for another shape or dtype."""
+        number = state_number(self.bundle.manifest, name)
+        self._write(self._states[number], state_array(self.bundle.manifest, number, value))
+
+    def _submit(self, plan: int, extents: Sequence[int]) -> None:
+        """Runs a plan to its end.  Raises KernelTrap."""
+        self._write(0, np.zeros(1, np.int32))
+        self._execute(plan, extents)
+        if self._read(0, "i32", 1)[0]:
+            raise KernelTrap(
+                "a kernel stopped: an index is out of range",
+                hint="Check the values of index inputs (token ids)",
+            )
+
+    @abstractmethod
+    def _execute(self, plan: int, extents: Sequence[int]) -> None:
+        """Runs the steps of a plan, with these run-time extents."""
+
+    @abstractmethod
+    def _write(self, address: int, data: Array) -> None: ...
+
+    @abstractmethod
+    def _read(self, address: int, dtype: str, elements: int) -> Array: ...

@@ -1,0 +1,107 @@
+"""CUDA as a target: what targets/protocol.py asks for.
+
+Input: kernels and programs.  Output: a section with one JSON file of texts (a prelude and a kernel
+per slot), and per plan a list of launches with the byte at which each of their buffers begins
+(docs/bundle.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.base.sections import Build, File, Section
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.plan import Program
+from tilewright.plan.arena import arena_of, row
+from tilewright.targets.c.emit import TYPES
+from tilewright.targets.cuda.emit import kernel as text_of
+from tilewright.targets.cuda.prelude import prelude
+from tilewright.targets.gpu.features import MORE_SHARED, PACKED, SUBGROUPS, size_of
+from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
+from tilewright.targets.gpu.tiles import LANES
+from tilewright.targets.gpu.vectors import in_vectors
+from tilewright.targets.plain import Plain, PlainVariant, numbers_of
+from tilewright.targets.protocol import Code, Facts, slots_of
+from tilewright.targets.simd.layouts import PACKING
+
+WARP = 32
+#: What every device has whose compute capability is 7.0 or more.
+FEATURES = frozenset((SUBGROUPS, size_of(WARP), PACKED, MORE_SHARED))
+#: Bytes at the begin of memory for the word that tells of an index out of range.
+HEAD = 256
+
+
+class Cuda(GroupTarget):
+    """The target's only value is in targets/__init__.py."""
+
+    name = "cuda"
+    variant = PlainVariant("sm-70")
+    facts = Facts(
+        address_bits=40,
+        dtypes=frozenset(TYPES),
+        packing=PACKING,
+        features=FEATURES,
+        group=GROUP,
+    )
+
+    def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
+        return text_of(fn)
+
+    def encode(
+        self,
+        program: Program,
+        codes: Mapping[str, Sequence[Code]],
+        settings: Mapping[str, Any],
+    ) -> Section:
+        ((variant, listed),) = codes.items()
+        slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
+        halves = halves_of(program)
+        sizes = [t.bytes // (1 + (n in halves)) for n, t in enumerate(program.tensors)]
+        tensors, end = row(sizes, HEAD)
+        states, arena = row([s.bytes for s in program.states], end)
+        plans, files, size = [], [], arena
+        for plan in program.plans:
+            offsets, total = arena_of(plan, lambda v: v.bytes)
+            size = max(size, arena + total)
+            begin = [
+                tensors[v.tensor] if v.kind == "weight"
+                else states[v.tensor] if v.kind == "state"
+                else arena + offset
+                for v, offset in zip(plan.values, offsets, strict=True)
+            ]  # fmt: skip
+            plans.append({
+                "inputs": [begin[i] for i in plan.inputs],
+                "outputs": [begin[i] for i in plan.outputs],
+            })  # fmt: skip
+            calls = []
+            for step in plan.steps:
+                values = [plan.values[a.value] for a in step.accesses]
+                whole = not any(a.offset % LANES for a in step.accesses)
+                code = listed[step.kernel]
+                if in_vectors(code.loops) and not whole:
+                    code = self.code(code.kernel, Plain())
+                count, *scalars = numbers_of(code.loops)
+                calls.append({
+                    "slot": slots.setdefault(code.body, len(slots)),
+                    "count": count,
+                    "group": group_of(code.loops),
+                    "scalars": scalars,
+                    "bytes": [
+                        begin[a.value] + a.offset * (2 if b.halves else v.dtype.size)
+                        for a, v, b in zip(step.accesses, values, code.kernel.buffers, strict=True)
+                    ],
+                })  # fmt: skip
+            files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
+        texts = json.dumps({"prelude": prelude(), "kernels": list(slots)}).encode()
+        return Section(
+            builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
+            slots=len(slots),
+            memory=size,
+            programs={},
+            plans=tuple(plans),
+            kernels=slots_of(codes),
+            facts={"tensors": list(tensors), "states": list(states), "halves": sorted(halves)},
+        )

@@ -1,0 +1,162 @@
+"""Loop nests as CUDA C++: one kernel each, a block per tile, or a thread per tile.
+
+Input: a `TileFn`.  Output: text that follows prelude.py:
+
+    KERNEL void k(float *b0, const float *b1, …, int count, int n0, …, unsigned *trap)
+
+count: tiles, or threads where each computes a tile of its own;  n0, …: run-time scalars, if there
+are any;  trap: becomes 1 if a gathered index lies outside its table.  Buffers have the types of
+their elements; of f32 that lie as halves, 16 bits each.
+
+In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 four.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.dtypes import I8, U8, DType
+from tilewright.base.errors import CompilerBug
+from tilewright.kernel.expr import Call, Const, Dot, Subvector, dtype_of
+from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.targets.c.emit import TYPES, CDialect
+from tilewright.targets.gpu.target import group_of
+from tilewright.targets.gpu.vectors import packs_bytes
+from tilewright.targets.text import body
+
+#: Index values have 32 bits where all elements can be counted so.
+MOST_ELEMENTS = 2**31
+
+
+class CudaDialect(CDialect):
+    """Buffers are typed pointers `b0`, `b1`, …; scratch is shared memory, or the thread's own."""
+
+    def __init__(self, fn: TileFn) -> None:
+        self.buffers = fn.buffers
+        self.packed = packs_bytes(fn)
+        self.index = "int" if max(b.size for b in fn.buffers) < MOST_ELEMENTS else "int64_t"
+
+    def words(self, dtype: DType, lanes: int) -> bool:
+        """Whether such a vector is made of words with four bytes each."""
+        return self.packed and dtype in (I8, U8) and lanes > 1
+
+    def type(self, dtype: DType, lanes: int) -> str:
+        kind = TYPES[dtype.name]
+        if self.words(dtype, lanes):
+            kind, lanes = "unsigned", lanes // 4
+        if lanes not in (1, 4):
+            raise CompilerBug(f"vectors have 4 elements or words, not {lanes}")
+        return kind if lanes == 1 else f"vec4<{kind}>"
+
+    def parameter(self, number: int) -> str:
+        buffer = self.buffers[number]
+        kind = "uint16_t" if buffer.halves else TYPES[buffer.dtype.name]
+        return f"{'' if number == 0 else 'const '}{kind} *b{number}"
+
+    def area(self, number: int, area: Scratch) -> str:
+        return f"__align__(16) {TYPES[area.dtype.name]} b{number}[{area.size}];"
+
+    def call(self, e: Call, args: list[str]) -> str:
+        if self.words(e.dtype, e.lanes):
+            return _on_bytes(e, args)
+        if e.lanes == 1:
+            return super().call(e, args)
+        names = "abc"[: len(args)]
+        kinds = (TYPES[dtype_of(x).name] for x in e.operands)
+        given = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
+        return f"each([]({given}) {{ return {super().call(e, list(names))}; }}, {', '.join(args)})"
+
+    def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
+        if buffer < len(self.buffers) and self.buffers[buffer].halves:
+            return f"{'half' if lanes == 1 else 'halves'}_at(b{buffer} + {at})"
+        if lanes == 1:
+            return f"b{buffer}[{at}]"
+        return f"*(const {self.type(dtype, lanes)} *)(b{buffer} + {at})"
+
+    def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
+        if lanes == 1:
+            return f"b{buffer}[{at}] = {value};"
+        return f"*({self.type(dtype, lanes)} *)(b{buffer} + {at}) = {value};"
+
+    def vector(self, dtype: DType, parts: list[str]) -> str:
+        if self.words(dtype, 4):
+            each = parts * 4 if len(parts) == 1 else parts
+            placed = (f"(unsigned)(uint8_t){part} << {8 * n}" for n, part in enumerate(each))
+            return f"({' | '.join(placed)})"
+        if len(parts) == 1:
+            return f"splat<{TYPES[dtype.name]}>({parts[0]})"
+        return f"vec4<{TYPES[dtype.name]}>{{{', '.join(parts)}}}"
+
+    def lane(self, vector: str, lane: int) -> str:
+        return f"{vector}.{'xyzw'[lane]}"
+
+    def join(self, dtype: DType, parts: list[str]) -> str:
+        assert self.words(dtype, 4), f"no vectors of more than 4 {dtype}"
+        return f"vec4<unsigned>{{{', '.join(parts)}}}"
+
+    def part(self, e: Subvector, vector: str) -> str:
+        assert self.words(dtype_of(e), e.lanes), f"no word: {e}"
+        return f"{vector}.{'xyzw'[e.first // 4]}"
+
+    def swapped(self, value: str, bits: int) -> str:
+        return f"__shfl_xor_sync(0xffffffffu, {value}, {bits})"
+
+    def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
+        kinds = {dtype_of(e.row), dtype_of(e.col)}
+        assert kinds in ({I8}, {U8}), f"no instruction: {e}"
+        kind = "unsigned" if kinds == {U8} else "int"
+        one = f"(int)__dp4a(({kind}){{0}}, ({kind}){{1}}, ({kind}){{2}})"
+        if e.lanes == 1:
+            return one.format(row, col, acc)
+        text = one.format(row, "b", "a")
+        return f"each([&](int a, unsigned b) {{ return {text}; }}, {acc}, {col})"
+
+    def scalar(self, number: int) -> str:
+        return f"n{number}"
+
+    def declare(self, name: str, dtype: DType, lanes: int) -> str:
+        return f"{self.type(dtype, lanes)} {name};"
+
+    def let(self, name: str, value: str) -> str:
+        return f"const {self.index} {name} = {value};"
+
+    def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
+        return f"for ({self.index} {name} = {begin}; {name} < {end}; {name} += {step}) {{"
+
+    def uniform(self, name: str, value: str, most: int) -> str:
+        share = f"__shared__ int shared_{name}; if (threadIdx.x == 0) shared_{name} = "
+        bound = f"min(max((int){value}, 0), {most}); __syncthreads();"
+        return f"{share}{bound} const int {name} = shared_{name};"
+
+    def barrier(self) -> str:
+        return "__syncthreads();"
+
+    def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
+        head = f"const int64_t {name}_read = {value}; const {self.index} {name} = {name}_read;"
+        return f"{head} if ({name}_read < 0 || {name}_read >= {extent}) {{ *trap = 1; return; }}"
+
+
+def _on_bytes(e: Call, args: list[str]) -> str:
+    """What is computed on packed bytes: a step of 128, and the other sign."""
+    match e:
+        case Call("sub", (_, Const(128, _, _))):
+            return f"({args[0]} ^ 0x80808080u)"
+        case Call("cast", (x,)) if dtype_of(x) in (I8, U8):
+            return args[0]
+    raise CompilerBug(f"no text for packed bytes: {e}")
+
+
+def kernel(fn: TileFn) -> str:
+    """The kernel `k`."""
+    d = CudaDialect(fn)
+    areas = [d.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
+    scalars = [f"int n{n}" for n in range(len(fn.scalars))] if fn.counts else []
+    given = [*map(d.parameter, range(len(fn.buffers))), "int count", *scalars, "unsigned *trap"]
+    lines = [f"KERNEL void __launch_bounds__({group_of(fn)}) k({', '.join(given)}) {{"]
+    if fn.thread:
+        lines += [f"  __shared__ {area}" for area in areas]
+        lines.append(d.let(fn.tile.name, "blockIdx.x"))
+        lines.append(d.let(fn.thread.name, "threadIdx.x"))
+    else:
+        lines.append(d.let(fn.tile.name, "blockIdx.x * blockDim.x + threadIdx.x"))
+        lines.append(f"if ({fn.tile.name} >= count) return;")
+        lines += areas
+    return "\n".join([*lines, *body(fn, d), "}", ""])

@@ -1,0 +1,63 @@
+"""What the text of every CUDA kernel begins with: types, vectors of four, rules of base/scalars.py.
+
+Input: nothing.  Output: CUDA C++ that needs no header, so that NVRTC compiles it as it is.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilewright.targets.c.emit import rules
+
+_HEAD = """\
+#ifdef CUDA_ON_CPU
+#include "cuda.h"
+#define KERNEL __global__
+#else
+#define KERNEL extern "C" __global__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef long long int64_t;
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fffffff)
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+
+template <class T> struct alignas(4 * sizeof(T)) vec4 { T x, y, z, w; };
+template <class T> __device__ inline vec4<T> splat(T v) { return {v, v, v, v}; }
+template <class A> __device__ inline A part(const A &v, int) { return v; }
+template <class F, class A> __device__ inline auto each(F f, vec4<A> a) {
+  return vec4<decltype(f(a.x))>{f(a.x), f(a.y), f(a.z), f(a.w)};
+}
+template <class F, class A, class B> __device__ inline auto each(F f, vec4<A> a, vec4<B> b) {
+  return vec4<decltype(f(a.x, b.x))>{f(a.x, b.x), f(a.y, b.y), f(a.z, b.z), f(a.w, b.w)};
+}
+template <class F, class A, class B, class C>
+__device__ inline auto each(F f, vec4<A> a, vec4<B> b, vec4<C> c) {
+  return vec4<decltype(f(a.x, b.x, c.x))>{f(a.x, b.x, c.x), f(a.y, b.y, c.y), f(a.z, b.z, c.z),
+                                          f(a.w, b.w, c.w)};
+}
+__device__ inline float half_at(const uint16_t *at) {
+#ifdef CUDA_ON_CPU
+  return float_of_half(*at);
+#else
+  float v;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(*at));
+  return v;
+#endif
+}
+__device__ inline vec4<float> halves_at(const uint16_t *at) {
+  const vec4<uint16_t> v = *reinterpret_cast<const vec4<uint16_t> *>(at);
+  return {half_at(&v.x), half_at(&v.y), half_at(&v.z), half_at(&v.w)};
+}
+"""
+
+
+@cache
+def prelude() -> str:
+    """The same for all kernels."""
+    return _HEAD + "\n".join(rules("__device__ inline")) + "\n"
