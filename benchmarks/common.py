@@ -53,6 +53,17 @@ def machine() -> dict[str, Any]:
     }
 
 
+def nvidia_driver() -> dict[str, str]:
+    """Name and driver of an NVIDIA card, as its own tool says."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    name, _, number = said.strip().splitlines()[0].partition(", ")
+    return {"gpu": name, "driver": number}
+
+
 def versions() -> dict[str, str]:
     found = {"tilewright": __version__}
     for name in PACKAGES:

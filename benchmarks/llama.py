@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import common
 import numpy as np
 import onnx
-from gpu import driver, software
+from gpu import software
 from helpers.llama import TINY, Sizes, llama
 
 from tilewright.bundle import write
@@ -163,7 +163,7 @@ def main() -> None:
     if args.smoke:
         return
     facts = {
-        "machine": common.machine() | driver(),
+        "machine": common.machine() | common.nvidia_driver(),
         "versions": common.versions() | software(dawn, None),
         "options": list(dawn.options),
         "adapter": dict(dawn.adapter),

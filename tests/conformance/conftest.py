@@ -41,6 +41,7 @@ TARGETS = {
     "wasmtime-simd": "wasm",
     "native": "c",
     "cuda-cpu": "cuda",
+    "cuda": "cuda",
     "chromium": "wasm",
     "firefox": "wasm",
     "chromium-webgpu": "wgsl",
@@ -68,6 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (
             by_day
             and TARGETS.get(host) in ("wgsl", "cuda")
+            and host != "cuda"
             and item.callspec.params["path"].stem not in by_day
         ):
             item.add_marker(pytest.mark.nightly)
@@ -76,7 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _marks(host: str) -> list[pytest.MarkDecorator]:
     """wgpu runs what Dawn does by day, under a second compiler of WGSL."""
     browser = [pytest.mark.browser] if host in BROWSERS else []
-    return [*browser, *([pytest.mark.nightly] if host == "wgpu" else [])]
+    gpu = [pytest.mark.gpu] if host == "cuda" else []
+    return [*browser, *gpu, *([pytest.mark.nightly] if host == "wgpu" else [])]
 
 
 @pytest.fixture(scope="session", params=[pytest.param(n, marks=_marks(n)) for n in TARGETS])
@@ -128,6 +131,8 @@ def open_host(host_name: str, request: pytest.FixtureRequest) -> Iterator[Callab
         except HostError as error:
             pytest.skip(str(error))
         yield host
+    elif host_name == "cuda":
+        yield CudaHost
     elif host_name == "wgpu":
         try:
             adapter()

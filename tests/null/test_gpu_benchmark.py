@@ -1,4 +1,4 @@
-"""What benchmarks/gpu.py measures, without a GPU: its bundles, its check and its figures."""
+"""What benchmarks/gpu.py and nvidia.py measure, without a GPU: bundles, check and figures."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ from typing import Any
 import pytest
 
 from tilewright.bundle import open_bundle, write
-from tilewright.hosts.reference import ReferenceHost
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CpuDevice
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
-def gpu() -> Any:
-    return import_module("gpu")
+def module(name: str) -> Any:
+    return import_module(name)
 
 
-class Model:
-    """A bundle on the reference host, described as the engine does it; `factor` makes it wrong."""
+class Wrong:
+    """Takes the place of a host's run: all outputs are a little too large."""
 
-    def __init__(self, folder: Path, factor: float = 1.0) -> None:
-        manifest = open_bundle(folder).manifest
-        self.info = {"inputs": [{"name": t.name} for t in manifest.inputs]}
-        self.info["outputs"] = [{"name": t.name} for t in manifest.outputs]
-        self.host, self.factor = ReferenceHost(folder), factor
+    def __init__(self, run: Any) -> None:
+        self.before = run
 
-    def run(self, inputs: Any) -> Any:
-        found = self.host.run(inputs)
+    def __call__(self, inputs: Any) -> Any:
+        found = self.before(inputs)
         for array in found.outputs.values():
-            array *= self.factor
+            array *= 1.001
         return found
 
 
@@ -42,22 +40,30 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_case(name: str, tmp_path: Path) -> None:
+def test_a_case(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments, times, steps = CASES[name]
-    case = gpu().Case(*arguments)
-    subject = case.subject(times)
-    write(subject.contents, tmp_path)
-    (plan,) = open_bundle(tmp_path).manifest.plans
+    nvidia = module("nvidia")
+    case = module("products").Case(*arguments)
+    subject = case.subject(times, nvidia.CUDA)
+    write(subject.contents, tmp_path / "plan")
+    (plan,) = open_bundle(tmp_path / "plan").manifest.plans
     assert len(plan.steps) == steps
     assert subject.flops == steps * case.flops
-    assert gpu().check(Model(tmp_path), case) < 1e-6
+    monkeypatch.setattr(module("products"), "RUN_MS", 1e-3)
+    monkeypatch.setattr(module("products"), "WARM_MS", 1e-3)
+    ours = nvidia.OnCuda(CpuDevice(), case, tmp_path / "one")
+    assert ours.error < 1e-6
+    row = module("products").measure(ours, None, case, 2)
+    assert row["n"] == 2 * module("products").RUNS
+    assert row["ms"] > 0
+    monkeypatch.setattr(CudaHost, "run", Wrong(ours.host.run))
     with pytest.raises(SystemExit, match="relative error"):
-        gpu().check(Model(tmp_path, 1.001), case)
+        nvidia.OnCuda(CpuDevice(), case, tmp_path / "two")
 
 
 def test_figures() -> None:
-    case = gpu().matmul("x", 1, 1000, 500, layers=2)
-    found = gpu().figures(case, [0.1, 0.2, 0.3, 0.2, 0.2])
+    case = module("products").matmul("x", 1, 1000, 500, layers=2)
+    found = module("products").figures(case, [0.1, 0.2, 0.3, 0.2, 0.2])
     assert (found["ms"], found["n"]) == (0.2, 5)
     assert found["tflops"] == pytest.approx(2 * 1000 * 500 / 0.2 / 1e9, abs=1e-3)
     assert found["gb_per_s"] == pytest.approx(4 * 1000 * 500 / 0.2 / 1e6)

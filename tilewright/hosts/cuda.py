@@ -23,7 +23,7 @@ from tilewright.bundle.stored import tensors_of
 from tilewright.hosts.cuda_devices import CudaDevice, Launch, NvidiaDevice
 from tilewright.hosts.flat import FlatHost
 from tilewright.hosts.plans import number_at
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.tensors import Array, largest_extents
 
 #: The target whose section it reads.
 TARGET = "cuda"
@@ -85,16 +85,27 @@ class CudaHost(FlatHost):
         self._recordings: OrderedDict[tuple[int, ...], Callable[[], None]] = OrderedDict()
         self.reset()
 
+    def clock(self, runs: int, plan: int = -1, repeat: int = 1) -> list[float]:
+        """Milliseconds of a plan by the device's clock, in each of `runs` runs of `repeat` plans
+        one after the other, on the current contents of the inputs and the largest extents."""
+        recorded = self._recorded(plan, largest_extents(self.bundle.manifest), repeat)
+        recorded()
+        return [self.device.milliseconds(recorded) / repeat for _ in range(runs)]
+
     def _execute(self, plan: int, extents: Sequence[int]) -> None:
+        self._recorded(plan, extents)()
+
+    def _recorded(self, plan: int, extents: Sequence[int], repeat: int = 1) -> Callable[[], None]:
         number = plan % len(self._plans)
-        key = (number, *extents)
+        key = (repeat, number, *extents)
         if key not in self._recordings:
             launches = [self._launch(call, extents) for call in self._plans[number]]
-            self._recordings[key] = self.device.record([x for x in launches if x.blocks])
+            filled = [x for x in launches if x.blocks]
+            self._recordings[key] = self.device.record(filled * repeat)
             if len(self._recordings) > MOST_RECORDINGS:
                 self._recordings.popitem(last=False)
         self._recordings.move_to_end(key)
-        self._recordings[key]()
+        return self._recordings[key]
 
     def _launch(self, call: CudaCall, extents: Sequence[int]) -> Launch:
         count, *scalars = (number_at(n, extents) for n in (call.count, *call.scalars))

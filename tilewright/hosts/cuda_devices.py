@@ -7,6 +7,7 @@ this file does not.
 from __future__ import annotations
 
 import ctypes
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class CudaDevice(Protocol):
     def record(self, launches: Sequence[Launch]) -> Callable[[], None]:
         """What starts these, one after the other."""
 
+    def milliseconds(self, run: Callable[[], None]) -> float:
+        """How long the device takes for what is started, by its own clock."""
+
 
 class CpuDevice:
     """Kernels compiled by the system's compiler of C++."""
@@ -93,6 +97,11 @@ class CpuDevice:
                 kernels.run(name, [launch.blocks], [launch.group], launch.args, processors=2)
 
         return run
+
+    def milliseconds(self, run: Callable[[], None]) -> float:
+        start = time.perf_counter()
+        run()
+        return (time.perf_counter() - start) * 1e3
 
 
 class NvidiaDevice:
@@ -138,3 +147,6 @@ class NvidiaDevice:
 
     def record(self, launches: Sequence[Launch]) -> Callable[[], None]:
         return self.driver.graph(launches, self.stream)
+
+    def milliseconds(self, run: Callable[[], None]) -> float:
+        return self.driver.milliseconds(run, self.stream)

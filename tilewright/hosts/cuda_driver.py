@@ -172,6 +172,19 @@ class Driver:
         ready = self._do("cuGraphInstantiate", graph, 0)
         return lambda: self._do("cuGraphLaunch", ready, stream)
 
+    def milliseconds(self, run: Callable[[], None], stream: Any) -> float:
+        """Between two events of the stream, around what `run` starts there."""
+        begin, end = (self._do("cuEventCreate", 0) for _ in range(2))
+        try:
+            self._do("cuEventRecord", begin, stream)
+            run()
+            self._do("cuEventRecord", end, stream)
+            self._do("cuEventSynchronize", end)
+            return float(self._do("cuEventElapsedTime", begin, end))
+        finally:
+            for event in (begin, end):
+                self._api.cuEventDestroy(event)
+
 
 def _parameters(args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Values and types, as the bindings want them.  A null pointer is 0, not None."""

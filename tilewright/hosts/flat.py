@@ -23,6 +23,7 @@ from tilewright.hosts.tensors import (
     collect,
     extents_of,
     fit,
+    largest_extents,
     pick_plan,
     state_array,
     state_number,
@@ -57,7 +58,7 @@ class FlatHost(ABC):
     def time(self, runs: int, plan: int = -1) -> list[float]:
         """Milliseconds of each of `runs` inferences, on the current contents of the inputs."""
         times = []
-        extents = [self.bundle.manifest.dims[name][-1] for name in self.bundle.manifest.extents]
+        extents = largest_extents(self.bundle.manifest)
         for _ in range(runs):
             start = time.perf_counter()
             self._submit(plan, extents)

@@ -45,10 +45,16 @@ def pick_plan(manifest: Manifest, inputs: Mapping[str, Any]) -> int:
     )
 
 
+def largest_extents(manifest: Manifest) -> list[int]:
+    """The run-time extents by their numbers, as long as can be."""
+    return [manifest.dims[name][-1] for name in manifest.extents]
+
+
 def extents_of(manifest: Manifest, inputs: Mapping[str, Any]) -> list[int]:
     """The run-time extents by their numbers: as long as the inputs are, else as long as can be."""
     sizes = named_sizes(manifest, inputs)
-    extents = [sizes.get(name, manifest.dims[name][-1]) for name in manifest.extents]
+    longest = zip(manifest.extents, largest_extents(manifest), strict=True)
+    extents = [sizes.get(name, most) for name, most in longest]
     if 0 in extents:
         raise InputError(
             "an input is empty along a dimension that ends at run time",

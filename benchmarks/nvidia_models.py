@@ -1,0 +1,201 @@
+"""Whole models on an NVIDIA GPU: Tilewright's CUDA kernels beside PyTorch, batch 1, f32 without TF32.
+
+Input: a GPU, PyTorch with torchvision and transformers.  Output: results/nvidia_models.json.  Models
+have random weights; PyTorch exports them to ONNX, so both compute the same numbers, which is checked.
+Timed by turns, from submission to the answer's end, inputs and outputs on the GPU: ours is a CUDA
+graph, PyTorch's both eager, as most call it, and captured as a CUDA graph, its best.
+
+    python benchmarks/nvidia_models.py [--only ResNet-50] [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import common
+import numpy as np
+import onnx
+import torch
+from nvidia import CUDA, versions
+from torch import nn
+
+from tilewright.bundle import write
+from tilewright.compiler import compile_model
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import NvidiaDevice
+
+RUNS, WARM_RUNS = 30, 30
+#: Of the largest output.
+TOLERANCE = 2e-3
+IMAGE = (1, 3, 224, 224)
+
+
+class Last(nn.Module):
+    """The outputs of a recurrent net, without its states."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x)[0]
+
+
+class Hidden(nn.Module):
+    """The last hidden states of an encoder."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, ids: Any) -> Any:
+        return self.inner(input_ids=ids).last_hidden_state
+
+
+def vision(name: str) -> tuple[nn.Module, Any]:
+    import torchvision
+
+    return torchvision.models.get_model(name, weights=None), torch.randn(IMAGE)
+
+
+def bert() -> tuple[nn.Module, Any]:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(attn_implementation="eager")
+    return Hidden(BertModel(config, add_pooling_layer=False)), torch.randint(0, 30000, (1, 128))
+
+
+def recurrent(kind: type[nn.Module]) -> tuple[nn.Module, Any]:
+    return Last(kind(512, 512, num_layers=2)), torch.randn(100, 1, 512)
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
+    "AlexNet": lambda: vision("alexnet"),
+    "SqueezeNet": lambda: vision("squeezenet1_1"),
+    "ResNet-50": lambda: vision("resnet50"),
+    "MobileNetV2": lambda: vision("mobilenet_v2"),
+    "GRU 512, 2 layers, 100 steps": lambda: recurrent(nn.GRU),
+    "LSTM 512, 2 layers, 100 steps": lambda: recurrent(nn.LSTM),
+    "BERT-base, 128 tokens": bert,
+}
+
+
+def exported(model: nn.Module, x: Any) -> onnx.ModelProto:
+    file = io.BytesIO()
+    torch.onnx.export(model, (x,), file, dynamo=False, opset_version=17)
+    return onnx.load_from_string(file.getvalue())
+
+
+def captured(run: Callable[[], Any]) -> Callable[[], Any]:
+    """The same as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def waited(run: Callable[[], Any]) -> Callable[[int], list[float]]:
+    """Milliseconds from the start of each run until the GPU has done it."""
+
+    def timer(runs: int) -> list[float]:
+        found = []
+        for _ in range(runs):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            run()
+            torch.cuda.synchronize()
+            found.append((time.perf_counter() - start) * 1e3)
+        return found
+
+    return timer
+
+
+def measure(device: NvidiaDevice, name: str, rounds: int, folder: Path) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model, x = MODELS[name]()
+    model.eval()
+    start = time.perf_counter()
+    compiled = compile_model(exported(model, x), CUDA)
+    write(compiled.contents, folder)
+    compile_s = time.perf_counter() - start
+    start = time.perf_counter()
+    host = CudaHost(folder, device)
+    load_s = time.perf_counter() - start
+    manifest = host.bundle.manifest
+    (got,) = host.run({manifest.inputs[0].name: x.numpy()}).outputs.values()
+    model, there = model.cuda(), x.cuda()
+    with torch.inference_mode():
+        want = model(there).cpu().numpy()
+        error = float(np.abs(got - want).max() / np.abs(want).max())
+        if not error <= TOLERANCE:
+            raise SystemExit(f"{name}: relative error {error}")
+        timers = {
+            "ours": lambda runs: host.time(runs),
+            "eager": waited(lambda: model(there)),
+            "graph": waited(captured(lambda: model(there))),
+        }
+        found: dict[str, list[float]] = {key: [] for key in timers}
+        for timer in timers.values():
+            timer(WARM_RUNS)
+        for _ in range(rounds):
+            for key, timer in timers.items():
+                found[key] += timer(RUNS)
+    row: dict[str, Any] = {"model": name, "kernels": len(manifest.plans[0].steps)}
+    for key, times in found.items():
+        row |= {f"{key}_ms": round(statistics.median(times), 4)}
+        row |= {f"{key}_spread": round(common.spread(times), 4)}
+    clock = statistics.median(host.clock(RUNS))
+    return row | {
+        "clock_ms": round(clock, 4),
+        "n": rounds * RUNS,
+        "over_eager": round(row["eager_ms"] / row["ours_ms"], 3),
+        "over_graph": round(row["graph_ms"] / row["ours_ms"], 3),
+        "relative_error": error,
+        "compile_s": round(compile_s, 2),
+        "load_s": round(load_s, 2),
+    }
+
+
+def chosen(only: Sequence[str]) -> list[str]:
+    return [name for name in MODELS if not only or any(name.startswith(o) for o in only)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", default=[], help="models that begin so")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
+    args = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    device, rows = NvidiaDevice(), []
+    with tempfile.TemporaryDirectory(prefix="nvidia-") as folder:
+        for number, name in enumerate(chosen(args.only)):
+            rows.append(measure(device, name, args.rounds, Path(folder, str(number))))
+            print(rows[-1], flush=True)
+    if args.only:
+        return
+    print(common.save(
+        "nvidia_models", rows,
+        machine=common.machine() | common.nvidia_driver(),
+        versions=versions(torch),
+        commit=args.commit or common.commit(),
+    ))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
