@@ -71,7 +71,7 @@ def vision(name: str) -> tuple[nn.Module, Any]:
 def bert() -> tuple[nn.Module, Any]:
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(attn_implementation="eager")
+    config = BertConfig(attn_implementation="sdpa")
     return Hidden(BertModel(config, add_pooling_layer=False)), torch.randint(0, 30000, (1, 128))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,11 +37,24 @@ _Address = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Number = _Count | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
 
 
+class Form(msgspec.Struct, frozen=True):
+    """The second form of a kernel, whose workers leave when they must.
+
+    saved: bytes that a worker leaves behind with a tile;  chunks: the most chunks of a tile
+    """
+
+    text: str
+    saved: _Count
+    chunks: _Count
+
+
 class Texts(msgspec.Struct, frozen=True):
     """The code of a section: what all kernels begin with, and one by slot."""
 
     prelude: str
     kernels: list[str]
+    turns: str
+    elastic: list[Form]
 
 
 class CudaCall(msgspec.Struct, frozen=True):
@@ -75,11 +89,13 @@ class CudaHost(FlatHost):
         halves = frozenset(facts["halves"])
         for n, (at, data) in enumerate(zip(facts["tensors"], tensors_of(self.bundle), strict=True)):
             self._write(at, data.astype(np.float16) if n in halves else data)
-        texts = parse(self.bundle.read(build.code), Texts, "the kernels for CUDA")
+        self._texts: Texts = parse(self.bundle.read(build.code), Texts, "the kernels for CUDA")
+        texts = self._texts
         self._plans = [
             parse(self.bundle.read(ref), list[CudaCall], "a plan") for ref in build.plans
         ]
-        if any(c.slot >= len(texts.kernels) for calls in self._plans for c in calls):
+        known = min(len(texts.kernels), len(texts.elastic))
+        if any(c.slot >= known for calls in self._plans for c in calls):
             raise ValueError("a step names no slot")
         self._kernels = self.device.compile(texts.prelude, texts.kernels)
         self._recordings: OrderedDict[tuple[int, ...], Callable[[], None]] = OrderedDict()
@@ -96,16 +112,31 @@ class CudaHost(FlatHost):
         self._recorded(plan, extents)()
 
     def _recorded(self, plan: int, extents: Sequence[int], repeat: int = 1) -> Callable[[], None]:
-        number = plan % len(self._plans)
-        key = (repeat, number, *extents)
+        key = (repeat, plan % len(self._plans), *extents)
         if key not in self._recordings:
-            launches = [self._launch(call, extents) for call in self._plans[number]]
-            filled = [x for x in launches if x.blocks]
-            self._recordings[key] = self.device.record(filled * repeat)
+            launches = [launch for _, launch in self.steps(plan, extents)]
+            self._recordings[key] = self.device.record(launches * repeat)
             if len(self._recordings) > MOST_RECORDINGS:
                 self._recordings.popitem(last=False)
         self._recordings.move_to_end(key)
         return self._recordings[key]
+
+    def steps(self, plan: int, extents: Sequence[int]) -> list[tuple[int, Launch]]:
+        """Slot and launch of each step that has work, in the order in which they run."""
+        calls = self._plans[plan % len(self._plans)]
+        launches = [(call.slot, self._launch(call, extents)) for call in calls]
+        return [(slot, launch) for slot, launch in launches if launch.blocks]
+
+    @property
+    def forms(self) -> list[Form]:
+        """By slot."""
+        return self._texts.elastic
+
+    @cached_property
+    def elastic_kernels(self) -> list[Any]:
+        """The second form of each slot's kernel, compiled when it is first asked for."""
+        texts = [form.text for form in self.forms]
+        return self.device.compile(self._texts.prelude + self._texts.turns, texts)
 
     def _launch(self, call: CudaCall, extents: Sequence[int]) -> Launch:
         count, *scalars = (number_at(n, extents) for n in (call.count, *call.scalars))

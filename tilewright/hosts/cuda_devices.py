@@ -34,6 +34,26 @@ class Launch:
     args: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Zeroes:
+    """So many bytes of memory become 0."""
+
+    address: int
+    size: int
+
+
+#: What a device does one after the other.
+Task = Launch | Zeroes
+
+
+@dataclass(frozen=True, eq=False)
+class HostWord:
+    """A number of 32 bits that kernels write and the host reads, and its address for kernels."""
+
+    value: Array
+    address: int
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceMemory:
     """A piece of a device's memory, free when nothing refers to it."""
@@ -58,7 +78,19 @@ class CudaDevice(Protocol):
     def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
         """Each text has one kernel `k`."""
 
-    def record(self, launches: Sequence[Launch]) -> Callable[[], None]:
+    def word(self) -> HostWord:
+        """One that is 0."""
+
+    def residents(self, kernel: Any, group: int) -> int:
+        """How many blocks of so many threads run at once."""
+
+    def start(self, task: Task) -> None:
+        """Returns at once."""
+
+    def wait(self) -> None:
+        """Until all that was started has ended."""
+
+    def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
         """What starts these, one after the other."""
 
     def milliseconds(self, run: Callable[[], None]) -> float:
@@ -66,9 +98,12 @@ class CudaDevice(Protocol):
 
 
 class CpuDevice:
-    """Kernels compiled by the system's compiler of C++."""
+    """Kernels compiled by the system's compiler of C++; blocks are dealt to some threads."""
 
     name = "CPU"
+
+    def __init__(self, processors: int = 2) -> None:
+        self._processors = processors
 
     def memory(self, size: int) -> DeviceMemory:
         data = np.zeros(size + 256, np.uint8)
@@ -90,11 +125,27 @@ class CpuDevice:
         kernels = Kernels("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), names)
         return [(kernels, name) for name in names]
 
-    def record(self, launches: Sequence[Launch]) -> Callable[[], None]:
+    def word(self) -> HostWord:
+        value = np.zeros(1, np.uint32)
+        return HostWord(value, value.ctypes.data)
+
+    def residents(self, kernel: Any, group: int) -> int:
+        return 2 * self._processors
+
+    def start(self, task: Task) -> None:
+        if isinstance(task, Zeroes):
+            ctypes.memset(task.address, 0, task.size)
+            return
+        kernels, name = task.kernel
+        kernels.run(name, [task.blocks], [task.group], task.args, processors=self._processors)
+
+    def wait(self) -> None:
+        """All has ended before `start` returns."""
+
+    def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
         def run() -> None:
-            for launch in launches:
-                kernels, name = launch.kernel
-                kernels.run(name, [launch.blocks], [launch.group], launch.args, processors=2)
+            for task in tasks:
+                self.start(task)
 
         return run
 
@@ -145,8 +196,32 @@ class NvidiaDevice:
         made = (cubin(prelude + text, self.capability) for text in texts)
         return [self.driver.function(code, "k") for code in made]
 
-    def record(self, launches: Sequence[Launch]) -> Callable[[], None]:
-        return self.driver.graph(launches, self.stream)
+    def word(self) -> HostWord:
+        address, there = self.driver.mapped(4)
+        value = np.ctypeslib.as_array((ctypes.c_uint32 * 1).from_address(address))
+        value[0] = 0
+        made = HostWord(value, there)
+        weakref.finalize(made, self.driver.unmap, address)
+        return made
+
+    def residents(self, kernel: Any, group: int) -> int:
+        return self.driver.residents(kernel, group)
+
+    def start(self, task: Task) -> None:
+        if isinstance(task, Zeroes):
+            self.driver.zero(task.address, task.size, self.stream)
+        else:
+            self.driver.launch(task, self.stream)
+
+    def wait(self) -> None:
+        self.driver.wait(self.stream)
+
+    def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
+        def all_tasks() -> None:
+            for task in tasks:
+                self.start(task)
+
+        return self.driver.graph(all_tasks, self.stream)
 
     def milliseconds(self, run: Callable[[], None]) -> float:
         return self.driver.milliseconds(run, self.stream)

@@ -112,7 +112,7 @@ class Driver:
             )
         self._device = self._do("cuDeviceGet", number)
         self._do("cuCtxSetCurrent", self._do("cuDevicePrimaryCtxRetain", self._device))
-        self.name = self._do("cuDeviceGetName", 100, self._device).rstrip(b"\0").decode()
+        self.name = self._do("cuDeviceGetName", 100, self._device).partition(b"\0")[0].decode()
         kinds = self._api.CUdevice_attribute
         major, minor = (
             self._do("cuDeviceGetAttribute", kind, self._device)
@@ -158,16 +158,39 @@ class Driver:
     def function(self, code: bytes, name: str) -> Any:
         return self._do("cuModuleGetFunction", self._do("cuModuleLoadData", code), name.encode())
 
-    def graph(self, launches: Sequence[Any], stream: Any) -> Callable[[], None]:
-        """Records launches as a CUDA graph."""
-        api = self._api
-        kind = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    def launch(self, launch: Any, stream: Any) -> None:
+        """launch: its kernel, blocks, group (threads of a block) and args"""
+        self._do(
+            "cuLaunchKernel", launch.kernel, launch.blocks, 1, 1, launch.group, 1, 1, 0, stream,
+            _parameters(launch.args), 0,
+        )  # fmt: skip
+
+    def zero(self, address: int, size: int, stream: Any) -> None:
+        self._do("cuMemsetD8Async", address, 0, size, stream)
+
+    def wait(self, stream: Any) -> None:
+        self._do("cuStreamSynchronize", stream)
+
+    def mapped(self, size: int) -> tuple[int, int]:
+        """Memory of the host that kernels write: its address there and here."""
+        address = self._do("cuMemHostAlloc", size, self._api.CU_MEMHOSTALLOC_DEVICEMAP)
+        return int(address), int(self._do("cuMemHostGetDevicePointer", address, 0))
+
+    def unmap(self, address: int) -> None:
+        self._api.cuMemFreeHost(address)
+
+    def residents(self, kernel: Any, group: int) -> int:
+        """Blocks that all multiprocessors together have room for."""
+        kind = self._api.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        count = self._do("cuDeviceGetAttribute", kind, self._device)
+        each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, 0)
+        return int(count) * int(each)
+
+    def graph(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
+        """Records what `start` starts on the stream, as a CUDA graph."""
+        kind = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._do("cuStreamBeginCapture", stream, kind)
-        for launch in launches:
-            self._do(
-                "cuLaunchKernel", launch.kernel, launch.blocks, 1, 1, launch.group, 1, 1, 0, stream,
-                _parameters(launch.args), 0,
-            )  # fmt: skip
+        start()
         graph = self._do("cuStreamEndCapture", stream)
         ready = self._do("cuGraphInstantiate", graph, 0)
         return lambda: self._do("cuGraphLaunch", ready, stream)

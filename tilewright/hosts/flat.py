@@ -42,18 +42,34 @@ class FlatHost(ABC):
 
     def run(self, inputs: Mapping[str, Any]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
+        number = self.give(inputs)
+        self._execute(number, extents_of(self.bundle.manifest, inputs))
+        return self.take(inputs)
+
+    def give(self, inputs: Mapping[str, Any]) -> int:
+        """Writes the inputs; the number of the plan that is to run on them."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
-        plan, places = manifest.plans[number], self._places[number]
-        for address, data in zip(places["inputs"], fit(manifest, plan, inputs), strict=True):
+        places = self._places[number]["inputs"]
+        for address, data in zip(
+            places, fit(manifest, manifest.plans[number], inputs), strict=True
+        ):
             self._write(address, data)
-        self._submit(number, extents_of(manifest, inputs))
+        self._arm()
+        return number
+
+    def take(self, inputs: Mapping[str, Any]) -> Inference:
+        """The outputs for inputs that were given, after the plan ran.  Raises KernelTrap."""
+        manifest = self.bundle.manifest
+        self._check()
+        number = pick_plan(manifest, inputs)
+        places = self._places[number]["outputs"]
 
         def read(output: int, size: int) -> bytes:
             dtype = DTYPES[manifest.outputs[output].dtype]
-            return self._read(places["outputs"][output], dtype.name, size // dtype.size).tobytes()
+            return self._read(places[output], dtype.name, size // dtype.size).tobytes()
 
-        return collect(manifest, plan, inputs, read)
+        return collect(manifest, manifest.plans[number], inputs, read)
 
     def time(self, runs: int, plan: int = -1) -> list[float]:
         """Milliseconds of each of `runs` inferences, on the current contents of the inputs."""
@@ -84,8 +100,15 @@ class FlatHost(ABC):
 
     def _submit(self, plan: int, extents: Sequence[int]) -> None:
         """Runs a plan to its end.  Raises KernelTrap."""
-        self._write(0, np.zeros(1, np.int32))
+        self._arm()
         self._execute(plan, extents)
+        self._check()
+
+    def _arm(self) -> None:
+        self._write(0, np.zeros(1, np.int32))
+
+    def _check(self) -> None:
+        """Raises KernelTrap; waits for the plan's end."""
         if self._read(0, "i32", 1)[0]:
             raise KernelTrap(
                 "a kernel stopped: an index is out of range",

@@ -122,8 +122,14 @@ class Dialect(ABC):
 
 def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
     """The lines that compute one tile, whose number the dialect has named as `fn.tile`."""
+    yield from declarations(fn, dialect, pad)
+    yield from lines((*fn.prologue, *fn.body), dialect, pad, fn.unit)
+
+
+def declarations(fn: l.TileFn, dialect: Dialect, pad: str) -> Iterator[str]:
+    """Registers, matrices of results and run-time scalars."""
     stmts = (*fn.prologue, *fn.body)
-    for name, (dtype, lanes) in _registers(stmts).items():
+    for name, (dtype, lanes) in registers(stmts).items():
         yield pad + dialect.declare(name, dtype, lanes)
     if fn.unit:
         for name in dict.fromkeys(_results(stmts)):
@@ -131,19 +137,19 @@ def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
     for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
         known = dialect.scalar(number) if fn.counts else str(value)
         yield pad + dialect.let(scalar.name, known)
-    yield from _block(stmts, dialect, pad, fn.unit)
 
 
-def _registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
+def registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
+    """Type and lanes of each that is written."""
     found: dict[str, tuple[DType, int]] = {}
     for s in stmts:
         match s:
             case l.Set(name, value):
                 found[name] = dtype_of(value), lanes_of(value)
             case l.For():
-                found |= _registers(s.body)
+                found |= registers(s.body)
             case l.If():
-                found |= _registers(s.then) | _registers(s.orelse)
+                found |= registers(s.then) | registers(s.orelse)
     return found
 
 
@@ -159,9 +165,10 @@ def _results(stmts: tuple[l.Stmt, ...]) -> Iterator[str]:
                 yield from _results((*s.then, *s.orelse))
 
 
-def _block(
+def lines(
     stmts: tuple[l.Stmt, ...], d: Dialect, pad: str, unit: l.MatrixUnit | None
 ) -> Iterator[str]:
+    """The text of statements."""
     for s in stmts:
         match s:
             case l.Let(var, value):
@@ -179,14 +186,14 @@ def _block(
                 yield pad + d.store(buffer, at(index), text, dtype_of(value), lanes)
             case l.For(var, begin, end, step, inside, _):
                 yield pad + d.loop(var.name, at(begin), at(end), step, var.extent)
-                yield from _block(inside, d, pad + "  ", unit)
+                yield from lines(inside, d, pad + "  ", unit)
                 yield pad + "}"
             case l.If(bounds, then, orelse):
                 yield f"{pad}if ({condition(bounds, d)}) {{"
-                yield from _block(then, d, pad + "  ", unit)
+                yield from lines(then, d, pad + "  ", unit)
                 if orelse:
                     yield pad + "} else {"
-                    yield from _block(orelse, d, pad + "  ", unit)
+                    yield from lines(orelse, d, pad + "  ", unit)
                 yield pad + "}"
             case l.Barrier():
                 yield pad + d.barrier()

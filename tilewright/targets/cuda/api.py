@@ -1,14 +1,15 @@
 """CUDA as a target: what targets/protocol.py asks for.
 
-Input: kernels and programs.  Output: a section with one JSON file of texts (a prelude and a kernel
-per slot), and per plan a list of launches with the byte at which each of their buffers begins
-(docs/bundle.md).
+Input: kernels and programs.  Output: a section with one JSON file of texts (a prelude, and both
+forms of a kernel per slot), and per plan a list of launches with the byte at which each of their
+buffers begins (docs/bundle.md).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tilewright.base.sections import Build, File, Section
@@ -17,6 +18,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.c.emit import TYPES
+from tilewright.targets.cuda.elastic import TURNS, elastic
 from tilewright.targets.cuda.emit import kernel as text_of
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.features import MORE_SHARED, PACKED, SUBGROUPS, size_of
@@ -58,6 +60,7 @@ class Cuda(GroupTarget):
     ) -> Section:
         ((variant, listed),) = codes.items()
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
+        second = {c.body: elastic(c.loops) for c in listed}
         halves = halves_of(program)
         sizes = [t.bytes // (1 + (n in halves)) for n, t in enumerate(program.tensors)]
         tensors, end = row(sizes, HEAD)
@@ -83,6 +86,7 @@ class Cuda(GroupTarget):
                 code = listed[step.kernel]
                 if in_vectors(code.loops) and not whole:
                     code = self.code(code.kernel, Plain())
+                    second[code.body] = elastic(code.loops)
                 count, *scalars = numbers_of(code.loops)
                 calls.append({
                     "slot": slots.setdefault(code.body, len(slots)),
@@ -95,7 +99,13 @@ class Cuda(GroupTarget):
                     ],
                 })  # fmt: skip
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
-        texts = json.dumps({"prelude": prelude(), "kernels": list(slots)}).encode()
+        forms = [second[body] for body in slots]
+        texts = json.dumps({
+            "prelude": prelude(),
+            "kernels": list(slots),
+            "turns": TURNS,
+            "elastic": [asdict(form) for form in forms],
+        }).encode()  # fmt: skip
         return Section(
             builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
             slots=len(slots),

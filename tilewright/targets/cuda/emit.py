@@ -130,8 +130,10 @@ class CudaDialect(CDialect):
         return "__syncthreads();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
-        head = f"const int64_t {name}_read = {value}; const {self.index} {name} = {name}_read;"
-        return f"{head} if ({name}_read < 0 || {name}_read >= {extent}) {{ *trap = 1; return; }}"
+        """The run ends with an error; until then row 0 stands in, so that all threads go on."""
+        head = f"const int64_t {name}_read = {value}; {self.index} {name} = {name}_read;"
+        wrong = f"{name}_read < 0 || {name}_read >= {extent}"
+        return f"{head} if ({wrong}) *trap = 1, {name} = 0;"
 
 
 def _on_bytes(e: Call, args: list[str]) -> str:
@@ -147,16 +149,26 @@ def _on_bytes(e: Call, args: list[str]) -> str:
 def kernel(fn: TileFn) -> str:
     """The kernel `k`."""
     d = CudaDialect(fn)
-    areas = [d.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
+    head = f"KERNEL void __launch_bounds__({group_of(fn)}) k({', '.join(parameters(fn, d))}) {{"
+    inside = list(tile_of(fn, d, "blockIdx.x"))
+    if not fn.thread:
+        inside.append(f"if ({fn.tile.name} >= count) return;")
+    return "\n".join([head, *areas_of(fn, d), *inside, *body(fn, d), "}", ""])
+
+
+def parameters(fn: TileFn, d: CudaDialect) -> tuple[str, ...]:
     scalars = [f"int n{n}" for n in range(len(fn.scalars))] if fn.counts else []
-    given = [*map(d.parameter, range(len(fn.buffers))), "int count", *scalars, "unsigned *trap"]
-    lines = [f"KERNEL void __launch_bounds__({group_of(fn)}) k({', '.join(given)}) {{"]
+    return *map(d.parameter, range(len(fn.buffers))), "int count", *scalars, "unsigned *trap"
+
+
+def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
+    """Scratch: shared by the threads of a tile, or a thread's own."""
+    kind = "__shared__ " if fn.thread else ""
+    return [kind + d.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
+
+
+def tile_of(fn: TileFn, d: CudaDialect, block: str) -> list[str]:
+    """Names the tile and the thread in the block with this number."""
     if fn.thread:
-        lines += [f"  __shared__ {area}" for area in areas]
-        lines.append(d.let(fn.tile.name, "blockIdx.x"))
-        lines.append(d.let(fn.thread.name, "threadIdx.x"))
-    else:
-        lines.append(d.let(fn.tile.name, "blockIdx.x * blockDim.x + threadIdx.x"))
-        lines.append(f"if ({fn.tile.name} >= count) return;")
-        lines += areas
-    return "\n".join([*lines, *body(fn, d), "}", ""])
+        return [d.let(fn.tile.name, block), d.let(fn.thread.name, "threadIdx.x")]
+    return [d.let(fn.tile.name, f"{block} * blockDim.x + threadIdx.x")]

@@ -1,0 +1,158 @@
+"""The second form of CUDA kernels: sent away at any chunk, they compute the same bits.
+
+Kernels run on the CPU; NVIDIA's compiler takes the text, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.attention import VARIANTS
+from helpers.graphs import bert_layer
+from test_cuda import CUDA, KERNELS
+from test_cuda import nvrtc as nvrtc
+
+from tilewright.base.errors import HostError
+from tilewright.benchkernel import compile_graph, product
+from tilewright.bundle import Contents, write
+from tilewright.compiler import Options, compile_model
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.hosts.cuda_elastic import EVERYBODY, Budget, ElasticPlan
+from tilewright.targets.cuda.elastic import TURNS, elastic
+from tilewright.targets.cuda.prelude import prelude
+
+OPTIONS = Options(targets=("cuda",))
+MODELS = Path(__file__).parents[1] / "models"
+#: More rounds than any of these needs.
+ROUNDS = 3000
+
+
+def _model(name: str) -> Callable[[], Contents]:
+    return lambda: compile_model(MODELS / f"{name}.onnx", OPTIONS).contents
+
+
+def _product(equation: str, a: tuple[int, ...], b: tuple[int, ...], times: int = 1) -> Any:
+    return lambda: product(
+        equation, a, b, weight=True, times=times, options=OPTIONS
+    ).contents  # fmt: skip
+
+
+SUBJECTS: dict[str, Callable[[], Contents]] = {
+    "product": _product("mk,kn->mn", (20, 300), (300, 24)),
+    "few rows, two layers": _product("mk,kn->mn", (2, 512), (512, 48), 2),
+    "attention": lambda: compile_graph(VARIANTS["bert"](), OPTIONS).contents,
+    "encoder": lambda: compile_graph(bert_layer(), OPTIONS).contents,
+    "convolutions": _model("resnet-tiny-torchscript"),
+    "recurrent": _model("lstm-tiny-dynamo"),
+}
+
+
+class Case:
+    """A bundle on a device, its plain outputs, and its elastic plan."""
+
+    def __init__(self, folder: Path, processors: int) -> None:
+        self.host = CudaHost(folder, CpuDevice(processors))
+        manifest = self.host.bundle.manifest
+        rng = np.random.default_rng(3)
+        self.inputs: dict[str, Any] = {}
+        for info in manifest.inputs:
+            shape = tuple(manifest.dims[d][-1] if isinstance(d, str) else d for d in info.shape)
+            self.inputs[info.name] = (
+                rng.standard_normal(shape).astype(np.float32)
+                if info.dtype == "f32"
+                else rng.integers(1, 20, shape)
+            )
+        self.want = self.host.run(self.inputs).outputs
+        self.budget = Budget(self.host.device)
+        self.plan = ElasticPlan(self.host, self.budget)
+
+    def run(self, looks: Callable[[int], int]) -> int:
+        """Rounds that it took, each with so many looks; outputs are compared bit by bit."""
+        self.host.give({name: np.zeros_like(x) for name, x in self.inputs.items()})
+        self.host.run({name: np.zeros_like(x) for name, x in self.inputs.items()})
+        self.host.give(self.inputs)
+        count = iter(range(ROUNDS + 1))
+        rounds = self.plan.run(lambda: self.budget.set(EVERYBODY, looks(next(count))), ROUNDS)
+        for name, got in self.host.take(self.inputs).outputs.items():
+            assert got.tobytes() == self.want[name].tobytes(), name
+        return rounds
+
+    @property
+    def chunks(self) -> int:
+        """The most looks of a run, and a few more: each worker of a kernel finds no tile once."""
+        found = 0
+        extents = [self.host.bundle.manifest.dims[n][-1] for n in self.host.bundle.manifest.extents]
+        for (slot, launch), step in zip(self.host.steps(-1, extents), self.plan.steps, strict=True):
+            found += launch.blocks * (1 + self.host.forms[slot].chunks) + step.launch.blocks
+        return found
+
+
+#: By day the others run only as they are recorded, and a few looks are tried.
+BY_DAY, LOOKS, MORE_LOOKS = ("product", "attention"), 8, 60
+
+
+def _marked(name: str) -> Any:
+    return pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly)
+
+
+@pytest.fixture(params=[_marked(name) for name in SUBJECTS])
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    write(SUBJECTS[request.param](), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("tried", [LOOKS, pytest.param(MORE_LOOKS, marks=pytest.mark.nightly)])
+def test_sent_away_at_any_look(subject: Path, tried: int) -> None:
+    case = Case(subject, 1)
+    assert case.run(lambda _: 0) == 1
+    most = case.chunks
+    # the first look of all is before the first tile: nothing is done where it is the last
+    for look in range(2, most + 2, max(1, most // tried)):
+        assert case.run(lambda n, look=look: 0 if n else look) <= 2
+
+
+def test_sent_away_again_and_again(subject: Path) -> None:
+    case = Case(subject, 2)
+    # two workers look for a tile; the third look is at a border or at the next tile
+    for looks in (4, 7, 19):
+        assert case.run(lambda _, looks=looks: looks) > 1
+
+
+def test_it_leaves_within_a_tile() -> None:
+    """Products and attention do, with what their threads have in registers."""
+    for name in ("product", "attention"):
+        kernel = KERNELS[name]()
+        form = elastic(CUDA.code(kernel, CUDA.default(kernel, CUDA.variant.name)).loops)
+        assert (form.saved > 0) == (form.chunks > 1), name
+
+
+def test_a_plan_that_cannot_end_is_an_error(tmp_path: Path) -> None:
+    write(SUBJECTS["product"](), tmp_path)
+    case = Case(tmp_path, 1)
+    with pytest.raises(HostError, match="does not end"):
+        case.plan.run(lambda: case.budget.set(0), 3)
+    assert case.run(lambda _: 0) == 1
+
+
+def test_recorded_as_a_whole(subject: Path) -> None:
+    case = Case(subject, 2)
+    case.host.give(case.inputs)
+    run = case.plan.recorded()
+    for _ in range(2):
+        run()
+        for name, got in case.host.take(case.inputs).outputs.items():
+            assert got.tobytes() == case.want[name].tobytes()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_nvidias_compiler_takes_the_second_form(
+    nvrtc: Callable[[str, str], bytes], name: str
+) -> None:
+    kernel = KERNELS[name]()
+    code = CUDA.code(kernel, CUDA.default(kernel, CUDA.variant.name))
+    assert nvrtc(prelude() + TURNS + elastic(code.loops).text, "sm_90")

@@ -1,0 +1,145 @@
+"""A plan's kernels in their second form: launched one by one, and again until each is complete.
+
+Input: a loaded bundle, and a word in the device's memory: how many workers may stay.  Output: the
+same as of the plain plan, whenever workers are sent away: every chunk is computed exactly once.
+Who may run when is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.base.errors import HostError
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CudaDevice, Launch, Task, Zeroes
+from tilewright.hosts.tensors import largest_extents
+
+#: Bytes of a kernel's words (ticket, tiles done, tiles left behind), and of a worker's slot.
+WORDS, SLOT = 16, 16
+#: Workers that may stay where nobody else needs the device.
+EVERYBODY = 2**31 - 1
+
+
+class Budget:
+    """How many workers may stay: those with this number or more leave at their next chunk.
+
+    Several plans may look at the same one.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device, self._memory = device, device.memory(8)
+        self.set(EVERYBODY)
+
+    @property
+    def address(self) -> int:
+        return self._memory.address
+
+    def set(self, workers: int, looks: int = 0) -> None:
+        """looks: on the CPU, after this many looks nobody may stay; 0: never"""
+        self._device.write(self.address, np.array([workers, looks], np.uint32))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kernel of the plan; its launch has as many blocks as workers are of use."""
+
+    number: int
+    launch: Launch
+
+
+class ElasticPlan:
+    """One plan of a host at fixed extents; one inference runs at a time.
+
+    most: workers of a kernel; None: as many as the device runs at once
+    """
+
+    def __init__(
+        self,
+        host: CudaHost,
+        budget: Budget,
+        plan: int = -1,
+        extents: Sequence[int] | None = None,
+        most: int | None = None,
+    ) -> None:
+        self.device = device = host.device
+        if extents is None:
+            extents = largest_extents(host.bundle.manifest)
+        plain = host.steps(plan, extents)
+        workers = [
+            min(launch.blocks, most or device.residents(host.elastic_kernels[slot], launch.group))
+            for slot, launch in plain
+        ]
+        self._slots = max(workers, default=1)
+        stride = max((host.forms[slot].saved for slot, _ in plain), default=0)
+        # how many kernels are complete, then the words of each
+        self._words = device.memory(WORDS * (1 + len(plain)) + SLOT * self._slots)
+        self._saved = device.memory(self._slots * stride)
+        self._told = device.word()
+        slots = self._words.address + WORDS * (1 + len(plain))
+        self.steps = [
+            Step(number, Launch(
+                host.elastic_kernels[slot],
+                workers[number],
+                launch.group,
+                (
+                    *launch.args,
+                    ctypes.c_void_p(budget.address),
+                    ctypes.c_void_p(self._words.address + WORDS * (1 + number)),
+                    ctypes.c_void_p(slots),
+                    ctypes.c_void_p(self._saved.address),
+                    ctypes.c_void_p(self._words.address),
+                    ctypes.c_void_p(self._told.address),
+                    *map(ctypes.c_int, (number, launch.blocks, self._slots, stride)),
+                ),
+            ))
+            for number, (slot, launch) in enumerate(plain)
+        ]  # fmt: skip
+        self._clear = Zeroes(self._words.address, self._words.size)
+
+    @property
+    def complete(self) -> int:
+        """How many kernels of this inference are; right at once, whatever still runs."""
+        return int(self._told.value[0])
+
+    def begin(self) -> None:
+        """A new inference; nothing of the last one may still run."""
+        self._told.value[0] = 0
+        self.device.start(self._clear)
+
+    def start(self, number: int, workers: int = EVERYBODY) -> None:
+        """Starts a kernel, or goes on with it.  It leaves at once if the one before it is not
+        complete when its turn comes."""
+        launch = self.steps[number].launch
+        blocks = min(workers, launch.blocks)
+        self.device.start(Launch(launch.kernel, blocks, launch.group, launch.args))
+
+    def recorded(self) -> Callable[[], None]:
+        """The whole inference at once, for a device that nobody else needs meanwhile."""
+        tasks: list[Task] = [self._clear, *(step.launch for step in self.steps)]
+        return self.device.record(tasks)
+
+    def run(self, again: Callable[[], None], rounds: int) -> int:
+        """One inference to its end; the rounds of launches that it took.
+
+        again:  called before each round, such as to give workers back their budget
+        rounds: more are an error, since each computes a chunk at least
+        """
+        self.begin()
+        for count in range(1, rounds + 1):
+            again()
+            for step in self.steps[self.complete :]:
+                self.start(step.number)
+            self.device.wait()
+            if self.complete == len(self.steps):
+                return count
+        raise HostError(
+            "an elastic plan does not end",
+            hint="Report this",
+            complete=self.complete,
+            kernels=len(self.steps),
+            rounds=rounds,
+        )

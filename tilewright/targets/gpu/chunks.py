@@ -1,0 +1,118 @@
+"""Where a tile can be left and gone on with: after each pass of its loop over the reduction.
+
+Input: the loop nest of one tile by a group of threads.  Output: its three parts and what lives in
+registers between two passes, or None if a tile is computed as a whole.
+
+    before;  for block in 0 .. end: (inside;  barrier);  after
+
+Who goes on with a tile that was left runs `before` again, which also fills shared memory that the
+loop only reads, then reads the registers back, then starts the loop at the block that comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import DType
+from tilewright.kernel import loops as l
+from tilewright.kernel.expr import Expr, Load, Reg
+from tilewright.kernel.index import Index
+from tilewright.kernel.tree import walk
+from tilewright.targets.text import registers
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """A tile by passes.
+
+    loop: its last statement is the barrier at which all threads may leave
+    live: by name, type and lanes of the registers that a pass, or what is after, reads first
+    """
+
+    before: tuple[l.Stmt, ...]
+    loop: l.For
+    after: tuple[l.Stmt, ...]
+    live: tuple[tuple[str, DType, int], ...]
+
+    @property
+    def inside(self) -> tuple[l.Stmt, ...]:
+        """A pass without the barrier at its end."""
+        return self.loop.body[:-1]
+
+    @property
+    def bytes(self) -> int:
+        """What one thread saves."""
+        return sum(dtype.size * lanes for _, dtype, lanes in self.live)
+
+
+def chunks_of(fn: l.TileFn) -> Chunks | None:
+    """None if no loop of the tile ends with a barrier, if it runs once at most, or if more than
+    registers is carried from pass to pass."""
+    stmts = (*fn.prologue, *fn.body)
+    for n, s in enumerate(stmts):
+        if isinstance(s, l.For) and s.body and isinstance(s.body[-1], l.Barrier):
+            before, after = stmts[:n], stmts[n + 1 :]
+            if fn.unit or s.var.extent < 2 or s.begin != Index() or not _fresh(fn, before, s):
+                return None
+            kinds = registers(stmts)
+            live = _read_first((*s.body, *after), set())
+            return Chunks(before, s, after, tuple((name, *kinds[name]) for name in sorted(live)))
+    return None
+
+
+def _fresh(fn: l.TileFn, before: Sequence[l.Stmt], loop: l.For) -> bool:
+    """True if every shared area is written by a pass before the pass reads it, or by no pass."""
+    first = len(fn.buffers)
+    inside = list(_accesses(loop.body))
+    for area in range(first, first + len(fn.scratch)):
+        uses = [written for number, written in inside if number == area]
+        if True in uses and (not uses[0] or (area, True) in _accesses(before)):
+            return False
+    # a tile's output is stored after the loop
+    return not any(number < first and written for number, written in inside)
+
+
+def _accesses(stmts: Sequence[l.Stmt]) -> Iterator[tuple[int, bool]]:
+    """Buffers that are read (False) and written (True), in the order of the text."""
+    for s in stmts:
+        match s:
+            case l.For():
+                yield from _accesses(s.body)
+            case l.If():
+                yield from _accesses(s.then)
+                yield from _accesses(s.orelse)
+            case l.Set(_, value) | l.LetGather(_, value) | l.LetUniform(_, value):
+                yield from _loads(value)
+            case l.Store(buffer, _, value, _):
+                yield from _loads(value)
+                yield buffer, True
+
+
+def _loads(value: Expr) -> Iterator[tuple[int, bool]]:
+    yield from ((e.buffer, False) for e in walk(value) if isinstance(e, Load))
+
+
+def _read_first(stmts: Sequence[l.Stmt], written: set[str]) -> set[str]:
+    """Registers that are read before they are certainly written; `written` grows by the latter."""
+    found: set[str] = set()
+    for s in stmts:
+        match s:
+            case l.For():
+                inside = set(written)
+                found |= _read_first(s.body, inside)
+                written |= inside if s.at_least_once else set()
+            case l.If():
+                then, orelse = set(written), set(written)
+                found |= _read_first(s.then, then) | _read_first(s.orelse, orelse)
+                written |= then & orelse
+            case l.Set(name, value):
+                found |= _registers_of(value) - written
+                written.add(name)
+            case l.Store(_, _, value, _) | l.LetGather(_, value) | l.LetUniform(_, value):
+                found |= _registers_of(value) - written
+    return found
+
+
+def _registers_of(value: Expr) -> set[str]:
+    return {e.name for e in walk(value) if isinstance(e, Reg)}
