@@ -158,12 +158,16 @@ class CpuDevice:
 class NvidiaDevice:
     """An NVIDIA GPU.
 
+    driver: what several of these share; by default the first GPU as a whole
     stream: a CUDA stream of the caller's, as a number; None: one of its own
+    urgent: its own stream's blocks are placed before those of others
     Raises HostError where there is none, or none that can run the kernels.
     """
 
-    def __init__(self, number: int = 0, stream: int | None = None) -> None:
-        self.driver = Driver(number)
+    def __init__(
+        self, driver: Driver | None = None, *, stream: int | None = None, urgent: bool = False
+    ) -> None:
+        self.driver = driver or Driver(0)
         self.name, self.capability = self.driver.name, self.driver.capability
         if self.capability < LEAST:
             raise HostError(
@@ -171,7 +175,7 @@ class NvidiaDevice:
                 hint="Use a GPU with 7.0 or more (Volta, 2017), or another host",
                 host="cuda",
             )
-        self.stream = self.driver.stream() if stream is None else stream
+        self.stream = self.driver.stream(urgent) if stream is None else stream
 
     def memory(self, size: int) -> DeviceMemory:
         address = self.driver.allocate(size)

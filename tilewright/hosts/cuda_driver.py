@@ -96,10 +96,11 @@ def _done(module: Any, answer: tuple[Any, ...]) -> Any:
 class Driver:
     """One GPU, in its primary context, which other libraries of the process share.
 
-    Raises HostError where there is no driver or no such GPU.
+    sms: work runs on this many multiprocessors alone (a green context); None: on all of them
+    Raises HostError where there is no driver, no such GPU, or no such part of it.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, sms: int | None = None) -> None:
         self._api, _ = bindings()
         try:
             self._do("cuInit", 0)
@@ -113,22 +114,42 @@ class Driver:
         self._device = self._do("cuDeviceGet", number)
         self._do("cuCtxSetCurrent", self._do("cuDevicePrimaryCtxRetain", self._device))
         self.name = self._do("cuDeviceGetName", 100, self._device).partition(b"\0")[0].decode()
-        kinds = self._api.CUdevice_attribute
-        major, minor = (
-            self._do("cuDeviceGetAttribute", kind, self._device)
-            for kind in (
-                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )
+        self.capability = (
+            self._attribute("COMPUTE_CAPABILITY_MAJOR"),
+            self._attribute("COMPUTE_CAPABILITY_MINOR"),
         )
-        self.capability = (int(major), int(minor))
+        self.sms = self._attribute("MULTIPROCESSOR_COUNT")
+        self._green = None if sms is None else self._part(sms)
 
     def _do(self, call: str, *args: Any) -> Any:
         return _done(self._api, getattr(self._api, call)(*args))
 
-    def stream(self) -> Any:
-        """One that does not wait for the default stream."""
-        return self._do("cuStreamCreate", self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+    def _attribute(self, name: str) -> int:
+        kind = getattr(self._api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self._do("cuDeviceGetAttribute", kind, self._device))
+
+    def _part(self, sms: int) -> Any:
+        """A green context; `self.sms` becomes what it has, which is at least what was asked for."""
+        api = self._api
+        kind = api.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+        flag = api.CUdevSmResourceSplitByCount_flags
+        fine = flag.CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
+        whole = self._do("cuDeviceGetDevResource", self._device, kind)
+        groups, *_ = self._do("cuDevSmResourceSplitByCount", 1, whole, fine, sms)
+        described = self._do("cuDevResourceGenerateDesc", groups[:1], 1)
+        self.sms = int(groups[0].sm.smCount)
+        default = api.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+        return self._do("cuGreenCtxCreate", described, self._device, default)
+
+    def stream(self, urgent: bool = False) -> Any:
+        """One that does not wait for the default stream; blocks of an urgent one are placed
+        before those of others."""
+        _, highest = self._do("cuCtxGetStreamPriorityRange")
+        flags = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
+        priority = highest if urgent else 0
+        if self._green is None:
+            return self._do("cuStreamCreateWithPriority", flags, priority)
+        return self._do("cuGreenCtxStreamCreate", self._green, flags, priority)
 
     def allocate(self, size: int) -> int | None:
         """The address of zeroes; None if there is no room."""
@@ -156,7 +177,32 @@ class Driver:
         return data.tobytes()
 
     def function(self, code: bytes, name: str) -> Any:
-        return self._do("cuModuleGetFunction", self._do("cuModuleLoadData", code), name.encode())
+        """A kernel that belongs to no context: it runs in that of the stream."""
+        library = self._do("cuLibraryLoadData", code, [], [], 0, [], [], 0)
+        return self._api.CUfunction(int(self._do("cuLibraryGetKernel", library, name.encode())))
+
+    def write_word(self, address: int, value: int, stream: Any) -> None:
+        """Without a kernel, in the stream's order."""
+        self._do("cuStreamWriteValue32", stream, address, value, 0)
+
+    def event(self) -> Any:
+        return self._do("cuEventCreate", 0)
+
+    def mark(self, event: Any, stream: Any) -> None:
+        self._do("cuEventRecord", event, stream)
+
+    def passed(self, event: Any) -> bool:
+        """Whether what was started before the mark has ended."""
+        code, *_ = self._api.cuEventQuery(event)
+        if code == self._api.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        _done(self._api, (code,))
+        return True
+
+    def between(self, begin: Any, end: Any) -> float:
+        """Milliseconds from one mark to the other, after waiting for the latter."""
+        self._do("cuEventSynchronize", end)
+        return float(self._do("cuEventElapsedTime", begin, end))
 
     def launch(self, launch: Any, stream: Any) -> None:
         """launch: its kernel, blocks, group (threads of a block) and args"""
@@ -181,10 +227,8 @@ class Driver:
 
     def residents(self, kernel: Any, group: int) -> int:
         """Blocks that all multiprocessors together have room for."""
-        kind = self._api.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        count = self._do("cuDeviceGetAttribute", kind, self._device)
         each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, 0)
-        return int(count) * int(each)
+        return self.sms * int(each)
 
     def graph(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
         """Records what `start` starts on the stream, as a CUDA graph."""
@@ -197,13 +241,12 @@ class Driver:
 
     def milliseconds(self, run: Callable[[], None], stream: Any) -> float:
         """Between two events of the stream, around what `run` starts there."""
-        begin, end = (self._do("cuEventCreate", 0) for _ in range(2))
+        begin, end = self.event(), self.event()
         try:
-            self._do("cuEventRecord", begin, stream)
+            self.mark(begin, stream)
             run()
-            self._do("cuEventRecord", end, stream)
-            self._do("cuEventSynchronize", end)
-            return float(self._do("cuEventElapsedTime", begin, end))
+            self.mark(end, stream)
+            return self.between(begin, end)
         finally:
             for event in (begin, end):
                 self._api.cuEventDestroy(event)

@@ -1,0 +1,169 @@
+"""What the second form of CUDA kernels costs alone, and how soon it makes room, on an NVIDIA GPU.
+
+Input: a GPU with its driver, the extra `cuda`.  Output: results/elastic.json.
+
+* alone: a plan in both forms by turns, each as one CUDA graph, by the GPU's clock;
+* room: a kernel that fills all multiprocessors runs; the budget becomes 0 by a write in another
+  stream, after which comes a kernel that needs room on each: the time of both, beside the same on
+  an idle GPU.
+
+    python benchmarks/elastic.py [--rounds 5] [--requests 300]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import common
+from cublas import WARM_MS
+from nvidia import CUDA, suits
+from products import CASES, RUN_MS, Case
+
+from tilewright.bundle import write
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import Launch, NvidiaDevice
+from tilewright.hosts.cuda_driver import Driver
+from tilewright.hosts.cuda_elastic import EVERYBODY, Budget, ElasticPlan
+
+RUNS = 5
+#: A block of this kernel fits beside no full multiprocessor's blocks, and ends soon.
+PROBE = """extern "C" __global__ void __launch_bounds__(1024) k(unsigned *word) {
+  if (threadIdx.x == 0) atomicAdd(word, 1u);
+}
+"""
+
+
+def alone(case: Case, rounds: int, folder: Path) -> dict[str, Any]:
+    device = NvidiaDevice()
+    write(case.subject(1, CUDA).contents, folder)
+    host = CudaHost(folder, device)
+    plan = ElasticPlan(host, Budget(device))
+    once = host.clock(3)[-1]
+    times = max(1, min(500, round(RUN_MS / max(once, 1e-3))))
+    whole = plan.recorded()
+    found: dict[str, list[float]] = {"plain": [], "elastic": []}
+
+    def plain() -> float:
+        return host.clock(1, repeat=times)[0]
+
+    def elastic() -> float:
+        def run() -> None:
+            for _ in range(times):
+                whole()
+
+        return device.milliseconds(run) / times
+
+    for timer in (plain, elastic):
+        spent = 0.0
+        while spent < WARM_MS:
+            spent += timer() * times
+    for _ in range(rounds * RUNS):
+        found["plain"].append(plain())
+        found["elastic"].append(elastic())
+    ratios = [e / p for p, e in zip(found["plain"], found["elastic"], strict=True)]
+    return {
+        "case": case.name,
+        "workers": plan.steps[0].launch.blocks,
+        "plain_ms": round(statistics.median(found["plain"]), 5),
+        "elastic_ms": round(statistics.median(found["elastic"]), 5),
+        "ratio": round(statistics.median(ratios), 4),
+        "spread": round(common.spread(ratios), 4),
+        "n": len(ratios),
+    }
+
+
+def quantiles(times: Sequence[float]) -> dict[str, float]:
+    """Microseconds of milliseconds."""
+    ordered = sorted(times)
+    return {
+        f"p{100 * share:g}": round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
+        for share in (0.5, 0.99)
+    }  # fmt: skip
+
+
+def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[dict[str, Any]]:
+    """Rows for a probe of one block, and of `blocks_each` for each multiprocessor."""
+    driver = Driver(0)
+    normal, urgent = NvidiaDevice(driver), NvidiaDevice(driver, urgent=True)
+    write(case.subject(1, CUDA).contents, folder)
+    host = CudaHost(folder, normal)
+    budget = Budget(normal)
+    plan = ElasticPlan(host, budget)
+    (probe,) = urgent.compile("", [PROBE])
+    word = urgent.memory(4)
+    rng = random.Random(0)
+    for blocks in (1, blocks_each * driver.sms):
+        launch = Launch(probe, blocks, 1024, (ctypes.c_void_p(word.address),))
+
+        def request(launch: Launch = launch) -> float:
+            def both() -> None:
+                driver.write_word(budget.address, 0, urgent.stream)
+                urgent.start(launch)
+
+            return urgent.milliseconds(both)
+
+        idle, busy = [], []
+        for _ in range(requests):
+            idle.append(request())
+            budget.set(EVERYBODY)
+            normal.wait()
+            plan.begin()
+            for _ in range(4):
+                plan.start(0)
+            time.sleep(rng.uniform(2e-4, 1e-3))
+            assert not plan.complete, "the kernel is too short"
+            busy.append(request())
+            normal.wait()
+            assert not plan.complete, "the kernel went on"
+            budget.set(EVERYBODY)
+        usual = statistics.median(idle)
+        yield {
+            "case": case.name,
+            "blocks": blocks,
+            "idle_us": quantiles(idle),
+            "busy_us": quantiles(busy),
+            "more_us": quantiles([t - usual for t in busy]),
+            "n": requests,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", default=[], help="cases that begin so")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
+    args = parser.parse_args()
+    cases = {case.name: case for case in CASES if suits(case)}
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="elastic-") as folder:
+        for number, (name, case) in enumerate(cases.items()):
+            if not args.only or any(name.startswith(o) for o in args.only):
+                rows.append({"what": "alone"} | alone(case, args.rounds, Path(folder, str(number))))
+                print(rows[-1], flush=True)
+        for row in room(cases["GEMM 4096"], args.requests, Path(folder, "room"), 1):
+            rows.append({"what": "room"} | row)
+            print(rows[-1], flush=True)
+    if args.only:
+        return
+    print(common.save(
+        "elastic", rows,
+        machine=common.machine() | common.nvidia_driver(),
+        versions=common.versions(),
+        commit=args.commit or common.commit(),
+    ))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
