@@ -86,10 +86,11 @@ def alone(case: Case, rounds: int, folder: Path) -> dict[str, Any]:
 def quantiles(times: Sequence[float]) -> dict[str, float]:
     """Microseconds of milliseconds."""
     ordered = sorted(times)
-    return {
-        f"p{100 * share:g}": round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
-        for share in (0.5, 0.99)
-    }  # fmt: skip
+
+    def at(share: float) -> float:
+        return round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
+
+    return {"p50": at(0.5), "p99": at(0.99)}
 
 
 def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[dict[str, Any]]:

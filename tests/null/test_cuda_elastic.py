@@ -5,6 +5,7 @@ Kernels run on the CPU; NVIDIA's compiler takes the text, too.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tilewright.benchkernel import compile_graph, product
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import EVERYBODY, Budget, ElasticPlan
 from tilewright.targets.cuda.elastic import TURNS, elastic
 from tilewright.targets.cuda.prelude import prelude
@@ -55,8 +56,8 @@ SUBJECTS: dict[str, Callable[[], Contents]] = {
 class Case:
     """A bundle on a device, its plain outputs, and its elastic plan."""
 
-    def __init__(self, folder: Path, processors: int) -> None:
-        self.host = CudaHost(folder, CpuDevice(processors))
+    def __init__(self, folder: Path, device: CudaDevice) -> None:
+        self.host = CudaHost(folder, device)
         manifest = self.host.bundle.manifest
         rng = np.random.default_rng(3)
         self.inputs: dict[str, Any] = {}
@@ -108,7 +109,7 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("tried", [LOOKS, pytest.param(MORE_LOOKS, marks=pytest.mark.nightly)])
 def test_sent_away_at_any_look(subject: Path, tried: int) -> None:
-    case = Case(subject, 1)
+    case = Case(subject, CpuDevice(1))
     assert case.run(lambda _: 0) == 1
     most = case.chunks
     # the first look of all is before the first tile: nothing is done where it is the last
@@ -117,7 +118,7 @@ def test_sent_away_at_any_look(subject: Path, tried: int) -> None:
 
 
 def test_sent_away_again_and_again(subject: Path) -> None:
-    case = Case(subject, 2)
+    case = Case(subject, CpuDevice(2))
     # two workers look for a tile; the third look is at a border or at the next tile
     for looks in (4, 7, 19):
         assert case.run(lambda _, looks=looks: looks) > 1
@@ -133,20 +134,42 @@ def test_it_leaves_within_a_tile() -> None:
 
 def test_a_plan_that_cannot_end_is_an_error(tmp_path: Path) -> None:
     write(SUBJECTS["product"](), tmp_path)
-    case = Case(tmp_path, 1)
+    case = Case(tmp_path, CpuDevice(1))
     with pytest.raises(HostError, match="does not end"):
         case.plan.run(lambda: case.budget.set(0), 3)
     assert case.run(lambda _: 0) == 1
 
 
 def test_recorded_as_a_whole(subject: Path) -> None:
-    case = Case(subject, 2)
+    case = Case(subject, CpuDevice(2))
     case.host.give(case.inputs)
     run = case.plan.recorded()
     for _ in range(2):
         run()
         for name, got in case.host.take(case.inputs).outputs.items():
             assert got.tobytes() == case.want[name].tobytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_sent_away_on_a_gpu(name: str, tmp_path: Path) -> None:
+    write(SUBJECTS[name](), tmp_path)
+    case = Case(tmp_path, device := NvidiaDevice())
+    other, rng, rounds = device.driver.stream(urgent=True), np.random.default_rng(7), 0
+    for _ in range(40):
+        case.host.give(case.inputs)
+        case.plan.begin()
+        while case.plan.complete < len(case.plan.steps):
+            case.budget.set(EVERYBODY)
+            for step in case.plan.steps[case.plan.complete :]:
+                case.plan.start(step.number)
+            time.sleep(rng.uniform(0, 1e-4))
+            device.driver.write_word(case.budget.address, int(rng.integers(0, 3)), other)
+            device.wait()
+            rounds += 1
+        for key, got in case.host.take(case.inputs).outputs.items():
+            assert got.tobytes() == case.want[key].tobytes(), key
+    assert rounds > 40, "nobody was ever sent away"
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -5,9 +5,9 @@ Input: a `TileFn`.  Output: text that follows prelude.py and `TURNS`:
     KERNEL void k(… as the plain form …, unsigned *trap, blocks and fields of `Turn`)
 
 A worker is a block of threads.  Its leader takes a tile that was left, or else the next one.
-Between two chunks of the reduction (targets/gpu/chunks.py), or between two tiles where there are none, it
-looks whether it must leave.  What it has of the tile goes to its own slot, for whoever comes next:
-every chunk is computed exactly once.  docs/elastic-form.md has the protocol.
+Between two chunks of the reduction (targets/gpu/chunks.py), or between two tiles where there are
+none, it looks whether it must leave.  What it has of the tile goes to its own slot, for whoever
+comes next: every chunk is computed exactly once.  docs/elastic-form.md has the protocol.
 """
 
 from __future__ import annotations
