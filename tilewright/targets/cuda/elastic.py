@@ -25,60 +25,84 @@ TURNS = """
 struct Turn {  // one launch of a kernel; docs/elastic-form.md
   unsigned *budget;  // workers with this number or more leave
   unsigned *words;   // of this kernel: ticket, tiles done, tiles left behind
-  unsigned *slots;   // for each worker: state, tile, block that comes next
+  unsigned *slots;   // for each worker: state, tile, block that comes next, ticket drawn ahead
   char *saved;       // for each worker: its registers
   unsigned *complete;  // how many kernels of the plan are
   unsigned *told;      // the same, where the host sees it
   int number, tiles, workers, stride;
 };
-enum { FREE, SAVED, TAKEN, TICKET = 0, DONE, LEFT };
+enum { FREE, SAVED, TAKEN, TICKET = 0, DONE, LEFT, NONE = 0x7fffffff };
 __device__ inline unsigned seen(const unsigned *at) { return *(const volatile unsigned *)at; }
 __device__ inline unsigned budget_of(const Turn &t) {
 #ifdef CUDA_ON_CPU  // the word after the budget counts looks: at the last one everybody must go
-  if (atomicSub(t.budget + 1, 1u) == 1u) atomicExch(t.budget, 0u);
+  if (threadIdx.x == 0 && atomicSub(t.budget + 1, 1u) == 1u) atomicExch(t.budget, 0u);
 #endif
   return seen(t.budget);
 }
-__device__ inline bool must_leave(const Turn &t) { return blockIdx.x >= budget_of(t); }
-// task: the tile, the block to begin with, the slot that has the registers; a tile of -1: go.
-// A kernel whose turn has not come, since the one before it was left, takes none.
-__device__ inline void take(const Turn &t, int *task) {
-  const unsigned complete = seen(t.complete), budget = budget_of(t);
-  const int left = seen(t.words + LEFT);
-  task[0] = -1;
-  if (complete < (unsigned)t.number || blockIdx.x >= budget) return;
-  if (left > 0) {
-    for (int n = 0; n < t.workers; n++) {  // one's own first: it must be free when one leaves
-      const int slot = (blockIdx.x + n) % t.workers;
-      unsigned *const at = t.slots + 4 * slot;
-      if (seen(at) == SAVED && atomicCAS(at, SAVED, TAKEN) == SAVED) {
-        atomicSub(t.words + LEFT, 1u);
-        __threadfence();
-        task[0] = at[1], task[1] = at[2], task[2] = slot;
-        return;
-      }
-    }
-  }
-  const unsigned ticket = atomicAdd(t.words + TICKET, 1u);
-  if (ticket < (unsigned)t.tiles) task[0] = ticket, task[1] = 0;
-}
-__device__ inline void wait_for_own_slot(const Turn &t) {
-  while (seen(t.slots + 4 * blockIdx.x) != FREE) __nanosleep(100);
-}
-__device__ inline void leave(const Turn &t, int tile, int next) {
-  unsigned *const at = t.slots + 4 * blockIdx.x;
-  at[1] = tile, at[2] = next;
-  __threadfence();
-  atomicExch(at, SAVED);
-  atomicAdd(t.words + LEFT, 1u);
-}
+__device__ inline int draw(const Turn &t) { return atomicAdd(t.words + TICKET, 1u); }
 __device__ inline void free_slot(const Turn &t, int slot) {
   __threadfence();
   atomicExch(t.slots + 4 * slot, FREE);
 }
+// task: the tile, the block to begin with, the slot that has its registers; a tile of -1: go.
+// What was left comes first, and of that what this worker left: its slot must be free when it goes.
+__device__ inline int left_behind(const Turn &t, int *task) {
+  for (int n = 0; n < t.workers; n++) {
+    const int slot = (blockIdx.x + n) % t.workers;
+    unsigned *const at = t.slots + 4 * slot;
+    if (seen(at) == SAVED && atomicCAS(at, SAVED, TAKEN) == SAVED) {
+      atomicSub(t.words + LEFT, 1u);
+      __threadfence();
+      task[0] = seen(at + 1), task[1] = seen(at + 2), task[2] = slot;
+      const int following = seen(at + 3);
+      if (task[1] == 0) free_slot(t, slot);
+      return following;
+    }
+  }
+  return NONE;
+}
+// The first task, and the ticket that was drawn ahead with it.
+// A kernel whose turn has not come, since the one before it was left, does nothing.
+__device__ inline int first_task(const Turn &t, int *task) {
+  const unsigned complete = seen(t.complete), budget = budget_of(t);
+  const int left = seen(t.words + LEFT);
+  task[0] = -1;
+  if (complete < (unsigned)t.number || blockIdx.x >= budget) return NONE;
+  if (left > 0) {
+    const int following = left_behind(t, task);
+    if (task[0] >= 0) return following;
+  }
+  const int ticket = draw(t);
+  if (ticket < t.tiles) task[0] = ticket, task[1] = 0;
+  return NONE;
+}
+__device__ inline void wait_for_own_slot(const Turn &t) {
+  while (seen(t.slots + 4 * blockIdx.x) != FREE) __nanosleep(100);
+}
+__device__ inline void leave(const Turn &t, int tile, int next, int following) {
+  unsigned *const at = t.slots + 4 * blockIdx.x;
+  at[1] = tile, at[2] = next, at[3] = following;
+  __threadfence();
+  atomicExch(at, SAVED);
+  atomicAdd(t.words + LEFT, 1u);
+}
+// The task after a tile; `looks`: the tile was not left, so it is time to.
+__device__ inline int next_task(const Turn &t, int *task, int following, bool looks) {
+  task[0] = -1;
+  if (looks && blockIdx.x >= budget_of(t)) {
+    if (following < t.tiles) wait_for_own_slot(t), leave(t, following, 0, NONE);
+    return NONE;
+  }
+  if (following < t.tiles) {
+    task[0] = following, task[1] = 0;
+    return NONE;
+  }
+  return (int)seen(t.words + LEFT) > 0 ? left_behind(t, task) : NONE;
+}
 __device__ inline void finish(const Turn &t) {
   __threadfence();
   if (atomicAdd(t.words + DONE, 1u) + 1 != (unsigned)t.tiles) return;
+  __threadfence_system();
   atomicExch(t.complete, t.number + 1u);
   __threadfence_system();
   *(volatile unsigned *)t.told = t.number + 1;
@@ -112,20 +136,26 @@ def elastic(fn: TileFn) -> Elastic:
     text = [
         f"KERNEL void __launch_bounds__({threads}) k({given}) {{",
         f"  const Turn turn{{{names}}};",
-        "  __shared__ int task[3];",
+        "  __shared__ int tasks[2][3];",
         *(f"  {area}" for area in areas_of(fn, d) if fn.thread),
-        "  for (;;) {",
-        "    if (threadIdx.x == 0) take(turn, task);",
-        "    __syncthreads();",
-        "    const int own = task[0];",
+        "  int following = NONE;",
+        "  if (threadIdx.x == 0) following = first_task(turn, tasks[0]);",
+        "  __syncthreads();",
+        "  for (int side = 0;; side ^= 1) {",
+        "    const int own = tasks[side][0], begin = tasks[side][1], slot = tasks[side][2];",
         "    if (own < 0) return;",
+        # drawn while the tile is computed, so nobody waits for it
+        "    if (threadIdx.x == 0 && following == NONE) following = draw(turn);",
     ]
     if parts is None:
         text += _whole(fn, d)
     else:
         text += [f"    {line}" for line in tile_of(fn, d, "own")]
         text += _by_chunks(fn, d, parts, threads)
+    looks = "false" if parts else "true"
     text += [
+        "    if (threadIdx.x == 0)",
+        f"      following = next_task(turn, tasks[side ^ 1], following, {looks});",
         "    __syncthreads();",
         "    if (threadIdx.x == 0) finish(turn);",
         "  }",
@@ -152,24 +182,23 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
     return [
         *declarations(fn, d, pad),
         *lines(parts.before, d, pad, unit),
-        f"{pad}const int begin = task[1];",
         f"{pad}if (begin) {{",
-        f"{pad}  const char *const from = turn.saved + (int64_t)task[2] * turn.stride;",
+        f"{pad}  const char *const from = turn.saved + (int64_t)slot * turn.stride;",
         *(f"{pad}  {name} = {place};" for name, place in _places(d, parts, threads, "from")),
         f"{pad}  __syncthreads();",
-        f"{pad}  if (threadIdx.x == 0) free_slot(turn, task[2]);",
+        f"{pad}  if (threadIdx.x == 0) free_slot(turn, slot);",
         f"{pad}}}",
         f"{pad}for (int {block} = begin; {block} < {end}; {block} += {loop.step}) {{",
-        f"{pad}  const int asked = threadIdx.x == 0 && must_leave(turn);",
+        f"{pad}  const unsigned budget = budget_of(turn);",
         *lines(parts.inside, d, pad + "  ", unit),
-        f"{pad}  if (__syncthreads_or(asked) && {block} + {loop.step} < {end}) {{",
+        f"{pad}  if (__syncthreads_or(blockIdx.x >= budget) && {block} + {loop.step} < {end}) {{",
         f"{pad}    if (threadIdx.x == 0) wait_for_own_slot(turn);",
         f"{pad}    __syncthreads();",
         f"{pad}    char *const to = turn.saved + (int64_t)blockIdx.x * turn.stride;",
         *(f"{pad}    {place} = {name};" for name, place in _places(d, parts, threads, "to")),
         f"{pad}    __threadfence();",
         f"{pad}    __syncthreads();",
-        f"{pad}    if (threadIdx.x == 0) leave(turn, own, {block} + {loop.step});",
+        f"{pad}    if (threadIdx.x == 0) leave(turn, own, {block} + {loop.step}, following);",
         f"{pad}    return;",
         f"{pad}  }}",
         f"{pad}}}",
