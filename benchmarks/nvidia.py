@@ -1,8 +1,8 @@
 """Kernels of the CUDA target on an NVIDIA GPU, by the GPU's own clock, beside cuBLAS.
 
-Input: a GPU with its driver, the extra `cuda`.  Output: results/nvidia.json.  A plan of one kernel is
-repeated in one CUDA graph, as cuBLAS's products are; both run by turns.  Random data; outputs are
-compared before anything is timed.
+Input: a GPU with its driver, the extra `cuda`.  Output: results/nvidia.json.  A plan of one kernel
+is repeated in one CUDA graph, as cuBLAS's products are; both run by turns.  Random data; outputs
+are compared before anything is timed.
 
     python benchmarks/nvidia.py [--only K0] [--rounds 5]
 """

@@ -1,9 +1,10 @@
-"""Whole models on an NVIDIA GPU: Tilewright's CUDA kernels beside PyTorch, batch 1, f32 without TF32.
+"""Whole models on an NVIDIA GPU: Tilewright's CUDA kernels beside PyTorch, batch 1, f32.
 
-Input: a GPU, PyTorch with torchvision and transformers.  Output: results/nvidia_models.json.  Models
-have random weights; PyTorch exports them to ONNX, so both compute the same numbers, which is checked.
-Timed by turns, from submission to the answer's end, inputs and outputs on the GPU: ours is a CUDA
-graph, PyTorch's both eager, as most call it, and captured as a CUDA graph, its best.
+Input: a GPU, PyTorch with torchvision and transformers.  Output: results/nvidia_models.json.
+Models have random weights; PyTorch exports them to ONNX, so both compute the same numbers, which is
+checked.  TF32 is off.  Timed by turns, from submission to the answer's end, inputs and outputs on
+the GPU: ours is a CUDA graph, PyTorch's both eager, as most call it, and captured as a CUDA graph,
+its best.
 
     python benchmarks/nvidia_models.py [--only ResNet-50] [--rounds 5]
 """
