@@ -1,7 +1,8 @@
 """A simulated crowd, honest, noisy and malicious, against the real store.
 
 Input: a scenario, seeds.  Output: results/crowd.json: how many keys end with the honest winner or
-one within 3 % of it as default, and what honest clients adopted.  It measures no time.
+one within 3 % of it as default, and what honest clients adopted.  Beside it what the paper's vote
+makes of the same reports: rank weights, summed up.  It measures no time.
 
     uv run python benchmarks/crowd.py                              every scenario, 20 classes
     uv run python benchmarks/crowd.py --scenario swap --classes 0-4
@@ -24,6 +25,8 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,26 +154,27 @@ def run_class(
     ]
     crowd = arrivals(random, scenario, clients, malicious)
     counts = Counts()
+    paper = [Counter[int]() for _ in keys]
     now = [0.0]
     url = f"sqlite:///{folder / f'{scenario}-{number}-{seed}-{malicious}.db'}"
     with KernelStore.open(url, clock=lambda: now[0]) as store:
         for start in range(0, clients, WAVE):
             wave = crowd[start : start + WAVE]
             now[0] = wave[-1].day * DAY
-            for key, what in zip(keys, truths, strict=True):
-                _wave(random, store, scenario, wave, key, what, counts)
-        rows = [_outcome(store, key, what) for key, what in zip(keys, truths, strict=True)]
+            for key, what, weights in zip(keys, truths, paper, strict=True):
+                for told in _wave(random, store, scenario, wave, key, what, counts):
+                    weights.update({v.candidate: TOP - rank for rank, v in enumerate(told)})
+        ours = [store.standing(key).default or 0 for key in keys]
         stats = store.stats()
+    theirs = [max(weights, key=weights.__getitem__, default=0) for weights in paper]
     return {
         "scenario": scenario,
         "class": number,
         "seed": seed,
         "clients": clients,
         "keys": kernels,
-        "within": sum(r["within"] for r in rows),
-        "bad": sum(r["bad"] for r in rows),
-        "good": sum(r["good"] for r in rows),
-        "worst_default": min(r["share"] for r in rows),
+        **_outcome(ours, truths),
+        **{f"paper_{key}": value for key, value in _outcome(theirs, truths).items()},
         "reports": stats.reports,
         "counted": stats.counted,
         **vars(counts),
@@ -185,7 +189,9 @@ def _wave(
     key: Key,
     what: Truth,
     counts: Counts,
-) -> None:
+) -> Sequence[tuple[StoredVote, ...]]:
+    """Some clients visit and report; what each network says, best first."""
+    reports = []
     standing = store.standing(key)
     first = [c for c in (standing.default, standing.shadow) if c is not None]
     honest = [c for c in wave if not c.liar]
@@ -220,15 +226,22 @@ def _wave(
             nonce = f"{key.kernel[-2:]}-{client.number:06d}-{source[-5:].strip()}"
             sent = StoredReport(nonce.replace(" ", "_"), key, told, gold, answered)
             store.submit(sent, source)
+            reports.append(told)
+    return reports
 
 
-def _outcome(store: KernelStore, key: Key, what: Truth) -> dict[str, Any]:
-    default = store.standing(key).default or 0
-    value = what.value
-    share = float(value[default] / value.max())
-    speed = float(value[default])
-    bad = default == what.target or speed < 1
-    return {"within": share >= 1 / WITHIN, "bad": bad, "good": speed > 1, "share": share}
+def _outcome(defaults: Iterable[int], truths: Iterable[Truth]) -> dict[str, Any]:
+    """How many keys have a default near the best, a bad one, a good one; the worst one's share."""
+    found = [
+        (float(what.value[n] / what.value.max()), float(what.value[n]), n == what.target)
+        for n, what in zip(defaults, truths, strict=True)
+    ]
+    return {
+        "within": sum(share >= 1 / WITHIN for share, _, _ in found),
+        "bad": sum(wanted or speed < 1 for _, speed, wanted in found),
+        "good": sum(speed > 1 for _, speed, _ in found),
+        "worst_default": min(share for share, _, _ in found),
+    }
 
 
 def curve(folder: Path, seed: int) -> list[dict[str, Any]]:
@@ -241,6 +254,7 @@ def curve(folder: Path, seed: int) -> list[dict[str, Any]]:
                 for n in range(CURVE_CLASSES)
             ]
             summed = ("keys", "within", "bad", "good", "offered", "offered_bad", "adopted_slower")
+            summed += ("paper_within", "paper_bad", "paper_good")
             row = {"scenario": scenario, "malicious": share, "seed": seed, "clients": CURVE_CLIENTS}
             rows.append(row | {name: sum(f[name] for f in found) for name in summed})
             print(rows[-1], flush=True)

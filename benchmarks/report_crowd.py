@@ -20,6 +20,7 @@ ASSUMED = (
 def crowd(record: Record) -> str:
     """One line per scenario, all classes and seeds together."""
     head = ["scenario", "clients", "keys", "default within 3 % of the best", "bad defaults"]
+    head += ["by the paper's vote: within 3 %", "bad"]
     head += [
         "adoptions",
         "slower ones",
@@ -43,6 +44,8 @@ def crowd(record: Record) -> str:
                 str(total("keys")),
                 f"{total('within') / total('keys') * 100:.1f} %",
                 str(total("bad")),
+                f"{total('paper_within') / total('keys') * 100:.1f} %",
+                str(total("paper_bad")),
                 f"{total('adopted'):,}",
                 str(total("adopted_slower")),
                 f"{min(r['worst'] for r in found) * 100:.1f} %",
@@ -61,6 +64,7 @@ def percent(part: float, whole: float) -> str:
 
 def shares(record: Record) -> str:
     head = ["liars", "scenario", "keys", "bad defaults", "good ones"]
+    head += ["bad ones by the paper's vote", "good ones"]
     head += ["visits that were offered a slower or wrong one"]
     rows = [
         [
@@ -69,6 +73,8 @@ def shares(record: Record) -> str:
             str(r["keys"]),
             str(r["bad"]),
             str(r["good"]),
+            str(r["paper_bad"]),
+            str(r["paper_good"]),
             percent(r["offered_bad"], r["clients"] * (1 - r["malicious"]) * r["keys"]),
         ]
         for r in record["rows"]

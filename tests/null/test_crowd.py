@@ -45,6 +45,12 @@ def test_without_the_guards_liars_would_win(
     assert row["bad"] > 0
 
 
+def test_the_papers_vote_follows_liars_who_come_first(tmp_path: Path) -> None:
+    row = crowd.run_class(tmp_path, "early", 0, 1, clients=100, kernels=4, malicious=0.45)
+    assert row["paper_bad"] > 1
+    assert row["bad"] == 0
+
+
 def test_trials_of_equal_kernels_are_almost_never_won() -> None:
     random = np.random.default_rng(1)
     equal, loud = np.zeros(4000), np.arange(4000) % 3 == 0
