@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from onnx import ModelProto
 
-from tilewright.elastic.workloads.models.network import Network, Pair, Value
+from tilewright.elastic.workloads.models.network import Activation, Network, Pair
 from tilewright.elastic.workloads.models.vision import CLASSES
 
 #: Channels, size and stride of a convolution; a stride of 2 comes without padding.
@@ -36,28 +36,28 @@ class _Blocks:
     def __init__(self, net: Network, shrink: int) -> None:
         self.net, self.shrink = net, shrink
 
-    def conv(self, x: Value, layer: Layer) -> Value:
+    def conv(self, x: Activation, layer: Layer) -> Activation:
         channels, size, stride = layer
         pad = 0 if stride == 2 else None
         return self.net.relu(self.net.conv(x, channels // self.shrink, size, stride, pad))
 
-    def branch(self, x: Value, layers: Sequence[Layer]) -> Value:
+    def branch(self, x: Activation, layers: Sequence[Layer]) -> Activation:
         for layer in layers:
             x = self.conv(x, layer)
         return x
 
-    def averaged(self, x: Value, channels: int) -> Value:
+    def averaged(self, x: Activation, channels: int) -> Activation:
         return self.conv(self.net.pool(x, 3, 1, "Average", pad=1), _of(channels, 1))
 
-    def block(self, x: Value, pooled: int, *branches: Sequence[Layer]) -> Value:
+    def block(self, x: Activation, pooled: int, *branches: Sequence[Layer]) -> Activation:
         """pooled: channels after the average pool; 0: a maximum with stride 2 instead"""
         last = self.averaged(x, pooled) if pooled else self.net.pool(x, 3, 2)
         return self.net.join(*(self.branch(x, b) for b in branches), last)
 
-    def widest(self, x: Value) -> Value:
+    def widest(self, x: Activation) -> Activation:
         """Branches that end in a 1x3 and a 3x1 beside each other."""
 
-        def split(x: Value) -> list[Value]:
+        def split(x: Activation) -> list[Activation]:
             return [self.conv(x, _of(384, size)) for size in ((1, 3), (3, 1))]
 
         one = split(self.conv(x, _of(384, 1)))

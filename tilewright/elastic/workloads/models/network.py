@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Value:
+class Activation:
     """A tensor of the network; images are (batch, channels, height, width)."""
 
     name: str
@@ -45,11 +45,11 @@ class Network:
 
     # ---- parts --------------------------------------------------------------------------------
 
-    def input(self, name: str, shape: Sequence[int], kind: int = TensorProto.FLOAT) -> Value:
+    def input(self, name: str, shape: Sequence[int], kind: int = TensorProto.FLOAT) -> Activation:
         self._inputs.append(helper.make_tensor_value_info(name, kind, shape))
-        return Value(name, tuple(shape))
+        return Activation(name, tuple(shape))
 
-    def image(self, size: int) -> Value:
+    def image(self, size: int) -> Activation:
         """f32[1, 3, size, size]"""
         return self.input("image", (1, 3, size, size))
 
@@ -66,14 +66,16 @@ class Network:
     def between(self, low: float, high: float, size: int) -> str:
         return self.constant(self._rng.uniform(low, high, size).astype(np.float32))
 
-    def op(self, kind: str, shape: Sequence[int], *inputs: Value | str, **attributes: Any) -> Value:
+    def op(
+        self, kind: str, shape: Sequence[int], *inputs: Activation | str, **attributes: Any
+    ) -> Activation:
         """A node of ONNX with one output of this shape."""
         name = f"v{len(self._nodes)}"
-        names = [i.name if isinstance(i, Value) else i for i in inputs]
+        names = [i.name if isinstance(i, Activation) else i for i in inputs]
         self._nodes.append(helper.make_node(kind, names, [name], **attributes))
-        return Value(name, tuple(shape))
+        return Activation(name, tuple(shape))
 
-    def model(self, output: Value) -> ModelProto:
+    def model(self, output: Activation) -> ModelProto:
         out = helper.make_tensor_value_info(output.name, TensorProto.FLOAT, output.shape)
         graph = helper.make_graph(self._nodes, self.name, self._inputs, [out], self._weights)
         opsets = [helper.make_opsetid("", OPSET)]
@@ -84,14 +86,14 @@ class Network:
 
     def conv(
         self,
-        x: Value,
+        x: Activation,
         channels: int,
         size: int | Pair,
         stride: int = 1,
         pad: int | Pair | None = None,
         groups: int = 1,
         gain: float = 1.0,
-    ) -> Value:
+    ) -> Activation:
         """A convolution with bias, which keeps the extent (over the stride) if no padding is told.
 
         gain: of the weights; below 1 where the result is added to others
@@ -110,15 +112,15 @@ class Network:
             kernel_shape=kernel, strides=(stride, stride), pads=pads * 2, group=groups,
         )  # fmt: skip
 
-    def relu(self, x: Value) -> Value:
+    def relu(self, x: Activation) -> Activation:
         return self.op("Relu", x.shape, x)
 
-    def clipped(self, x: Value) -> Value:
+    def clipped(self, x: Activation) -> Activation:
         """min(max(x, 0), 6)"""
         low, high = (self.constant(np.array(n, np.float32)) for n in (0, 6))
         return self.op("Clip", x.shape, x, low, high)
 
-    def norm(self, x: Value) -> Value:
+    def norm(self, x: Activation) -> Activation:
         """Batch normalization with statistics of a running model."""
         n = x.shape[1]
         scale, bias = self.between(0.5, 1.5, n), self.between(-0.2, 0.2, n)
@@ -126,8 +128,14 @@ class Network:
         return self.op("BatchNormalization", x.shape, x, scale, bias, mean, variance)
 
     def pool(
-        self, x: Value, size: int, stride: int, kind: str = "Max", pad: int = 0, up: bool = False
-    ) -> Value:
+        self,
+        x: Activation,
+        size: int,
+        stride: int,
+        kind: str = "Max",
+        pad: int = 0,
+        up: bool = False,
+    ) -> Activation:
         """up: whether a window that ends outside counts; averages count what is inside."""
         rounded = ceil if up else floor
         spatial = [rounded((n + 2 * pad - size) / stride) + 1 for n in x.shape[2:]]
@@ -136,23 +144,23 @@ class Network:
             kernel_shape=pair(size), strides=pair(stride), pads=(pad,) * 4, ceil_mode=int(up),
         )  # fmt: skip
 
-    def mean(self, x: Value) -> Value:
+    def mean(self, x: Activation) -> Activation:
         """All positions of an image as one, flat: [batch, channels]"""
         return self.flat(self.op("GlobalAveragePool", (*x.shape[:2], 1, 1), x))
 
-    def flat(self, x: Value) -> Value:
+    def flat(self, x: Activation) -> Activation:
         return self.op("Flatten", (x.shape[0], prod(x.shape[1:])), x, axis=1)
 
-    def dense(self, x: Value, outputs: int) -> Value:
+    def dense(self, x: Activation, outputs: int) -> Activation:
         """A layer of [batch, inputs]."""
         weight = self.normal((x.shape[1], outputs), x.shape[1] ** -0.5)
         bias = self.between(-0.1, 0.1, outputs)
         return self.op("Gemm", (x.shape[0], outputs), x, weight, bias)
 
-    def add(self, a: Value, b: Value) -> Value:
+    def add(self, a: Activation, b: Activation) -> Activation:
         return self.op("Add", a.shape, a, b)
 
-    def join(self, *parts: Value) -> Value:
+    def join(self, *parts: Activation) -> Activation:
         """Channels of several images beside each other."""
         first = parts[0].shape
         channels = sum(p.shape[1] for p in parts)

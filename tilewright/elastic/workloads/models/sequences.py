@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from tilewright.elastic.workloads.models.network import Network, Value
+from tilewright.elastic.workloads.models.network import Activation, Network
 
 #: Gates of a cell.
 GATES = {"GRU": 3, "LSTM": 4}
@@ -50,25 +50,25 @@ def encoder(
     return net.model(x)
 
 
-def _linear(net: Network, x: Value, outputs: int) -> Value:
+def _linear(net: Network, x: Activation, outputs: int) -> Activation:
     inputs = x.shape[-1]
     shape = (*x.shape[:-1], outputs)
     made = net.op("MatMul", shape, x, net.normal((inputs, outputs), inputs**-0.5))
     return net.op("Add", shape, made, net.between(-0.1, 0.1, outputs))
 
 
-def _normalised(net: Network, x: Value) -> Value:
+def _normalised(net: Network, x: Activation) -> Activation:
     width = x.shape[-1]
     scale, bias = net.between(0.5, 1.5, width), net.between(-0.2, 0.2, width)
     return net.op("LayerNormalization", x.shape, x, scale, bias, axis=-1, epsilon=1e-12)
 
 
-def _attention(net: Network, x: Value, heads: int) -> Value:
+def _attention(net: Network, x: Activation, heads: int) -> Activation:
     _, tokens, width = x.shape
     each = width // heads
     apart = net.constant(np.array([1, tokens, heads, each]))
 
-    def of_heads(order: tuple[int, ...], last: tuple[int, int]) -> Value:
+    def of_heads(order: tuple[int, ...], last: tuple[int, int]) -> Activation:
         split = net.op("Reshape", (1, tokens, heads, each), _linear(net, x, width), apart)
         return net.op("Transpose", (1, heads, *last), split, perm=order)
 
@@ -85,7 +85,7 @@ def _attention(net: Network, x: Value, heads: int) -> Value:
     return _linear(net, net.op("Reshape", x.shape, beside, joined), width)
 
 
-def _gelu(net: Network, x: Value) -> Value:
+def _gelu(net: Network, x: Activation) -> Activation:
     """x/2 (1 + erf(x/√2)), as PyTorch exports it."""
     root, one, half = (net.constant(np.array(n, np.float32)) for n in (2**0.5, 1, 0.5))
     inner = net.op("Erf", x.shape, net.op("Div", x.shape, x, root))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from onnx import ModelProto
 
-from tilewright.elastic.workloads.models.network import Network, Value
+from tilewright.elastic.workloads.models.network import Activation, Network
 
 CLASSES = 1000
 
@@ -29,7 +29,9 @@ def alexnet(size: int = 224, shrink: int = 1) -> ModelProto:
     return net.model(_classified(net, x, (4096 // shrink, 4096 // shrink)))
 
 
-def _classified(net: Network, x: Value, hidden: Sequence[int], classes: int = CLASSES) -> Value:
+def _classified(
+    net: Network, x: Activation, hidden: Sequence[int], classes: int = CLASSES
+) -> Activation:
     """Dense layers over all positions."""
     x = net.flat(x)
     for width in hidden:
