@@ -69,7 +69,8 @@ def normal_share(
     """Work of normal models done, as share of what critical ones leave possible.
 
     served: inferences by model;  solo: seconds of one on the device alone
-    duty:   share of the device's time that the critical models need alone, below 1
+    duty:   share of the device's time that the critical models need alone, below 1; 0 beside closed
+            loops of critical requests, which would take all of it: the share is then of the device
     """
     if not 0 <= duty < 1:
         raise UsageError(
