@@ -260,6 +260,9 @@ def roofline(
 #: Ratios that an axis may be marked at.
 RATIOS = (1, 1.05, 1.1, 1.2, 1.4, 1.6, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 
+#: Width of the label of a ratio.
+LABEL = 26
+
 #: Points of one series: what is to be small, what is to be large.
 Points = Sequence[tuple[float, float]]
 
@@ -294,7 +297,11 @@ def frontier(
         return y1 - value / top * (y1 - y0)
 
     parts = [f'<path d="M{x0} {y0:.0f} V{y1} H{x1}" fill="none" stroke="{INK}"/>']
+    shown = 0.0
     for tick in (t for t in RATIOS if low <= t <= high):
+        if x(tick) < shown:
+            continue
+        shown = x(tick) + LABEL
         parts.append(
             f'<path d="M{x(tick):.1f} {y0:.0f} V{y1:.0f}" stroke="{PALE}" stroke-width="0.5"/>'
             f'<text x="{x(tick):.1f}" y="{y1 + 16:.0f}" text-anchor="middle" font-size="10">'
