@@ -127,7 +127,9 @@ class MatrixSchedule(Schedule):
         subgroup."""
         patches = WORD * self.subgroups * self.m * self.n
         if TYPES[self.types].operand == F16:
-            return F16.size * self.depth * (self.x1 + self.y1 + 2 * PAD) + patches
+            # a gap follows each step of a part, or each row or column
+            gaps = max(self.x1, self.depth * self.down) + max(self.y1, self.depth * self.along)
+            return F16.size * (self.depth * (self.x1 + self.y1) + PAD * gaps) + patches
         return WORD * ((self.x1 + self.y1) * self.pitch + self.y1) + patches
 
     @property

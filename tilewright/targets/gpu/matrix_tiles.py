@@ -1,5 +1,8 @@
 """What the subgroups of one tile do with their matrices: of bytes, and of halves.
 
+Shared memory has a part for the rows of each subgroup, and one for its columns: so a matrix lies at
+a constant place within the part that the subgroup's number selects.
+
 Input: a tile of a product, a `MatrixSchedule`.  Output: its loop nest, whose parts matrices.py
 shows.  Operands of another type need another `MatrixTile`.
 """
@@ -28,13 +31,14 @@ from tilewright.kernel.loops import (
 from tilewright.targets.gpu import dots
 from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
 from tilewright.targets.gpu.integers import sides
+from tilewright.targets.gpu.lines import Lines
 from tilewright.targets.gpu.places import Placed, Sums
-from tilewright.targets.gpu.staging import LANES, Side, own, staged
+from tilewright.targets.gpu.staging import LANES, Floats, Side, own, staged
 
 if TYPE_CHECKING:
     from tilewright.targets.gpu.matrices import MatrixSchedule
 
-#: Halves between a step and the next one in shared memory, so that a matrix is read from all banks.
+#: Halves between a line and the next one in shared memory, so that a matrix is read from all banks.
 PAD = 8
 
 
@@ -49,7 +53,7 @@ class MatrixTile(ABC):
         b = self.b
         subgroup, self.lane = (b.let(i, "t") for i in unflatten(b.thread, (s.subgroups, s.width)))
         self.subgroup = subgroup
-        self.down, self.along = unflatten(subgroup, (s.down, s.along))
+        self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, (s.down, s.along)))
 
     def count(self) -> None:
         """What else is done with a block in shared memory: nothing, unless a tile says so."""
@@ -57,7 +61,10 @@ class MatrixTile(ABC):
 
     @abstractmethod
     def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
-        """Rows, or columns, from a place of the tile on, at a matrix of the block's depth."""
+        """Rows, or columns, from a place of the tile on, at a matrix of the block's depth.
+
+        The place is not named apart from the subgroup: texts tell its part by it (`Scratch`).
+        """
 
     def settle(self, area: int) -> list[Scratch]:
         """What is left to do before sums are stored, and its shared areas, from this number on."""
@@ -86,7 +93,7 @@ class MatrixTile(ABC):
         areas = [side.scratch(s.depth) for side in self.sides]
         areas += self.settle(len(self.kernel.buffers) + len(areas))
         self._store(len(self.kernel.buffers) + len(areas))
-        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.n)]
+        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.n, s.m * s.n)]
         return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
 
     def _store(self, patches: int) -> None:
@@ -95,7 +102,7 @@ class MatrixTile(ABC):
         patch = self.subgroup * (s.m * s.n)
         units = s.m * s.n // LANES
         for i, j in every(range(s.rows), range(s.columns)):
-            b.add(StoreMatrix(patches, b.address(patch), _result(i, j), s.n))
+            b.add(StoreMatrix(patches, patch, _result(i, j), s.n))
             b.add(Barrier())
             for n in range(ceil(units / s.width)):
                 with own(b, self.lane + n * s.width, units) as flat:
@@ -119,14 +126,23 @@ class HalfTile(MatrixTile):
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
-        self.sides = sides(tile, (s.x1, s.y1))
-        for side in self.sides:
-            side.as_halves(tile.kernel, PAD)
+        rows, columns = map(_in_lines, sides(tile, (s.x1, s.y1)))
+        self.sides = rows, columns
+        for side, part in ((rows, s.x1 // s.down), (columns, s.y1 // s.along)):
+            side.as_halves(tile.kernel)
+            side.in_parts(part, PAD, s.depth)
 
     def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
         side = self.sides[right]
-        at = self.b.address(side.offset(index(step * self.s.k)) + place)
-        return LoadMatrix(name, right, side.piece.area, at, side.stride, True)
+        at = side.where(place, index(step * self.s.k), self.s.depth)
+        return LoadMatrix(name, right, side.piece.area, at, side.stride, not side.along)
+
+
+def _in_lines(side: Side) -> Side:
+    """The same operand, in lines if it lies so."""
+    if isinstance(side, Floats) and side.deep:
+        return Lines(side.b, side.piece, side.load)
+    return side
 
 
 class _Words(Bytes):
@@ -146,8 +162,9 @@ class _Words(Bytes):
         """Where a group lies in shared memory, in bytes."""
         return (place * self.pitch + step) * GROUP
 
-    def size(self, depth: int) -> int:
-        return self.piece.width * self.pitch
+    def scratch(self, depth: int) -> Scratch:
+        each = self.pitch * GROUP
+        return Scratch(I8, self.piece.width * each, self.part * each)
 
     def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
         """Number, place and step of each group of this thread; neighbours read neighbours."""
@@ -167,13 +184,13 @@ class ByteTile(MatrixTile):
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         self.sides = dots.sides(tile, (s.x1, s.y1), False, kind=_Words)
-        for side in self.sides:
-            side.pitch = s.pitch
+        for side, parts in zip(self.sides, (s.down, s.along), strict=True):
+            side.pitch, side.part = s.pitch, side.piece.width // parts
         self.counts = ColumnCounts(self.b, s.y1)
 
     def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
         side = self.sides[right]
-        at = self.b.address(side.place(place, index(step * self.s.k // GROUP)))
+        at = side.place(place, index(step * self.s.k // GROUP))
         return LoadMatrix(name, right, side.piece.area, at, self.s.pitch * GROUP)
 
     def count(self) -> None:

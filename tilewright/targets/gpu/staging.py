@@ -70,12 +70,16 @@ class Side(ABC):
     deep:   it does not lie along its rows or columns, but along the depth
     stride: elements from step to step in shared memory;  gap: more of them from unit to unit
     dtype:  of elements in shared memory, f32 or f16
+    part:   rows or columns of each part of shared memory (`Scratch.part`); 0: it is one
+    along:  in shared memory it lies along the depth (lines.py)
     """
 
     each = 1
     deep = False
     gap = 0
     dtype = F32
+    part = 0
+    along = False
 
     def __init__(self, b: Builder, piece: Piece, panel: int = 1) -> None:
         """panel: columns that lie together"""
@@ -89,7 +93,7 @@ class Side(ABC):
         """Registers of unit n := what begins at a place and a step, 0 beyond the ends."""
 
     @abstractmethod
-    def part(self, n: int, i: int) -> Expr:
+    def taken(self, n: int, i: int) -> Expr:
         """Step i of unit n, as a vector, without its factor."""
 
     def factor(self, n: int) -> Expr | None:
@@ -98,24 +102,39 @@ class Side(ABC):
 
     def vector(self, n: int, i: int) -> Expr:
         """Step i of unit n, as a vector."""
-        part, factor = self.part(n, i), self.factor(n)
-        return part if factor is None else Call("mul", (part, factor), F32, LANES)
+        taken, factor = self.taken(n, i), self.factor(n)
+        return taken if factor is None else Call("mul", (taken, factor), F32, LANES)
 
-    def as_halves(self, kernel: Kernel, gap: int) -> None:
-        """Elements come to shared memory as halves, with a gap between steps."""
-        self.dtype, self.stride = F16, self.stride + gap
+    def as_halves(self, kernel: Kernel) -> None:
+        """Elements come to shared memory as halves."""
+        self.dtype = F16
+
+    def in_parts(self, part: int, gap: int, depth: int) -> None:
+        """Shared memory has parts with so many rows or columns each, for so many steps, and a gap
+        between lines of one of them."""
+        self.part, self.stride = part, part + gap
 
     def offset(self, step: Index) -> Index:
-        """Where a step of the block begins in shared memory."""
+        """Where a step of the block begins in shared memory, or in each part of it."""
         return step * self.stride + step // self.each * self.gap
 
+    def where(self, place: Index, step: Index, depth: int) -> Index:
+        """Where an element of a block of so many steps lies in shared memory."""
+        if not self.part:
+            return self.offset(step) + place
+        part = place // self.part * self.size(depth)
+        return part + self.offset(step) + place % self.part
+
     def size(self, depth: int) -> int:
-        """Elements of shared memory for so many steps."""
+        """Elements of shared memory, or of a part of it, for so many steps."""
         return depth * self.stride + ceil(depth / self.each) * self.gap
 
     def scratch(self, depth: int) -> Scratch:
         """The shared area for so many steps."""
-        return Scratch(self.dtype, self.size(depth))
+        size = self.size(depth)
+        if not self.part:
+            return Scratch(self.dtype, size)
+        return Scratch(self.dtype, self.piece.width // self.part * size, size)
 
     def read(self, block: Index, depth: int) -> None:
         """Registers := this thread's units of the block, 0 beyond the ends."""
@@ -126,10 +145,13 @@ class Side(ABC):
         """Shared memory := the registers, steps outermost."""
         for n, place, step in self._units(depth):
             for i in range(self.each):
-                vector = self.vector(n, i)
-                if dtype_of(vector) != self.dtype:
-                    vector = Call("cast", (vector,), self.dtype, LANES)
-                self.b.store(self.piece.area, self.offset(step + i) + place, vector)
+                self.b.store(self.piece.area, self.where(place, step + i, depth), self.kept(n, i))
+
+    def kept(self, n: int, i: int) -> Expr:
+        """Step i of unit n as it lies in shared memory."""
+        vector = self.vector(n, i)
+        same = dtype_of(vector) == self.dtype
+        return vector if same else Call("cast", (vector,), self.dtype, LANES)
 
     def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
         """The conditions that an element exists."""
@@ -201,10 +223,10 @@ class Floats(Side):
         self.stride += between if apart else 0
         self.gap = LANES if apart and self.each > 1 else 0
 
-    def as_halves(self, kernel: Kernel, gap: int) -> None:
-        """Elements come to shared memory as halves, with a gap between steps; those that lie as
-        such are not widened on their way."""
-        self.dtype, self.stride = F16, self.stride + gap
+    def as_halves(self, kernel: Kernel) -> None:
+        """Elements come to shared memory as halves; those that lie as such are not widened on their
+        way."""
+        self.dtype = F16
         if kernel.buffers[self.load.buffer].halves:
             self.load = replace(self.load, dtype=F16)
 
@@ -218,7 +240,7 @@ class Floats(Side):
             there = self.element(self.load, place + i, step, LANES)
             self.b.set(self.reg(n, i, dtype).name, there)
 
-    def part(self, n: int, i: int) -> Expr:
+    def taken(self, n: int, i: int) -> Expr:
         dtype = self.load.dtype
         if self.each == 1:
             return self.reg(n, 0, dtype)

@@ -78,13 +78,22 @@ class WgslDialect(Dialect):
 
     def area(self, number: int, area: Scratch) -> str:
         """The declaration of a scratch area; what {} stands for says where."""
-        words = self.words(area.dtype)
-        if number not in self.wide:
-            if words:
-                return f"var{{}} b{number}: array<u32, {area.size // 4}>;"
-            return f"var{{}} b{number}: array<{TYPES[area.dtype.name]}, {area.size}>;"
-        element = "vec4<u32>" if words else _type(area.dtype, 4)
-        return f"var{{}} b{number}: array<{element}, {area.size // (16 if words else 4)}>;"
+        words, wide = self.words(area.dtype), number in self.wide
+        element = (
+            self.type(area.dtype, 16 if wide else 4)
+            if words
+            else _type(area.dtype, 4 if wide else 1)
+        )
+        each = self._each(number)
+        kind = f"array<{element}, {(area.part or area.size) // each}>"
+        if area.part:
+            kind = f"array<{kind}, {area.size // area.part}>"
+        return f"var{{}} b{number}: {kind};"
+
+    def _each(self, number: int) -> int:
+        """How many numbers an element of a scratch area has."""
+        words = self.words(self.areas[number - self.buffers].dtype)
+        return (4 if words else 1) * (4 if number in self.wide else 1)
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         if dtype == BOOL:
@@ -172,13 +181,21 @@ class WgslDialect(Dialect):
     def _place(self, buffer: int, at: str, dtype: DType, lanes: int, part: int = 0) -> str:
         """An element, or a vector from there on, of an array of either."""
         if buffer >= self.buffers and self.words(dtype, lanes):
-            return _element(f"b{buffer}", f"u32({at}) >> 2u", buffer in self.wide, lanes // 4)
+            return self._scratch(buffer, f"u32({at}) >> 2u", lanes // 4)
         assert lanes in (1, 4), f"vectors have 4 lanes, not {lanes}"
         if buffer >= self.buffers:
-            return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
+            return self._scratch(buffer, f"u32({at})", lanes)
         times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
         word = f"u32({at}){times} + at({buffer}u)" + (f" + {part}u" if part else "")
         return self._word(buffer, word, lanes)
+
+    def _scratch(self, number: int, at: str, lanes: int) -> str:
+        """The same of a scratch area; its parts are arrays in an array."""
+        area, name, wide = self.areas[number - self.buffers], f"b{number}", number in self.wide
+        if area.part:
+            size = f"{area.part // (4 if self.words(area.dtype) else 1)}u"
+            name, at = f"{name}[({at}) / {size}]", f"({at}) % {size}"
+        return _element(name, at, wide, lanes)
 
     def _word(self, buffer: int, word: str, lanes: int) -> str:
         """A word of the array that a buffer lies in, or the vector of words that has it."""
@@ -215,11 +232,18 @@ class WgslDialect(Dialect):
         return statement(s, unit, self._shared)
 
     def _shared(self, buffer: int, index: Index, stride: int) -> tuple[str, int]:
-        """A place in a shared area, and the stride, in the area's elements."""
-        dtype = self.areas[buffer - self.buffers].dtype
-        each = (4 if self.words(dtype) else 1) * (4 if buffer in self.wide else 1)
+        """A place in a shared area, and the stride, in the area's elements.
+
+        A place within a part is a constant.  Dawn asks of others in every load whether they lie
+        within the array, and takes another stride if not: so drivers know neither.
+        """
+        area, each, part = self.areas[buffer - self.buffers], self._each(buffer), ""
         assert stride % each == 0, f"rows of b{buffer} begin between its elements"
-        return f"&b{buffer}, u32({at(index)}) / {each}u", stride // each
+        if area.part:
+            part, index = f"[{at(index // area.part)}]", index % area.part
+        if index.is_const:
+            return f"&b{buffer}{part}, {index.const // each}u", stride // each
+        return f"&b{buffer}{part}, u32({at(index)}) / {each}u", stride // each
 
     def result(self, name: str, unit: MatrixUnit) -> str:
         return f"var {name}: {kind_of('result', unit)};"
