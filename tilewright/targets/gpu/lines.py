@@ -1,7 +1,9 @@
-"""An operand that lies along the depth, and in shared memory, too: a line of steps for each row.
+"""Operands of matrix units as halves in shared memory: eight at a time, in lines.
 
-Input: a load whose neighbouring steps lie side by side.  Output: a side of a tile (staging.py) for
-matrix units, which read rows as well as steps; nothing is transposed on the way.
+Input: a side of a tile (staging.py).  Output: one that copies whole vectors of words where memory
+has them, and that lets an operand which lies along the depth lie so in shared memory, too: a line
+of steps for each row.  Matrix units read lines of steps as well as lines of columns, so that
+nothing is transposed on the way.
 """
 
 from __future__ import annotations
@@ -9,18 +11,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from tilewright.kernel.expr import Expr, Lanes
-from tilewright.kernel.index import Index, unflatten
-from tilewright.targets.gpu.staging import LANES, Floats, own
+from tilewright.base.dtypes import F16
+from tilewright.kernel.expr import Call, Expr, Join, Lanes
+from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.staging import LANES, Floats, Side, multiple, own, side_by_side
+
+#: Halves of a vector of four words.
+EIGHT = 8
+
+
+def side_in_lines(side: Side, kernel: Kernel, part: int, gap: int, depth: int) -> Side:
+    """The same operand as halves, in parts of so many rows or columns and blocks of so many steps,
+    with a gap from line to line."""
+    if isinstance(side, Floats) and side.deep:
+        side = Lines(side.b, side.piece, side.load)
+    elif isinstance(side, Floats):
+        side = _Eights(side.b, side.piece, side.load, panel=side.panel)
+    side.as_halves(kernel)
+    side.in_parts(part, gap, depth)
+    return side
+
+
+class _Eights(Floats):
+    """Rows or columns side by side: eight at a time, where all of them lie so as halves."""
+
+    def in_parts(self, part: int, gap: int, depth: int) -> None:
+        super().in_parts(part, gap, depth)
+        whole = part % EIGHT == 0 and self.panel % EIGHT == 0
+        if whole and self.load.dtype == F16 and self.in_vectors(self.load, EIGHT):
+            self.lanes = EIGHT
 
 
 class Lines(Floats):
-    """A unit is LANES steps of one row; `stride` is from row to row, with a gap between them."""
+    """A unit is eight steps of one row; `stride` is from row to row."""
 
     along = True
 
     def in_parts(self, part: int, gap: int, depth: int) -> None:
         self.part, self.stride = part, depth + gap
+
+    def as_halves(self, kernel: Kernel) -> None:
+        super().as_halves(kernel)
+        p, load = self.piece, self.load
+        q, k = index(Var("q", p.extent)), index(Var("k", ceil(p.steps / EIGHT))) * EIGHT
+        run = [load.index.substitute(p.point(q, k + i)) for i in range(EIGHT)]
+        whole = p.steps % EIGHT == 0 and side_by_side(run) and multiple(run[0], EIGHT)
+        if whole and load.dtype == F16:
+            self.lanes = EIGHT
 
     def size(self, depth: int) -> int:
         return self.part * self.stride
@@ -29,26 +67,33 @@ class Lines(Floats):
         return place * self.stride + step
 
     def take(self, n: int, place: Index, step: Index) -> None:
-        value = (
-            self.element(self.load, place, step, LANES) if self.wide else self._steps(place, step)
-        )
-        self.b.set(self.reg(n, 0, self.load.dtype).name, value)
+        for i in range(0, EIGHT, self.lanes):
+            steps = self._steps(place, step + i)
+            self.b.set(self.reg(n, i, self.load.dtype).name, steps)
 
     def taken(self, n: int, i: int) -> Expr:
-        return self.reg(n, 0, self.load.dtype)
+        """All steps of unit n."""
+        return self.reg(n, i, self.load.dtype)
 
     def write(self, depth: int) -> None:
         for n, place, step in self._units(depth):
-            self.b.store(self.piece.area, self.where(place, step, depth), self.kept(n, 0))
+            parts = tuple(self._half(n, i) for i in range(0, EIGHT, self.lanes))
+            value = parts[0] if len(parts) == 1 else Join(parts)
+            self.b.store(self.piece.area, self.where(place, step, depth), value)
+
+    def _half(self, n: int, i: int) -> Expr:
+        reg = self.taken(n, i)
+        return reg if self.load.dtype == F16 else Call("cast", (reg,), F16, LANES)
 
     def _steps(self, place: Index, step: Index) -> Expr:
+        if self.wide:
+            return self.element(self.load, place, step, self.lanes)
         return Lanes(tuple(self.element(self.load, place, step + i) for i in range(LANES)))
 
     def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
         """Number, row and first step of each; neighbours read neighbours."""
-        along = depth // LANES
-        for n in range(ceil(self.piece.width * along / self.b.threads)):
-            number = self.b.thread + n * self.b.threads
-            with own(self.b, number, self.piece.width * along) as flat:
-                place, step = unflatten(flat, (self.piece.width, along))
-                yield n, place, step * LANES
+        shape = (self.piece.width, depth // EIGHT)
+        for n in range(ceil(shape[0] * shape[1] / self.b.threads)):
+            with own(self.b, self.b.thread + n * self.b.threads, shape[0] * shape[1]) as flat:
+                place, step = unflatten(flat, shape)
+                yield n, place, step * EIGHT

@@ -31,9 +31,9 @@ from tilewright.kernel.loops import (
 from tilewright.targets.gpu import dots
 from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
 from tilewright.targets.gpu.integers import sides
-from tilewright.targets.gpu.lines import Lines
+from tilewright.targets.gpu.lines import side_in_lines
 from tilewright.targets.gpu.places import Placed, Sums
-from tilewright.targets.gpu.staging import LANES, Floats, Side, own, staged
+from tilewright.targets.gpu.staging import LANES, Side, own, staged
 
 if TYPE_CHECKING:
     from tilewright.targets.gpu.matrices import MatrixSchedule
@@ -126,23 +126,15 @@ class HalfTile(MatrixTile):
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
-        rows, columns = map(_in_lines, sides(tile, (s.x1, s.y1)))
-        self.sides = rows, columns
-        for side, part in ((rows, s.x1 // s.down), (columns, s.y1 // s.along)):
-            side.as_halves(tile.kernel)
-            side.in_parts(part, PAD, s.depth)
+        rows, columns = sides(tile, (s.x1, s.y1))
+        parts = (rows, s.x1 // s.down), (columns, s.y1 // s.along)
+        made = (side_in_lines(side, tile.kernel, part, PAD, s.depth) for side, part in parts)
+        self.sides = next(made), next(made)
 
     def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
         side = self.sides[right]
         at = side.where(place, index(step * self.s.k), self.s.depth)
         return LoadMatrix(name, right, side.piece.area, at, side.stride, not side.along)
-
-
-def _in_lines(side: Side) -> Side:
-    """The same operand, in lines if it lies so."""
-    if isinstance(side, Floats) and side.deep:
-        return Lines(side.b, side.piece, side.load)
-    return side
 
 
 class _Words(Bytes):

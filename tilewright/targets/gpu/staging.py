@@ -24,6 +24,7 @@ from tilewright.kernel.expr import (
     Const,
     Expr,
     Guard,
+    Join,
     Lane,
     Lanes,
     Load,
@@ -65,7 +66,7 @@ class Piece:
 class Side(ABC):
     """One operand: how its block comes to shared memory, `width` rows or columns for each step.
 
-    each:   steps of a unit
+    each:   steps of a unit;  lanes: its rows or columns
     run:    units that lie side by side at one step: those of a panel, or all
     deep:   it does not lie along its rows or columns, but along the depth
     stride: elements from step to step in shared memory;  gap: more of them from unit to unit
@@ -75,6 +76,7 @@ class Side(ABC):
     """
 
     each = 1
+    lanes = LANES
     deep = False
     gap = 0
     dtype = F32
@@ -86,7 +88,10 @@ class Side(ABC):
         self.b, self.piece, self.stride = b, piece, piece.width
         in_panels = panel > 1 and panel % LANES == 0 and piece.width % panel == 0
         self.panel = panel if in_panels else 0
-        self.run = (self.panel or piece.width) // LANES
+
+    @property
+    def run(self) -> int:
+        return (self.panel or self.piece.width) // self.lanes
 
     @abstractmethod
     def take(self, n: int, place: Index, step: Index) -> None:
@@ -157,17 +162,17 @@ class Side(ABC):
         """The conditions that an element exists."""
         return Bound(place, self.piece.extent), Bound(step, self.piece.steps)
 
-    def in_vectors(self, load: Load) -> bool:
+    def in_vectors(self, load: Load, lanes: int = LANES) -> bool:
         """True if neighbouring rows or columns lie side by side, as whole vectors."""
-        q = index(Var("q", -(-self.piece.extent // LANES))) * LANES
+        q = index(Var("q", -(-self.piece.extent // lanes))) * lanes
         k = index(Var("k", self.piece.steps))
-        run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(LANES)]
-        return self.piece.extent % LANES == 0 and side_by_side(run) and multiple(run[0])
+        run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(lanes)]
+        return self.piece.extent % lanes == 0 and side_by_side(run) and multiple(run[0], lanes)
 
     def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
-        """An element of each of LANES neighbouring rows or columns; as one load if `whole`."""
+        """An element of each neighbouring row or column of a unit; as one load if `whole`."""
         if whole:
-            return self.element(load, place, step, LANES)
+            return self.element(load, place, step, self.lanes)
         return Lanes(tuple(self.element(load, place + i, step) for i in range(LANES)))
 
     def element(self, load: Load, place: Index, step: Index, lanes: int = 1) -> Expr:
@@ -177,7 +182,7 @@ class Side(ABC):
     def _shape(self, depth: int) -> tuple[int, int, int]:
         """How threads are dealt the units, the last part to neighbours: of a deep operand parts of
         the depth, places, units of such a part; else runs, steps, units of a run."""
-        places, along = self.piece.width // LANES, depth // self.each
+        places, along = self.piece.width // self.lanes, depth // self.each
         if self.deep:
             together = gcd(along, LINE // self.each)
             return along // together, places, together
@@ -193,10 +198,10 @@ class Side(ABC):
                     place, step = middle, major * shape[2] + minor
                 else:
                     place, step = major * self.run + minor, middle
-                yield n, place * LANES, step * self.each
+                yield n, place * self.lanes, step * self.each
 
     def reg(self, n: int, part: int = 0, dtype: DType = F32) -> Reg:
-        return Reg(f"{self.piece.name}{n}_{part}", dtype, LANES)
+        return Reg(f"{self.piece.name}{n}_{part}", dtype, self.lanes)
 
 
 class Floats(Side):
@@ -250,7 +255,11 @@ class Floats(Side):
 def guarded(value: Expr, ends: tuple[Bound, ...], default: float = 0) -> Expr:
     """The value where all bounds hold, else the default in all lanes."""
     unsure = _unsure(ends)
-    other = Const(default, dtype_of(value), lanes_of(value))
+    dtype, lanes = dtype_of(value), lanes_of(value)
+    if lanes > LANES:
+        other: Expr = Join((Const(default, dtype, LANES),) * (lanes // LANES))
+    else:
+        other = Const(default, dtype, lanes)
     return Guard(unsure, value, other) if unsure else value
 
 
@@ -283,10 +292,10 @@ def in_vectors(at: Index, axis: Var) -> bool:
     return whole and multiple(at.substitute({axis: q}))
 
 
-def multiple(at: Index) -> bool:
-    """True if an index is certainly a multiple of LANES."""
-    return at.const % LANES == 0 and all(
-        c % LANES == 0 or (isinstance(atom, Mod) and atom.by % LANES == 0 and multiple(atom.value))
+def multiple(at: Index, of: int = LANES) -> bool:
+    """True if an index is certainly a multiple of a number."""
+    return at.const % of == 0 and all(
+        c % of == 0 or (isinstance(atom, Mod) and atom.by % of == 0 and multiple(atom.value, of))
         for atom, c in at.terms
     )
 
