@@ -47,6 +47,7 @@ class Cuda(GroupTarget):
         packing=PACKING,
         features=FEATURES,
         group=GROUP,
+        halves=True,
     )
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
@@ -67,7 +68,7 @@ class Cuda(GroupTarget):
         states, arena = row([s.bytes for s in program.states], end)
         plans, files, size = [], [], arena
         for plan in program.plans:
-            offsets, total = arena_of(plan, lambda v: v.bytes)
+            offsets, total = arena_of(plan, lambda v: v.bytes // (1 + v.halves))
             size = max(size, arena + total)
             begin = [
                 tensors[v.tensor] if v.kind == "weight"

@@ -22,11 +22,9 @@ from itertools import product as every
 from math import ceil, gcd
 
 from tilewright.base.dtypes import F16, F32, I8, I32, DType
-from tilewright.kernel.expr import Load
-from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.form import BlockContraction, classify, in_halves
 from tilewright.kernel.loops import MatrixUnit, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.tree import walk
 from tilewright.targets.gpu import dots, features
 from tilewright.targets.gpu.dots import GROUP
 from tilewright.targets.gpu.features import MATRIX, MORE, MORE_SHARED, SIZES, SUBGROUPS, size_of
@@ -161,11 +159,7 @@ def types_of(kernel: Kernel) -> str:
     ops = fixed_product(kernel)
     if ops is None or ops.n.extent < LANES:
         return ""
-    form = classify(kernel)
-    weights = form.weights.scale if isinstance(form, BlockContraction) else ops.col
-    loads = [x for x in walk(weights) if isinstance(x, Load)]
-    buffers = [kernel.buffers[x.buffer] for x in loads]
-    return "f16-f32" if buffers and all(b.halves and b.loose for b in buffers) else ""
+    return "f16-f32" if in_halves(kernel) else ""
 
 
 def suits(kernel: Kernel) -> bool:

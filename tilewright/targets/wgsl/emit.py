@@ -167,6 +167,9 @@ class WgslDialect(Dialect):
         return _UNPACK[TYPES[dtype.name]].format(place)
 
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
+        if buffer in self.halves:
+            assert lanes == EIGHT, f"halves are stored by {EIGHT}, not {lanes}"
+            return f"{self._word(buffer, f'(u32({at}) >> 1u) + at({buffer}u)', lanes)} = {value};"
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return f"{place} = {value};"
@@ -217,6 +220,8 @@ class WgslDialect(Dialect):
     def join(self, dtype: DType, parts: list[str]) -> str:
         if dtype == F16:
             return f"vec4<u32>({', '.join(f'bitcast<vec2<u32>>({part})' for part in parts)})"
+        if dtype == F32:
+            return f"vec4<u32>({', '.join(f'halves_of({part})' for part in parts)})"
         assert self.words(dtype), f"no vectors of more than 4 {dtype}"
         return f"vec4<u32>({', '.join(parts)})"
 
