@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from tilewright.base.dtypes import F16
-from tilewright.kernel.expr import Call, Expr, Join, Lanes
+from tilewright.base.dtypes import F16, F32
+from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Reg
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.integers import Integers
 from tilewright.targets.gpu.staging import LANES, Floats, Side, multiple, own, side_by_side
 
 #: Halves of a vector of four words.
@@ -24,8 +25,10 @@ EIGHT = 8
 def side_in_lines(side: Side, kernel: Kernel, part: int, gap: int, depth: int) -> Side:
     """The same operand as halves, in parts of so many rows or columns and blocks of so many steps,
     with a gap from line to line."""
-    if isinstance(side, Floats) and side.deep:
-        side = Lines(side.b, side.piece, side.load)
+    if isinstance(side, Integers) and side.each == EIGHT:
+        side = _IntegerLines(side.b, side.piece, side.weights, panel=side.panel)
+    elif isinstance(side, Floats) and side.deep:
+        side = _Lines(side.b, side.piece, side.load)
     elif isinstance(side, Floats):
         side = _Eights(side.b, side.piece, side.load, panel=side.panel)
     side.as_halves(kernel)
@@ -43,13 +46,38 @@ class _Eights(Floats):
             self.lanes = EIGHT
 
 
-class Lines(Floats):
-    """A unit is eight steps of one row; `stride` is from row to row."""
+class _InLines(Side):
+    """Shared memory has a line of steps for each row or column; `stride` is from line to line."""
 
     along = True
 
     def in_parts(self, part: int, gap: int, depth: int) -> None:
         self.part, self.stride = part, depth + gap
+
+    def size(self, depth: int) -> int:
+        return self.part * self.stride
+
+    def where(self, place: Index, step: Index, depth: int) -> Index:
+        return place * self.stride + step
+
+
+class _IntegerLines(_InLines, Integers):
+    """A word of a column has eight of its steps, which lie together in its line."""
+
+    def write(self, depth: int) -> None:
+        for n, place, step in self._units(depth):
+            steps = [Reg(f"{self.piece.name}{n}_step{i}", F32, LANES) for i in range(EIGHT)]
+            for i, reg in enumerate(steps):
+                self.b.set(reg.name, self.vector(n, i))
+            for column in range(LANES):
+                fours = (steps[:LANES], steps[LANES:])
+                parts = (Lanes(tuple(Lane(reg, column) for reg in four)) for four in fours)
+                value = Join(tuple(Call("cast", (part,), F16, LANES) for part in parts))
+                self.b.store(self.piece.area, self.where(place + column, step, depth), value)
+
+
+class _Lines(_InLines, Floats):
+    """A unit is eight steps of one row."""
 
     def as_halves(self, kernel: Kernel) -> None:
         super().as_halves(kernel)
@@ -59,12 +87,6 @@ class Lines(Floats):
         whole = p.steps % EIGHT == 0 and side_by_side(run) and multiple(run[0], EIGHT)
         if whole and load.dtype == F16:
             self.lanes = EIGHT
-
-    def size(self, depth: int) -> int:
-        return self.part * self.stride
-
-    def where(self, place: Index, step: Index, depth: int) -> Index:
-        return place * self.stride + step
 
     def take(self, n: int, place: Index, step: Index) -> None:
         for i in range(0, EIGHT, self.lanes):

@@ -36,8 +36,8 @@ from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
-#: Result matrices of a subgroup beyond which NVIDIA's registers do not last.
-MOST_RESULTS = 16
+#: Sums of a thread beyond which NVIDIA's registers do not last.
+MOST_SUMS = 128
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ class MatrixSchedule(Schedule):
             return f"width is one of {', '.join(map(str, SIZES))}"
         if self.m % LANES or self.n % LANES or self.k % (LANES * GROUP // 2):
             return f"m and n are multiples of {LANES}, k of {LANES * GROUP // 2}"
-        if self.rows * self.columns > MOST_RESULTS:
-            return f"a subgroup has at most {MOST_RESULTS} results"
+        if self.rows * self.columns * self.m * self.n > MOST_SUMS * self.width:
+            return f"a thread has at most {MOST_SUMS} sums"
         if self.types != types_of(kernel):
             return f"the operands of {kernel.name} are no {self.types}"
         form = classify(kernel)
@@ -188,7 +188,7 @@ UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
 #: Units of GPUs that many have, for products that fill one: NVIDIA's and Intel's.
 USUAL = frozenset({(16, 16, 32, 32), (16, 16, 16, 32), (8, 16, 32, 16), (8, 16, 16, 16)})
 #: Results of a subgroup; subgroups of a tile; bytes of the depth in a block.
-RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4))
+RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4), (4, 8))
 SUBGROUPS_OF = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
 BLOCKS = (32, 64)
 #: Candidates of each unit, and how much faster than products of f32 they are expected to be.
