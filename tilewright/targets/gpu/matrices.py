@@ -218,11 +218,9 @@ def usual(kernel: Kernel) -> tuple[MatrixSchedule, ...]:
 def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixSchedule, float]]]:
     """All that may be tried with their costs, unit by unit, the likely best first."""
     types, sizes = types_of(kernel), Sizes.of(kernel)
-    # few registers hold words of weights ahead, many hold numbers
-    ahead = types == "i8-i32" or isinstance(classify(kernel), BlockContraction)
     for unit in UNITS[types]:
         able = (s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel))
-        costs = ((s, _cost(s, sizes) * (1.0 if s.ahead == ahead else UNUSUAL)) for s in able)
+        costs = ((s, _cost(s, sizes) * (1.0 if s.ahead else UNUSUAL)) for s in able)
         yield sorted(costs, key=lambda pair: (pair[1], str(pair[0])))
 
 
