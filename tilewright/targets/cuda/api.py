@@ -31,7 +31,7 @@ from tilewright.targets.simd.layouts import PACKING
 
 WARP = 32
 #: What every device has whose compute capability is 7.0 or more.
-FEATURES = frozenset((SUBGROUPS, size_of(WARP), PACKED, MORE_SHARED))
+FEATURES = frozenset((SUBGROUPS, size_of(WARP), PACKED, *MORE_SHARED))
 #: Bytes at the begin of memory for the word that tells of an index out of range.
 HEAD = 256
 

@@ -22,9 +22,9 @@ from tilewright.targets.gpu.staging import LANES, Floats, Side, multiple, own, s
 EIGHT = 8
 
 
-def side_in_lines(side: Side, kernel: Kernel, part: int, gap: int, depth: int) -> Side:
-    """The same operand as halves, in parts of so many rows or columns and blocks of so many steps,
-    with a gap from line to line."""
+def side_in_lines(side: Side, kernel: Kernel, part: int, own: int, gap: int) -> Side:
+    """The same operand as halves, in parts of so many rows or columns and so many steps, with a gap
+    from line to line."""
     if isinstance(side, Integers) and side.each == EIGHT:
         side = _IntegerLines(side.b, side.piece, side.weights, panel=side.panel)
     elif isinstance(side, Floats) and side.deep:
@@ -32,15 +32,15 @@ def side_in_lines(side: Side, kernel: Kernel, part: int, gap: int, depth: int) -
     elif isinstance(side, Floats):
         side = _Eights(side.b, side.piece, side.load, panel=side.panel)
     side.as_halves(kernel)
-    side.in_parts(part, gap, depth)
+    side.in_parts(part, own, gap)
     return side
 
 
 class _Eights(Floats):
     """Rows or columns side by side: eight at a time, where all of them lie so as halves."""
 
-    def in_parts(self, part: int, gap: int, depth: int) -> None:
-        super().in_parts(part, gap, depth)
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        super().in_parts(part, own, gap)
         whole = part % EIGHT == 0 and self.panel % EIGHT == 0
         if whole and self.load.dtype == F16 and self.in_vectors(self.load, EIGHT):
             self.lanes = EIGHT
@@ -51,13 +51,13 @@ class _InLines(Side):
 
     along = True
 
-    def in_parts(self, part: int, gap: int, depth: int) -> None:
-        self.part, self.stride = part, depth + gap
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        self.part, self.own, self.stride = part, own, own + gap
 
     def size(self, depth: int) -> int:
         return self.part * self.stride
 
-    def where(self, place: Index, step: Index, depth: int) -> Index:
+    def within(self, place: Index, step: Index) -> Index:
         return place * self.stride + step
 
 
@@ -73,7 +73,7 @@ class _IntegerLines(_InLines, Integers):
                 fours = (steps[:LANES], steps[LANES:])
                 parts = (Lanes(tuple(Lane(reg, column) for reg in four)) for four in fours)
                 value = Join(tuple(Call("cast", (part,), F16, LANES) for part in parts))
-                self.b.store(self.piece.area, self.where(place + column, step, depth), value)
+                self.b.store(self.piece.area, self.where(place + column, step), value)
 
 
 class _Lines(_InLines, Floats):
@@ -101,7 +101,7 @@ class _Lines(_InLines, Floats):
         for n, place, step in self._units(depth):
             parts = tuple(self._half(n, i) for i in range(0, EIGHT, self.lanes))
             value = parts[0] if len(parts) == 1 else Join(parts)
-            self.b.store(self.piece.area, self.where(place, step, depth), value)
+            self.b.store(self.piece.area, self.where(place, step), value)
 
     def _half(self, n: int, i: int) -> Expr:
         reg = self.taken(n, i)

@@ -71,7 +71,8 @@ class Side(ABC):
     deep:   it does not lie along its rows or columns, but along the depth
     stride: elements from step to step in shared memory;  gap: more of them from unit to unit
     dtype:  of elements in shared memory, f32 or f16
-    part:   rows or columns of each part of shared memory (`Scratch.part`); 0: it is one
+    part, own: rows or columns, and steps, of each part of shared memory (`Scratch.part`), slice by
+               slice of the steps; 0: it is one
     along:  in shared memory it lies along the depth (lines.py)
     """
 
@@ -80,7 +81,7 @@ class Side(ABC):
     deep = False
     gap = 0
     dtype = F32
-    part = 0
+    part = own = 0
     along = False
 
     def __init__(self, b: Builder, piece: Piece, panel: int = 1) -> None:
@@ -114,21 +115,26 @@ class Side(ABC):
         """Elements come to shared memory as halves."""
         self.dtype = F16
 
-    def in_parts(self, part: int, gap: int, depth: int) -> None:
-        """Shared memory has parts with so many rows or columns each, for so many steps, and a gap
-        between lines of one of them."""
-        self.part, self.stride = part, part + gap
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        """Shared memory has parts of so many rows or columns and so many steps, with a gap from
+        line to line."""
+        self.part, self.own, self.stride = part, own, part + gap
 
     def offset(self, step: Index) -> Index:
         """Where a step of the block begins in shared memory, or in each part of it."""
         return step * self.stride + step // self.each * self.gap
 
-    def where(self, place: Index, step: Index, depth: int) -> Index:
-        """Where an element of a block of so many steps lies in shared memory."""
+    def within(self, place: Index, step: Index) -> Index:
+        """Where an element lies in shared memory, or in a part of it."""
+        return self.offset(step) + place
+
+    def where(self, place: Index, step: Index) -> Index:
+        """Where an element of the block lies in shared memory."""
         if not self.part:
-            return self.offset(step) + place
-        part = place // self.part * self.size(depth)
-        return part + self.offset(step) + place % self.part
+            return self.within(place, step)
+        number = step // self.own * (self.piece.width // self.part) + place // self.part
+        inside = self.within(place % self.part, step % self.own)
+        return number * self.size(self.own) + inside
 
     def size(self, depth: int) -> int:
         """Elements of shared memory, or of a part of it, for so many steps."""
@@ -136,10 +142,10 @@ class Side(ABC):
 
     def scratch(self, depth: int) -> Scratch:
         """The shared area for so many steps."""
-        size = self.size(depth)
         if not self.part:
-            return Scratch(self.dtype, size)
-        return Scratch(self.dtype, self.piece.width // self.part * size, size)
+            return Scratch(self.dtype, self.size(depth))
+        size, parts = self.size(self.own), self.piece.width // self.part * (depth // self.own)
+        return Scratch(self.dtype, parts * size, size)
 
     def read(self, block: Index, depth: int) -> None:
         """Registers := this thread's units of the block, 0 beyond the ends."""
@@ -150,7 +156,7 @@ class Side(ABC):
         """Shared memory := the registers, steps outermost."""
         for n, place, step in self._units(depth):
             for i in range(self.each):
-                self.b.store(self.piece.area, self.where(place, step + i, depth), self.kept(n, i))
+                self.b.store(self.piece.area, self.where(place, step + i), self.kept(n, i))
 
     def kept(self, n: int, i: int) -> Expr:
         """Step i of unit n as it lies in shared memory."""
